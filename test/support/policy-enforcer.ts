@@ -144,8 +144,8 @@ export function rulesOf(chain: string, pods: readonly V1Pod[], policies: readonl
     chains.push(name);
     lines.push(`-A ${chain} -s ${address} -j ${name}`);
     const open = own.flatMap(({ spec }) => spec?.egress ?? []);
-    for (const { to = [], ports } of open) {
-      for (const { ipBlock, ...others } of to) {
+    for (const { to, ports } of open) {
+      for (const { ipBlock, ...others } of to ?? [{ ipBlock: { cidr: "0.0.0.0/0" } }]) {
         if (ipBlock === undefined || Object.keys(others).length > 0)
           throw new Error("this peer is not known here");
         // The node's pods have no IPv6.
@@ -159,7 +159,6 @@ export function rulesOf(chain: string, pods: readonly V1Pod[], policies: readonl
         for (const match of matches ?? [""]) lines.push(`-A ${block} ${match}-j ACCEPT`);
         lines.push(`-A ${name} -d ${ipBlock.cidr} -j ${block}`);
       }
-      if (to.length === 0) throw new Error("a rule without ranges is not known here");
     }
     lines.push(`-A ${name} -j DROP`);
   });

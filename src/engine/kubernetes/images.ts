@@ -1,5 +1,6 @@
 import type { V1Pod } from "@kubernetes/client-node";
 import { untilAborted } from "../../base/async.ts";
+import { throwIfAborted } from "../../base/errors.ts";
 import type { Api } from "./api.ts";
 import { containerStatus, newPodName, type PodFacts, probePod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
@@ -24,6 +25,13 @@ interface ImageUsersParts {
   remove(name: string): Promise<void>;
 }
 
+/** A probe that runs, and how many wait for it. */
+interface Probe {
+  readonly user: Promise<string>;
+  readonly abort: AbortController;
+  waiting: number;
+}
+
 /**
  * The user of an image's processes, which the API does not say: a probe's pod runs it once and reports. That
  * also shows that some node can have the image.
@@ -31,8 +39,8 @@ interface ImageUsersParts {
 export class ImageUsers {
   readonly #parts: ImageUsersParts;
   readonly #known = new Map<string, { readonly user: string; readonly at: number }>();
-  /** Callers that ask for the same image share one probe. */
-  readonly #asking = new Map<string, Promise<string>>();
+  /** Callers that ask for the same image share one probe, which ends when none of them waits any more. */
+  readonly #probes = new Map<string, Probe>();
 
   constructor(parts: ImageUsersParts) {
     this.#parts = parts;
@@ -42,18 +50,40 @@ export class ImageUsers {
   async of(image: string, signal?: AbortSignal): Promise<string> {
     const known = this.#known.get(image);
     if (known !== undefined && performance.now() - known.at < KNOWN_FOR_MS) return known.user;
-    const asking = this.#asking.get(image) ?? this.#ask(image).finally(() => this.#asking.delete(image));
-    this.#asking.set(image, asking);
-    return untilAborted(asking, signal);
+    throwIfAborted(signal);
+    const probe = this.#probes.get(image) ?? this.#start(image);
+    probe.waiting++;
+    try {
+      return await untilAborted(probe.user, signal);
+    } finally {
+      probe.waiting--;
+      if (probe.waiting === 0) {
+        probe.abort.abort();
+        this.#forget(image, probe);
+      }
+    }
   }
 
-  async #ask(image: string): Promise<string> {
+  #start(image: string): Probe {
+    const abort = new AbortController();
+    const probe = { user: this.#ask(image, abort.signal), abort, waiting: 0 };
+    this.#probes.set(image, probe);
+    probe.user.catch(() => {}).finally(() => this.#forget(image, probe));
+    return probe;
+  }
+
+  #forget(image: string, probe: Probe): void {
+    if (this.#probes.get(image) === probe) this.#probes.delete(image);
+  }
+
+  async #ask(image: string, signal: AbortSignal): Promise<string> {
     const { api, pods, warnings, facts, remove } = this.#parts;
     const name = newPodName();
     try {
       const body = probePod(name, image, PROBE_COMMAND, facts);
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
-      const pod = await untilStarted({ api, pods, warnings, timeoutMs: PULL_TIMEOUT_MS }, name, image, true);
+      const limits = { timeoutMs: PULL_TIMEOUT_MS, signal };
+      const pod = await untilStarted({ api, pods, warnings, ...limits }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
       if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not report its user", ids);
       const user = ids === "0:0" ? "" : ids;
