@@ -19,6 +19,8 @@ import type { Started } from "./launcher.ts";
 
 /** Entering processes, which count for the limit of a sandbox without control groups but are not seen in its pid namespace. */
 const UNSEEN_PROCESSES = 8;
+/** A sandbox whose last kill for want of memory was seen longer ago than this when it ends was ended by another one. */
+const OOM_TO_END_MS = 3_000;
 
 /** A sandbox whose main process is ready. */
 interface SandboxParts {
@@ -50,8 +52,8 @@ export class BubblewrapSandbox {
   /** Resolves when its main process has ended, and with it all others. */
   readonly ended: Promise<EngineSandboxEnd>;
   readonly #watchers = new Set<() => void>();
-  /** Kills for want of memory that were asked for, each after the end of a command that they explain. */
-  #oomKillsTold = 0;
+  /** Kills for want of memory that somebody has asked for, and when they were first seen. */
+  #oomKills = { count: 0, seenAtMs: 0 };
   #phase: Phase = { state: "running" };
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
@@ -67,7 +69,10 @@ export class BubblewrapSandbox {
     this.outside = this.#openOutside();
     const startTime = startTimeOf(initPid);
     this.ended = keeper.ended.then(async (exitCode) => {
-      const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > this.#oomKillsTold };
+      this.#lookForOomKills();
+      const { count, seenAtMs } = this.#oomKills;
+      const recent = count > 0 && performance.now() - seenAtMs < OOM_TO_END_MS;
+      const end = { exitCode, outOfMemory: exitCode === 137 && recent };
       this.#phase = { state: "ended", end };
       this.group.thaw();
       await processGone(initPid, startTime);
@@ -175,10 +180,7 @@ export class BubblewrapSandbox {
         const [startedAt] = this.#starting.values();
         return startedAt === undefined ? 0 : performance.now() - startedAt;
       },
-      oomKills: () => {
-        if (groupScoped) this.#oomKillsTold = group.oomKills();
-        return groupScoped ? this.#oomKillsTold : undefined;
-      },
+      oomKills: () => (groupScoped ? this.#lookForOomKills() : undefined),
       isFull: async () =>
         pids === undefined
           ? isNear((await scope.pids()).length, this.#resources.pidsLimit - UNSEEN_PROCESSES)
@@ -187,6 +189,12 @@ export class BubblewrapSandbox {
   }
 
   /** Keeps momentary freezes and pauses apart. A pause under way waits for starts, so a freeze does not wait for it. */
+  #lookForOomKills(): number {
+    const count = this.group.oomKills();
+    if (count !== this.#oomKills.count) this.#oomKills = { count, seenAtMs: performance.now() };
+    return count;
+  }
+
   #freezer(freezer: Freezer): Freezer {
     return {
       get paused() {

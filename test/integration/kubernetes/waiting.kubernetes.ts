@@ -51,7 +51,7 @@ describe("sandboxes that no node takes", () => {
     abort.abort();
     await creating;
     await eventually(
-      async () => (await app.client.call("SandboxService/GetStats", {})).waiting_sandboxes === undefined,
+      async () => (await app.client.call("SandboxService/GetStats", {})).waiting_sandboxes === 0,
       { timeoutMs: 30_000 },
     );
   });
