@@ -71,7 +71,8 @@ describe.each<[string, [string, string, ...string[]], string]>([
     await terminal.enter(
       `PS1='> '; cd ${path.join(dir, "here")}; ${before}source <(berth completion ${shell}); echo "rea"dy`,
     );
-    await terminal.shows(/^ready$/m);
+    // What is typed before the prompt is echoed as it is, and not edited.
+    await terminal.shows(/^ready\n>$/m);
   });
   afterEach(async () => {
     await terminal.press("C-u");
