@@ -142,9 +142,11 @@ class Attacked {
 
   /** Fails unless commands and files work. */
   async works(): Promise<void> {
-    expect(await this.#client.output(this.id, "echo fine")).toBe("fine\n");
+    // The sandbox's own 2 s may pass on a busy machine; what is stopped for good would take longer.
+    const timeout = seconds(30);
+    expect(await this.#client.output(this.id, "echo fine", { timeout })).toBe("fine\n");
     await this.write();
-    expect(await this.#client.output(this.id, "cat /tmp/written-4")).toBe("data");
+    expect(await this.#client.output(this.id, "cat /tmp/written-4", { timeout })).toBe("data");
   }
 
   close(): Promise<void> {
