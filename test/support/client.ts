@@ -207,7 +207,8 @@ export class Client {
   /** What a shell line writes to stdout; fails unless it ends with code 0. */
   async output(sandboxId: string, line: string, more: Request = {}): Promise<string> {
     const { stdout, stderr, exit_status: exit } = await this.run(sandboxId, line, more);
-    if (exit.exit_code !== 0) throw new Error(`${exit.cause}, exit code ${exit.exit_code} of ${line}: ${stderr}`);
+    if (exit.exit_code !== 0)
+      throw new Error(`${exit.cause}, exit code ${exit.exit_code} of ${line}: ${stderr}`);
     return stdout.toString();
   }
 
