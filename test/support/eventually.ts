@@ -20,7 +20,7 @@ export async function eventually<T>(
     if (answer !== undefined && answer !== false) return answer as Exclude<T, undefined | false>;
     const waited = performance.now() - start;
     if (waited > timeoutMs) {
-      throw new Error(`not within ${timeoutMs} ms: ${describe ? JSON.stringify(describe()) : ask}`);
+      throw new Error(`not within ${timeoutMs} ms: ${describe ? JSON.stringify(await describe()) : ask}`);
     }
     // Asking often costs what is waited for its processor; a tenth of the wait more costs little.
     await sleep(Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, waited / 10)));

@@ -114,8 +114,11 @@ export class OutsideView implements OutsideControl {
   }
 
   async isEnding(): Promise<boolean> {
-    const main = (await readProcesses(this.#parts.scope)).find(({ pid }) => this.#innerPid(pid) === 1);
-    return main === undefined || isExiting(main.pid);
+    const all = await readProcesses(this.#parts.scope);
+    const init = all.find(({ pid }) => this.#innerPid(pid) === 1);
+    if (init === undefined || isExiting(init.pid)) return true;
+    // It ends with the main process, its child, as soon as it is scheduled.
+    return all.every(({ pid, parent }) => parent !== init.pid || isExiting(pid));
   }
 
   async obstacle(withinMs: number): Promise<Obstacle | undefined> {

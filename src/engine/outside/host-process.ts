@@ -29,6 +29,11 @@ export interface ProcessScope {
 const DEAD = /[ZX]/;
 /** Place of the start time in the fields of {@link statOf}. */
 const START_TIME = 19;
+/** Place of the kernel's flags in them, and the flag of a process that is exiting (PF_EXITING in linux/sched.h). */
+const FLAGS = 6;
+const PF_EXITING = 0x4;
+/** SIGKILL in the mask of a thread's pending signals, where the kernel puts it as soon as it is sent. */
+const SIGKILL_BIT = 1 << 8;
 /** How long a scan may hold the event loop. */
 const SLICE_MS = 2;
 
@@ -92,10 +97,12 @@ export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]>
   return found;
 }
 
-/** Whether a process is exiting, though it may still wait for others. */
+/** Whether a process has ended, is exiting, though it may still wait for others, or has been killed and not run since. */
 export function isExiting(pid: number): boolean {
-  // The kernel frees a process's memory first.
-  return /^0 /.test(readText(`/proc/${pid}/statm`) ?? "0 ");
+  const flags = statOf(pid)?.[FLAGS];
+  if (flags === undefined || (Number(flags) & PF_EXITING) !== 0) return true;
+  const pending = /^SigPnd:\s*(\S+)$/m.exec(readText(`/proc/${pid}/status`) ?? "")?.[1];
+  return pending === undefined || (Number.parseInt(pending.slice(-4), 16) & SIGKILL_BIT) !== 0;
 }
 
 /** A process's pid, process group or session, as the kernel names their lines. */

@@ -46,6 +46,8 @@ export class Program {
   readonly #sandbox: LeasedSandbox;
   readonly #request: ProgramRequest;
   readonly #job: Job;
+  /** Keeps the job's pid its own past its end, so that what it left can still be found; undefined where it had ended at once. */
+  readonly #release: (() => void) | undefined;
   #said: Buffer;
   #end: JobEnd | undefined;
   #closing: Promise<void> | undefined;
@@ -66,6 +68,7 @@ export class Program {
     this.#request = request;
     this.sessionId = request.sessionId;
     this.#job = job;
+    this.#release = job.hold();
     this.#said = said;
     this.ended = job.end.then((end) => {
       this.#end = end;
@@ -164,11 +167,10 @@ export class Program {
     const job = this.#job;
     job.resume();
     job.closeStdin();
-    if (sandboxEnds) return job.close();
-    await within(job.end, this.#request.closeMs);
-    const release = this.#end === undefined ? job.hold() : undefined;
     try {
-      if (release === undefined) return;
+      if (sandboxEnds) return;
+      await within(job.end, this.#request.closeMs);
+      if (this.#release === undefined) return;
       const { control, logger } = this.#host;
       await control
         .killTree(this.#sandbox, this.#sandbox.user, job, KILL_GRACE_MS)
@@ -178,7 +180,7 @@ export class Program {
         });
       await within(job.end, AFTER_KILL_MS);
     } finally {
-      release?.();
+      this.#release?.();
       job.close();
     }
   }

@@ -45,7 +45,8 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.worker.destroy();
     await untilNoTraces();
     await browser.worker.create("browser", undefined, { sandbox_id: sandboxId });
-    await shell.bash("pkill -9 -f remote-debugging-pipe");
+    // What it left does not end by itself.
+    await shell.bash("pkill -STOP -f type=zygote; pkill -9 -f remote-debugging-pipe");
     await browser.worker.destroy();
     await untilNoTraces();
   });

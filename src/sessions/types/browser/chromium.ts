@@ -26,6 +26,15 @@ const REMOVE_MS = 5_000;
 const NOT_FOUND = 127;
 
 /**
+ * Removes the profile in $profile: processes of a browser that was killed
+ * still write to it for a moment, and a directory that fills is not removed.
+ */
+const REMOVE_PROFILE = `
+left=30
+until rm -rf -- "$profile" 2>/dev/null || [ $((left -= 1)) -le 0 ]; do sleep 0.1; done
+`;
+
+/**
  * A private profile, the browser with its pipe on its own descriptors, and the
  * profile gone when it ends, even where the service has been killed: the pipe
  * then ends, and Chromium with it. Debian's start script takes time and adds
@@ -47,7 +56,7 @@ exec 3<&- 4>&-
 wait $!
 code=$?
 wait
-rm -rf -- "$profile"
+${REMOVE_PROFILE}
 exit $code
 `;
 
@@ -122,7 +131,7 @@ export async function startChromium(
   };
   // One that was killed had no time to remove its profile.
   const removeProfile = async (): Promise<void> => {
-    const argv = ["rm", "-rf", "--", profile];
+    const argv = ["sh", "-c", `profile=$1${REMOVE_PROFILE}`, "rm", profile];
     const what = {
       sessionId,
       name: "rm",

@@ -4,18 +4,19 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import type { Freezer } from "../../../../src/engine/outside/cgroup.ts";
 import { OutsideView } from "../../../../src/engine/outside/control.ts";
-import { NO_SCOPE, readProcess } from "../../../../src/engine/outside/host-process.ts";
+import { childrenOf, NO_SCOPE, readProcess } from "../../../../src/engine/outside/host-process.ts";
+import { eventually } from "../../../support/eventually.ts";
 
 const children: ChildProcess[] = [];
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
 });
 
-/** Looks at one process of this machine as if it were all of a sandbox. */
-function viewOf(pid: number, freezer: Freezer): OutsideView {
+/** Looks at processes of this machine as if they were all of a sandbox. */
+function viewOf(pids: readonly number[], freezer: Freezer, level = 0): OutsideView {
   return new OutsideView({
-    ...{ entering: NO_SCOPE, level: 0, freezer, freezeLast: false },
-    scope: { pids: async () => [pid], holds: (one) => one === pid },
+    ...{ entering: NO_SCOPE, level, freezer, freezeLast: false },
+    scope: { pids: async () => pids, holds: (one) => pids.includes(one) },
     isHalfWayIn: () => false,
     oldestStartMs: () => 0,
     oomKills: () => undefined,
@@ -40,6 +41,29 @@ test("a tree that is killed on a machine which takes over a second for it has en
     },
   };
   const ended = once(child, "exit");
-  await viewOf(pid, busy).killTree(leader);
+  await viewOf([pid], busy).killTree(leader);
   expect(await ended).toEqual([null, "SIGKILL"]);
 });
+
+test("a sandbox is ending as soon as its main process has been killed, before its init has learned of it", async () => {
+  const args = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "sleep 600; exit 1"];
+  const outer = spawn("unshare", args, { stdio: "ignore" });
+  children.push(outer);
+  const [init = 0] = await eventually(() => atLeastOne(childrenOf(outer.pid ?? 0)));
+  const [main = 0] = await eventually(() => atLeastOne(childrenOf(init)));
+  const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
+  const view = viewOf([init, main], freezer, 1);
+  try {
+    expect(await view.isEnding()).toBe(false);
+    process.kill(init, "SIGSTOP");
+    process.kill(main, "SIGKILL");
+    expect(await view.isEnding()).toBe(true);
+  } finally {
+    // Where the first assertion fails the init runs on.
+    process.kill(init, "SIGKILL");
+  }
+});
+
+function atLeastOne(pids: number[]): number[] | undefined {
+  return pids.length > 0 ? pids : undefined;
+}
