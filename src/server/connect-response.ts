@@ -84,6 +84,25 @@ export class ConnectUnaryResponse extends ConnectResponse {
   }
 }
 
+/** Lines of JSON, of which an error is the last; before any other it is the whole answer, with its status. */
+export class JsonLinesResponse extends ConnectResponse {
+  constructor(request: HttpRequest, response: HttpResponse, context: CallContext) {
+    super(request, response, context, "application/x-ndjson");
+  }
+
+  override complete(line: readonly Uint8Array[] = []): void {
+    if (!this.open) return;
+    this.begin();
+    this.end(line);
+  }
+
+  override fail(error: ConnectError): void {
+    if (!this.open) return;
+    if (this.response.headersSent) this.end([errorToJsonBytes(error, undefined), Buffer.from("\n")]);
+    else this.failPlainly(error);
+  }
+}
+
 const endStream = createEndStreamSerialization(undefined);
 
 /** Messages in envelopes, of which the last says how the call ended. */

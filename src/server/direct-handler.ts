@@ -1,16 +1,18 @@
 import type { DescMessage, Message, MessageInitShape } from "@bufbuild/protobuf";
 import { parseContentType } from "@connectrpc/connect/protocol-connect";
 import { abortError } from "../base/errors.ts";
+import { turnOver } from "../base/event-loop.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
 import { CallContext } from "./call-context.ts";
-import { ConnectStreamResponse, ConnectUnaryResponse } from "./connect-response.ts";
+import { ConnectStreamResponse, ConnectUnaryResponse, JsonLinesResponse } from "./connect-response.ts";
 import type { DirectResponse } from "./direct-response.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
 import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage } from "./framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
+import { wantsJsonLines } from "./json-lines.ts";
 import { jsonPieces } from "./json-text.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
@@ -37,7 +39,8 @@ interface Wire {
 
 /**
  * The wire of a request that {@link serveDirectly} serves: uncompressed, in plain gRPC with protobuf or in Connect, of
- * a method that does not stream both ways. A stream of requests has to be protobuf. Undefined: the library serves it.
+ * a method that does not stream both ways; or in plain JSON, which gets lines. A stream of requests has to be protobuf.
+ * Undefined: the library serves it.
  */
 export function directWire(route: Route, request: HttpRequest): Wire | undefined {
   const { kind } = route.spec;
@@ -48,7 +51,12 @@ export function directWire(route: Route, request: HttpRequest): Wire | undefined
     return request.httpVersionMajor === 2 && isPlain(headers["grpc-encoding"]) ? grpcWire(route) : undefined;
   }
   const connect = parseContentType(type);
-  if (connect === undefined || connect.stream !== (kind !== "unary")) return undefined;
+  if (connect === undefined) return undefined;
+  if (wantsJsonLines(route, request)) {
+    if (!isPlain(headers["content-encoding"])) return undefined;
+    return linesWire(route, codecOf(route, false, headers[IGNORE_UNKNOWN_HEADER]));
+  }
+  if (connect.stream !== (kind !== "unary")) return undefined;
   if (kind === "client_streaming" && !connect.binary) return undefined;
   const encoding = headers[connect.stream ? "connect-content-encoding" : "content-encoding"];
   if (!isPlain(encoding)) return undefined;
@@ -92,7 +100,7 @@ export async function serveDirectly(
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {
-        await queue?.again(call);
+        await (queue?.again(call) ?? turnOver());
         await response.send(wire.encode(item));
         // Leaving the loop runs the clean-up of the handler's generator.
         if (!response.open) return;
@@ -155,6 +163,17 @@ function unaryWire({ readMaxBytes }: Route, { name, parse, encode }: Codec): Wir
       new ConnectUnaryResponse(request, response, context, `application/${name}`),
   };
 }
+
+/** One message of JSON in a request, and one a line in the answer. */
+function linesWire({ readMaxBytes }: Route, { parse, encode }: Codec): Wire {
+  return {
+    read: async (request, account) => parse(await readPlainMessage(request, readMaxBytes, account)),
+    encode: (message) => [...encode(message), NEWLINE],
+    respond: (request, response, context) => new JsonLinesResponse(request, response, context),
+  };
+}
+
+const NEWLINE = Buffer.from("\n");
 
 function streamWire({ method, readMaxBytes }: Route, { name, parse, encode }: Codec): Wire {
   const look = name === "json" ? (first: number | undefined) => assertEnveloped(method, first) : undefined;

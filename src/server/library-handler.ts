@@ -1,5 +1,6 @@
 import { createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
+import { turnOver } from "../base/event-loop.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
@@ -143,7 +144,7 @@ async function* responseBody(
   queue: FairQueue | undefined,
 ): AsyncGenerator<Uint8Array> {
   for await (const bytes of body) {
-    await queue?.again(call);
+    await (queue?.again(call) ?? turnOver());
     yield bytes;
   }
   if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request);

@@ -14,7 +14,8 @@ export class DockerLink {
   readonly #server: net.Server;
   readonly #sockets = new Set<net.Socket>();
 
-  private constructor(directory: string) {
+  /** @param unread whether it reads no stdin of processes, so that their connections close with it inside. */
+  private constructor(directory: string, unread: boolean) {
     this.#directory = directory;
     this.host = `unix://${path.join(directory, "docker.sock")}`;
     this.#server = net.createServer({ allowHalfOpen: true }, (near) => {
@@ -32,11 +33,12 @@ export class DockerLink {
           to.destroy();
         });
       }
+      if (unread) far.on("data", (head) => String(head).startsWith("HTTP/1.1 101") && leaveUnread(near, far));
     });
   }
 
-  static async open(): Promise<DockerLink> {
-    const link = new DockerLink(await mkdtemp(path.join(tmpdir(), "berth-link-")));
+  static async open({ unread = false } = {}): Promise<DockerLink> {
+    const link = new DockerLink(await mkdtemp(path.join(tmpdir(), "berth-link-")), unread);
     await link.restore();
     return link;
   }
@@ -57,4 +59,9 @@ export class DockerLink {
     this.cut();
     await rm(this.#directory, { recursive: true, force: true });
   }
+}
+
+function leaveUnread(near: net.Socket, far: net.Socket): void {
+  near.unpipe(far).pause();
+  far.once("end", () => near.destroy());
 }

@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
@@ -192,6 +193,9 @@ class AttachedProcess implements SpawnedProcess {
   readonly #state: ExecState;
   readonly #socket: Duplex;
   readonly #takesStdin: boolean;
+  /** Whether the daemon is at the other end of a Unix socket. */
+  readonly #isLocal: boolean;
+  #stdinIsGone = false;
   /** Settles, never rejects, when the connection has ended. */
   readonly ended: Promise<void>;
   /** Undefined once its end was called. */
@@ -218,6 +222,8 @@ class AttachedProcess implements SpawnedProcess {
     this.#sink = sink;
     this.#leftovers = leftovers;
     socket.pause();
+    this.#isLocal = (socket as Socket).remoteAddress === undefined;
+    this.#readPastWrites();
     const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ended = promise;
@@ -255,15 +261,32 @@ class AttachedProcess implements SpawnedProcess {
   }
 
   async writeStdin(data: Uint8Array): Promise<void> {
-    if (!this.#takesStdin || !this.#socket.writable) throw stdinClosed();
+    if (!this.#takesStdin || !this.#isWritable) throw stdinClosed();
     if (this.#socket.write(data)) return;
     const drained = once(this.#socket, "drain").catch(() => {});
     await Promise.race([drained, this.ended]);
-    if (!this.#socket.writable) throw stdinClosed();
+    if (!this.#isWritable) throw stdinClosed();
   }
 
   closeStdin(): void {
-    if (this.#takesStdin && this.#socket.writable) this.#socket.end();
+    if (this.#takesStdin && this.#isWritable) this.#socket.end();
+  }
+
+  get #isWritable(): boolean {
+    return this.#socket.writable && !this.#stdinIsGone;
+  }
+
+  /** A write fails where the process has ended, whose output may still be there to read: it does not end the stream. */
+  #readPastWrites(): void {
+    const socket = this.#socket;
+    const write = socket._write.bind(socket);
+    const writev = socket._writev?.bind(socket);
+    const calm = (done: () => void) => (error?: Error | null) => {
+      this.#stdinIsGone ||= error != null;
+      done();
+    };
+    socket._write = (chunk, encoding, done) => write(chunk, encoding, calm(done));
+    if (writev) socket._writev = (chunks, done) => writev(chunks, calm(done));
   }
 
   async resize(size: TerminalSize): Promise<void> {
@@ -286,13 +309,27 @@ class AttachedProcess implements SpawnedProcess {
 
   /** Undefined where the output is complete. */
   async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
-    if (this.#socket.readableEnded && !insideFrame) return this.#state.whyEnded();
+    if ((this.#socket.readableEnded || this.#wasReset) && !insideFrame) return this.#state.whyEnded();
     return translateError(this.#socket.errored, "streaming a process's output");
+  }
+
+  /**
+   * Whether the daemon closed the connection with stdin in it that nobody had read. On a Unix socket that is reported
+   * in place of the end, after all that it had written has been read.
+   */
+  get #wasReset(): boolean {
+    const { errored, readableLength } = this.#socket;
+    return (
+      this.#isLocal &&
+      (errored as NodeJS.ErrnoException | null)?.code === "ECONNRESET" &&
+      readableLength === 0
+    );
   }
 
   /** Rejects a code that may be Docker's own. */
   #trusted(exitCode: number): number {
-    if (exitCode !== UNDELIVERED || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
+    if (exitCode !== UNDELIVERED || this.#socket.readableEnded || this.#wasReset || !this.#socket.destroyed)
+      return exitCode;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
       "The connection to the process broke, so how it ended is lost.",

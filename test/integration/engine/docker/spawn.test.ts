@@ -1,6 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, expect, test } from "vitest";
-import { run, spec, useEngine } from "./support.ts";
+import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
+import { DockerLink } from "../../../support/docker-link.ts";
+import { newInstance } from "../../../support/settings.ts";
+import { run, silent, spec, useEngine } from "./support.ts";
 
 // What holds on every engine is in test/contract/engine.
 const { engine } = useEngine();
@@ -43,4 +46,26 @@ test("output that looks like Docker's own report stays output", async () => {
   const outcome = await run(engine, ref, ["sh", "-c", 'printf %s "$1"; exit 126', "sh", imitation]);
   expect(outcome.exitCode).toBe(126);
   expect(outcome.stdout.toString()).toBe(imitation);
+});
+
+test("a connection that Docker closes with unread stdin in it loses no output", async () => {
+  const link = await DockerLink.open({ unread: true });
+  const through = new DockerEngine({ instance: newInstance(), logger: silent, host: link.host });
+  try {
+    for (let i = 0; i < 10; i++) {
+      const ended = Promise.withResolvers<Error | undefined>();
+      const chunks: Buffer[] = [];
+      const argv = ["sh", "-c", "sleep 0.1; echo done; exit 3"];
+      const sink = { data: (_: unknown, chunk: Buffer) => chunks.push(chunk), end: ended.resolve };
+      const spawned = await through.spawn(ref, { argv, stdin: true }, sink);
+      const written = spawned.writeStdin(Buffer.alloc(2_000_000)).catch(() => {});
+      expect(await ended.promise).toBeUndefined();
+      expect(Buffer.concat(chunks).toString()).toBe("done\n");
+      expect(await spawned.wait()).toBe(3);
+      await written;
+    }
+  } finally {
+    await through.close();
+    await link.close();
+  }
 });
