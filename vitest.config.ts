@@ -41,8 +41,8 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // A process of its own costs each file a second of a core, and none keeps state in a module.
           isolate: false,
-          // Each file drives a service, its clients and sandboxes, and waits for them half of the time.
-          maxWorkers: Math.max(2, Math.ceil(processors * 1.5)),
+          // Each file drives a service, its clients and sandboxes: more workers than processors make it no faster.
+          maxWorkers: Math.max(2, processors),
           sequence: { groupOrder: 1 },
         },
       },
