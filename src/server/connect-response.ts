@@ -11,6 +11,7 @@ import type { CallContext } from "./call-context.ts";
 import { DirectResponse } from "./direct-response.ts";
 import { frameBytes } from "./framing.ts";
 import { type HttpRequest, type HttpResponse, requestEnd, writeResponse } from "./http-message.ts";
+import { NEWLINE } from "./json-lines.ts";
 import { isUnenveloped } from "./request-messages.ts";
 
 /** The response of a call of Connect. */
@@ -98,7 +99,7 @@ export class JsonLinesResponse extends ConnectResponse {
 
   override fail(error: ConnectError): void {
     if (!this.open) return;
-    if (this.response.headersSent) this.end([errorToJsonBytes(error, undefined), Buffer.from("\n")]);
+    if (this.response.headersSent) this.end([errorToJsonBytes(error, undefined), NEWLINE]);
     else this.failPlainly(error);
   }
 }

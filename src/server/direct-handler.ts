@@ -12,7 +12,7 @@ import type { FairQueue } from "./fair-queue.ts";
 import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage } from "./framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
-import { wantsJsonLines } from "./json-lines.ts";
+import { NEWLINE, wantsJsonLines } from "./json-lines.ts";
 import { jsonPieces } from "./json-text.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
@@ -172,8 +172,6 @@ function linesWire({ readMaxBytes }: Route, { parse, encode }: Codec): Wire {
     respond: (request, response, context) => new JsonLinesResponse(request, response, context),
   };
 }
-
-const NEWLINE = Buffer.from("\n");
 
 function streamWire({ method, readMaxBytes }: Route, { name, parse, encode }: Codec): Wire {
   const look = name === "json" ? (first: number | undefined) => assertEnveloped(method, first) : undefined;

@@ -19,6 +19,9 @@ export function wantsJsonLines({ method }: Route, request: HttpRequest): boolean
   );
 }
 
+/** Ends a line. */
+export const NEWLINE = Buffer.from("\n");
+
 /** Restates the headers of a call of plain JSON as those of a Connect stream. */
 export function asConnectStream(header: Headers): void {
   header.set("content-type", "application/connect+json");
@@ -64,14 +67,12 @@ async function* lines(
       const message = next.value;
       if (message.flags !== endStreamFlag) yield Buffer.concat([message.data, NEWLINE]);
       const error = errorOf(message);
-      if (error) yield Buffer.from(`${JSON.stringify(error)}\n`);
+      if (error) yield Buffer.concat([Buffer.from(JSON.stringify(error)), NEWLINE]);
     }
   } finally {
     await messages.return?.();
   }
 }
-
-const NEWLINE = Buffer.from("\n");
 
 /** The error that a message of a Connect stream ends it with. */
 function errorOf({ flags, data }: EnvelopedMessage): { readonly code: string } | undefined {

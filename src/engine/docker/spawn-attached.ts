@@ -1,5 +1,4 @@
 import { once } from "node:events";
-import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
@@ -68,10 +67,12 @@ async function start(
       const words = answerTo(error)?.text ?? "";
       throw NO_SUCH_USER.test(words) ? startError(daemonWords(words)) : error;
     });
+  const writes = readPastWrites(socket);
   try {
     if (request.input) socket.write(request.input);
     await proveStarted(daemon, exec, socket, tty, signal);
-    const spawned = new AttachedProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink, leftovers);
+    const streams = { socket, writes, tty, stdin: request.stdin };
+    const spawned = new AttachedProcess(daemon, exec, streams, sink, leftovers);
     // A process that has ended already needs no terminal.
     if (request.terminal) await spawned.resize(request.terminal).catch(() => {});
     spawned.resume();
@@ -185,6 +186,33 @@ function commandError(report: string, exitCode: string, cause: Error): BerthErro
   });
 }
 
+/** What became of writes to a stream. */
+interface Writes {
+  readonly failed: boolean;
+}
+
+/** Has a stream go on where a write fails: the process has ended then, but its output may still be there to read. */
+function readPastWrites(socket: Duplex): Writes {
+  const writes = { failed: false };
+  const write = socket._write.bind(socket);
+  const writev = socket._writev?.bind(socket);
+  const calm = (done: () => void) => (error?: Error | null) => {
+    writes.failed ||= error != null;
+    done();
+  };
+  socket._write = (chunk, encoding, done) => write(chunk, encoding, calm(done));
+  if (writev) socket._writev = (chunks, done) => writev(chunks, calm(done));
+  return writes;
+}
+
+/** The connection of a process. */
+interface AttachedStreams {
+  readonly socket: Duplex;
+  readonly writes: Writes;
+  readonly tty: boolean;
+  readonly stdin: boolean;
+}
+
 /** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
 class AttachedProcess implements SpawnedProcess {
   readonly handle: string;
@@ -193,9 +221,7 @@ class AttachedProcess implements SpawnedProcess {
   readonly #state: ExecState;
   readonly #socket: Duplex;
   readonly #takesStdin: boolean;
-  /** Whether the daemon is at the other end of a Unix socket. */
-  readonly #isLocal: boolean;
-  #stdinIsGone = false;
+  readonly #writes: Writes;
   /** Settles, never rejects, when the connection has ended. */
   readonly ended: Promise<void>;
   /** Undefined once its end was called. */
@@ -208,8 +234,7 @@ class AttachedProcess implements SpawnedProcess {
   constructor(
     daemon: Daemon,
     exec: Exec,
-    socket: Duplex,
-    options: { readonly tty: boolean; readonly stdin: boolean },
+    { socket, writes, tty, stdin }: AttachedStreams,
     sink: OutputSink,
     leftovers: Leftovers,
   ) {
@@ -218,12 +243,11 @@ class AttachedProcess implements SpawnedProcess {
     this.#state = new ExecState(daemon, exec.id);
     this.handle = formatHandle(this.#state);
     this.#socket = socket;
-    this.#takesStdin = options.stdin;
+    this.#writes = writes;
+    this.#takesStdin = stdin;
     this.#sink = sink;
     this.#leftovers = leftovers;
     socket.pause();
-    this.#isLocal = (socket as Socket).remoteAddress === undefined;
-    this.#readPastWrites();
     const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ended = promise;
@@ -234,10 +258,7 @@ class AttachedProcess implements SpawnedProcess {
       this.#end(await this.#whyEnded(demux.insideFrame));
       resolve();
     };
-    socket.on(
-      "data",
-      options.tty ? (chunk) => this.#sink?.data("stdout", chunk) : (chunk) => demux.push(chunk),
-    );
+    socket.on("data", tty ? (chunk) => this.#sink?.data("stdout", chunk) : (chunk) => demux.push(chunk));
     if (socket.closed || socket.readableEnded) void finish();
     else socket.on("end", finish).on("close", finish);
   }
@@ -273,20 +294,7 @@ class AttachedProcess implements SpawnedProcess {
   }
 
   get #isWritable(): boolean {
-    return this.#socket.writable && !this.#stdinIsGone;
-  }
-
-  /** A write fails where the process has ended, whose output may still be there to read: it does not end the stream. */
-  #readPastWrites(): void {
-    const socket = this.#socket;
-    const write = socket._write.bind(socket);
-    const writev = socket._writev?.bind(socket);
-    const calm = (done: () => void) => (error?: Error | null) => {
-      this.#stdinIsGone ||= error != null;
-      done();
-    };
-    socket._write = (chunk, encoding, done) => write(chunk, encoding, calm(done));
-    if (writev) socket._writev = (chunks, done) => writev(chunks, calm(done));
+    return this.#socket.writable && !this.#writes.failed;
   }
 
   async resize(size: TerminalSize): Promise<void> {
@@ -309,27 +317,24 @@ class AttachedProcess implements SpawnedProcess {
 
   /** Undefined where the output is complete. */
   async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
-    if ((this.#socket.readableEnded || this.#wasReset) && !insideFrame) return this.#state.whyEnded();
+    const isOver = this.#socket.readableEnded || (await this.#wasReset());
+    if (isOver && !insideFrame) return this.#state.whyEnded();
     return translateError(this.#socket.errored, "streaming a process's output");
   }
 
   /**
-   * Whether the daemon closed the connection with stdin in it that nobody had read. On a Unix socket that is reported
-   * in place of the end, after all that it had written has been read.
+   * Whether Docker closed the connection with stdin in it that nobody had read. On a Unix socket that is reported in
+   * place of the end, after all that it had written has been read. Podman closes before it has written all.
    */
-  get #wasReset(): boolean {
+  async #wasReset(): Promise<boolean> {
     const { errored, readableLength } = this.#socket;
-    return (
-      this.#isLocal &&
-      (errored as NodeJS.ErrnoException | null)?.code === "ECONNRESET" &&
-      readableLength === 0
-    );
+    const isReset = (errored as NodeJS.ErrnoException | null)?.code === "ECONNRESET" && readableLength === 0;
+    return isReset && this.#daemon.socketPath !== undefined && !(await this.#daemon.isPodman());
   }
 
   /** Rejects a code that may be Docker's own. */
   #trusted(exitCode: number): number {
-    if (exitCode !== UNDELIVERED || this.#socket.readableEnded || this.#wasReset || !this.#socket.destroyed)
-      return exitCode;
+    if (exitCode !== UNDELIVERED || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
       "The connection to the process broke, so how it ended is lost.",

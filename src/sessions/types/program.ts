@@ -46,7 +46,7 @@ export class Program {
   readonly #sandbox: LeasedSandbox;
   readonly #request: ProgramRequest;
   readonly #job: Job;
-  /** Keeps the job's pid its own past its end, so that what it left can still be found; undefined where it had ended at once. */
+  /** Ends its hold on the job's pid, by which what it left is found past its end; undefined where it had ended at once. */
   readonly #release: (() => void) | undefined;
   #said: Buffer;
   #end: JobEnd | undefined;

@@ -57,7 +57,8 @@ test("a connection that Docker closes with unread stdin in it loses no output", 
       const chunks: Buffer[] = [];
       const argv = ["sh", "-c", "sleep 0.1; echo done; exit 3"];
       const sink = { data: (_: unknown, chunk: Buffer) => chunks.push(chunk), end: ended.resolve };
-      const spawned = await through.spawn(ref, { argv, stdin: true }, sink);
+      const input = Buffer.alloc(i % 2 === 0 ? 0 : 1_000_000);
+      const spawned = await through.spawn(ref, { argv, stdin: true, input }, sink);
       const written = spawned.writeStdin(Buffer.alloc(2_000_000)).catch(() => {});
       expect(await ended.promise).toBeUndefined();
       expect(Buffer.concat(chunks).toString()).toBe("done\n");
