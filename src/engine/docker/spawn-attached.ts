@@ -329,7 +329,9 @@ class AttachedProcess implements SpawnedProcess {
   async #wasReset(): Promise<boolean> {
     const { errored, readableLength } = this.#socket;
     const isReset = (errored as NodeJS.ErrnoException | null)?.code === "ECONNRESET" && readableLength === 0;
-    return isReset && this.#daemon.socketPath !== undefined && !(await this.#daemon.isPodman());
+    if (!isReset || this.#daemon.socketPath === undefined) return false;
+    // One that does not answer is no proof of anything.
+    return !(await this.#daemon.isPodman().catch(() => true));
   }
 
   /** Rejects a code that may be Docker's own. */
