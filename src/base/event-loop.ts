@@ -1,22 +1,27 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
-
-/** What all streams together may take of one turn of the event loop, in milliseconds. */
+/** What new requests and streams together may take of one turn of the event loop, in milliseconds. */
 const SHARE_MS = 5;
 
-/** When the first of them went on in this turn. */
-let sinceMs: number | undefined;
+interface Turn {
+  /** When the first of such work went on in it. */
+  readonly sinceMs: number;
+  readonly end: Promise<void>;
+}
+
+let turn: Turn | undefined;
 
 /**
- * For loops over what is there already, which would otherwise keep everything
- * else waiting: a promise of the next turn where streams have used up their
- * share of this one, undefined where they may go on.
+ * For work that is there already in any amount, and would otherwise keep
+ * everything else waiting: a promise of the next turn where such work has used up
+ * its share of this one, undefined where it may go on.
  */
 export function turnOver(): Promise<void> | undefined {
   const nowMs = performance.now();
-  if (sinceMs !== undefined) return nowMs - sinceMs < SHARE_MS ? undefined : nextTurn();
-  sinceMs = nowMs;
+  if (turn !== undefined) return nowMs - turn.sinceMs < SHARE_MS ? undefined : turn.end;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  turn = { sinceMs: nowMs, end: promise };
   setImmediate(() => {
-    sinceMs = undefined;
+    turn = undefined;
+    resolve();
   });
   return undefined;
 }

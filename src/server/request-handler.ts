@@ -2,6 +2,7 @@ import type http from "node:http";
 import { Code, type ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
+import { turnOver } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { type Authenticator, Call, type Calls, type Credentials } from "./call.ts";
@@ -17,6 +18,7 @@ import {
   endResponse,
   type HttpRequest,
   type HttpResponse,
+  isGone,
   pathOf,
   peerOf,
   protocolOf,
@@ -58,6 +60,9 @@ export class RequestHandler {
   };
 
   async #serve(request: HttpRequest, response: HttpResponse): Promise<void> {
+    // A client may send, in one breath, hundreds of requests that it has taken back: to begin those is the most of their cost.
+    for (let next = turnOver(); next; next = turnOver()) await next;
+    if (isGone(response)) return;
     const { guard, pages, routes, logger } = this.#options;
     const path = pathOf(request);
     const route = routes.find(path);

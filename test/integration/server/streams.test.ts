@@ -8,6 +8,16 @@ import { describe, expect, test } from "vitest";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { type Authenticator, anonymousAuthenticator } from "../../../src/server/call.ts";
+import {
+  FLAG,
+  FRAME,
+  frame,
+  opening,
+  postFields,
+  RawConnection,
+  reset,
+} from "../../support/attacks/frames.ts";
 import { eventually } from "../../support/eventually.ts";
 import { detailOf, GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
@@ -112,6 +122,34 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
   await eventually(() => server.record.open === 0);
   const inFlight = await server.metrics.getSingleMetric("berth_rpc_in_flight")?.get();
   expect(inFlight?.values.map(({ value }) => value)).toEqual(inFlight?.values.map(() => 0));
+});
+
+test("calls that are taken back in the breath they come in are not begun, but for those of the first moment", async () => {
+  let begun = 0;
+  const authenticator: Authenticator = {
+    authenticate: (credentials) => {
+      begun += 1;
+      for (const end = performance.now() + 0.5; performance.now() < end; );
+      return anonymousAuthenticator.authenticate(credentials);
+    },
+    recheck: () => undefined,
+  };
+  await using server = await startTestServer({ authenticator });
+  const connection = await RawConnection.open(server.authority);
+  await connection.send(opening());
+  await once(connection.socket, "data");
+  connection.ignore();
+  const fields = postFields(server.authority, "/berth.v1.SandboxService/GetStats", "application/grpc");
+  const calls = Array.from({ length: 300 }, (_, index) => {
+    const stream = 2 * index + 1;
+    return Buffer.concat([frame(FRAME.headers, FLAG.endHeaders, stream, fields), reset(stream)]);
+  });
+  await connection.send(Buffer.concat(calls));
+  using client = new GrpcJs(server.authority);
+  await client.unary(SandboxService.method.getStats, {});
+  connection.close();
+  expect(begun).toBeGreaterThan(1);
+  expect(begun).toBeLessThan(calls.length / 3);
 });
 
 test.each([0, 1, 2, 5, 7, 8, 11, 99])("a stream reset with code %d ends its handler alone", async (code) => {
