@@ -1,7 +1,7 @@
 import type { DescMessage, Message, MessageInitShape } from "@bufbuild/protobuf";
 import { parseContentType } from "@connectrpc/connect/protocol-connect";
 import { abortError } from "../base/errors.ts";
-import { turnOver } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/event-loop.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
 import { CallContext } from "./call-context.ts";
@@ -26,6 +26,8 @@ export interface DirectOptions {
   readonly receiving: ReceiveBudget;
   /** Undefined: all callers are one tenant's. */
   readonly queue: FairQueue | undefined;
+  /** What all streams of answers have of the event loop. */
+  readonly streams: TurnShare;
 }
 
 /** How a call's messages are put on the wire. */
@@ -75,7 +77,7 @@ export async function serveDirectly(
   wire: Wire,
   request: HttpRequest,
   nodeResponse: HttpResponse,
-  { errors, admit, receiving, queue }: DirectOptions,
+  { errors, admit, receiving, queue, streams }: DirectOptions,
 ): Promise<void> {
   const context = new CallContext(route.method, call, request);
   const response = wire.respond(request, nodeResponse, context);
@@ -100,7 +102,8 @@ export async function serveDirectly(
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {
-        await (queue?.again(call) ?? turnOver());
+        const turn = queue?.again(call) ?? streams.enter();
+        if (turn) await turn;
         await response.send(wire.encode(item));
         // Leaving the loop runs the clean-up of the handler's generator.
         if (!response.open) return;

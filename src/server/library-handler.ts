@@ -1,6 +1,6 @@
 import { createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import { turnOver } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/event-loop.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
@@ -35,6 +35,8 @@ interface LibraryOptions {
   readonly decompressor: Decompressor;
   /** Undefined: all callers are one tenant's. */
   readonly queue: FairQueue | undefined;
+  /** What all streams of answers have of the event loop. */
+  readonly streams: TurnShare;
 }
 
 /** Serves a call of any kind in any protocol by the Connect library. Never rejects. */
@@ -62,7 +64,7 @@ export async function serveByLibrary(
     if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
-      body: body && responseBody(call, request, body, options.queue),
+      body: body && responseBody(call, request, body, options),
       // Complete only once the body is.
       get trailer() {
         return trailer && withPlainMessage(trailer);
@@ -141,10 +143,11 @@ async function* responseBody(
   call: Call,
   request: HttpRequest,
   body: AsyncIterable<Uint8Array>,
-  queue: FairQueue | undefined,
+  { queue, streams }: Pick<LibraryOptions, "queue" | "streams">,
 ): AsyncGenerator<Uint8Array> {
   for await (const bytes of body) {
-    await (queue?.again(call) ?? turnOver());
+    const turn = queue?.again(call) ?? streams.enter();
+    if (turn) await turn;
     yield bytes;
   }
   if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request);

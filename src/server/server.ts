@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Registry } from "prom-client";
 import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
 import { createAdmission } from "./admission.ts";
 import type { AuditLog } from "./audit-log.ts";
@@ -123,6 +124,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
       audit: options.audit,
     },
     decompressor: new Decompressor(),
+    streams: new TurnShare(),
   });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
   let sweep: NodeJS.Timeout | undefined;

@@ -9,6 +9,7 @@ import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { type Authenticator, anonymousAuthenticator } from "../../../src/server/call.ts";
+import type { Routes } from "../../../src/server/routes.ts";
 import {
   FLAG,
   FRAME,
@@ -122,6 +123,42 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
   await eventually(() => server.record.open === 0);
   const inFlight = await server.metrics.getSingleMetric("berth_rpc_in_flight")?.get();
   expect(inFlight?.values.map(({ value }) => value)).toEqual(inFlight?.values.map(() => 0));
+});
+
+test("a call does not wait for its turn behind streams that always have more, however many", async () => {
+  let produced = 0;
+  let producedBefore = 0;
+  const routes: Routes = (router) => {
+    router.service(SandboxService, {
+      getStats: () => {
+        producedBefore = produced;
+        return {};
+      },
+    });
+    router.service(ProcessService, {
+      async *exec() {
+        for (;;) {
+          produced += 1;
+          for (const end = performance.now() + 1; performance.now() < end; );
+          yield { event: { case: "output", value: { data: new Uint8Array(10) } } };
+        }
+      },
+    });
+  };
+  await using server = await startTestServer({ routes });
+  using client = new GrpcJs(server.authority);
+  await client.unary(SandboxService.method.getStats, {});
+  using reader = new GrpcJs(server.authority);
+  const streams = Array.from({ length: 100 }, () =>
+    reader.serverStream(ProcessService.method.exec, shell("")),
+  );
+  for (const stream of streams) stream.on("error", () => {}).resume();
+  await eventually(() => produced > 2 * streams.length);
+  const before = produced;
+  await client.unary(SandboxService.method.getStats, {});
+  const waitedFor = producedBefore - before;
+  for (const stream of streams) stream.cancel();
+  expect(waitedFor).toBeLessThan(streams.length / 2);
 });
 
 test("calls that are taken back in the breath they come in are not begun, but for those of the first moment", async () => {

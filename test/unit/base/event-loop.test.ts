@@ -1,24 +1,39 @@
 import { expect, test } from "vitest";
-import { turnOver } from "../../../src/base/event-loop.ts";
+import { TurnShare } from "../../../src/base/event-loop.ts";
 
-/** Works for `ms` in pieces of half a millisecond, all of which are there already. */
-async function work(ms: number): Promise<void> {
-  for (const end = performance.now() + ms; performance.now() < end; ) {
-    for (const piece = performance.now() + 0.5; performance.now() < piece; );
-    await turnOver();
-  }
+const WORKERS = 50;
+const PIECES = 6;
+
+function work(ms: number): void {
+  for (const end = performance.now() + ms; performance.now() < end; );
 }
 
-test("streams that have all they need leave the event loop to others, however many there are", async () => {
-  let turns = 0;
-  let over = false;
-  const count = (): void => {
-    turns++;
-    if (!over) setImmediate(count);
+test("work that is all there already leaves the event loop to others, and each worker has as much of it", async () => {
+  const share = new TurnShare();
+  const done = Array.from({ length: WORKERS }, () => 0);
+  const perTurn: number[] = [];
+  let apart = 0;
+  let sum = 0;
+  const look = (): void => {
+    const now = done.reduce((all, one) => all + one, 0);
+    perTurn.push(now - sum);
+    sum = now;
+    apart = Math.max(apart, Math.max(...done) - Math.min(...done));
+    if (sum < WORKERS * PIECES) setImmediate(look);
   };
-  setImmediate(count);
-  await Promise.all([work(100), work(100), work(100)]);
-  over = true;
-  // A turn has 5 ms of such work; a loaded machine adds to it what others take.
-  expect(turns).toBeGreaterThan(4);
+  setImmediate(look);
+  const run = async (worker: number): Promise<void> => {
+    while ((done[worker] ?? 0) < PIECES) {
+      const turn = share.enter();
+      if (turn) await turn;
+      work(0.5);
+      done[worker] = (done[worker] ?? 0) + 1;
+      // As to send what is made takes.
+      await undefined;
+    }
+  };
+  await Promise.all(done.map((_, worker) => run(worker)));
+  // A turn has 5 ms of such work.
+  expect(Math.max(...perTurn)).toBeLessThanOrEqual(12);
+  expect(apart).toBeLessThanOrEqual(1);
 });
