@@ -3,10 +3,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { Turns } from "../../base/turns.ts";
 import { startSignal } from "../port.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import type { ContainerPipes, ProcessPipes } from "./container-pipes.ts";
-import type { ContainerUsers } from "./container-users.ts";
+import type { ContainerUsers, UserId } from "./container-users.ts";
 import type { ExecStart } from "./exec.ts";
 import { abandon, type OpenedPipes, openPipes, PipedProcess } from "./spawn-piped.ts";
 import type { StartGate } from "./start-gate.ts";
@@ -14,6 +15,12 @@ import { ForkedState, RequestTooLongError, suitsZygote, type Zygote, type Zygote
 
 /** How long a zygote may take. It takes milliseconds, and nothing runs unless it is in time. */
 const OPEN_TIMEOUT_MS = 2_000;
+
+/**
+ * A shell that starts keeps a CPU at work: several at once would start hardly
+ * sooner, and keep other sandboxes waiting. A crowd of requests fills the pipe.
+ */
+const FORKS_AT_ONCE = 1;
 
 /** The user of a process has another uid than its pipes were given to. */
 class WrongUidError extends Error {
@@ -46,6 +53,7 @@ interface ForksParts {
 export class Forks {
   readonly #parts: ForksParts;
   readonly #breaker = new CircuitBreaker();
+  readonly #turns = new Turns(FORKS_AT_ONCE);
 
   constructor(parts: ForksParts) {
     this.#parts = parts;
@@ -53,31 +61,42 @@ export class Forks {
 
   /** Starts a process. Undefined where the daemon has to: nothing runs yet, and nothing will. */
   async spawn(start: ExecStart): Promise<PipedProcess | undefined> {
-    const { zygote, users, pipes, name, logger } = this.#parts;
-    const { containerId, user, request } = start;
+    const { zygote, users } = this.#parts;
+    const { user, request } = start;
     const early = startSignal(request, start.signal);
     if (!zygote.alive || !suitsZygote(request)) return undefined;
     for (let isAgain = false; ; isAgain = true) {
       const uid = await users.uidOf(user, early);
-      const attempt = uid === undefined ? undefined : this.#breaker.begin();
-      if (uid === undefined || attempt === undefined) return undefined;
-      try {
-        const forked = await this.#fork(start, await pipes.take(name, uid.onHost), uid.inside, early);
-        attempt.succeed();
-        return forked;
-      } catch (err) {
-        throwIfAborted(early);
-        if (err instanceof RequestTooLongError || err instanceof UnknownUserError) return undefined;
-        if (err instanceof WrongUidError && !isAgain) {
-          users.learn(user, err.uid, "");
-          continue;
-        }
-        const retryMs = attempt.fail();
-        logger.debug({ containerId, err, retryMs }, "a zygote did not start a process");
-        return undefined;
-      } finally {
-        attempt.cancel();
-      }
+      if (uid === undefined) return undefined;
+      const forked = await this.#turns.run(() => this.#try(start, uid, early), early);
+      if (!(forked instanceof WrongUidError)) return forked;
+      if (isAgain) return undefined;
+      users.learn(user, forked.uid, "");
+    }
+  }
+
+  /** Undefined where the daemon has to. */
+  async #try(
+    start: ExecStart,
+    uid: UserId,
+    early: AbortSignal | undefined,
+  ): Promise<PipedProcess | WrongUidError | undefined> {
+    const { pipes, name, logger } = this.#parts;
+    const attempt = this.#breaker.begin();
+    if (attempt === undefined) return undefined;
+    try {
+      const forked = await this.#fork(start, await pipes.take(name, uid.onHost), uid.inside, early);
+      attempt.succeed();
+      return forked;
+    } catch (err) {
+      throwIfAborted(early);
+      if (err instanceof RequestTooLongError || err instanceof UnknownUserError) return undefined;
+      if (err instanceof WrongUidError) return err;
+      const retryMs = attempt.fail();
+      logger.debug({ containerId: start.containerId, err, retryMs }, "a zygote did not start a process");
+      return undefined;
+    } finally {
+      attempt.cancel();
     }
   }
 

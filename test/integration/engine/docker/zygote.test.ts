@@ -153,6 +153,15 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
+  test("starts whatever is asked for at once", async () => {
+    const { ref } = await engine.create(spec());
+    // A request for a lane is nearly as long.
+    const env = { LONG: "x".repeat(3000) };
+    const started = await Promise.all(Array.from({ length: 60 }, () => whose(engine, ref, { env })));
+    expect(new Set(started)).toEqual(new Set(["zygote"]));
+    await engine.remove(ref);
+  });
+
   test("is not avoided for a user that it leaves to the daemon", async () => {
     const { ref } = await engine.create(spec());
     expect(await whose(engine, ref, { user: "007" })).toBe("daemon");
