@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 const root = path.dirname(fileURLToPath(import.meta.url));
 const tsc = path.join(
-  path.dirname(createRequire(import.meta.url).resolve("typescript/package.json")),
+  path.dirname(createRequire(import.meta.url).resolve("@typescript/native/package.json")),
   "bin/tsc",
 );
 
