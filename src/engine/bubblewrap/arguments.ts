@@ -20,7 +20,8 @@ export const BWRAP_FDS = { args: 4, info: 5, gate: 6, filter: 7, status: 8, moun
 interface BwrapPlan {
   /** From {@link systemArguments}. */
   readonly system: readonly string[];
-  readonly etc: string;
+  /** Arguments that show /etc. */
+  readonly etc: readonly string[];
   readonly resources: Resources;
   /** Directories of the host, read-only. */
   readonly shown: readonly { readonly source: string; readonly target: string }[];
@@ -89,7 +90,7 @@ export function bwrapArguments(plan: BwrapPlan): string[] {
       "/dev",
     ],
     ...["--tmpfs", "/sys", ...plan.shown.flatMap(({ source, target }) => ["--ro-bind", source, target])],
-    ...["--remount-ro", "/sys", "--ro-bind", plan.etc, "/etc"],
+    ...["--remount-ro", "/sys", ...plan.etc],
     ...["/tmp", "/var/tmp"].flatMap((dir) => ["--perms", "1777", "--dir", dir]),
     ...["/run", "/workspace", home].flatMap((dir) => ["--dir", dir]),
     ...plan.mounts.flatMap(({ source, target, readOnly }, index) =>

@@ -26,7 +26,7 @@ export interface StartPlan {
   readonly attendants: readonly string[];
   readonly group: ControlGroup;
   readonly system: readonly string[];
-  readonly etc: string;
+  readonly etc: readonly string[];
   /** Undefined where there is no filter of system calls. */
   readonly filterFile: string | undefined;
   readonly mounts: readonly OpenMount[];

@@ -1,4 +1,4 @@
-import { cpSync } from "node:fs";
+import { cpSync, lstatSync } from "node:fs";
 import { mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -10,8 +10,8 @@ import { SANDBOX_USER } from "./sandbox-user.ts";
 /** The files of a running engine. */
 export interface RuntimeDir {
   readonly path: string;
-  /** The /etc of its sandboxes. */
-  readonly etc: string;
+  /** Arguments of bwrap that show the /etc of its sandboxes. */
+  readonly etc: readonly string[];
   /** Undefined where there is no filter. */
   readonly filterFiles: FilterFiles | undefined;
   /** Empty on the host. A sandbox's mounts are staged below it, in a mount namespace of its bwrap. */
@@ -36,11 +36,11 @@ export async function createRuntimeDir(
   // Fails if it exists, so nobody else's directory is used. The sandboxes' host user reads /etc through it.
   await mkdir(dir, { mode: 0o755 });
   const etc = path.join(dir, "etc");
-  await writeSyntheticEtc(etc, rootfs);
+  const mounted = await writeSyntheticEtc(etc, rootfs);
   const stage = path.join(dir, "mounts");
   await mkdir(stage, { mode: 0o755 });
   const filterFiles = filter && (await writeFilter(dir, filter));
-  return { path: dir, etc, filterFiles, stage };
+  return { path: dir, etc: ["--ro-bind", etc, "/etc", ...mounted], filterFiles, stage };
 }
 
 async function writeFilter(dir: string, { program, entry }: SystemCallFilter): Promise<FilterFiles> {
@@ -62,19 +62,19 @@ const UNDUMPABLE = "berth-undumpable.so";
 /** Where sandboxes see the library that shells preload to be undumpable. */
 export const UNDUMPABLE_TARGET = `/etc/${UNDUMPABLE}`;
 
+/** As {@link COPIED}, with hundreds of entries, so that a copy would take most of the start. */
+const MOUNTED = ["X11", "alternatives", "fonts", "ssl/certs"];
+
 /** The parts of /etc that programs need and that reveal nothing about the machine or its users. */
 const COPIED = [
   "ImageMagick-6",
   "ImageMagick-7",
-  "X11",
-  "alternatives",
   "bash.bashrc",
   "ca-certificates",
   "ca-certificates.conf",
   "chromium",
   "chromium.d",
   "debian_version",
-  "fonts",
   "gai.conf",
   "inputrc",
   "ld.so.cache",
@@ -94,19 +94,28 @@ const COPIED = [
   "python3",
   "rpc",
   "services",
-  "ssl/certs",
   "ssl/openssl.cnf",
   "terminfo",
   "timezone",
   "xdg",
 ];
 
-/** Writes the /etc that sandboxes see: harmless parts of the system's, and one user. */
-async function writeSyntheticEtc(dir: string, rootfs: string): Promise<void> {
+/**
+ * Writes the /etc that sandboxes see: harmless parts of the system's, and one user. Returns arguments of bwrap for the
+ * parts that are mounted over it.
+ */
+async function writeSyntheticEtc(dir: string, rootfs: string): Promise<string[]> {
   await mkdir(dir, { mode: 0o755 });
-  for (const name of COPIED) {
+  const mounted: string[] = [];
+  for (const name of [...MOUNTED, ...COPIED]) {
     const source = path.join(rootfs, "etc", name);
     await mkdir(path.dirname(path.join(dir, name)), { recursive: true, mode: 0o755 });
+    if (MOUNTED.includes(name) && lstatSync(source, { throwIfNoEntry: false })?.isDirectory()) {
+      await mkdir(path.join(dir, name), { mode: 0o755 });
+      // It may go away while the service runs, as with the package that brought it.
+      mounted.push("--ro-bind-try", source, `/etc/${name}`);
+      continue;
+    }
     try {
       // Nobody is served yet, and the asynchronous one takes twice the processor's time.
       cpSync(source, path.join(dir, name), { recursive: true, verbatimSymlinks: true });
@@ -130,4 +139,5 @@ async function writeSyntheticEtc(dir: string, rootfs: string): Promise<void> {
   await symlink("/proc/self/mounts", path.join(dir, "mtab"));
   const library = undumpableLibrary();
   if (library !== undefined) await writeFile(path.join(dir, UNDUMPABLE), library, { mode: 0o644 });
+  return mounted;
 }

@@ -29,7 +29,8 @@ export interface BubblewrapSetup {
   readonly attendants: Launcher;
   /** Arguments of bwrap that show the system. */
   readonly system: readonly string[];
-  readonly etc: string;
+  /** As in {@link RuntimeDir}. */
+  readonly etc: readonly string[];
   /** Undefined where sandboxes have no filter of system calls. */
   readonly filterFiles: FilterFiles | undefined;
   /** As in {@link RuntimeDir}. */
