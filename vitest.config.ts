@@ -41,9 +41,8 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // A process of its own costs each file a second of a core, and none keeps state in a module.
           isolate: false,
-          // Each file drives a service, its clients and sandboxes. Half as many workers again would save a sixth of
-          // the time on two processors, but then deadlines of a few seconds pass while a call waits for a processor.
-          maxWorkers: Math.max(2, processors),
+          // Half of the time a file waits: for the kernel, for daemons, for what it expects to happen.
+          maxWorkers: Math.ceil(processors * 1.5),
           sequence: { groupOrder: 1 },
         },
       },

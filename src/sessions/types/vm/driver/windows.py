@@ -8,7 +8,7 @@ MAX_TEXT = 200
 CONTROLS = {code: "\ufffd" for code in range(32)}
 # How long others may take to answer before a request goes on without their answer.
 MANAGER_SECONDS = 2
-PROGRAM_SECONDS = 3
+PROGRAM_SECONDS = 10
 SETTLE_SECONDS = 0.15
 
 
