@@ -60,3 +60,25 @@ take_only_yes() {
     shift
   done
 }
+
+# Podman, what it runs containers with, and the process that reaps in them.
+PODMAN_PACKAGES="podman catatonit netavark runc"
+has_podman() {
+  command -v podman >/dev/null && command -v runc >/dev/null && [ -x /usr/libexec/podman/catatonit ]
+}
+
+# clean_at_exit COMMAND: also after a signal.
+clean_at_exit() {
+  # shellcheck disable=SC2064 # the command, as it is now
+  trap "$1" EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+}
+
+# remove_directory DIRECTORY: with what is mounted below, of which nothing is removed.
+remove_directory() {
+  sed -n "s|^[^ ]* \($1/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
+    umount --lazy "$mounted" || true
+  done
+  rm -rf --one-file-system -- "$1"
+}

@@ -24,8 +24,8 @@ done
 
 WAIT_SECONDS=30
 
-command -v podman >/dev/null && command -v runc >/dev/null && [ -x /usr/libexec/podman/catatonit ] ||
-  install_packages "Podman is not installed, and tests run sandboxes with it" podman catatonit netavark runc
+# shellcheck disable=SC2086 # a list of words
+has_podman || install_packages "Podman is not installed, and tests run sandboxes with it" $PODMAN_PACKAGES
 [ "$(id -u)" = 0 ] || fail "Podman's own storage and networks take root here. Type:" "  sudo $0"
 
 dir=$(mktemp -d /var/tmp/berth-podman-XXXXXX)
@@ -49,14 +49,9 @@ clean() {
     ! tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qF "$dir/" || kill -9 "${process#/proc/}" 2>/dev/null || true
   done
   # The storage, and what a container that would not end still holds.
-  sed -n "s|^[^ ]* \($dir/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
-    umount --lazy "$mounted" || true
-  done
-  rm -rf --one-file-system -- "$dir"
+  remove_directory "$dir"
 }
-trap clean EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+clean_at_exit clean
 
 # runc: crun takes no machine with control groups of both versions. Podman asks for more processes per user than a
 # service may that lacks CAP_SYS_RESOURCE, as in a container; what it may have itself is enough.

@@ -35,9 +35,7 @@ for program in newuidmap:uidmap slirp4netns:slirp4netns ip:iproute2; do
 done
 case $kind in
   docker) command -v rootlesskit >/dev/null || missing="$missing rootlesskit" ;;
-  podman)
-    command -v podman >/dev/null && command -v runc >/dev/null && [ -x /usr/libexec/podman/catatonit ] ||
-      missing="$missing podman catatonit netavark runc" ;;
+  podman) has_podman || missing="$missing $PODMAN_PACKAGES" ;;
 esac
 # shellcheck disable=SC2086 # a list of words
 [ -z "$missing" ] || install_packages "A rootless $kind needs more packages" $missing
@@ -55,14 +53,9 @@ account=berth-$(basename "$dir" | sed 's/.*-//' | tr '[:upper:]' '[:lower:]')-$$
 clean() {
   # All processes are in a namespace that has ended.
   userdel --force "$account" >/dev/null 2>&1 || true
-  sed -n "s|^[^ ]* \($dir/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
-    umount --lazy "$mounted" || true
-  done
-  rm -rf --one-file-system -- "$dir"
+  remove_directory "$dir"
 }
-trap clean EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+clean_at_exit clean
 chmod 755 "$dir"
 mkdir "$dir/berth" "$dir/home" "$dir/devices"
 # Not a system account: those get no ranges of ids.

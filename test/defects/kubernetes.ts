@@ -2,6 +2,9 @@ import type { Defect } from "./defect.ts";
 
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
+const NETWORK = "test/integration/kubernetes/network.kubernetes.ts";
+const POLICIES = "test/unit/engine/kubernetes/network-policies.test.ts";
+const RANGES = "src/engine/kubernetes/network/ranges.ts";
 
 /** Those of the Kubernetes engine. */
 export const KUBERNETES_DEFECTS: readonly Defect[] = [
@@ -73,6 +76,70 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/kubernetes/lease.kubernetes.ts",
       title: "is refused to the second, with the first one's name, until that is gone",
+    },
+  },
+  {
+    name: "kubernetes: EGRESS reaches private addresses",
+    changes: [{ file: RANGES, from: "without: NOT_PUBLIC_IPV4.map(cidr)", to: "without: []" }],
+    test: { file: POLICIES, title: "not %s, which is not", row: "10.0.0.1" },
+  },
+  {
+    name: "kubernetes: EGRESS reaches private addresses of IPv6",
+    changes: [
+      { file: RANGES, from: "range: cidr(GLOBAL_IPV6), without", to: 'range: cidr("::/0"), without' },
+      { file: RANGES, from: "GLOBAL_IPV6, ", to: "" },
+    ],
+    test: { file: POLICIES, title: "not %s, which is not", row: "fd00::1" },
+  },
+  {
+    name: "kubernetes: an operator opens the metadata address by a wide range",
+    changes: [{ file: RANGES, from: '"169.254.0.0/16", ', to: "" }],
+    test: { file: POLICIES, title: "a wide range opens no metadata address and no loopback" },
+  },
+  {
+    name: "kubernetes: whoever is in the cluster connects to a sandbox",
+    changes: [
+      { file: "src/engine/kubernetes/network/policies.ts", from: "ingress: [],", to: "ingress: [{}]," },
+    ],
+    test: { file: POLICIES, title: "select its pods alone, and let nothing in" },
+  },
+  {
+    name: "kubernetes: a policy of others that opens all pods is not seen",
+    changes: [
+      {
+        file: "src/engine/kubernetes/network/policies.ts",
+        from: "return (spec.ingress ?? []).length > 0 || (spec.egress ?? []).length > 0;",
+        to: "return false;",
+      },
+    ],
+    test: { file: POLICIES, title: "others' that select %s are seen for what they open", row: "all pods" },
+  },
+  {
+    name: "kubernetes: the operator's word counts, whatever the test reached",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "    await this.#guard?.require(spec.network, signal);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: NETWORK,
+      title: "the operator's word does not count: sandboxes are refused with what a test reached",
+    },
+  },
+  {
+    name: "kubernetes: pods have the token of a service account",
+    changes: [
+      {
+        file: "src/engine/kubernetes/pod.ts",
+        from: "automountServiceAccountToken: false",
+        to: "automountServiceAccountToken: true",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/pod.test.ts",
+      title: "has no token, no link to services, no privilege, and the default filter of system calls",
     },
   },
 ];

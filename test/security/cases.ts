@@ -39,6 +39,8 @@ const DOCKER = "integration/engine/docker/hardening.test.ts";
 const EGRESS = "integration/engine/docker/egress.test.ts";
 const RULES = "unit/engine/docker/egress-rules.test.ts";
 const DOMAINS = "integration/egress/domains.test.ts";
+const CLUSTER = "integration/kubernetes/network.kubernetes.ts";
+const POLICIES = "unit/engine/kubernetes/network-policies.test.ts";
 const EXEC = "integration/processes/exec-cases.test.ts";
 const BASH = "integration/sessions/bash-hostile.test.ts";
 const ARCHIVE = "integration/files/archive.test.ts";
@@ -153,6 +155,49 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "DNS that is bound to another address later",
       [at(DOMAINS, "the connection goes to the address that was checked, not to what the name has next")],
       "egress: a name is resolved once more to connect",
+    ),
+    hostile(
+      "on Kubernetes: the metadata address, private ranges, IPv6 too, pods, nodes and the API server",
+      [
+        at(POLICIES, "not %s, which is not", "169.254.169.254"),
+        at(POLICIES, "a wide range opens no metadata address and no loopback"),
+        at(CLUSTER, "nothing is reached from NONE, and from EGRESS what is allowed and nothing else"),
+      ],
+      "kubernetes: EGRESS reaches private addresses",
+      "kubernetes: EGRESS reaches private addresses of IPv6",
+      "kubernetes: an operator opens the metadata address by a wide range",
+    ),
+    hostile(
+      "on Kubernetes: sibling sandboxes, and pods that connect to one",
+      [
+        at(POLICIES, "select its pods alone, and let nothing in"),
+        at(CLUSTER, "nothing is reached from NONE, and from EGRESS what is allowed and nothing else"),
+      ],
+      "kubernetes: whoever is in the cluster connects to a sandbox",
+    ),
+    hostile(
+      "on Kubernetes: a cluster that enforces no policy",
+      [at(CLUSTER, "the operator's word does not count: sandboxes are refused with what a test reached")],
+      "kubernetes: the operator's word counts, whatever the test reached",
+    ),
+    hostile(
+      "on Kubernetes: a policy of others that opens what Berth's closes",
+      [
+        at(POLICIES, "others' that select %s are seen for what they open", "all pods"),
+        at(CLUSTER, "a policy of others that opens NONE is found, and NONE refused until it is gone"),
+        at(CLUSTER, "a policy that somebody deletes or changes is restored"),
+      ],
+      "kubernetes: a policy of others that opens all pods is not seen",
+    ),
+    hostile(
+      "on Kubernetes: the token of a service account",
+      [
+        at(
+          "unit/engine/kubernetes/pod.test.ts",
+          "has no token, no link to services, no privilege, and the default filter of system calls",
+        ),
+      ],
+      "kubernetes: pods have the token of a service account",
     ),
   ],
   exhaustion: [
@@ -520,6 +565,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at("integration/server/listener.test.ts", "headers that do not end cost the connection"),
       ],
       "nothing looks for headers that come slowly",
+    ),
+    layered(
+      "headers that point at a long one thousands of times",
+      [at(ATTACKS, SERVED, "headers that point at a long one thousands of times")],
+      "Node keeps no more of a call's headers than 32 KiB and 128 fields, each a setting of its own, and ends the call without a word to Berth.",
+    ),
+    layered(
+      "pings, settings and empty data without end",
+      [at(ATTACKS, SERVED, "pings, settings and empty data without end")],
+      "Node and its library of HTTP/2 end a connection that is owed 1,000 answers or sent 1,000 empty frames, unless told otherwise, which Berth does not do.",
     ),
     hostile(
       "a reader that stops",

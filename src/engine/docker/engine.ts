@@ -205,7 +205,7 @@ export class DockerEngine implements Engine {
       labels,
       imageEnv: image.env,
       network: await this.#network(spec.network, signal),
-      openFilesLimit: await daemonOpenFilesLimit(),
+      openFilesLimit: await daemonOpenFilesLimit(this.#daemon.socketPath),
     };
     const staged = await this.#stage.stage(checked);
     // A kernel of its own sees no mount that comes later, and opens no named pipe of the host's.

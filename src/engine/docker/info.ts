@@ -145,16 +145,20 @@ function refuseUnable(capabilities: EngineCapabilities, asked: Asked): void {
   }
 }
 
+/** Of the daemon that is root. */
 const PID_FILE = "/var/run/docker.pid";
 
 /**
  * The hard limit of open files of the Docker daemon on this machine, which its
- * containers cannot exceed. Undefined where it cannot be read.
+ * containers cannot exceed. The daemon is the one whose process id is beside its
+ * socket, as that of a daemon without root is; else the machine's own. Undefined
+ * where it cannot be read.
  */
-export async function daemonOpenFilesLimit(): Promise<number | undefined> {
+export async function daemonOpenFilesLimit(socketPath: string | undefined): Promise<number | undefined> {
+  const own = socketPath?.replace(/\.sock$/, ".pid");
   try {
-    const pid = Number(await readFile(PID_FILE, "utf8"));
-    const limits = await readFile(`/proc/${pid}/limits`, "utf8");
+    const pid = await readFile(own ?? PID_FILE, "utf8").catch(() => readFile(PID_FILE, "utf8"));
+    const limits = await readFile(`/proc/${Number(pid)}/limits`, "utf8");
     const hard = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1];
     return hard === undefined ? undefined : Number(hard);
   } catch {
