@@ -9,8 +9,11 @@ export interface BenchContext {
   readonly scale: number;
   /** Whether sandboxes have one user alone, as bubblewrap's. */
   readonly oneUser: boolean;
-  /** Starts a service of the row's own, with further options of `berth serve`. */
-  start(options?: readonly string[]): Promise<BenchService>;
+  /**
+   * Starts a service of the row's own, with further options of `berth serve`.
+   * @param main the program, in the checkout. Default: the sources.
+   */
+  start(options?: readonly string[], main?: string): Promise<BenchService>;
   /** Says what is being done, for whoever waits. */
   progress(text: string): void;
 }

@@ -27,16 +27,24 @@ export class BenchService {
 
   /**
    * @param special `node`: options of Node itself. Default none. `checkout`: the directory with the service's sources.
-   *   Default: this one.
+   *   Default: this one. `main`: the program, in that directory. Default: the sources.
    */
   static async start(
     image: string,
     options: readonly string[] = [],
-    special: { readonly node?: readonly string[]; readonly checkout?: string } = {},
+    special: {
+      readonly node?: readonly string[];
+      readonly checkout?: string;
+      readonly main?: string | undefined;
+    } = {},
   ): Promise<BenchService> {
-    const { node = [], checkout = path.join(import.meta.dirname, "..") } = special;
+    const {
+      node = [],
+      checkout = path.join(import.meta.dirname, ".."),
+      main: program = "src/main.ts",
+    } = special;
     const dataDir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
-    const main = path.join(checkout, "src/main.ts");
+    const main = path.join(checkout, program);
     const args = [main, "serve", "--listen", "127.0.0.1:0", "--default-image", image, "--data-dir", dataDir];
     const child = spawn(process.execPath, [...node, ...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],

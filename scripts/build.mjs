@@ -34,10 +34,20 @@ const { output } = await build({
   resolve: { alias: { ssh2: false, "@grpc/grpc-js": false, "@grpc/proto-loader": false, protobufjs: false } },
   external: Object.keys(installed).flatMap((name) => [name, new RegExp(`^${name}/`)]),
   transform: { target: "node20" },
+  plugins: [
+    {
+      name: "ascii",
+      // The program keeps its text in memory, each character in two bytes if a single one needs that.
+      generateBundle(_, bundle) {
+        for (const chunk of Object.values(bundle)) if (chunk.type === "chunk") chunk.code = ascii(chunk.code);
+      },
+    },
+  ],
   // As Node does for packages in node_modules: what they call that is deprecated is nothing that an operator can change.
   output: {
     dir: FRESH,
     format: "esm",
+    comments: false,
     banner: ({ isEntry }) => (isEntry ? "process.noDeprecation = true;" : ""),
   },
 });
@@ -47,6 +57,11 @@ writeFileSync(path.join(FRESH, "LICENSES.txt"), licenses(output.flatMap(({ modul
 utimesSync(path.join(FRESH, "main.js"), began, began);
 rmSync(DIST, { recursive: true, force: true });
 renameSync(FRESH, DIST);
+
+/** The same program without comments in ASCII: what is not is in strings and regular expressions. */
+function ascii(code) {
+  return code.replace(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 /** The licences of the packages that became part of the program. The package has the text of Apache-2.0 already. */
 function licenses(modules) {

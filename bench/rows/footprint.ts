@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { BUILT, buildProgram } from "../build.ts";
 import type { Figure, Row } from "../row.ts";
 import type { BenchService } from "../service.ts";
 
@@ -8,12 +9,14 @@ const RETURN_MS = 10_000;
 const OUTPUT_MB = 300;
 const MIB = 1024 * 1024;
 
-/** What the service takes of memory by itself: when it has started, during much output, and ten seconds after it. */
+/** What the built service takes of memory by itself: when it has started, during much output, and ten seconds after it. */
 export const footprint: Row = {
   name: "footprint",
   limitSeconds: 180,
-  run: async ({ start, scale }) => {
-    const service = await start();
+  run: async ({ start, scale, progress }) => {
+    progress("building");
+    await buildProgram();
+    const service = await start([], BUILT);
     await sleep(REST_MS);
     const idle = memory("service memory, nothing made yet", service, 90);
     const id = await service.create();

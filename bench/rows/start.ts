@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
+import { buildProgram } from "../build.ts";
 import type { Figure, Row } from "../row.ts";
 import { inTurn, quantile } from "../stats.ts";
 
@@ -13,7 +14,7 @@ export const start: Row = {
   limitSeconds: 120,
   run: async ({ start, scale, progress }) => {
     progress("building");
-    await run(process.execPath, [path("../../scripts/build.mjs")]);
+    await buildProgram();
     const service = await start();
     const sandbox = await service.create();
     const figures: Figure[] = [];

@@ -13,7 +13,7 @@ import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage 
 import { GrpcResponse } from "./grpc-response.ts";
 import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
 import { NEWLINE, wantsJsonLines } from "./json-lines.ts";
-import { jsonPieces } from "./json-text.ts";
+import { toJson } from "./json-text.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
 import { requestMessages } from "./request-stream.ts";
@@ -154,7 +154,7 @@ function codecOf({ method, json }: Route, binary: boolean, ignores: string | str
       await check(bytes, { method, json: true, ignoreUnknown });
       return json.getI(false).parse(bytes);
     },
-    encode: (message) => jsonPieces(method.output, message, json.getO(false).serialize),
+    encode: (message) => [toJson(method.output, message, json.getO(false).serialize)],
   };
 }
 

@@ -41,6 +41,9 @@ export abstract class DirectResponse {
     if (!this.open) return;
     this.begin();
     const stream = this.#output;
+    // Over HTTP/1.1 a corked response still writes each piece, and what divides them, to the socket by itself.
+    const { socket } = this.response;
+    if (!("stream" in this.response)) socket?.cork();
     stream.cork();
     for (const piece of frame) {
       this.#unsentBytes += piece.length;
@@ -52,6 +55,7 @@ export abstract class DirectResponse {
       });
     }
     stream.uncork();
+    if (!("stream" in this.response)) socket?.uncork();
     while (this.#unsentBytes > MAX_UNSENT_BYTES && this.open) await this.#moved();
   }
 

@@ -135,7 +135,7 @@ export function frameBytes(pieces: readonly Uint8Array[], flags = 0): readonly U
   prefix[0] = flags;
   prefix.writeUInt32BE(length, 1);
   const last = pieces.at(-1);
-  if (pieces.length === 1 || last === undefined || last.length < OWN_PIECE_BYTES) {
+  if (last === undefined || last.length < OWN_PIECE_BYTES) {
     return [Buffer.concat([prefix, ...pieces])];
   }
   return [Buffer.concat([prefix, ...pieces.slice(0, -1)]), last];

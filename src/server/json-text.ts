@@ -9,8 +9,10 @@ import {
 
 /** The library takes a character at a time for base64: bytes of this length cost it as much as all the rest. */
 const MIN_BYTES = 512;
+/** What placeholders begin with. It never leaves the service, so that no text of a caller contains it. */
+const PLACEHOLDER_PREFIX = randomBytes(12);
 /** Three bytes become four characters, so that the base64 of these has no padding. */
-const PLACEHOLDER_BYTES = 15;
+const PLACEHOLDER_BYTES = PLACEHOLDER_PREFIX.length + 3;
 
 type Values = Readonly<Record<string, unknown>>;
 
@@ -19,28 +21,32 @@ type Values = Readonly<Record<string, unknown>>;
  * and contents of files.
  * @param serialize the library's.
  */
-export function jsonPieces<Desc extends DescMessage>(
+export function toJson<Desc extends DescMessage>(
   desc: Desc,
   init: MessageInitShape<Desc>,
   serialize: (message: never) => Uint8Array,
-): readonly Uint8Array[] {
+): Uint8Array {
   const message = create(desc, init);
   const bytes = new Map<string, Uint8Array>();
   const short = withoutLongBytes(desc, message as Values, bytes);
   const text = serialize(short as never);
-  if (bytes.size === 0) return [text];
+  if (bytes.size === 0) return text;
   const all = asBuffer(text);
   const places = Array.from(bytes, ([placeholder, value]) => {
     const start = all.indexOf(placeholder);
-    return { start, end: start + placeholder.length, value };
+    return { start, end: start + placeholder.length, base64: asBuffer(value).toString("base64") };
   });
-  const pieces: Uint8Array[] = [];
+  const added = places.reduce((sum, { start, end, base64 }) => sum + base64.length - (end - start), 0);
+  const json = Buffer.allocUnsafe(all.length + added);
   let done = 0;
-  for (const { start, end, value } of places.sort((one, other) => one.start - other.start)) {
-    pieces.push(all.subarray(done, start), Buffer.from(asBuffer(value).toString("base64"), "latin1"));
+  let length = 0;
+  for (const { start, end, base64 } of places.sort((one, other) => one.start - other.start)) {
+    length += all.copy(json, length, done, start);
+    length += json.write(base64, length, "latin1");
     done = end;
   }
-  return [...pieces, all.subarray(done)];
+  all.copy(json, length, done);
+  return json;
 }
 
 /** The message, or a copy with placeholders in the place of long bytes. */
@@ -65,7 +71,13 @@ function withoutLong(field: DescField, value: unknown, bytes: Map<string, Uint8A
     return value === undefined ? undefined : withoutLongBytes(field.message, value as Values, bytes);
   }
   if (!(value instanceof Uint8Array) || value.length < MIN_BYTES) return value;
-  const placeholder = randomBytes(PLACEHOLDER_BYTES);
+  const placeholder = Buffer.alloc(PLACEHOLDER_BYTES);
+  PLACEHOLDER_PREFIX.copy(placeholder);
+  placeholder.writeUIntBE(
+    bytes.size,
+    PLACEHOLDER_PREFIX.length,
+    PLACEHOLDER_BYTES - PLACEHOLDER_PREFIX.length,
+  );
   bytes.set(placeholder.toString("base64"), value);
   return placeholder;
 }

@@ -158,7 +158,7 @@ I=/proc/1/task/1/children
 B() { g=-; read -r g <$I; }
 T() { i=$1 x=; read -r x </proc/$i/stat; set -- \${x##*) } Z
   case $1 in [ZX]) return 0; esac
-  [ $4 != $$ ] || return 1
+  case $4 in $$) return 1;; 1) return 0; esac
   x=; read -r x </proc/$4/stat; set -- \${x##*) }
   case $2 in 0) return 0;; 1) ;; *) x=; read -r x </proc/$2/stat; set -- \${x##*) }; [ "$4" != 1 ] && [ "$2" != 0 ] || return 0; esac
   for f in /proc/$i/fd/*; do
