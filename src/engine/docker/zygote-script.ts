@@ -16,11 +16,11 @@ export const ZYGOTE_FILES = {
 const inside = (file: string): string => `${PIPES_TARGET}/${file}`;
 
 /**
- * Opens the pipes, reports that by one byte, and goes on once a line comes over stdin: whoever gives up before that knows
- * that the program never runs. An empty line: its stdin is empty. Otherwise as the script of spawn-piped.ts.
+ * Opens the pipes, reports that by one byte, and becomes the program once a line comes over stdin: whoever gives up
+ * before that knows that it never runs. An empty line: its stdin is empty. Otherwise as the script of spawn-piped.ts.
  */
 const OPEN_PIPES =
-  'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR" <"$BERTH_STDIN" && unset BERTH_STDIN BERTH_STDOUT BERTH_STDERR && printf . && read -r BERTH_GO && { [ "$BERTH_GO" ] || exec </dev/null; } && unset BERTH_GO || exit';
+  'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR" <"$BERTH_STDIN" && unset BERTH_STDIN BERTH_STDOUT BERTH_STDERR && printf . && read -r BERTH_GO && { [ "$BERTH_GO" ] || exec </dev/null; } && unset BERTH_GO && exec "$@"';
 
 /**
  * What a container's zygote reads first, where $1 says whether the container's environment sets HOME: a shell that forks further ones in a millisecond, where an exec of the daemon
@@ -53,9 +53,8 @@ S() {
   [ "$BERTHZ_SETS_HOME" ] || export HOME="$BERTHZ_HOME"
   while [ "$1" != -- ]; do command export "$1" || { R -; return; }; shift; done
   shift
-  if [ "$1$2" = /bin/sh-c ]; then BERTHZ_SCRIPT=$3; shift 3; else BERTHZ_SCRIPT='exec "$@"'; set -- sh "$@"; fi
   export BERTH_STDIN BERTH_STDOUT BERTH_STDERR
-  command eval '${inside(ZYGOTE_FILES.entry)} "$BERTHZ_UID" "$BERTHZ_GID" "$BERTHZ_GID$BERTHZ_GROUPS" /bin/sh -c "$BERTHZ_OPEN$BERTHZ_N$BERTHZ_SCRIPT" "$@"'
+  command eval '${inside(ZYGOTE_FILES.entry)} "$BERTHZ_UID" "$BERTHZ_GID" "$BERTHZ_GID$BERTHZ_GROUPS" /bin/sh -c "$BERTHZ_OPEN" sh "$@"'
   R $?
 }
 R() { printf '%s %s\\n' "$BERTHZ_ID" "$1" >${inside(ZYGOTE_FILES.answers)}; }
