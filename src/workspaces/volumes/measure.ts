@@ -24,7 +24,7 @@ export async function measureVolume(
   signal: AbortSignal,
 ): Promise<VolumeUse> {
   const directory = `${volume.path}/${tree}`;
-  await sweep(volume, directory, isLeftBehind, signal);
+  await sweepVolume(volume, directory, isLeftBehind, signal);
   const end = await runOn(
     volume,
     script(
@@ -42,7 +42,8 @@ export async function measureVolume(
   return { sizeBytes: Number(sizeKib) * KIB, volumeBytes: Number(volumeKib) * KIB };
 }
 
-async function sweep(
+/** Removes everything with a name that `isLeftBehind` accepts from a directory of a volume. */
+export async function sweepVolume(
   volume: OpenVolume,
   directory: string,
   isLeftBehind: (name: string) => boolean,
