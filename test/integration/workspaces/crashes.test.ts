@@ -1,6 +1,6 @@
 import { readdir, readFile, readlink, stat } from "node:fs/promises";
 import path from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { useLastingApp } from "../../support/lasting-service.ts";
@@ -121,7 +121,13 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       );
     };
     await eventually(copied);
-    expect(await toolsIn(path.dirname(from))).not.toEqual([]);
+    const tools = await toolsIn(path.dirname(from));
+    expect(tools).not.toEqual([]);
+    // Stopped, they cannot come to their end by themselves.
+    for (const pid of tools) process.kill(Number(pid), "SIGSTOP");
+    onTestFinished(async () => {
+      for (const pid of await toolsIn(path.dirname(from))) process.kill(Number(pid), "SIGKILL");
+    });
     await service.kill();
     await forking;
     await eventually(async () => (await toolsIn(path.dirname(from))).length === 0);
