@@ -46,27 +46,26 @@ const PLAIN: Start = { prefix: () => [], enters: false };
 const ENDS_WITH_US = ["--pdeathsig", "KILL"];
 
 /** For root: without its other rights. */
-const AS_ROOT: Start = {
+const asRoot = (options: readonly string[]): Start => ({
   prefix: (more) => {
     const kept = only([...KEPT_CAPABILITIES, ...more]);
-    return ["setpriv", ...ENDS_WITH_US, "--no-new-privs", "--inh-caps=-all", `--bounding-set=${kept}`, "--"];
+    return ["setpriv", ...options, "--no-new-privs", "--inh-caps=-all", `--bounding-set=${kept}`, "--"];
   },
   enters: false,
-};
+});
 
 /** For other users: a user namespace gives those rights to their own files, which a sandbox may have closed. */
-const AS_USER: Start = {
+const asUser = (options: readonly string[]): Start => ({
   prefix: () => {
     const kept = only(KEPT_CAPABILITIES);
     const enter = `--wd=/proc/self/fd/${DIRECTORY_FD}`;
     return [
-      ...["unshare", "--user", "--map-current-user", "--keep-caps", enter, "--", "setpriv", ...ENDS_WITH_US],
-      "--no-new-privs",
-      ...[`--inh-caps=${kept}`, `--ambient-caps=${kept}`, `--bounding-set=${kept}`, "--"],
+      ...["unshare", "--user", "--map-current-user", "--keep-caps", enter, "--", "setpriv", ...options],
+      ...["--no-new-privs", `--inh-caps=${kept}`, `--ambient-caps=${kept}`, `--bounding-set=${kept}`, "--"],
     ];
   },
   enters: true,
-};
+});
 
 /**
  * Runs the host's own tools in a directory that sandboxes write to. They are
@@ -83,14 +82,18 @@ export class Tools {
 
   /** Finds out how rights can be given and dropped on this host. */
   static find(): Tools {
-    const how = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
-    const [command = "", ...args] = how.prefix([]);
+    const how = process.getuid?.() === 0 ? asRoot : asUser;
     const directory = openSync("/", "r");
     try {
-      const { status } = spawnSync(command, [...args, "true"], {
-        stdio: ["ignore", "ignore", "ignore", directory],
-      });
-      return new Tools(status === 0 ? how : PLAIN);
+      // A setpriv before util-linux 2.33 knows the rights, and nothing of a parent's death.
+      for (const start of [how(ENDS_WITH_US), how([])]) {
+        const [command = "", ...args] = start.prefix([]);
+        const { status } = spawnSync(command, [...args, "true"], {
+          stdio: ["ignore", "ignore", "ignore", directory],
+        });
+        if (status === 0) return new Tools(start);
+      }
+      return new Tools(PLAIN);
     } finally {
       closeSync(directory);
     }
