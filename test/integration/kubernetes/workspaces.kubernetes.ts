@@ -197,19 +197,19 @@ describe("workspaces on Kubernetes", () => {
   test(
     "are forked while a sandbox writes to them, with all that they hold",
     async () => {
-      const id = await workspaces.sandbox("source", { user: "0" });
+      const id = await workspaces.sandbox("original", { user: "0" });
       await service.client.output(id, `${MAKE_ALL}; mkfifo pipe; chown 4711:4712 random`);
       const tell = `${TELL_ALL}; stat -c '%u %g %a' random .; stat -c %F pipe`;
       const told = await service.client.output(id, tell);
-      const fork = await workspaces.fork("source", "fork", { request_id: "fork" });
+      const fork = await workspaces.fork("original", "fork", { request_id: "fork" });
       expect(fork).toMatchObject({ workspace_id: "fork", sandbox_id: "", trace_refs: [] });
       expect(fork.size_bytes).toBeGreaterThan(3_000_000);
       const other = await workspaces.sandbox("fork", { user: "0" });
       expect(await service.client.output(other, tell)).toBe(told);
       await service.client.output(other, "rm -r dir; echo more >>hard");
       expect(await service.client.output(id, tell)).toBe(told);
-      expect(await workspaces.fork("source", "fork", { request_id: "fork" })).toEqual(fork);
-      expect((await failureOf(workspaces.fork("source", "fork"))).reason).toBe("WORKSPACE_EXISTS");
+      expect(await workspaces.fork("original", "fork", { request_id: "fork" })).toEqual(fork);
+      expect((await failureOf(workspaces.fork("original", "fork"))).reason).toBe("WORKSPACE_EXISTS");
       expect((await failureOf(workspaces.fork("unknown", "new"))).reason).toBe("WORKSPACE_NOT_FOUND");
       await workspaces.create("unused");
       await workspaces.fork("unused", "of unused");
@@ -218,9 +218,9 @@ describe("workspaces on Kubernetes", () => {
 
       // Past the size of a claim, and of a source that goes meanwhile, nothing is left.
       await service.client.output(id, "head -c 70000000 /dev/zero >large");
-      expect((await failureOf(workspaces.fork("source", "too large"))).reason).toBe("NO_SPACE");
+      expect((await failureOf(workspaces.fork("original", "too large"))).reason).toBe("NO_SPACE");
       await service.client.output(id, "rm large; mkdir many; cd many; seq 20000 | xargs touch");
-      const gone = failureOf(workspaces.fork("source", "of gone"));
+      const gone = failureOf(workspaces.fork("original", "of gone"));
       const selector = `--selector=berth.dev/instance=${service.instance},berth.dev/role=volume`;
       await eventually(
         async () => {
@@ -229,11 +229,11 @@ describe("workspaces on Kubernetes", () => {
         },
         { timeoutMs: 60_000 },
       );
-      await workspaces.cleanup("source", { force: true });
+      await workspaces.cleanup("original", { force: true });
       expect((await gone).reason).toBe("WORKSPACE_NOT_FOUND");
       const claims = await claimsOf(service.instance);
       const left = claims.map(({ metadata }) => metadata.annotations["berth.dev/workspace"]);
-      for (const name of ["source", "too large", "of gone", "new"]) expect(left).not.toContain(name);
+      for (const name of ["original", "too large", "of gone", "new"]) expect(left).not.toContain(name);
       for (const name of ["fork", "unused", "of unused"]) await workspaces.cleanup(name, { force: true });
     },
     CALL_MS,
