@@ -249,8 +249,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/host/tools.ts",
-        from: "new Tools(status === 0 ? how : PLAIN)",
-        to: "new Tools(status === 0 && !how.enters ? how : PLAIN)",
+        from: "if (status === 0) return new Tools(start);",
+        to: "if (status === 0 && !start.enters) return new Tools(start);",
       },
     ],
     test: {
