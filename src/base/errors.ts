@@ -46,7 +46,8 @@ export type ErrorReason =
   | "ANSWER_DROPPED"
   | "TOKEN_SCOPE"
   | "TENANT_QUOTA"
-  | "SECRET_NOT_FOUND";
+  | "SECRET_NOT_FOUND"
+  | "WORKSPACE_EXISTS";
 
 /** What a {@link BerthError} may carry beside its message. */
 export interface BerthErrorOptions {

@@ -45,6 +45,12 @@ export const FAILPOINTS = [
   "run.ended",
   /** Processes and sandbox are gone, and that is not stored. */
   "run.cleaned",
+  /** A workspace is stored as FORKING, and nothing made. */
+  "fork.intended",
+  /** The copy is whole, and that is not stored. */
+  "fork.copied",
+  /** The workspace is stored as ACTIVE, and nobody knows yet. */
+  "fork.activated",
   /** The work of a request is done, and its answer not stored. */
   "request.done",
   /** The answer is stored, and not given. */

@@ -237,6 +237,12 @@ export interface EngineVolumes {
    * @throws `WORKSPACE_IN_USE` where the volume is for one sandbox alone, and one has it.
    */
   open(name: string, signal?: AbortSignal): Promise<OpenVolume>;
+  /** As {@link open}, with another volume beside it that can be read only. */
+  openBeside(
+    name: string,
+    other: string,
+    signal?: AbortSignal,
+  ): Promise<OpenVolume & { readonly otherPath: string }>;
 }
 
 /** What a volume is for. Names are 1-63 lower-case letters, digits and dashes. */

@@ -16,6 +16,8 @@ import {
   type EnsureWorkspaceSandboxResponseSchema,
   type ExportWorkspaceRequest,
   type ExportWorkspaceResponseSchema,
+  type ForkWorkspaceRequest,
+  ForkWorkspaceRequestSchema,
   type GetWorkspaceRequest,
   type ImportWorkspaceHeader,
   ImportWorkspaceHeaderSchema,
@@ -34,6 +36,7 @@ import {
 import { ownerOf } from "../server/call.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import type { WorkspaceEnsurer } from "../workspaces/ensure.ts";
+import type { WorkspaceFork } from "../workspaces/fork.ts";
 import type { WorkspaceManager } from "../workspaces/manager.ts";
 import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
@@ -45,6 +48,7 @@ import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 /** What {@link WorkspaceHandler} serves. */
 export interface WorkspaceHandlerParts {
   readonly workspaces: WorkspaceManager;
+  readonly forks: WorkspaceFork;
   readonly ensurer: WorkspaceEnsurer;
   readonly requests: RequestLog;
 }
@@ -52,11 +56,13 @@ export interface WorkspaceHandlerParts {
 /** The handlers of `berth.v1.WorkspaceService`: they check, convert and delegate. */
 export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   readonly #workspaces: WorkspaceManager;
+  readonly #forks: WorkspaceFork;
   readonly #ensurer: WorkspaceEnsurer;
   readonly #requests: RequestLog;
 
   constructor(parts: WorkspaceHandlerParts) {
     this.#workspaces = parts.workspaces;
+    this.#forks = parts.forks;
     this.#ensurer = parts.ensurer;
     this.#requests = parts.requests;
   }
@@ -170,6 +176,19 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
       clearedRefCount: clearedRefs,
       deleted: workspace === undefined,
     };
+  }
+
+  async forkWorkspace(
+    request: ForkWorkspaceRequest,
+    context: HandlerContext,
+  ): Promise<{ workspace: Workspace }> {
+    const target = workspaceName(context, request);
+    const workspaceId = callerId("source_workspace_id", request.sourceWorkspaceId);
+    const key = requestKey(context, ForkWorkspaceRequestSchema, request);
+    const view = await this.#requests.run(key, context.signal, (signal, progress) =>
+      this.#forks.fork({ ...target, workspaceId }, target, { signal, progress }),
+    );
+    return { workspace: toWireWorkspace(view) };
   }
 
   async *exportWorkspace(

@@ -61,6 +61,7 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   TOKEN_SCOPE: { code: Code.PermissionDenied, reason: WireReason.TOKEN_SCOPE },
   TENANT_QUOTA: { code: Code.ResourceExhausted, reason: WireReason.TENANT_QUOTA },
   SECRET_NOT_FOUND: { code: Code.NotFound, reason: WireReason.SECRET_NOT_FOUND },
+  WORKSPACE_EXISTS: { code: Code.AlreadyExists, reason: WireReason.WORKSPACE_EXISTS },
   INTERNAL: { code: Code.Internal, reason: WireReason.INTERNAL },
 };
 

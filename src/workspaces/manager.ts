@@ -80,7 +80,8 @@ export class WorkspaceManager {
       workspaces
         .locked(record, async () => {
           const known = store.find(record);
-          if (known?.state === "DELETING") await workspaces.finishDeletion(known, 0);
+          if (known?.state === "DELETING" || known?.state === "FORKING")
+            await workspaces.finishDeletion(known, 0);
           else if (known?.state === "CREATING") await workspaces.make(known);
         })
         .catch((error: unknown) => {
@@ -134,9 +135,10 @@ export class WorkspaceManager {
       const problem = problems[index] && (await storage.problemOf(name));
       // It may be in the making, or have gone meanwhile.
       const state = store.find(name)?.state;
-      const message = state === "DELETING" ? workspaces.deletionProblemOf(name) : problem;
+      const goes = state === "DELETING" || state === "FORKING";
+      const message = goes ? workspaces.deletionProblemOf(name) : problem;
       if (state === "ACTIVE" && message === undefined) found.push(workspaces.view(name));
-      else if ((state === "ACTIVE" || state === "DELETING") && message !== undefined)
+      else if ((state === "ACTIVE" || goes) && message !== undefined)
         broken.push({ workspaceId, path: storage.pathOf(name), message });
     }
     const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;

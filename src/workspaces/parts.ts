@@ -10,6 +10,7 @@ import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
+import { WorkspaceFork } from "./fork.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
 import { Layout } from "./host/layout.ts";
 import { diagnoseQuota } from "./host/project-quota.ts";
@@ -96,7 +97,7 @@ export function workspaceStorage(
     }
     return new VolumeStorage({ volumes, names, instance, logger });
   }
-  return new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes, sharedQuotaBytes }, logger);
+  return new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes, sharedQuotaBytes }, names, logger);
 }
 
 /** Puts workspaces together. `mounts` is made before, since sandboxes need it. */
@@ -119,6 +120,7 @@ export function createWorkspaces(
   const quota = new WorkspaceQuota({ ...parts, users });
   const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
   return {
+    forks: new WorkspaceFork({ ...parts, workspaces, quota }),
     workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users }),
     quota,
     ensurer: new WorkspaceEnsurer({

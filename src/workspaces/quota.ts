@@ -141,6 +141,19 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
+  /**
+   * Most bytes that a fork may take, whose record reserves what its source takes.
+   * @throws `NO_SPACE`, `TENANT_QUOTA` where that is too much already
+   */
+  async roomForFork(fork: WorkspaceName, sizeBytes: number, signal: AbortSignal): Promise<number> {
+    this.#store.setSize(fork, sizeBytes);
+    const { quotaBytes = Number.POSITIVE_INFINITY } = this.#storage.quotaOf(fork);
+    if (sizeBytes > quotaBytes) throw pastQuota(fork, sizeBytes, quotaBytes);
+    await this.#assertOwnerRoom(fork.owner, 0, signal);
+    const { workspaceBytes = Number.POSITIVE_INFINITY } = this.#quotas.quotaOf(fork.owner);
+    return Math.min(quotaBytes, workspaceBytes - this.ownerBytes(fork.owner) + sizeBytes);
+  }
+
   async #assertOwnerRoom(owner: string, addedBytes: number, signal?: AbortSignal): Promise<void> {
     const limit = this.#quotas.quotaOf(owner).workspaceBytes;
     if (limit === undefined || this.ownerBytes(owner) + addedBytes <= limit) return;

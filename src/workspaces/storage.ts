@@ -48,6 +48,18 @@ export interface WorkspaceStorage {
     isHidden: (name: ByteString) => boolean,
     signal: AbortSignal,
   ): AsyncIterable<Buffer>;
+  /**
+   * Fills a workspace that was just made, and that no sandbox has, with all that another one holds while sandboxes may
+   * write to that. Whatever it leaves on a failure, {@link discard} removes.
+   * @param options.maxBytes may be passed for a moment.
+   * @returns the bytes that the copy takes.
+   * @throws `UNSUPPORTED` for paths that are too long; `WORKSPACE_IN_USE` where something takes the source's place meanwhile.
+   */
+  copy(
+    source: WorkspacePlace,
+    target: WorkspacePlace,
+    options: { readonly maxBytes: number; readonly signal: AbortSignal },
+  ): Promise<number>;
   /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
   stage(place: WorkspacePlace, chunks: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<StagedImport>;
   /** What is there of an owner beside the workspaces of these ids. At most `limit`. */

@@ -8,10 +8,10 @@ export interface WorkspaceRecord extends WorkspaceName {
   /** Which of the directories of its volume counts. */
   readonly tree: number;
   /**
-   * CREATING: its directory may not be there yet. DELETING: it will go whatever
-   * happens; its references are gone already.
+   * CREATING: its directory may not be there yet. FORKING: a copy is being made, and goes unless it becomes whole.
+   * DELETING: it will go whatever happens; its references are gone already.
    */
-  readonly state: "CREATING" | "ACTIVE" | "DELETING";
+  readonly state: "CREATING" | "FORKING" | "ACTIVE" | "DELETING";
   /** The sandbox that was made for it last, which may have ended; empty: none. */
   readonly sandboxId: string;
   readonly sizeBytes: number | undefined;
@@ -118,6 +118,25 @@ export class WorkspaceStore {
         )
         .run(name.owner, name.workspaceId, state, timeMs, timeMs);
       return this.#get(name);
+    });
+  }
+
+  /**
+   * Adds one in FORKING, which takes `sizeBytes` of its owner's quota from now on.
+   * @param stored runs in the same transaction.
+   */
+  insertFork(
+    name: WorkspaceName,
+    sizeBytes: number,
+    timeMs: number,
+    stored: (record: WorkspaceRecord) => void,
+  ): WorkspaceRecord {
+    return this.#db.transaction(() => {
+      this.insert(name, "FORKING", timeMs);
+      this.setSize(name, sizeBytes);
+      const record = this.#get(name);
+      stored(record);
+      return record;
     });
   }
 

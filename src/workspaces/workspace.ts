@@ -92,3 +92,12 @@ export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string)
     { metadata: { workspace_id: workspaceId } },
   );
 }
+
+/** The error for a workspace whose content was replaced while it was copied. */
+export function sourceReplaced({ workspaceId }: WorkspaceName): BerthError {
+  return new BerthError(
+    "WORKSPACE_IN_USE",
+    `The content of the workspace ${JSON.stringify(workspaceId)} was replaced while it was copied. Fork it again.`,
+    { metadata: { workspace_id: workspaceId }, retryAfterMs: 1_000 },
+  );
+}

@@ -37,6 +37,8 @@ export interface FinishedDeletion {
  * directory and its sandbox, the engine's calls included. It is not reentrant,
  * never nests, and no two workspaces wait for each other.
  *
+ * A fork holds the lock of the workspace that it makes, not that of its source.
+ *
  * A deletion goes in steps, each of which can be repeated: the store marks the
  * workspace, so no sandbox mounts it any more; its sandboxes are removed; its
  * directory; and last its record.
@@ -76,7 +78,7 @@ export class Workspaces {
     const { store, storage, mounts, clock } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return { record: await this.findWhole(name), created: false };
-    if (known?.state === "DELETING") {
+    if (known?.state === "DELETING" || known?.state === "FORKING") {
       await this.finishDeletion(known, 0);
       known = undefined;
     }
@@ -125,7 +127,7 @@ export class Workspaces {
     return { clearedRefs };
   }
 
-  /** Continues a deletion that has started. Under its lock. */
+  /** Continues a deletion that has started, or removes what is left of a fork. Under its lock. */
   async finishDeletion(record: WorkspaceRecord, graceMs: number | undefined): Promise<void> {
     const { store, storage, users } = this.#parts;
     const key = workspaceKey(record);

@@ -53,6 +53,35 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: { file: REFERENCES, title: "is reported, left alone and never taken for a workspace" },
   },
   {
+    name: "a fork of a workspace that is replaced meanwhile is a half of it",
+    changes: [
+      {
+        file: "src/workspaces/host/copy.ts",
+        from: "if ((await identityOf(from)) !== before) throw",
+        to: "if (before === undefined) throw",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/fork.test.ts",
+      title: "a source that goes, or is replaced, in the middle makes no half of a fork",
+    },
+  },
+  {
+    name: "a fork that a kill cut short goes on without the service",
+    changes: [
+      {
+        file: "src/workspaces/host/tools.ts",
+        from: 'const ENDS_WITH_US = ["--pdeathsig", "KILL"];',
+        to: "const ENDS_WITH_US: string[] = [];",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/crashes.test.ts",
+      title:
+        "a fork that a kill cut short leaves nothing, no tool at work either, and its retry makes it whole",
+    },
+  },
+  {
     name: "removing a reference of an absent workspace creates it",
     changes: [
       {
@@ -220,8 +249,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/host/tools.ts",
-        from: "new Tools(status === 0 ? how : PLAIN)",
-        to: "new Tools(status === 0 && !how.enters ? how : PLAIN)",
+        from: "if (status === 0) return new Tools(start);",
+        to: "if (status === 0 && !start.enters) return new Tools(start);",
       },
     ],
     test: {

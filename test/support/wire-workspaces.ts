@@ -43,6 +43,7 @@ export interface WorkspaceAnswers {
   "WorkspaceService/AddTraceRef": { readonly workspace: Workspace; readonly previous_workspace_id: string };
   "WorkspaceService/RemoveTraceRef": { readonly workspace: Workspace };
   "WorkspaceService/LookupTrace": { readonly workspace: Workspace };
+  "WorkspaceService/ForkWorkspace": { readonly workspace: Workspace };
   "WorkspaceService/CleanupWorkspace": {
     readonly workspace: Workspace | null;
     readonly cleared_ref_count: number;

@@ -58,6 +58,12 @@ export class WorkspaceClient {
     return this.#client().call("WorkspaceService/ListWorkspaces", { page_size: 1000, ...more });
   }
 
+  /** Makes a workspace `id` with what `source` holds. */
+  async fork(source: string, id: string, more: Request = {}): Promise<Workspace> {
+    const request = { source_workspace_id: source, workspace_id: id, ...more };
+    return (await this.#client().call("WorkspaceService/ForkWorkspace", request)).workspace;
+  }
+
   /** All of an export. */
   async export(id: string): Promise<Buffer> {
     const chunks: Buffer[] = [];

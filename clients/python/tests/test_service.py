@@ -256,6 +256,11 @@ async def test_workspaces(berth: AsyncBerth) -> None:
     assert ensured.sandbox is not None and not ensured.reused and ensured.unavailable_reason == ""
     await ensured.sandbox.files.write("kept", "across sandboxes")
     assert (await workspaces.ensure_sandbox(name)).reused
+    fork = await workspaces.fork(name, f"{name}/fork")
+    assert fork.path != made.path and fork.sandbox_id == ""
+    with pytest.raises(errors.WorkspaceExistsError):
+        await workspaces.fork(name, f"{name}/fork")
+    assert await workspaces.cleanup(f"{name}/fork", force=True) is None
     assert (await workspaces.stop_sandbox(name)).sandbox_id == ""
     async with berth.sandboxes.create(mounts=[Mount("/mnt/work", workspace_id=name)]) as other:
         assert await other.files.read("/mnt/work/kept") == b"across sandboxes"

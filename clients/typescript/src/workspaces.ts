@@ -40,6 +40,16 @@ export class Workspaces {
     return workspaceInfo((await this.#connection.again(call, signal)).workspace);
   }
 
+  /**
+   * Makes the workspace `workspaceId` with what `sourceId` holds now; sandboxes may use that meanwhile. References are not
+   * copied. Throws WORKSPACE_EXISTS, NO_SPACE, TENANT_QUOTA.
+   */
+  async fork(sourceId: string, workspaceId: string, { signal }: CallSettings = {}): Promise<WorkspaceInfo> {
+    const request = { requestId: newRequestId(), sourceWorkspaceId: sourceId, workspaceId };
+    const call = (options: object) => this.#connection.workspaces.forkWorkspace(request, options);
+    return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
   /** What is known of a workspace; `measureSize` reads its whole tree. */
   async get(
     workspaceId: string,

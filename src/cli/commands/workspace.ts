@@ -7,6 +7,7 @@ import {
   CleanupWorkspaceResponseSchema,
   CreateWorkspaceResponseSchema,
   EnsureWorkspaceSandboxResponseSchema,
+  ForkWorkspaceResponseSchema,
   GetWorkspaceResponseSchema,
   ImportWorkspaceResponseSchema,
   ListWorkspacesResponseSchema,
@@ -106,6 +107,7 @@ export function workspaceCommand(host: CommandHost): Command {
     );
   for (const subcommand of [
     createCommand(host),
+    forkCommand(host),
     showCommand(host),
     lsCommand(host),
     ensureCommand(host),
@@ -131,6 +133,21 @@ function createCommand(host: CommandHost): Command {
       act(host, CreateWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal) =>
           client.workspaces.createWorkspace({ workspaceId }, { signal }),
+        text: ({ workspace }) => `${workspace?.path}\n`,
+      }),
+    );
+}
+
+function forkCommand(host: CommandHost): Command {
+  return clientCommand("fork")
+    .argument("<source>", "id of the workspace to copy")
+    .argument("<workspace>", "the id that the new one is to have")
+    .summary("make a workspace with the content of another one, and print its directory")
+    .addHelpText("after", examples("berth workspace fork job job-2"))
+    .action(
+      act(host, ForkWorkspaceResponseSchema, {
+        call: (client, [sourceWorkspaceId, workspaceId], signal) =>
+          client.workspaces.forkWorkspace({ sourceWorkspaceId, workspaceId }, { signal }),
         text: ({ workspace }) => `${workspace?.path}\n`,
       }),
     );

@@ -18,6 +18,7 @@ import type {
   SpawnedProcess,
   SpawnRequest,
   VolumeLabels,
+  VolumeMount,
 } from "../port.ts";
 import type { Api } from "./api.ts";
 import { isRefusal, quoted, refusalOf } from "./errors.ts";
@@ -57,6 +58,8 @@ const ANNOTATION = { owner: "berth.dev/owner", workspaceId: "berth.dev/workspace
 const WORK = "volume";
 /** Where such a pod has the claim. */
 const VOLUME = "/volume";
+/** Where it has another one beside it. */
+const OTHER = "/other-volume";
 
 const PAGE = 250;
 const GONE_POLL_MS = 200;
@@ -162,16 +165,33 @@ export class Claims implements EngineVolumes {
     }
   }
 
-  async open(name: string, signal?: AbortSignal): Promise<OpenVolume> {
+  open(name: string, signal?: AbortSignal): Promise<OpenVolume> {
+    return this.#open([mountAt(VOLUME, name)], [name], signal);
+  }
+
+  async openBeside(
+    name: string,
+    other: string,
+    signal?: AbortSignal,
+  ): Promise<OpenVolume & { readonly otherPath: string }> {
+    const mounts = [mountAt(VOLUME, name), { ...mountAt(OTHER, other), readOnly: true }];
+    // Where sandboxes have the other, its volume may be on their node alone; of this one no pod has anything yet.
+    return Object.assign(await this.#open(mounts, [other], signal), { otherPath: OTHER });
+  }
+
+  async #open(
+    mounts: readonly VolumeMount[],
+    near: readonly string[],
+    signal?: AbortSignal,
+  ): Promise<WorkPlace> {
     throwIfAborted(signal);
     const { api, pods, warnings, facts, options, startTimeoutMs, remove, assertHeld } = this.#parts;
     assertHeld();
     await pods.follow(signal);
-    this.#assertFree(name);
+    for (const { volume } of mounts) this.#assertFree(volume);
     const pod = newPodName();
     const body = workPod(pod, WORK, options.image, facts);
-    const mount = { target: VOLUME, readOnly: false, giveToUser: false, volume: name, directory: "" };
-    addClaims(body, [{ kind: "volume", ...mount }], options.accessMode);
+    addClaims(body, mounts, options.accessMode, near);
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
     try {
       await making;
@@ -182,7 +202,7 @@ export class Claims implements EngineVolumes {
     } catch (error) {
       const isMade = refusalOf(await making.then(undefined, (made: unknown) => made)) === undefined;
       if (isMade) await within(remove(pod), CLEAN_UP_MS);
-      throw await this.explain(error, [{ kind: "volume", ...mount }]);
+      throw await this.explain(error, mounts);
     }
     return new WorkPlace(this.#parts, pod);
   }
@@ -309,6 +329,10 @@ class WorkPlace implements OpenVolume {
     this.#closing ??= this.#parts.remove(this.#pod);
     return this.#closing;
   }
+}
+
+function mountAt(target: string, volume: string): VolumeMount {
+  return { kind: "volume", target, readOnly: false, giveToUser: false, volume, directory: "" };
 }
 
 function claimOf(

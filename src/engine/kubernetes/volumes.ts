@@ -29,8 +29,14 @@ export function volumeMountsOf(mounts: readonly EngineMount[]): VolumeMount[] {
 /**
  * Adds claims to a pod. Of a claim that pods of one node alone may have, the scheduler brings all to one node.
  * @param accessMode of the claims.
+ * @param near the claims that pods have already; by default any may be.
  */
-export function addClaims(pod: V1Pod, mounts: readonly VolumeMount[], accessMode: VolumeAccessMode): void {
+export function addClaims(
+  pod: V1Pod,
+  mounts: readonly VolumeMount[],
+  accessMode: VolumeAccessMode,
+  near?: readonly string[],
+): void {
   const { metadata, spec } = pod;
   const [main] = spec?.containers ?? [];
   if (mounts.length === 0 || metadata === undefined || spec === undefined || main === undefined) return;
@@ -56,7 +62,7 @@ export function addClaims(pod: V1Pod, mounts: readonly VolumeMount[], accessMode
   const unprepared = mounts.filter(({ readOnly, directory }) => readOnly && directory !== "");
   if (unprepared.length > 0) addPreparer(spec, claims, unprepared);
   if (accessMode === "ReadWriteOnce") {
-    const near = claims.map((claim) => ({
+    const terms = (near ?? claims).map((claim) => ({
       labelSelector: { matchExpressions: [{ key: claimLabel(claim), operator: "Exists" }] },
       topologyKey: "kubernetes.io/hostname",
     }));
@@ -66,7 +72,7 @@ export function addClaims(pod: V1Pod, mounts: readonly VolumeMount[], accessMode
       ...affinity,
       podAffinity: {
         ...affinity?.podAffinity,
-        requiredDuringSchedulingIgnoredDuringExecution: [...required, ...near],
+        requiredDuringSchedulingIgnoredDuringExecution: [...required, ...terms],
       },
     };
   }

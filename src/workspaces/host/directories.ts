@@ -5,6 +5,7 @@ import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
+import type { TemporaryNames } from "../../files/temporary-names.ts";
 import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   isShared,
@@ -13,6 +14,7 @@ import {
   type WorkspacePlace,
   workspaceBroken,
 } from "../workspace.ts";
+import { copyDirectory } from "./copy.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
@@ -49,13 +51,16 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   readonly hasQuotas: boolean;
   readonly #quotaBytes: number | undefined;
   readonly #layout: Layout;
+  readonly #names: TemporaryNames;
   readonly #logger: Logger;
   readonly #tools: Tools;
   readonly #trash: Trash;
   readonly #shared: SharedDirectories;
   #quota: DirectoryQuota | undefined;
 
-  constructor(options: WorkspaceDirectoriesOptions, logger: Logger) {
+  /** @param names of files that are written into workspaces. */
+  constructor(options: WorkspaceDirectoriesOptions, names: TemporaryNames, logger: Logger) {
+    this.#names = names;
     this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
     this.#quotaBytes = options.quotaBytes;
     this.#layout = new Layout(options.root, options.sharedRoot);
@@ -187,6 +192,21 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     signal: AbortSignal,
   ): AsyncIterable<Buffer> {
     return exportDirectory(this.#tools, this.#layout.pathOf(name), isHidden, signal);
+  }
+
+  copy(
+    source: WorkspacePlace,
+    target: WorkspacePlace,
+    options: { readonly maxBytes: number; readonly signal: AbortSignal },
+  ): Promise<number> {
+    const parts = {
+      layout: this.#layout,
+      tools: this.#tools,
+      trash: this.#trash,
+      names: this.#names,
+      quota: this.#quota,
+    };
+    return copyDirectory(parts, source, target, options);
   }
 
   /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */

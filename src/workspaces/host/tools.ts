@@ -1,7 +1,7 @@
-import { type ChildProcessByStdio, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, type ChildProcessByStdio, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
-import type { Readable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import { PinnedDirectory } from "./pinned.ts";
@@ -42,27 +42,30 @@ interface Start {
 
 const PLAIN: Start = { prefix: () => [], enters: false };
 
+/** A service that is killed leaves no tool at work: two that are joined would not notice. */
+const ENDS_WITH_US = ["--pdeathsig", "KILL"];
+
 /** For root: without its other rights. */
-const AS_ROOT: Start = {
+const asRoot = (options: readonly string[]): Start => ({
   prefix: (more) => {
     const kept = only([...KEPT_CAPABILITIES, ...more]);
-    return ["setpriv", "--no-new-privs", "--inh-caps=-all", `--bounding-set=${kept}`, "--"];
+    return ["setpriv", ...options, "--no-new-privs", "--inh-caps=-all", `--bounding-set=${kept}`, "--"];
   },
   enters: false,
-};
+});
 
 /** For other users: a user namespace gives those rights to their own files, which a sandbox may have closed. */
-const AS_USER: Start = {
+const asUser = (options: readonly string[]): Start => ({
   prefix: () => {
     const kept = only(KEPT_CAPABILITIES);
     const enter = `--wd=/proc/self/fd/${DIRECTORY_FD}`;
     return [
-      ...["unshare", "--user", "--map-current-user", "--keep-caps", enter, "--", "setpriv", "--no-new-privs"],
-      ...[`--inh-caps=${kept}`, `--ambient-caps=${kept}`, `--bounding-set=${kept}`, "--"],
+      ...["unshare", "--user", "--map-current-user", "--keep-caps", enter, "--", "setpriv", ...options],
+      ...["--no-new-privs", `--inh-caps=${kept}`, `--ambient-caps=${kept}`, `--bounding-set=${kept}`, "--"],
     ];
   },
   enters: true,
-};
+});
 
 /**
  * Runs the host's own tools in a directory that sandboxes write to. They are
@@ -79,14 +82,18 @@ export class Tools {
 
   /** Finds out how rights can be given and dropped on this host. */
   static find(): Tools {
-    const how = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
-    const [command = "", ...args] = how.prefix([]);
+    const how = process.getuid?.() === 0 ? asRoot : asUser;
     const directory = openSync("/", "r");
     try {
-      const { status } = spawnSync(command, [...args, "true"], {
-        stdio: ["ignore", "ignore", "ignore", directory],
-      });
-      return new Tools(status === 0 ? how : PLAIN);
+      // A setpriv before util-linux 2.33 knows the rights, and nothing of a parent's death.
+      for (const start of [how(ENDS_WITH_US), how([])]) {
+        const [command = "", ...args] = start.prefix([]);
+        const { status } = spawnSync(command, [...args, "true"], {
+          stdio: ["ignore", "ignore", "ignore", directory],
+        });
+        if (status === 0) return new Tools(start);
+      }
+      return new Tools(PLAIN);
     } finally {
       closeSync(directory);
     }
@@ -119,7 +126,36 @@ export class Tools {
     }
   }
 
-  async #start({ argv, capabilities = [], directory, signal }: ToolRun): Promise<StartedTool> {
+  /** Runs two tools to their ends, where the second reads what the first writes; none of it passes through here. */
+  async pipe(from: ToolRun, to: ToolRun): Promise<[ToolEnd, ToolEnd]> {
+    const reader = await this.#start(to, { stdin: "pipe", stdout: "ignore" });
+    try {
+      const { stdin } = reader;
+      if (stdin === null) throw new Error("a tool has no stdin");
+      // Where the reader has ended, its own words say why.
+      stdin.on("error", () => {});
+      const writer = await this.#start(from, { stdin: "ignore", stdout: stdin });
+      try {
+        // The writer has it: its end is the reader's end of input.
+        stdin.destroy();
+        const ends = await Promise.all([writer.ended, reader.ended]);
+        throwIfAborted(from.signal);
+        return ends;
+      } finally {
+        writer.tool.kill("SIGKILL");
+      }
+    } catch (error) {
+      throw from.signal?.aborted ? abortError(from.signal) : error;
+    } finally {
+      reader.tool.kill("SIGKILL");
+      await reader.ended.catch(() => {});
+    }
+  }
+
+  async #start(
+    { argv, capabilities = [], directory, signal }: ToolRun,
+    { stdin, stdout }: ToolStreams = { stdin: "ignore", stdout: "pipe" },
+  ): Promise<StartedTool> {
     throwIfAborted(signal);
     const { prefix, enters } = this.#how;
     const [command = "", ...args] = [...prefix(capabilities), ...argv];
@@ -128,12 +164,12 @@ export class Tools {
       const tool = spawn(command, args, {
         cwd: enters ? "/" : pinned.path,
         env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" },
-        stdio: ["ignore", "pipe", "pipe", ...(enters ? [pinned.fd] : [])],
+        stdio: [stdin, stdout, "pipe", ...(enters ? [pinned.fd] : [])],
         ...(signal && { signal, killSignal: "SIGKILL" as const }),
-      }) as ChildProcessByStdio<null, Readable, Readable>;
+      });
       const ended = endOf(tool);
       ended.catch(() => {});
-      return { tool, ended };
+      return { tool: tool as ChildProcessByStdio<null, Readable, Readable>, stdin: tool.stdin, ended };
     } finally {
       // The child has it: a reader that never returns keeps nothing open here.
       pinned.release();
@@ -141,9 +177,17 @@ export class Tools {
   }
 }
 
+/** Where the streams of a tool lead. */
+interface ToolStreams {
+  readonly stdin: "ignore" | "pipe";
+  readonly stdout: "ignore" | "pipe" | Writable;
+}
+
 /** A tool that runs, and its end. */
 interface StartedTool {
+  /** Its stdout is read only where it leads here. */
   readonly tool: ChildProcessByStdio<null, Readable, Readable>;
+  readonly stdin: Writable | null;
   readonly ended: Promise<ToolEnd>;
 }
 
@@ -152,9 +196,9 @@ function only(names: readonly string[]): string {
   return ["-all", ...names.map((name) => `+${name}`)].join(",");
 }
 
-async function endOf(tool: StartedTool["tool"]): Promise<ToolEnd> {
+async function endOf(tool: ChildProcess): Promise<ToolEnd> {
   let stderr = "";
-  tool.stderr.on("data", (chunk: Buffer) => {
+  tool.stderr?.on("data", (chunk: Buffer) => {
     stderr = (stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
   });
   const [code] = (await once(tool, "close")) as [number | null];

@@ -2,6 +2,8 @@ import { BerthError } from "../../base/errors.ts";
 import { EXIT, type ScriptFailure, scriptError } from "../../files/script.ts";
 
 const MAX_WORDS = 300;
+/** The error of a tar that does not know holes. */
+const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 const NO_SPACE = /: (no space left on device|disk quota exceeded|file too large)$/im;
 
 /** The error for a script that failed on the files of a workspace. */
@@ -33,4 +35,14 @@ export function volumeFailure({ code, stderr }: ScriptFailure, done: "read" | "i
   return new BerthError("WORKSPACE_BROKEN", `Not all files of the workspace can be ${done}: ${words}`, {
     cause,
   });
+}
+
+/** @throws `UNSUPPORTED` for what a tar writes that does not know holes. */
+export function assertKnowsHoles(stderr: string): void {
+  if (!UNKNOWN_OPTION.test(stderr)) return;
+  throw new BerthError(
+    "UNSUPPORTED",
+    "The tar of the server's default image knows no holes in files. Ask the operator for an image with GNU tar.",
+    { metadata: { tool: "tar" } },
+  );
 }

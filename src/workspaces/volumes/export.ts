@@ -1,13 +1,9 @@
 import type { ByteString } from "../../base/byte-string.ts";
-import { BerthError } from "../../base/errors.ts";
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
 import { complaintsOf, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
-import { volumeFailure } from "./errors.ts";
+import { assertKnowsHoles, volumeFailure } from "./errors.ts";
 import { VolumeScript } from "./script.ts";
-
-/** The error of a tar that does not know holes. */
-const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 
 /** Streams a workspace that sandboxes write to as a tar of the standard dialect, without what `isHidden` accepts. */
 export async function* exportVolume(
@@ -29,13 +25,7 @@ async function* archive(volume: OpenVolume, tree: string, signal: AbortSignal): 
   try {
     for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) yield chunk;
     const end = await running.finish();
-    if (UNKNOWN_OPTION.test(end.stderr)) {
-      throw new BerthError(
-        "UNSUPPORTED",
-        "The tar of the server's default image knows no holes in files. Ask the operator for an image with GNU tar.",
-        { metadata: { tool: "tar" } },
-      );
-    }
+    assertKnowsHoles(end.stderr);
     const complaints = complaintsOf(end.stderr);
     if (end.code > LAST_CODE_OF_TAR || (end.code !== 0 && complaints.length > 0))
       throw volumeFailure({ code: end.code, stderr: complaints.join("\n") || end.stderr }, "read");

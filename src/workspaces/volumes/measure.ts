@@ -24,15 +24,15 @@ export async function measureVolume(
   signal: AbortSignal,
 ): Promise<VolumeUse> {
   const directory = `${volume.path}/${tree}`;
-  await sweep(volume, directory, isLeftBehind, signal);
+  await sweepVolume(volume, directory, isLeftBehind, signal);
   const end = await runOn(
     volume,
     script(
       `need du; need df; df -Pk ${volume.path} | { read -r x; read -r x size x; echo "$size"; }\n`,
       // What no sandbox has mounted yet holds nothing.
       `cd ${directory} 2>/dev/null || { echo 0; exit 0; }\n`,
-      // It complains of files that vanish meanwhile.
-      `du -sk .; exit 0\n`,
+      // It complains of files that vanish meanwhile, and GNU's may abort where a directory is exchanged for a link.
+      `for i in 1 2 3 4 5; do du -sk .; [ $? -lt 126 ] && break; done; exit 0\n`,
     ),
     signal,
   );
@@ -42,7 +42,8 @@ export async function measureVolume(
   return { sizeBytes: Number(sizeKib) * KIB, volumeBytes: Number(volumeKib) * KIB };
 }
 
-async function sweep(
+/** Removes everything with a name that `isLeftBehind` accepts from a directory of a volume. */
+export async function sweepVolume(
   volume: OpenVolume,
   directory: string,
   isLeftBehind: (name: string) => boolean,

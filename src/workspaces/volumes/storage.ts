@@ -3,7 +3,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import { compositeKey } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
-import type { EngineMount, EngineVolume, EngineVolumes, MountPlace } from "../../engine/port.ts";
+import type { EngineMount, EngineVolume, EngineVolumes, MountPlace, OpenVolume } from "../../engine/port.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
 import {
@@ -12,7 +12,9 @@ import {
   type WorkspaceName,
   type WorkspacePlace,
   workspaceBroken,
+  workspaceNotFound,
 } from "../workspace.ts";
+import { copyVolume } from "./copy.ts";
 import { exportVolume } from "./export.ts";
 import { stageOnVolume } from "./import.ts";
 import { measureVolume } from "./measure.ts";
@@ -42,6 +44,8 @@ export class VolumeStorage implements WorkspaceStorage {
   readonly #places: Places;
   /** Names of directories in which imports are under way. */
   readonly #staging = new Set<string>();
+  /** Copies of volumes under way. Their pods keep a claim that is deleted from going. */
+  readonly #copies = new Set<{ readonly from: string; readonly gone: AbortController }>();
   /** Whether volumes hold no more than they were made for, as far as is known. */
   #isEnforced = false;
 
@@ -108,6 +112,7 @@ export class VolumeStorage implements WorkspaceStorage {
 
   async discard(name: WorkspaceName): Promise<void> {
     const volume = this.#volumeOf(name);
+    for (const { from, gone } of this.#copies) if (from === volume) gone.abort();
     await this.#places.end(volume);
     await this.#parts.volumes.remove(volume);
   }
@@ -148,6 +153,33 @@ export class VolumeStorage implements WorkspaceStorage {
       throw error;
     } finally {
       held.release();
+    }
+  }
+
+  async copy(
+    source: WorkspacePlace,
+    target: WorkspacePlace,
+    { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
+  ): Promise<number> {
+    const { names, volumes } = this.#parts;
+    const [from, to] = [this.#volumeOf(source), this.#volumeOf(target)];
+    const gone = new AbortController();
+    const copy = { from, gone };
+    this.#copies.add(copy);
+    try {
+      // A volume for one pod alone would not be had beside it.
+      await this.#places.endIdle(from);
+      const either = AbortSignal.any([signal, gone.signal]);
+      await using volume = closing(await volumes.openBeside(to, from, either));
+      const trees = { from: treeName(source.tree), to: treeName(target.tree) };
+      return await copyVolume(volume.opened, trees, (name) => names.isOwn(name), {
+        maxBytes,
+        signal: either,
+      });
+    } catch (error) {
+      throw gone.signal.aborted ? workspaceNotFound(source) : error;
+    } finally {
+      this.#copies.delete(copy);
     }
   }
 
@@ -197,6 +229,11 @@ export class VolumeStorage implements WorkspaceStorage {
     const key = compositeKey(this.#parts.instance, compositeKey(owner, workspaceId));
     return `berth-${createHash("sha256").update(key).digest("hex").slice(0, DIGITS)}`;
   }
+}
+
+/** A volume that is closed when the block that uses it ends. */
+function closing<T extends OpenVolume>(opened: T): AsyncDisposable & { readonly opened: T } {
+  return { opened, [Symbol.asyncDispose]: () => opened.close() };
 }
 
 function treeName(tree: number): string {

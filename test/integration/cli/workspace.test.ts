@@ -1,4 +1,5 @@
-import { stat } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
+import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type ProgramOptions, ServeProcess } from "../../support/program.ts";
 import { makeTar } from "../../support/tar-builder.ts";
@@ -27,6 +28,13 @@ test("a workspace's life: made, referred to, used, exported, imported, cleaned u
   const sandbox = (await berth(["ensure", "job/1"])).trim();
   const { stdout } = await serve.run(["exec", sandbox, "--", "cat", "dir/file"]);
   expect(stdout.toString()).toBe("content");
+  const fork = (await berth(["fork", "job/1", "fork/1"])).trim();
+  expect(await readFile(path.join(fork, "dir/file"), "utf8")).toBe("content");
+  const again = await serve.run(["workspace", "fork", "job/1", "fork/1"]);
+  expect([again.exitCode, again.stderr]).toEqual([
+    1,
+    expect.stringContaining('a workspace "fork/1" already'),
+  ]);
   const archive = await serve.run(["workspace", "export", "job/1"]);
   expect(archive.stdout.includes("dir/file")).toBe(true);
   const shown = await berth(["show", "--measure", "job/1"]);

@@ -227,13 +227,18 @@ test("keeps workspaces", async () => {
   expect(await workspaces.lookupTrace("trace-2")).toBeUndefined();
   const archive = new Uint8Array(await new Response(workspaces.exportArchive(id)).arrayBuffer());
   expect(await workspaces.importArchive("team/copy", archive)).toMatchObject({ size: 5 });
+  expect(await workspaces.fork(id, "team/fork")).toMatchObject({ workspaceId: "team/fork", refCount: 0 });
+  await expect(workspaces.fork(id, "team/fork")).rejects.toMatchObject({ reason: "WORKSPACE_EXISTS" });
   await expect(workspaces.cleanup(id)).rejects.toMatchObject({
     reason: "WORKSPACE_IN_USE",
     metadata: { ref_count: "1" },
   });
   expect((await workspaces.get(id, { measureSize: true })).size).toBeGreaterThan(0);
   expect(await workspaces.cleanup(id, { force: true })).toBeUndefined();
-  expect((await workspaces.list()).workspaces.map(({ workspaceId }) => workspaceId)).toEqual(["team/copy"]);
+  expect((await workspaces.list()).workspaces.map(({ workspaceId }) => workspaceId)).toEqual([
+    "team/copy",
+    "team/fork",
+  ]);
 });
 
 test("supervises runs, and tells what becomes of them", async () => {

@@ -195,6 +195,51 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
+    "are forked while a sandbox writes to them, with all that they hold",
+    async () => {
+      const id = await workspaces.sandbox("original", { user: "0" });
+      await service.client.output(id, `${MAKE_ALL}; mkfifo pipe; chown 4711:4712 random`);
+      const tell = `${TELL_ALL}; stat -c '%u %g %a' random .; stat -c %F pipe`;
+      const told = await service.client.output(id, tell);
+      const fork = await workspaces.fork("original", "fork", { request_id: "fork" });
+      expect(fork).toMatchObject({ workspace_id: "fork", sandbox_id: "", trace_refs: [] });
+      expect(fork.size_bytes).toBeGreaterThan(3_000_000);
+      const other = await workspaces.sandbox("fork", { user: "0" });
+      expect(await service.client.output(other, tell)).toBe(told);
+      await service.client.output(other, "rm -r dir; echo more >>hard");
+      expect(await service.client.output(id, tell)).toBe(told);
+      expect(await workspaces.fork("original", "fork", { request_id: "fork" })).toEqual(fork);
+      expect((await failureOf(workspaces.fork("original", "fork"))).reason).toBe("WORKSPACE_EXISTS");
+      expect((await failureOf(workspaces.fork("unknown", "new"))).reason).toBe("WORKSPACE_NOT_FOUND");
+      await workspaces.create("unused");
+      await workspaces.fork("unused", "of unused");
+      const third = await workspaces.sandbox("of unused", { user: "nobody" });
+      expect(await service.client.output(third, "ls -A; touch x; stat -c %a .")).toBe("777\n");
+
+      // Past the size of a claim, and of a source that goes meanwhile, nothing is left.
+      await service.client.output(id, "head -c 70000000 /dev/zero >large");
+      expect((await failureOf(workspaces.fork("original", "too large"))).reason).toBe("NO_SPACE");
+      await service.client.output(id, "rm large; mkdir many; cd many; seq 20000 | xargs touch");
+      const gone = failureOf(workspaces.fork("original", "of gone"));
+      const selector = `--selector=berth.dev/instance=${service.instance},berth.dev/role=volume`;
+      await eventually(
+        async () => {
+          const list = await kubectl(["get", "pods", `--namespace=${NAMESPACE}`, selector, "--output=json"]);
+          return /"mountPath":\s*"\/other-volume"/.test(list);
+        },
+        { timeoutMs: 60_000 },
+      );
+      await workspaces.cleanup("original", { force: true });
+      expect((await gone).reason).toBe("WORKSPACE_NOT_FOUND");
+      const claims = await claimsOf(service.instance);
+      const left = claims.map(({ metadata }) => metadata.annotations["berth.dev/workspace"]);
+      for (const name of ["original", "too large", "of gone", "new"]) expect(left).not.toContain(name);
+      for (const name of ["fork", "unused", "of unused"]) await workspaces.cleanup(name, { force: true });
+    },
+    CALL_MS,
+  );
+
+  test(
     "are cleaned up without references only; with force the claim goes, and sandboxes before it",
     async () => {
       await workspaces.addRef("doomed", "trace");
@@ -387,18 +432,21 @@ describe("a service that was killed between two writes", () => {
       let client = new Client(service.address);
       const workspaces = new WorkspaceClient(() => client);
       const paths = new Map<string, string>();
-      for (const id of ["with-claim", "stray", "deleting"]) paths.set(id, (await workspaces.create(id)).path);
+      for (const id of ["with-claim", "stray", "deleting", "forking"])
+        paths.set(id, (await workspaces.create(id)).path);
       client.close();
       await service.stop("SIGKILL");
 
       const store = Store.open(service.dataDir);
       const name = (workspaceId: string) => ({ owner: "default", workspaceId });
-      // As a kill leaves them: before the claim, after it and before the row says so, and in a deletion.
+      // As a kill leaves them: before the claim, after it and before the row says so, in a deletion and in a fork.
       store.workspaces.insert(name("without-claim"), "CREATING", 0);
       store.workspaces.remove(name("with-claim"));
       store.workspaces.insert(name("with-claim"), "CREATING", 0);
       store.workspaces.remove(name("stray"));
       store.workspaces.beginDeletion(name("deleting"), "", Date.now());
+      store.workspaces.remove(name("forking"));
+      store.workspaces.insertFork(name("forking"), 0, 0, () => {});
       store.close();
 
       service = await service.again(options, env);
@@ -420,7 +468,7 @@ describe("a service that was killed between two writes", () => {
       ]);
       const names = (await claimsOf(service.instance)).map(({ metadata }) => `${NAMESPACE}/${metadata.name}`);
       expect(names).toContain(paths.get("stray"));
-      expect(names).not.toContain(paths.get("deleting"));
+      for (const id of ["deleting", "forking"]) expect(names).not.toContain(paths.get(id));
       // Taking over what is not known could give one owner another's files.
       expect((await failureOf(workspaces.create("stray"))).reason).toBe("WORKSPACE_BROKEN");
       client.close();

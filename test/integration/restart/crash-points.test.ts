@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { FAILPOINTS, type Failpoint } from "../../../src/base/failpoints.ts";
 import { expectNoContainers } from "../../support/app.ts";
@@ -25,6 +27,7 @@ interface Scenario {
 }
 
 const CREATE = { request_id: "create", spec: { labels: { by: "create" } } };
+const FORK = { request_id: "fork", source_workspace_id: "source", workspace_id: "fork" };
 const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo told" };
 const state = async (client: Client, id = ""): Promise<string> => (await client.getSandbox(id)).state;
 const live = async (client: Client): Promise<readonly Sandbox[]> =>
@@ -115,6 +118,27 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
       const request = { request_id: "delete", sandbox_id: sandbox?.sandbox_id };
       await client.call("SandboxService/DeleteSandbox", request);
       await oneIsGone(client, sandbox, "DELETED");
+    },
+  },
+  "the fork of a workspace": {
+    at: ["fork.intended", "fork.copied", "fork.activated", "request.done"],
+    prepare: async (client) => {
+      const { sandbox } = await client.call("WorkspaceService/EnsureWorkspaceSandbox", {
+        workspace_id: "source",
+      });
+      if (sandbox === null) throw new Error("there is no sandbox");
+      await client.output(sandbox.sandbox_id, "echo whole >file");
+      await client.deleteSandbox(sandbox.sandbox_id);
+      return sandbox;
+    },
+    act: (client) => client.call("WorkspaceService/ForkWorkspace", FORK),
+    check: async (client) => {
+      const { workspace } = await client.call("WorkspaceService/ForkWorkspace", FORK);
+      expect(await readFile(path.join(workspace.path, "file"), "utf8")).toBe("whole\n");
+      expect((await client.call("WorkspaceService/ForkWorkspace", FORK)).workspace).toEqual(workspace);
+      const { workspaces, broken } = await client.call("WorkspaceService/ListWorkspaces");
+      expect(workspaces.map(({ workspace_id: id }) => id)).toEqual(["fork", "source"]);
+      expect(broken).toEqual([]);
     },
   },
   sweep: {

@@ -199,7 +199,7 @@ const GENERAL = [
   "berth.v1.SessionService: CreateSessions ExecuteToolStream ExecuteToolBatch RefreshSessions ReinitializeSession",
   "berth.v1.SessionService: ListSessions DestroySessions ListTools ViewSession",
   "berth.v1.WorkspaceService: CreateWorkspace GetWorkspace ListWorkspaces EnsureWorkspaceSandbox StopWorkspaceSandbox",
-  "berth.v1.WorkspaceService: AddTraceRef RemoveTraceRef LookupTrace CleanupWorkspace ExportWorkspace ImportWorkspace",
+  "berth.v1.WorkspaceService: AddTraceRef RemoveTraceRef LookupTrace CleanupWorkspace ForkWorkspace ExportWorkspace ImportWorkspace",
   "grpc.health.v1.Health: Check List Watch",
   "grpc.reflection.v1.ServerReflection: ServerReflectionInfo",
   "grpc.reflection.v1alpha.ServerReflection: ServerReflectionInfo",

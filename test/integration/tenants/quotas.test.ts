@@ -119,7 +119,9 @@ test("past its quota of disk a tenant gets no sandbox over a workspace and no im
         { header: { workspace_id: "three" } },
         { chunk: makeTar([{ name: "small", content: "x" }]) },
       ]);
-    for (const refused of [ensure, imports]) {
+    const forks = () =>
+      ann.call("WorkspaceService/ForkWorkspace", { source_workspace_id: "two", workspace_id: "four" });
+    for (const refused of [ensure, imports, forks]) {
       expect(await failureOf(refused())).toMatchObject({
         code: "RESOURCE_EXHAUSTED",
         reason: "TENANT_QUOTA",
@@ -130,6 +132,17 @@ test("past its quota of disk a tenant gets no sandbox over a workspace and no im
     await ann.output(one, "rm file");
     await imports();
     expect((await ensure()).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
+    // There is room for one more of it: what a fork will take is reserved before it is copied.
+    await ann.call("WorkspaceService/CleanupWorkspace", { workspace_id: "two", force: true });
+    await ann.output(one, "head -c 800000 /dev/urandom > file");
+    await ann.call("WorkspaceService/GetWorkspace", { workspace_id: "one", measure_size: true });
+    const ends = await Promise.allSettled(
+      ["five", "six"].map((id) =>
+        ann.call("WorkspaceService/ForkWorkspace", { source_workspace_id: "one", workspace_id: id }),
+      ),
+    );
+    expect(ends.filter(({ status }) => status === "fulfilled").length).toBeLessThan(2);
+    expect((await quotasOf(ann)).workspace_bytes?.[0]).toBeLessThanOrEqual(2 * MIB);
   });
   await as(1, async (bob) => {
     for (const id of ["one", "two", "three"]) await fill(bob, id);

@@ -1,5 +1,6 @@
-import { stat } from "node:fs/promises";
-import { describe, expect, test } from "vitest";
+import { readdir, readFile, readlink, stat } from "node:fs/promises";
+import path from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { useLastingApp } from "../../support/lasting-service.ts";
@@ -106,6 +107,39 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     expect((await workspaces.create("cut short")).trace_refs).toEqual([]);
   });
 
+  test("a fork that a kill cut short leaves nothing, no tool at work either, and its retry makes it whole", async () => {
+    const id = await workspaces.sandbox("source");
+    await service.client.output(id, "mkdir many; cd many; seq 5000 | xargs touch");
+    const { path: from } = await workspaces.stop("source");
+    const forking = workspaces.fork("source", "fork", { request_id: "fork" }).catch(() => undefined);
+    const staging = path.join(path.dirname(from), ".staging");
+    const copied = async (): Promise<boolean> => {
+      const [fork] = (await readdir(staging)).filter((entry) => entry.startsWith("fork-"));
+      return stat(path.join(staging, `${fork}`, "tree/many")).then(
+        () => true,
+        () => false,
+      );
+    };
+    await eventually(copied);
+    const tools = await toolsIn(path.dirname(from));
+    expect(tools).not.toEqual([]);
+    // Stopped, they cannot come to their end by themselves.
+    for (const pid of tools) process.kill(Number(pid), "SIGSTOP");
+    onTestFinished(async () => {
+      for (const pid of await toolsIn(path.dirname(from))) process.kill(Number(pid), "SIGKILL");
+    });
+    await service.kill();
+    await forking;
+    await eventually(async () => (await toolsIn(path.dirname(from))).length === 0);
+    await service.begin();
+    await eventually(async () => (await readdir(staging)).length === 0);
+    expect((await workspaces.list()).workspaces.map(({ workspace_id: each }) => each)).not.toContain("fork");
+    const fork = await workspaces.fork("source", "fork", { request_id: "fork" });
+    expect(await readdir(path.join(fork.path, "many"))).toHaveLength(5000);
+    for (const each of ["fork", "source"]) await workspaces.cleanup(each, { force: true });
+    expect((await workspaces.list()).broken).toEqual([]);
+  });
+
   test("a sandbox that was made and not answered is the workspace's after the next start", async () => {
     await workspaces.create("killed");
     const ensuring = workspaces.ensure("killed").catch(() => undefined);
@@ -123,3 +157,22 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await workspaces.cleanup("killed", { force: true });
   });
 });
+
+/** Processes of tar that work below a directory. */
+async function toolsIn(directory: string): Promise<string[]> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const working = await Promise.all(
+    pids.map(async (pid) => {
+      try {
+        const [where, command] = await Promise.all([
+          readlink(`/proc/${pid}/cwd`),
+          readFile(`/proc/${pid}/comm`, "utf8"),
+        ]);
+        return where.startsWith(`${directory}/`) && command === "tar\n";
+      } catch {
+        return false;
+      }
+    }),
+  );
+  return pids.filter((_, index) => working[index]);
+}

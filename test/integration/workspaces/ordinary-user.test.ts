@@ -66,6 +66,25 @@ test("is created, written from a sandbox, measured, exported, imported and clean
   await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
 });
 
+test("is forked, with what a sandbox closed to its own user, and its top too", async () => {
+  const { workspace } = await workspaces.ensure("source");
+  await client.output(
+    workspace.sandbox_id,
+    `mkdir closed; echo secret >closed/file; ln -s ${outside}/precious link; chmod 4711 closed/file; chmod 0 closed .`,
+  );
+  const fork = await workspaces.fork("source", "fork");
+  const other = await workspaces.sandbox("fork");
+  expect(
+    await client.output(
+      other,
+      "chmod 700 /workspace; cd /workspace && chmod 700 closed; cat closed/file; stat -c '%a %u' closed/file; readlink link",
+      { working_dir: "/" },
+    ),
+  ).toBe(`secret\n4711 1000\n${outside}/precious\n`);
+  expect((await stat(fork.path)).uid).toBe(ORDINARY_ID);
+  for (const id of ["fork", "source"]) await workspaces.cleanup(id, { force: true });
+});
+
 test("whatever a sandbox plants, and closes to its own user, is measured, exported and deleted", async () => {
   const { workspace } = await workspaces.ensure("hostile");
   await client.output(

@@ -218,6 +218,10 @@ class SecretNotFoundError(NotFoundError):
     """There is no secret of that name that the tenant may use."""
 
 
+class WorkspaceExistsError(AlreadyExistsError):
+    """There is a workspace of that id."""
+
+
 class FilePermissionError(PermissionDeniedError, builtins.PermissionError):
     """Also a builtin PermissionError: the sandbox's user may not touch the file."""
 
@@ -348,6 +352,7 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "TOKEN_SCOPE": TokenScopeError,
     "TENANT_QUOTA": TenantQuotaError,
     "SECRET_NOT_FOUND": SecretNotFoundError,
+    "WORKSPACE_EXISTS": WorkspaceExistsError,
 }
 
 _BY_CODE: Mapping[str, type[BerthError]] = {

@@ -152,6 +152,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: there is no secret of that name, or it is not granted to the
     tenant; "secret" in the metadata names it.
     """
+    ERROR_REASON_WORKSPACE_EXISTS: _ErrorReason.ValueType  # 48
+    """ALREADY_EXISTS: there is a workspace of this id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names why a call failed, finer than the gRPC code and stable
@@ -285,6 +287,8 @@ ERROR_REASON_SECRET_NOT_FOUND: ErrorReason.ValueType  # 47
 """NOT_FOUND: there is no secret of that name, or it is not granted to the
 tenant; "secret" in the metadata names it.
 """
+ERROR_REASON_WORKSPACE_EXISTS: ErrorReason.ValueType  # 48
+"""ALREADY_EXISTS: there is a workspace of this id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

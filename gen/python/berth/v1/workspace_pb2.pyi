@@ -719,6 +719,60 @@ class CleanupWorkspaceResponse(_message.Message):
 Global___CleanupWorkspaceResponse: _TypeAlias = CleanupWorkspaceResponse  # noqa: Y015
 
 @_typing.final
+class ForkWorkspaceRequest(_message.Message):
+    """ForkWorkspaceRequest names a workspace to copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The caller's id of this request; see CreateSandboxRequest. Optional."""
+    source_workspace_id: _builtins.str
+    """The id of the workspace to copy. Required."""
+    workspace_id: _builtins.str
+    """The id that the new one is to have. Required."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        source_workspace_id: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "source_workspace_id", b"source_workspace_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkWorkspaceRequest: _TypeAlias = ForkWorkspaceRequest  # noqa: Y015
+
+@_typing.final
+class ForkWorkspaceResponse(_message.Message):
+    """ForkWorkspaceResponse holds the new workspace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workspace(self) -> Global___Workspace:
+        """The new workspace, measured."""
+
+    def __init__(
+        self,
+        *,
+        workspace: Global___Workspace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkWorkspaceResponse: _TypeAlias = ForkWorkspaceResponse  # noqa: Y015
+
+@_typing.final
 class ExportWorkspaceRequest(_message.Message):
     """ExportWorkspaceRequest names a workspace."""
 

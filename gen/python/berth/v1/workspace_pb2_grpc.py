@@ -69,6 +69,11 @@ class WorkspaceServiceStub(object):
                 request_serializer=berth_dot_v1_dot_workspace__pb2.CleanupWorkspaceRequest.SerializeToString,
                 response_deserializer=berth_dot_v1_dot_workspace__pb2.CleanupWorkspaceResponse.FromString,
                 )
+        self.ForkWorkspace = channel.unary_unary(
+                '/berth.v1.WorkspaceService/ForkWorkspace',
+                request_serializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.SerializeToString,
+                response_deserializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.FromString,
+                )
         self.ExportWorkspace = channel.unary_stream(
                 '/berth.v1.WorkspaceService/ExportWorkspace',
                 request_serializer=berth_dot_v1_dot_workspace__pb2.ExportWorkspaceRequest.SerializeToString,
@@ -209,6 +214,35 @@ class WorkspaceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForkWorkspace(self, request, context):
+        """ForkWorkspace makes a workspace with the content of another one as it is now:
+        files, directories, links and FIFOs with their modes, owners and times of
+        change; holes in files stay holes. References and the sandbox are not copied,
+        nor are sockets, devices and extended attributes.
+
+        Sandboxes may use the source meanwhile, and nothing holds them up: each file
+        is as it was at some moment of the call, or, where it is written meanwhile, a
+        mixture of such moments; files that vanish are left out. Stop the sandboxes
+        first for a copy of one moment.
+
+        The new workspace is there once the call ends in OK, and whole. Until then it
+        is not found, and other calls that would make it wait. A call that fails, is
+        cancelled or is interrupted by the end of the server leaves nothing; its retry
+        starts again, and one with the same request_id after the copy was finished gets
+        the first answer.
+
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
+        deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
+        FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
+        of the source, (WORKSPACE_IN_USE) where an import replaces the source
+        meanwhile, and for a claim that one pod alone may have, while it has,
+        (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
+        also past the quota; TENANT_QUOTA).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportWorkspace(self, request, context):
         """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
         names relative to it. Symbolic links are archived as links. Sockets, and files
@@ -290,6 +324,11 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
                     servicer.CleanupWorkspace,
                     request_deserializer=berth_dot_v1_dot_workspace__pb2.CleanupWorkspaceRequest.FromString,
                     response_serializer=berth_dot_v1_dot_workspace__pb2.CleanupWorkspaceResponse.SerializeToString,
+            ),
+            'ForkWorkspace': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkWorkspace,
+                    request_deserializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.FromString,
+                    response_serializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.SerializeToString,
             ),
             'ExportWorkspace': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportWorkspace,
@@ -471,6 +510,23 @@ class WorkspaceService(object):
         return grpc.experimental.unary_unary(request, target, '/berth.v1.WorkspaceService/CleanupWorkspace',
             berth_dot_v1_dot_workspace__pb2.CleanupWorkspaceRequest.SerializeToString,
             berth_dot_v1_dot_workspace__pb2.CleanupWorkspaceResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ForkWorkspace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/berth.v1.WorkspaceService/ForkWorkspace',
+            berth_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.SerializeToString,
+            berth_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -122,6 +122,31 @@ class WorkspaceServiceStub:
     A deletion that failed half way is no workspace any more: it is listed as
     broken until a further call has finished it.
     """
+    ForkWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]
+    """ForkWorkspace makes a workspace with the content of another one as it is now:
+    files, directories, links and FIFOs with their modes, owners and times of
+    change; holes in files stay holes. References and the sandbox are not copied,
+    nor are sockets, devices and extended attributes.
+
+    Sandboxes may use the source meanwhile, and nothing holds them up: each file
+    is as it was at some moment of the call, or, where it is written meanwhile, a
+    mixture of such moments; files that vanish are left out. Stop the sandboxes
+    first for a copy of one moment.
+
+    The new workspace is there once the call ends in OK, and whole. Until then it
+    is not found, and other calls that would make it wait. A call that fails, is
+    cancelled or is interrupted by the end of the server leaves nothing; its retry
+    starts again, and one with the same request_id after the copy was finished gets
+    the first answer.
+
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
+    deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
+    FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
+    of the source, (WORKSPACE_IN_USE) where an import replaces the source
+    meanwhile, and for a claim that one pod alone may have, while it has,
+    (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
+    also past the quota; TENANT_QUOTA).
+    """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
     names relative to it. Symbolic links are archived as links. Sockets, and files
@@ -242,6 +267,31 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
     A deletion that failed half way is no workspace any more: it is listed as
     broken until a further call has finished it.
+    """
+    ForkWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]  # type: ignore[assignment]
+    """ForkWorkspace makes a workspace with the content of another one as it is now:
+    files, directories, links and FIFOs with their modes, owners and times of
+    change; holes in files stay holes. References and the sandbox are not copied,
+    nor are sockets, devices and extended attributes.
+
+    Sandboxes may use the source meanwhile, and nothing holds them up: each file
+    is as it was at some moment of the call, or, where it is written meanwhile, a
+    mixture of such moments; files that vanish are left out. Stop the sandboxes
+    first for a copy of one moment.
+
+    The new workspace is there once the call ends in OK, and whole. Until then it
+    is not found, and other calls that would make it wait. A call that fails, is
+    cancelled or is interrupted by the end of the server leaves nothing; its retry
+    starts again, and one with the same request_id after the copy was finished gets
+    the first answer.
+
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
+    deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
+    FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
+    of the source, (WORKSPACE_IN_USE) where an import replaces the source
+    meanwhile, and for a claim that one pod alone may have, while it has,
+    (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
+    also past the quota; TENANT_QUOTA).
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -414,6 +464,37 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
         A deletion that failed half way is no workspace any more: it is listed as
         broken until a further call has finished it.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkWorkspace(
+        self,
+        request: _workspace_pb2.ForkWorkspaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.ForkWorkspaceResponse, _abc.Awaitable[_workspace_pb2.ForkWorkspaceResponse]]:
+        """ForkWorkspace makes a workspace with the content of another one as it is now:
+        files, directories, links and FIFOs with their modes, owners and times of
+        change; holes in files stay holes. References and the sandbox are not copied,
+        nor are sockets, devices and extended attributes.
+
+        Sandboxes may use the source meanwhile, and nothing holds them up: each file
+        is as it was at some moment of the call, or, where it is written meanwhile, a
+        mixture of such moments; files that vanish are left out. Stop the sandboxes
+        first for a copy of one moment.
+
+        The new workspace is there once the call ends in OK, and whole. Until then it
+        is not found, and other calls that would make it wait. A call that fails, is
+        cancelled or is interrupted by the end of the server leaves nothing; its retry
+        starts again, and one with the same request_id after the copy was finished gets
+        the first answer.
+
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
+        deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
+        FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
+        of the source, (WORKSPACE_IN_USE) where an import replaces the source
+        meanwhile, and for a claim that one pod alone may have, while it has,
+        (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
+        also past the quota; TENANT_QUOTA).
         """
 
     @_abc_1.abstractmethod

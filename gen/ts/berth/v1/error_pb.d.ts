@@ -441,6 +441,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_SECRET_NOT_FOUND = 47;
    */
   SECRET_NOT_FOUND = 47,
+
+  /**
+   * ALREADY_EXISTS: there is a workspace of this id.
+   *
+   * @generated from enum value: ERROR_REASON_WORKSPACE_EXISTS = 48;
+   */
+  WORKSPACE_EXISTS = 48,
 }
 
 /**

@@ -694,6 +694,60 @@ export declare type CleanupWorkspaceResponse = Message<"berth.v1.CleanupWorkspac
 export declare const CleanupWorkspaceResponseSchema: GenMessage<CleanupWorkspaceResponse>;
 
 /**
+ * ForkWorkspaceRequest names a workspace to copy.
+ *
+ * @generated from message berth.v1.ForkWorkspaceRequest
+ */
+export declare type ForkWorkspaceRequest = Message<"berth.v1.ForkWorkspaceRequest"> & {
+  /**
+   * The caller's id of this request; see CreateSandboxRequest. Optional.
+   *
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * The id of the workspace to copy. Required.
+   *
+   * @generated from field: string source_workspace_id = 2;
+   */
+  sourceWorkspaceId: string;
+
+  /**
+   * The id that the new one is to have. Required.
+   *
+   * @generated from field: string workspace_id = 3;
+   */
+  workspaceId: string;
+};
+
+/**
+ * Describes the message berth.v1.ForkWorkspaceRequest.
+ * Use `create(ForkWorkspaceRequestSchema)` to create a new message.
+ */
+export declare const ForkWorkspaceRequestSchema: GenMessage<ForkWorkspaceRequest>;
+
+/**
+ * ForkWorkspaceResponse holds the new workspace.
+ *
+ * @generated from message berth.v1.ForkWorkspaceResponse
+ */
+export declare type ForkWorkspaceResponse = Message<"berth.v1.ForkWorkspaceResponse"> & {
+  /**
+   * The new workspace, measured.
+   *
+   * @generated from field: berth.v1.Workspace workspace = 1;
+   */
+  workspace?: Workspace | undefined;
+};
+
+/**
+ * Describes the message berth.v1.ForkWorkspaceResponse.
+ * Use `create(ForkWorkspaceResponseSchema)` to create a new message.
+ */
+export declare const ForkWorkspaceResponseSchema: GenMessage<ForkWorkspaceResponse>;
+
+/**
  * ExportWorkspaceRequest names a workspace.
  *
  * @generated from message berth.v1.ExportWorkspaceRequest
@@ -1038,6 +1092,38 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof CleanupWorkspaceRequestSchema;
     output: typeof CleanupWorkspaceResponseSchema;
+  },
+  /**
+   * ForkWorkspace makes a workspace with the content of another one as it is now:
+   * files, directories, links and FIFOs with their modes, owners and times of
+   * change; holes in files stay holes. References and the sandbox are not copied,
+   * nor are sockets, devices and extended attributes.
+   *
+   * Sandboxes may use the source meanwhile, and nothing holds them up: each file
+   * is as it was at some moment of the call, or, where it is written meanwhile, a
+   * mixture of such moments; files that vanish are left out. Stop the sandboxes
+   * first for a copy of one moment.
+   *
+   * The new workspace is there once the call ends in OK, and whole. Until then it
+   * is not found, and other calls that would make it wait. A call that fails, is
+   * cancelled or is interrupted by the end of the server leaves nothing; its retry
+   * starts again, and one with the same request_id after the copy was finished gets
+   * the first answer.
+   *
+   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
+   * deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
+   * FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
+   * of the source, (WORKSPACE_IN_USE) where an import replaces the source
+   * meanwhile, and for a claim that one pod alone may have, while it has,
+   * (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
+   * also past the quota; TENANT_QUOTA).
+   *
+   * @generated from rpc berth.v1.WorkspaceService.ForkWorkspace
+   */
+  forkWorkspace: {
+    methodKind: "unary";
+    input: typeof ForkWorkspaceRequestSchema;
+    output: typeof ForkWorkspaceResponseSchema;
   },
   /**
    * ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with

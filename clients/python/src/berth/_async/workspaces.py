@@ -44,6 +44,17 @@ class AsyncWorkspaces:
         answer = await self._transport.retried(self._transport.stubs.workspaces.CreateWorkspace, request)
         return _convert.workspace(answer.workspace)
 
+    async def fork(self, source_id: str, workspace_id: str) -> WorkspaceInfo:
+        """Makes the workspace `workspace_id` with what `source_id` holds now; sandboxes may use that meanwhile.
+
+        References are not copied. Raises WorkspaceExistsError, NoSpaceError, TenantQuotaError.
+        """
+        request = workspace_pb2.ForkWorkspaceRequest(
+            source_workspace_id=source_id, workspace_id=workspace_id
+        )
+        answer = await self._transport.retried(self._transport.stubs.workspaces.ForkWorkspace, request)
+        return _convert.workspace(answer.workspace)
+
     async def get(self, workspace_id: str, *, measure_size: bool = False) -> WorkspaceInfo:
         """What is known of a workspace; `measure_size` reads its whole tree."""
         request = workspace_pb2.GetWorkspaceRequest(workspace_id=workspace_id, measure_size=measure_size)

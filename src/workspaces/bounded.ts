@@ -1,0 +1,69 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../base/errors.ts";
+
+/** Pause between two looks at a copy that grows. */
+const PAUSE_MS = 1_000;
+/** After a look it rests at least this many times as long as that took. */
+const REST_FACTOR = 9;
+
+/** How {@link bounded} works. */
+interface Bound {
+  /** Infinite: no bound. */
+  readonly maxBytes: number;
+  readonly measure: (signal: AbortSignal) => Promise<number>;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Runs a copy of a tree that may grow meanwhile, and ends it where it is seen to have grown past the bound. Returns what
+ * it takes at the end.
+ * @throws `NO_SPACE`
+ */
+export async function bounded(
+  copy: (signal: AbortSignal) => Promise<void>,
+  { maxBytes, measure, signal }: Bound,
+): Promise<number> {
+  const [over, done] = [new AbortController(), new AbortController()];
+  const watching = Number.isFinite(maxBytes)
+    ? watch(maxBytes, measure, over, AbortSignal.any([signal, done.signal]))
+    : Promise.resolve();
+  try {
+    await copy(AbortSignal.any([signal, over.signal]));
+  } catch (error) {
+    throw over.signal.aborted ? over.signal.reason : error;
+  } finally {
+    done.abort();
+    await watching;
+  }
+  const sizeBytes = await measure(signal);
+  if (sizeBytes > maxBytes) throw tooLarge(maxBytes);
+  return sizeBytes;
+}
+
+async function watch(
+  maxBytes: number,
+  measure: Bound["measure"],
+  over: AbortController,
+  end: AbortSignal,
+): Promise<void> {
+  let tookMs = 0;
+  while (!end.aborted) {
+    await sleep(Math.max(PAUSE_MS, tookMs * REST_FACTOR), undefined, { signal: end, ref: false }).catch(
+      () => {},
+    );
+    if (end.aborted) return;
+    const begin = performance.now();
+    // A measurement that fails is no reason to end the copy.
+    const sizeBytes = await measure(end).catch(() => 0);
+    if (sizeBytes > maxBytes) over.abort(tooLarge(maxBytes));
+    tookMs = performance.now() - begin;
+  }
+}
+
+function tooLarge(maxBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `Nothing was copied: the workspace grew past ${maxBytes} bytes meanwhile, which is all the room there is. Stop what writes to it, or make room.`,
+    { metadata: { quota_bytes: String(maxBytes) } },
+  );
+}

@@ -1,0 +1,120 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { Logger } from "../base/logger.ts";
+import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
+import type { WorkspaceMounts } from "./mounts.ts";
+import type { WorkspaceQuota } from "./quota.ts";
+import type { WorkspaceStorage } from "./storage.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import { sourceReplaced, type WorkspaceName, type WorkspaceView, workspaceNotFound } from "./workspace.ts";
+import type { Workspaces } from "./workspaces.ts";
+
+interface WorkspaceForkParts {
+  readonly workspaces: Workspaces;
+  readonly store: WorkspaceStore;
+  readonly storage: WorkspaceStorage;
+  readonly mounts: WorkspaceMounts;
+  readonly quota: WorkspaceQuota;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** How a workspace is forked. */
+export interface ForkOptions {
+  readonly signal: AbortSignal;
+  readonly progress?: RequestProgress;
+}
+
+/**
+ * Makes workspaces with the content of others. The new one is in FORKING until it is whole; what a failure or the end of
+ * the service leaves in that state is removed at once, at the next start or by the next call that would make it.
+ */
+export class WorkspaceFork {
+  readonly #parts: WorkspaceForkParts;
+
+  constructor(parts: WorkspaceForkParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Makes the workspace `target` with what `source` holds, which sandboxes may use meanwhile.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_EXISTS`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `NO_SPACE`, `TENANT_QUOTA`,
+   *   `UNSUPPORTED`.
+   */
+  fork(source: WorkspaceName, target: WorkspaceName, options: ForkOptions): Promise<WorkspaceView> {
+    const { workspaces, store, clock } = this.#parts;
+    const { signal, progress = NO_PROGRESS } = options;
+    return workspaces.locked(target, async () => {
+      throwIfAborted(signal);
+      const known = store.find(target);
+      if (known?.state === "ACTIVE" && progress.subject === String(known.number))
+        return workspaces.view(target);
+      const { sizeBytes = 0 } = workspaces.find(source);
+      if (known?.state === "ACTIVE" || known?.state === "CREATING") throw exists(target);
+      if (known !== undefined) await workspaces.finishDeletion(known, 0);
+      const fork = store.insertFork(target, sizeBytes, clock.wallMs(), ({ number }) =>
+        progress.begin(String(number)),
+      );
+      failpoint("fork.intended");
+      await this.#make(fork);
+      try {
+        await this.#fill(source, fork, signal);
+      } catch (error) {
+        await this.#discard(fork);
+        throw signal.aborted ? signal.reason : error;
+      }
+      return workspaces.view(target);
+    });
+  }
+
+  async #make(fork: WorkspaceRecord): Promise<void> {
+    const { store, storage, mounts } = this.#parts;
+    try {
+      if (storage.sharing) await mounts.makeShared(fork.owner);
+      await storage.make(fork, { mayExist: false });
+    } catch (error) {
+      store.remove(fork);
+      throw error;
+    }
+  }
+
+  async #fill(source: WorkspaceName, fork: WorkspaceRecord, signal: AbortSignal): Promise<void> {
+    const { workspaces, store, storage, quota } = this.#parts;
+    const from = await workspaces.findWhole(source);
+    const maxBytes = await quota.roomForFork(fork, await quota.measure(source, signal), signal);
+    // What is deleted or replaced while it is copied looks like files that vanish.
+    const assertThere = (): void => {
+      const now = store.find(source);
+      if (now?.state !== "ACTIVE" || now.number !== from.number) throw workspaceNotFound(source);
+      if (now.tree !== from.tree) throw sourceReplaced(source);
+    };
+    const sizeBytes = await storage.copy(from, fork, { maxBytes, signal }).catch((error: unknown) => {
+      assertThere();
+      throw error;
+    });
+    assertThere();
+    failpoint("fork.copied");
+    await quota.roomForFork(fork, sizeBytes, signal);
+    throwIfAborted(signal);
+    store.activate(fork);
+    failpoint("fork.activated");
+  }
+
+  /** What cannot be removed stays in FORKING. */
+  async #discard(fork: WorkspaceRecord): Promise<void> {
+    const { workspaces, logger } = this.#parts;
+    await workspaces.finishDeletion(fork, 0).catch((error: unknown) => {
+      const { workspaceId } = fork;
+      logger.warn({ workspaceId, err: error }, "what a fork left could not be removed");
+    });
+  }
+}
+
+function exists({ workspaceId }: WorkspaceName): BerthError {
+  return new BerthError(
+    "WORKSPACE_EXISTS",
+    `There is a workspace ${JSON.stringify(workspaceId)} already. Choose another id, or clean that one up with force.`,
+    { metadata: { workspace_id: workspaceId } },
+  );
+}

@@ -1,0 +1,56 @@
+import type { OpenVolume } from "../../engine/port.ts";
+import { script } from "../../files/script.ts";
+import { complaintsOf, LAST_CODE_OF_TAR } from "../../files/tar/restate.ts";
+import { bounded } from "../bounded.ts";
+import { copyFailure, isLeftOut } from "../copy-errors.ts";
+import { assertKnowsHoles, volumeFailure } from "./errors.ts";
+import { measureVolume, sweepVolume } from "./measure.ts";
+import { runOn } from "./script.ts";
+
+/** How much of the end of a tar's complaints counts. */
+const MAX_WORDS_BYTES = 64 * 1024;
+
+/** Copies a tree of another volume, which sandboxes may write to, into a volume that no sandbox has. */
+export async function copyVolume(
+  volume: OpenVolume & { readonly otherPath: string },
+  trees: { readonly from: string; readonly to: string },
+  isOwn: (name: string) => boolean,
+  { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
+): Promise<number> {
+  const measure = async (either: AbortSignal): Promise<number> =>
+    (await measureVolume(volume, trees.to, () => false, either)).sizeBytes;
+  const sizeBytes = await bounded((either) => copyTree(volume, trees, either), { maxBytes, measure, signal });
+  await sweepVolume(volume, `${volume.path}/${trees.to}`, isOwn, signal);
+  return sizeBytes;
+}
+
+async function copyTree(
+  volume: OpenVolume & { readonly otherPath: string },
+  { from, to }: { readonly from: string; readonly to: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const text = script(
+    `need tar; need tail; need sync; mkdir ${volume.path}/${to} && cd ${volume.path}/${to} || exit\n`,
+    // What no sandbox has mounted yet holds nothing.
+    `[ -d ${volume.otherPath}/${from} ] || { chmod 777 . && echo 0 0; exit; }\n`,
+    `{ tar -C ${volume.otherPath}/${from} --format=posix --numeric-owner -cSf - . 2>/tmp/words; echo $? >/tmp/code; } |\n`,
+    `tar --numeric-owner -xpf -; written=$?\n`,
+    // It is on the disk before the store says that it is whole.
+    `sync; echo "$(cat /tmp/code) $written"; tail -c ${MAX_WORDS_BYTES} /tmp/words\n`,
+  );
+  const end = await runOn(volume, text, signal);
+  const [, read, written] = /^(\d+) (\d+)\n/.exec(end.stdout) ?? [];
+  if (end.code !== 0 || read === undefined || written === undefined) throw volumeFailure(end, "read");
+  assertCopied(Number(written), end.stderr, (line) => line !== "" && !isLeftOut(line));
+  const words = end.stdout.slice(end.stdout.indexOf("\n") + 1);
+  assertKnowsHoles(words);
+  assertCopied(Number(read), words, (line) => complaintsOf(line).length > 0);
+}
+
+/** A tar that only left out what copies leave out did its work. */
+function assertCopied(code: number, stderr: string, isComplaint: (line: string) => boolean): void {
+  if (code === 0) return;
+  const complaints = stderr.split("\n").filter(isComplaint).join("\n");
+  if (code <= LAST_CODE_OF_TAR && complaints === "") return;
+  throw copyFailure(complaints) ?? volumeFailure({ code, stderr: complaints || stderr }, "read");
+}
