@@ -41,8 +41,8 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // A process of its own costs each file a second of a core, and none keeps state in a module.
           isolate: false,
-          // Half of the time a file waits: for the kernel, for daemons, for what it expects to happen.
-          maxWorkers: Math.ceil(processors * 1.5),
+          // Each file drives a service, its clients and sandboxes: two keep both of two processors at work.
+          maxWorkers: Math.max(2, processors),
           sequence: { groupOrder: 1 },
         },
       },

@@ -1,5 +1,5 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
+import type { TurnShare } from "../base/event-loop.ts";
 import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
 import { type Listings, SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";
@@ -12,6 +12,13 @@ export interface DirectoryPage {
   readonly more: boolean;
   /** Name of the last entry read, after which the next page starts; undefined for none. */
   readonly last: ByteString | undefined;
+}
+
+/** What the lists of all sandboxes share. */
+export interface ListParts {
+  readonly listings: Listings;
+  /** For what many lists read at once. */
+  readonly turns: TurnShare;
 }
 
 /** Names that are read ahead for the next pages; many times a page. */
@@ -27,18 +34,18 @@ export async function listDirectory(
   op: Operation,
   path: ByteString,
   { after, limit }: { readonly after: ByteString | undefined; readonly limit: number },
-  listings: Listings,
+  { listings, turns }: ListParts,
 ): Promise<DirectoryPage> {
   const { scope } = op;
   const known = after === undefined ? undefined : listings.take({ scope, path, after });
   const isEnough = known !== undefined && (known.has(limit) || !known.isCut);
-  const rest = isEnough ? known : await readNames(op, path, after);
+  const rest = isEnough ? known : await readNames(op, path, after, turns);
   const names = rest.take(limit);
   const last = names.at(-1);
   const more = last !== undefined && (rest.isCut || rest.has(1));
   const found = new Map<ByteString, NamedFile>();
   for (const part of inParts(names)) {
-    for (const file of await readFiles(op, path, part)) found.set(file.name, file);
+    for (const file of await readFiles(op, path, part, turns)) found.set(file.name, file);
   }
   if (more) listings.keep({ scope, path, after: last }, rest);
   return { entries: names.flatMap((name) => found.get(name) ?? []), more, last };
@@ -50,6 +57,7 @@ async function readNames(
   op: Operation,
   path: ByteString,
   after: ByteString | undefined,
+  turns: TurnShare,
 ): Promise<SmallestNames> {
   const text = script(
     assign("p", path),
@@ -59,9 +67,9 @@ async function readNames(
   const smallest = new SmallestNames(after, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+    const turn = turns.enter();
+    if (turn) await turn;
     smallest.push(fromBytes(chunk));
-    // Output that is already there would otherwise be processed in one turn of the event loop.
-    await nextTurn();
   }
   await op.succeedBarVanished(running, { path, wanted: WANTED });
   return smallest;
@@ -72,6 +80,7 @@ async function readFiles(
   op: Operation,
   path: ByteString,
   names: readonly ByteString[],
+  turns: TurnShare,
 ): Promise<NamedFile[]> {
   const text = script(
     assign("p", path),
@@ -80,7 +89,10 @@ async function readFiles(
     `need stat; need readlink; stat -c '${RECORD_FORMAT}' "$@" 2>/dev/null\n`,
     `for f do [ ! -L "$f" ] || { printf '\\0%s\\0' "$f"; readlink -n "$f"; }; done\n`,
   );
-  const [records = "", ...links] = (await op.run(text, { path, wanted: WANTED })).split("\0");
+  const answer = await op.run(text, { path, wanted: WANTED });
+  const turn = turns.enter();
+  if (turn) await turn;
+  const [records = "", ...links] = answer.split("\0");
   if (links.length % 2 !== 0) throw strangeAnswer("readlink");
   const targets = new Map<ByteString, ByteString>();
   for (let index = 0; index < links.length; index += 2) {

@@ -1,6 +1,7 @@
 import type { ByteString } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
@@ -17,7 +18,7 @@ import {
   statFile,
 } from "./entries.ts";
 import type { FileInfo } from "./file-info.ts";
-import { type DirectoryPage, listDirectory } from "./list.ts";
+import { type DirectoryPage, type ListParts, listDirectory } from "./list.ts";
 import { Listings } from "./listings.ts";
 import { Operation } from "./operation.ts";
 import type { RequestedPath } from "./path.ts";
@@ -71,12 +72,12 @@ export class FileManager {
   readonly #parts: FileManagerParts;
   /** Running operations, by the sandbox's ref. */
   readonly #atWork = new Map<string, number>();
-  readonly #listings: Listings;
+  readonly #lists: ListParts;
 
   constructor(settings: FileManagerSettings, parts: FileManagerParts) {
     this.#settings = settings;
     this.#parts = parts;
-    this.#listings = new Listings(parts.clock);
+    this.#lists = { listings: new Listings(parts.clock), turns: new TurnShare() };
   }
 
   /** Whether a path leads to a file of Berth's own that a write has under way, or into such a directory. */
@@ -105,9 +106,7 @@ export class FileManager {
     request: PathRequest & { readonly after: ByteString | undefined; readonly limit: number },
     signal: AbortSignal,
   ): Promise<DirectoryPage> {
-    return this.#run(request, signal, (op) =>
-      listDirectory(op, op.path(request.path), request, this.#listings),
-    );
+    return this.#run(request, signal, (op) => listDirectory(op, op.path(request.path), request, this.#lists));
   }
 
   /** @throws `FILE_EXISTS`, `FILE_NOT_FOUND`, `NO_SPACE`. */

@@ -11,7 +11,7 @@ const root = path.join(import.meta.dirname, "../../..");
 const client = path.join(root, "clients/typescript");
 /** The program itself, as a package: the oldest Node that the client supports, whatever this machine has. */
 const OLD_NODE = `node-linux-${process.arch}@20.9.0`;
-const TSC = path.join(root, "node_modules/typescript/bin/tsc");
+const TSC = path.join(root, "node_modules/typescript/bin/tsc6");
 
 let directory: string;
 let project: string;

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../client.ts";
 import { watchMemory } from "../memory.ts";
 import { percentile } from "../percentile.ts";
+import { processorShare } from "../processor-share.ts";
 import { ServeProcess } from "../program.ts";
 import { Attacker } from "./attacker.ts";
 import type { AttackName } from "./attacks.ts";
@@ -16,6 +17,8 @@ export interface Measured {
   readonly exec: { readonly quiet: number; readonly attacked: number };
   /** How far its resident memory was at most above the most that it was before, in bytes. */
   readonly grownBytes: number;
+  /** The most that {@link processorShare} said, while there was no attack. */
+  readonly share: number;
   /** How each of the attacks stood when the calls beside it were done. */
   readonly reports: readonly AttackReport[];
 }
@@ -61,6 +64,7 @@ export class AttackedService implements AsyncDisposable {
     const quiet = { unary: [] as Times, exec: [] as Times };
     const attacked = { unary: [] as Times, exec: [] as Times };
     const reports: AttackReport[] = [];
+    const shares: number[] = [];
     const descriptors = await this.descriptors();
     const ordinaryMemory = watchMemory(pid);
     await before();
@@ -68,6 +72,7 @@ export class AttackedService implements AsyncDisposable {
     const ordinaryBytes = await ordinaryMemory();
     const attackedMemory = watchMemory(pid);
     for (let turn = 0; turn < TURNS; turn++) {
+      shares.push(await processorShare());
       await this.#calls(quiet);
       await using attacker = new Attacker(name, { address, sandboxId: this.#sandboxId });
       let sent = false;
@@ -84,6 +89,7 @@ export class AttackedService implements AsyncDisposable {
     return {
       unary: { quiet: percentile(quiet.unary, 0.99), attacked: percentile(attacked.unary, 0.99) },
       exec: { quiet: percentile(quiet.exec, 0.99), attacked: percentile(attacked.exec, 0.99) },
+      share: Math.max(...shares),
       grownBytes: (await attackedMemory()) - ordinaryBytes,
       reports,
     };
