@@ -4,6 +4,7 @@ import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
+import type { Work } from "../server/fair-queue.ts";
 import type { Routes } from "../server/routes.ts";
 import { FileHandler, type FileHandlerParts } from "./file-service.ts";
 import { ProcessHandler, type ProcessHandlerParts } from "./process-service.ts";
@@ -12,14 +13,17 @@ import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
 import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
-/** Methods that make sandboxes. */
-export const HEAVY_METHODS: ReadonlySet<string> = new Set(
-  [
-    SandboxService.method.createSandbox,
-    WorkspaceService.method.ensureWorkspaceSandbox,
-    SessionService.method.createSessions,
-    RunService.method.createRun,
-  ].map(({ parent, name }) => `${parent.typeName}/${name}`),
+/** What methods keep at work, by `package.Service/Method`: those that make sandboxes, and lists, whose tools look at each entry. */
+export const WORKS: ReadonlyMap<string, Work> = new Map(
+  (
+    [
+      [SandboxService.method.createSandbox, "engine"],
+      [WorkspaceService.method.ensureWorkspaceSandbox, "engine"],
+      [SessionService.method.createSessions, "engine"],
+      [RunService.method.createRun, "engine"],
+      [FileService.method.listDirectory, "tools"],
+    ] as const
+  ).map(([{ parent, name }, work]) => [`${parent.typeName}/${name}`, work]),
 );
 
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */

@@ -14,10 +14,15 @@ interface Bounds {
   readonly turnMs: number;
 }
 
-/** Most calls: what takes longer than its turn waits for a sandbox, or moves much data. */
-const LIGHT: Bounds = { alone: 32, together: 2, turnMs: 10 };
-/** Calls that keep the engine and all CPUs at work until they end. */
-const HEAVY: Bounds = { alone: 32, together: 2, turnMs: 1000 };
+/** What a call keeps at work until it ends: nothing, tools in a sandbox, or the engine. Each has turns of its own. */
+export type Work = "none" | "tools" | "engine";
+
+const BOUNDS: Readonly<Record<Work, Bounds>> = {
+  // What takes longer than its turn waits for a sandbox, or moves much data.
+  none: { alone: 32, together: 2, turnMs: 10 },
+  tools: { alone: 32, together: 2, turnMs: 1000 },
+  engine: { alone: 32, together: 2, turnMs: 1000 },
+};
 
 /** How long after its last call a tenant counts as one that calls, in milliseconds. */
 const RECENT_MS = 2000;
@@ -37,8 +42,7 @@ interface Lane {
 
 interface Tenant {
   lastMs: number;
-  readonly light: Lane;
-  readonly heavy: Lane;
+  readonly lanes: Readonly<Record<Work, Lane>>;
 }
 
 /**
@@ -50,13 +54,13 @@ interface Tenant {
  * what a tenant asks for at once keeps itself waiting, and nobody else.
  */
 export class FairQueue implements CallObserver {
-  readonly #heavyMethods: ReadonlySet<string>;
+  readonly #works: ReadonlyMap<string, Work>;
   /** By name, in the order of their last calls. */
   readonly #tenants = new Map<string, Tenant>();
 
-  /** @param heavyMethods `package.Service/Method`; their turns last a second at most, and there are fewer. */
-  constructor(heavyMethods: ReadonlySet<string> = new Set()) {
-    this.#heavyMethods = heavyMethods;
+  /** @param works by `package.Service/Method`, of those that keep something at work: their turns last a second at most. */
+  constructor(works: ReadonlyMap<string, Work> = new Map()) {
+    this.#works = works;
   }
 
   /** Resolves when the turn of a call begins; undefined: it has started. Rejects when the call ends before. */
@@ -104,12 +108,12 @@ export class FairQueue implements CallObserver {
     if (lane.running.delete(call)) this.#schedule(lane);
   }
 
-  #laneOf({ method }: QueuedCall, { light, heavy }: Tenant): Lane {
-    return this.#heavyMethods.has(method) ? heavy : light;
+  #laneOf({ method }: QueuedCall, { lanes }: Tenant): Lane {
+    return lanes[this.#works.get(method) ?? "none"];
   }
 
   #called(name: string, nowMs: number): Tenant {
-    const tenant = this.#tenants.get(name) ?? { lastMs: nowMs, light: lane(LIGHT), heavy: lane(HEAVY) };
+    const tenant = this.#tenants.get(name) ?? { lastMs: nowMs, lanes: newLanes() };
     tenant.lastMs = nowMs;
     this.#tenants.delete(name);
     this.#tenants.set(name, tenant);
@@ -121,8 +125,8 @@ export class FairQueue implements CallObserver {
       if (endsMs > nowMs) break;
       running.delete(call);
     }
-    for (const [name, { lastMs, light, heavy }] of this.#tenants) {
-      if (lastMs > nowMs - RECENT_MS || light.waiting.size + heavy.waiting.size > 0) break;
+    for (const [name, { lastMs, lanes }] of this.#tenants) {
+      if (lastMs > nowMs - RECENT_MS || Object.values(lanes).some(({ waiting }) => waiting.size > 0)) break;
       this.#tenants.delete(name);
     }
     const tenants = this.#tenants.size;
@@ -154,8 +158,11 @@ export class FairQueue implements CallObserver {
   }
 }
 
-function lane(bounds: Bounds): Lane {
-  return { bounds, running: new Map(), waiting: new Map(), scheduled: false, timer: undefined };
+function newLanes(): Readonly<Record<Work, Lane>> {
+  const lane = (bounds: Bounds): Lane => {
+    return { bounds, running: new Map(), waiting: new Map(), scheduled: false, timer: undefined };
+  };
+  return { none: lane(BOUNDS.none), tools: lane(BOUNDS.tools), engine: lane(BOUNDS.engine) };
 }
 
 function begin({ running, bounds }: Lane, call: QueuedCall, nowMs: number): void {

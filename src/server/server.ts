@@ -11,7 +11,7 @@ import { type Authenticator, anonymousAuthenticator, Calls } from "./call.ts";
 import { CallLog } from "./call-log.ts";
 import { Decompressor } from "./decompressor.ts";
 import { ErrorConverter } from "./error-conversion.ts";
-import { FairQueue } from "./fair-queue.ts";
+import { FairQueue, type Work } from "./fair-queue.ts";
 import { alwaysServing, type HealthSource, registerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, ReceiveBudget, type RpcLimits } from "./limits.ts";
@@ -28,8 +28,8 @@ export interface RpcServerOptions {
   readonly listen: ListenAddress;
   /** Registers the handlers. */
   readonly routes: Routes;
-  /** Names of methods that keep the engine at work, `package.Service/Method`; see {@link FairQueue}. */
-  readonly heavyMethods?: ReadonlySet<string>;
+  /** What methods keep at work, by `package.Service/Method`; see {@link FairQueue}. Default: nothing. */
+  readonly works?: ReadonlyMap<string, Work>;
   readonly logger: Logger;
   /** Default: always serving. */
   readonly health?: HealthSource;
@@ -84,7 +84,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
   // Without tokens there is one tenant, which has the service to itself.
-  const queue = options.authenticator && new FairQueue(options.heavyMethods);
+  const queue = options.authenticator && new FairQueue(options.works);
   const calls = new Calls([
     ...(queue ? [queue] : []),
     new CallLog(logger),

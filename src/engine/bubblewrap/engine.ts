@@ -5,21 +5,22 @@ import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import { openLoopbackPort } from "../outside/loopback-port.ts";
-import type {
-  Engine,
-  EngineEvent,
-  EngineFigures,
-  EngineInfo,
-  EngineSandbox,
-  EngineSandboxSpec,
-  EngineUsage,
-  EnsureImageOptions,
-  LeftProcess,
-  OutputSink,
-  OutsideControl,
-  Resources,
-  SpawnedProcess,
-  SpawnRequest,
+import {
+  type Engine,
+  type EngineEvent,
+  type EngineFigures,
+  type EngineInfo,
+  type EngineSandbox,
+  type EngineSandboxSpec,
+  type EngineUsage,
+  type EnsureImageOptions,
+  type LeftProcess,
+  type OutputSink,
+  type OutsideControl,
+  type Resources,
+  type SpawnedProcess,
+  type SpawnRequest,
+  startSignal,
 } from "../port.ts";
 import { type StartPlan, startSandbox } from "./create.ts";
 import { terminated, translateError } from "./errors.ts";
@@ -167,7 +168,8 @@ export class BubblewrapEngine implements Engine {
       ...{ launcher: attendants, limits, leftovers: this.#orphanedPipes.of(ref) },
       entryFile: setup.filterFiles?.entry,
     };
-    const spawned = await sandbox.starting(spawnProcess(sandbox, request, sink, parts, signal));
+    const start = () => sandbox.starting(spawnProcess(sandbox, request, sink, parts, signal));
+    const spawned = await sandbox.starts.run(start, startSignal(request, signal));
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
     return spawned;

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
+import { Turns } from "../../base/turns.ts";
 import { type Freezer, groupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
 import {
@@ -17,6 +18,8 @@ import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
 import type { Started } from "./launcher.ts";
 
+/** Each process that starts keeps a CPU at work: several would start no sooner, and keep other sandboxes waiting. */
+const STARTS_AT_ONCE = 1;
 /** Entering processes, which count for the limit of a sandbox without control groups but are not seen in its pid namespace. */
 const UNSEEN_PROCESSES = 8;
 /** A sandbox whose last kill for want of memory was seen longer ago than this when it ends was ended by another one. */
@@ -58,6 +61,8 @@ export class BubblewrapSandbox {
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
   readonly outside: OutsideControl;
+  /** Whose turn it is to start a process. */
+  readonly starts = new Turns(STARTS_AT_ONCE);
 
   constructor({ description, keeper, initPid, group, env, resources }: SandboxParts) {
     this.#resources = resources;

@@ -135,21 +135,36 @@ test("a tenant that has been silent for two seconds no longer counts", async () 
   expect(began(calls("ann", 50).map((call) => call.enter(queue)))).toBe(32);
 });
 
-test("calls that keep the engine at work have turns of their own: fewer, and longer", async () => {
-  const queue = new FairQueue(new Set(["create"]));
+test.each(["engine", "tools"] as const)(
+  "calls that keep the %s at work have turns of their own: fewer, and longer",
+  async (work) => {
+    const queue = new FairQueue(new Map([["create", work]]));
+    for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+    const creates = calls("ann", 3, "create").map((call) => call.enter(queue));
+    expect(began(creates)).toBe(1);
+    expect(began(calls("ann", 3).map((call) => call.enter(queue)))).toBe(1);
+    await vi.advanceTimersByTimeAsync(900);
+    for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+    expect(began(creates)).toBe(1);
+    const [first] = creates;
+    if (first) queue.ended(first);
+    await turn();
+    expect(began(creates)).toBe(2);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(began(creates)).toBe(3);
+  },
+);
+
+test("lists do not wait for creates of the same tenant", () => {
+  const queue = new FairQueue(
+    new Map([
+      ["create", "engine"],
+      ["list", "tools"],
+    ]),
+  );
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
-  const creates = calls("ann", 3, "create").map((call) => call.enter(queue));
-  expect(began(creates)).toBe(1);
-  expect(began(calls("ann", 3).map((call) => call.enter(queue)))).toBe(1);
-  await vi.advanceTimersByTimeAsync(900);
-  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
-  expect(began(creates)).toBe(1);
-  const [first] = creates;
-  if (first) queue.ended(first);
-  await turn();
-  expect(began(creates)).toBe(2);
-  await vi.advanceTimersByTimeAsync(1000);
-  expect(began(creates)).toBe(3);
+  expect(began(calls("ann", 3, "create").map((call) => call.enter(queue)))).toBe(1);
+  expect(began(calls("ann", 3, "list").map((call) => call.enter(queue)))).toBe(1);
 });
 
 test("calls of nobody's, such as probes, begin at once", () => {
