@@ -10,7 +10,11 @@ test("what is asked for at once in one sandbox starts one after another, as it w
   const started: number[] = [];
   const processes = await Promise.all(
     Array.from({ length: COUNT }, async (_, index) => {
-      const spawned = await engine.spawn(ref, { argv: ["sleep", "100"], stdin: false }, { data() {}, end() {} });
+      const spawned = await engine.spawn(
+        ref,
+        { argv: ["sleep", "100"], stdin: false },
+        { data() {}, end() {} },
+      );
       started.push(index);
       return spawned;
     }),
