@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Client } from "../../support/client.ts";
+import { Client } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { Flooder } from "../../support/floods/flooder.ts";
 import { FLOODS, type FloodName, LONG_DIRECTORY } from "../../support/floods/floods.ts";
@@ -19,6 +19,12 @@ const CALLS = 100;
  */
 const FLOOR_MS = 100;
 
+/**
+ * Beside the flood, another service on this machine is called in the same way. What its calls take as well is the
+ * machine's doing: its CPUs, its kernel and Docker's daemon, which tenants share as the kernel has it.
+ */
+const MOST_TIMES_ELSEWHERE = 2;
+
 /** How long calls took, in milliseconds. */
 interface Times {
   readonly lookUps: number[];
@@ -30,7 +36,13 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
   let service: ServeProcess;
   let clients: Client[] = [];
   let flood = { address: "", token: "", sandboxId: "" };
-  let quiet: { readonly client: Client; readonly sandboxId: string };
+  interface Caller {
+    readonly client: Client;
+    readonly sandboxId: string;
+  }
+  let quiet: Caller;
+  let otherService: ServeProcess;
+  let elsewhere: Caller;
 
   beforeAll(async () => {
     const [ann, bob] = [await file.add("ann"), await file.add("bob")];
@@ -43,14 +55,17 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
     const { path, entries } = LONG_DIRECTORY;
     await noisy.output(sandboxId, `mkdir ${path} && cd ${path} && seq ${entries} | xargs touch`);
     flood = { address, token: bob, sandboxId };
+    otherService = await ServeProcess.start(["--engine", engine]);
+    const other = new Client(otherService.address);
+    clients.push(other);
+    elsewhere = { client: other, sandboxId: (await other.createSandbox()).sandbox_id };
   });
   afterAll(async () => {
     for (const client of clients) client.close();
-    await service?.stop();
+    await Promise.all([service?.stop(), otherService?.stop()]);
   });
 
-  async function call({ lookUps, commands }: Times): Promise<void> {
-    const { client, sandboxId } = quiet;
+  async function call({ client, sandboxId }: Caller, { lookUps, commands }: Times): Promise<void> {
     for (let i = 0; i < CALLS; i++) {
       lookUps.push(await timed(() => client.getSandbox(sandboxId)));
       commands.push(await timed(() => client.output(sandboxId, "true")));
@@ -67,27 +82,35 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
     async (name) => {
       const alone: Times = { lookUps: [], commands: [] };
       const beside: Times = { lookUps: [], commands: [] };
+      const other: Times = { lookUps: [], commands: [] };
       const shares: number[] = [];
       let done = 0;
-      await call({ lookUps: [], commands: [] });
+      const callBoth = (times: Times, otherTimes: Times) =>
+        Promise.all([call(quiet, times), call(elsewhere, otherTimes)]);
+      await callBoth({ lookUps: [], commands: [] }, { lookUps: [], commands: [] });
       for (let turn = 0; turn < TURNS; turn++) {
         shares.push(await processorShare());
-        await call(alone);
+        await callBoth(alone, { lookUps: [], commands: [] });
         await using flooder = await Flooder.start({ name, ...flood });
-        await call(beside);
+        await callBoth(beside, other);
         done += flooder.count;
       }
       const figures = Object.fromEntries(
         (["lookUps", "commands"] as const).map((kind) => [
           kind,
-          { alone: percentile(alone[kind], 0.99), beside: percentile(beside[kind], 0.99) },
+          {
+            alone: percentile(alone[kind], 0.99),
+            beside: percentile(beside[kind], 0.99),
+            elsewhere: percentile(other[kind], 0.99),
+          },
         ]),
       );
       const share = Math.max(...shares);
       const told = JSON.stringify({ engine, name, done, share, ...figures });
       if (process.env.BERTH_TEST_FIGURES) console.log(told);
-      for (const { alone, beside } of Object.values(figures)) {
-        expect(beside, told).toBeLessThanOrEqual(Math.max(3 * alone, FLOOR_MS / share));
+      for (const { alone, beside, elsewhere } of Object.values(figures)) {
+        const bound = Math.max(3 * alone, FLOOR_MS / share, MOST_TIMES_ELSEWHERE * elsewhere);
+        expect(beside, told).toBeLessThanOrEqual(bound);
       }
     },
   );
