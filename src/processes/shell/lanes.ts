@@ -1,3 +1,4 @@
+import { within } from "../../base/async.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
 import type { Engine, OutsideControl } from "../../engine/port.ts";
@@ -18,6 +19,13 @@ const MAX_TEXT = 32 * 1024;
 const SIGKILL = 9;
 /** Lanes opened ahead of need at the same time: a service that starts may find thousands of sandboxes. */
 const OPENING_AHEAD = 16;
+/**
+ * Jobs of a sandbox that start at once. What a crowd of starts takes of the service, and of all CPUs, would keep other
+ * sandboxes waiting.
+ */
+const STARTS_AT_ONCE = 8;
+/** A job that takes longer to start leaves its turn to the next. */
+const MAX_TURN_MS = 1_000;
 const READY_ANSWER_MS = 500;
 /** How often a shell that has not started its job is checked. */
 const STUCK_MS = 250;
@@ -30,6 +38,8 @@ type ShellProbe<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
 interface ReadyShells {
   readonly lanes: LanePool;
   readonly forStdin: PrestartedShells;
+  /** Whose turn it is to start a job. */
+  readonly starts: Turns;
 }
 
 /**
@@ -66,6 +76,7 @@ export class Lanes implements JobRunner, Shells {
     const ready = {
       lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger, this.#turns),
       forStdin: new PrestartedShells(this.#engine, sandbox, this.#logger),
+      starts: new Turns(STARTS_AT_ONCE),
     };
     this.#ready.set(sandbox.ref, ready);
     // Whoever claims a sandbox from the warm pool may want an interpreter at once.
@@ -102,7 +113,15 @@ export class Lanes implements JobRunner, Shells {
       const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));
       return job || this.#plain.start(sandbox, { ...request, limit }, output, signal);
     };
-    return watchStart(watch, start, signal);
+    const turns = this.#ready.get(sandbox.ref)?.starts;
+    if (turns === undefined) return watchStart(watch, start, signal);
+    const started = Promise.withResolvers<Job>();
+    const begin = async (): Promise<void> => {
+      started.resolve(watchStart(watch, start, signal));
+      await within(started.promise, MAX_TURN_MS).catch(() => {});
+    };
+    await turns.run(begin, signal);
+    return started.promise;
   }
 
   /** Starts a job in a shell that is ready; undefined where it needs a plain job. */
