@@ -24,7 +24,7 @@ import { PlainRunner } from "./processes/shell/plain-job.ts";
 import { SpillDirectory } from "./processes/spill.ts";
 import { TranscriptBudget } from "./processes/transcript-budget.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
-import { berthRoutes, WORKS } from "./rpc/routes.ts";
+import { berthRoutes, METHOD_WORK } from "./rpc/routes.ts";
 import { RunManager } from "./runs/manager.ts";
 import { RunningRuns } from "./runs/running-runs.ts";
 import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
@@ -300,7 +300,7 @@ function createServer(
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
-    works: WORKS,
+    methodWork: METHOD_WORK,
     routes: berthRoutes({
       ...managers,
       ...workspaces,

@@ -14,7 +14,7 @@ import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
 /** What methods keep at work, by `package.Service/Method`: those that make sandboxes, and lists, whose tools look at each entry. */
-export const WORKS: ReadonlyMap<string, Work> = new Map(
+export const METHOD_WORK: ReadonlyMap<string, Work> = new Map(
   (
     [
       [SandboxService.method.createSandbox, "engine"],

@@ -54,13 +54,13 @@ interface Tenant {
  * what a tenant asks for at once keeps itself waiting, and nobody else.
  */
 export class FairQueue implements CallObserver {
-  readonly #works: ReadonlyMap<string, Work>;
+  readonly #methodWork: ReadonlyMap<string, Work>;
   /** By name, in the order of their last calls. */
   readonly #tenants = new Map<string, Tenant>();
 
-  /** @param works by `package.Service/Method`, of those that keep something at work: their turns last a second at most. */
-  constructor(works: ReadonlyMap<string, Work> = new Map()) {
-    this.#works = works;
+  /** @param methodWork by `package.Service/Method`, of those that keep something at work: their turns last a second at most. */
+  constructor(methodWork: ReadonlyMap<string, Work> = new Map()) {
+    this.#methodWork = methodWork;
   }
 
   /** Resolves when the turn of a call begins; undefined: it has started. Rejects when the call ends before. */
@@ -109,7 +109,7 @@ export class FairQueue implements CallObserver {
   }
 
   #laneOf({ method }: QueuedCall, { lanes }: Tenant): Lane {
-    return lanes[this.#works.get(method) ?? "none"];
+    return lanes[this.#methodWork.get(method) ?? "none"];
   }
 
   #called(name: string, nowMs: number): Tenant {

@@ -29,7 +29,7 @@ export interface RpcServerOptions {
   /** Registers the handlers. */
   readonly routes: Routes;
   /** What methods keep at work, by `package.Service/Method`; see {@link FairQueue}. Default: nothing. */
-  readonly works?: ReadonlyMap<string, Work>;
+  readonly methodWork?: ReadonlyMap<string, Work>;
   readonly logger: Logger;
   /** Default: always serving. */
   readonly health?: HealthSource;
@@ -84,7 +84,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
   // Without tokens there is one tenant, which has the service to itself.
-  const queue = options.authenticator && new FairQueue(options.works);
+  const queue = options.authenticator && new FairQueue(options.methodWork);
   const calls = new Calls([
     ...(queue ? [queue] : []),
     new CallLog(logger),

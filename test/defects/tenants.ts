@@ -56,7 +56,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
   },
   {
     name: "calls that make sandboxes are as many as others",
-    changes: [{ file: "src/app.ts", from: "    works: WORKS,\n", to: "" }],
+    changes: [{ file: "src/app.ts", from: "    methodWork: METHOD_WORK,\n", to: "" }],
     test: {
       file: "test/integration/tenants/floods.alone.test.ts",
       title: "a tenant's flood of %s keeps another's calls within three times what they take",

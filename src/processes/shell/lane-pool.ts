@@ -18,8 +18,8 @@ export interface LanePoolSettings {
 
 /** Lanes opened at the same time; more would only slow the engine down. */
 const OPENING_AT_ONCE = 4;
-/** How long a lane that is opened ahead of need counts among those of all sandboxes. */
-const TURN_MS = 1_000;
+/** How long what starts counts among those that do so at once: one that hangs leaves its turn to the next. */
+export const TURN_MS = 1_000;
 const FIRST_RECHECK_MS = 200;
 const MAX_RECHECK_MS = 10_000;
 /** One lane for each of this many processes that the sandbox may have. */
@@ -92,6 +92,11 @@ export class LanePool implements LaneOwner {
     if (!signal.aborted) return lane;
     if (lane !== undefined) this.giveBack(lane);
     throw abortError(signal);
+  }
+
+  /** Whether {@link takeIdle} returns one. */
+  get hasIdle(): boolean {
+    return this.#idle.length > 0;
   }
 
   /** An idle lane, if there is one. */

@@ -9,7 +9,7 @@ import { ShellGoneError } from "./errors.ts";
 import type { Job, JobOutput, JobRequest, JobRunner, LeaderId } from "./job.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
-import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
+import { LanePool, type LanePoolSettings, TURN_MS } from "./lane-pool.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
 import { signalCommand } from "./script.ts";
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
@@ -20,12 +20,10 @@ const SIGKILL = 9;
 /** Lanes opened ahead of need at the same time: a service that starts may find thousands of sandboxes. */
 const OPENING_AHEAD = 16;
 /**
- * Jobs of a sandbox that start at once. What a crowd of starts takes of the service, and of all CPUs, would keep other
- * sandboxes waiting.
+ * Jobs of a sandbox that start at once where no lane is idle. What a crowd of shells that start takes of the service, and
+ * of all CPUs, would keep other sandboxes waiting.
  */
 const STARTS_AT_ONCE = 8;
-/** A job that takes longer to start leaves its turn to the next. */
-const MAX_TURN_MS = 1_000;
 const READY_ANSWER_MS = 500;
 /** How often a shell that has not started its job is checked. */
 const STUCK_MS = 250;
@@ -38,7 +36,7 @@ type ShellProbe<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
 interface ReadyShells {
   readonly lanes: LanePool;
   readonly forStdin: PrestartedShells;
-  /** Whose turn it is to start a job. */
+  /** Whose turn it is to start a job that finds no idle lane. */
   readonly starts: Turns;
 }
 
@@ -107,21 +105,16 @@ export class Lanes implements JobRunner, Shells {
       onStopped: () => this.#giveUp(sandbox, STOPPED, { ifAlone: true }),
       timeoutMs: request.timeoutMs,
     };
-    const start = async (limit: AbortSignal): Promise<Job> => {
+    const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
+    const startNow = async (limit: AbortSignal): Promise<Job> => {
       const ready = this.#ready.get(sandbox.ref);
-      const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
       const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));
       return job || this.#plain.start(sandbox, { ...request, limit }, output, signal);
     };
-    const turns = this.#ready.get(sandbox.ref)?.starts;
-    if (turns === undefined) return watchStart(watch, start, signal);
-    const started = Promise.withResolvers<Job>();
-    const begin = async (): Promise<void> => {
-      started.resolve(watchStart(watch, start, signal));
-      await within(started.promise, MAX_TURN_MS).catch(() => {});
-    };
-    await turns.run(begin, signal);
-    return started.promise;
+    const start = (): Promise<Job> => watchStart(watch, startNow, signal);
+    const ready = this.#ready.get(sandbox.ref);
+    const isAtOnce = fits && !request.stdin && ready?.lanes.hasIdle;
+    return isAtOnce || ready === undefined ? start() : inTurn(ready.starts, start, signal);
   }
 
   /** Starts a job in a shell that is ready; undefined where it needs a plain job. */
@@ -257,4 +250,15 @@ function isShort({ argv, env }: JobRequest): boolean {
   for (const arg of argv) length += arg.length;
   for (const name in env) length += name.length + (env[name]?.length ?? 0);
   return length <= MAX_TEXT;
+}
+
+/** Starts a job when its turn has come, which ends soon, whatever becomes of it. */
+async function inTurn(turns: Turns, start: () => Promise<Job>, signal: AbortSignal): Promise<Job> {
+  const started = Promise.withResolvers<Job>();
+  const begin = async (): Promise<void> => {
+    started.resolve(start());
+    await within(started.promise, TURN_MS).catch(() => {});
+  };
+  await turns.run(begin, signal);
+  return started.promise;
 }

@@ -11,18 +11,10 @@ import type { AttackName } from "./attacks.ts";
 /** How long calls took, in milliseconds, in order. */
 type Times = number[];
 
-/** The 99th of a hundred calls, in milliseconds. */
-export interface CallTimes {
-  readonly quiet: number;
-  readonly attacked: number;
-  /** Meanwhile, of the same calls to another service on this machine: what the attacker's own work costs them. */
-  readonly elsewhere: number;
-}
-
 /** What other clients' calls and the service's memory were like, without and with an attack. */
 export interface Measured {
-  readonly unary: CallTimes;
-  readonly exec: CallTimes;
+  readonly unary: { readonly quiet: number; readonly attacked: number };
+  readonly exec: { readonly quiet: number; readonly attacked: number };
   /** How far its resident memory was at most above the most that it was before, in bytes. */
   readonly grownBytes: number;
   /** The most that {@link processorShare} said, while there was no attack. */
@@ -52,35 +44,25 @@ export class AttackedService implements AsyncDisposable {
   readonly #process: ServeProcess;
   readonly #client: Client;
   readonly #sandboxId: string;
-  /** Nobody attacks it. */
-  readonly #other: AttackedService | undefined;
 
-  private constructor(process: ServeProcess, client: Client, sandboxId: string, other?: AttackedService) {
+  private constructor(process: ServeProcess, client: Client, sandboxId: string) {
     this.#process = process;
     this.#client = client;
     this.#sandboxId = sandboxId;
-    this.#other = other;
   }
 
   static async start(): Promise<AttackedService> {
-    return AttackedService.#start(await AttackedService.#start());
-  }
-
-  static async #start(other?: AttackedService): Promise<AttackedService> {
     const process = await ServeProcess.start(["--engine", "bubblewrap"]);
     const client = new Client(process.address);
     const { sandbox_id: sandboxId } = await client.createSandbox();
-    return new AttackedService(process, client, sandboxId, other);
+    return new AttackedService(process, client, sandboxId);
   }
 
   /** Measures the calls of its client in turns: alone, and beside the attack. `before` is ordinary use beside such calls. */
   async measure(name: AttackName, before = async () => {}): Promise<Measured> {
     const { pid, address } = this.#process;
-    const other = this.#other;
-    if (other === undefined) throw new Error("there is no other service to compare with");
     const quiet = { unary: [] as Times, exec: [] as Times };
     const attacked = { unary: [] as Times, exec: [] as Times };
-    const elsewhere = { unary: [] as Times, exec: [] as Times };
     const reports: AttackReport[] = [];
     const shares: number[] = [];
     const descriptors = await this.descriptors();
@@ -91,28 +73,22 @@ export class AttackedService implements AsyncDisposable {
     const attackedMemory = watchMemory(pid);
     for (let turn = 0; turn < TURNS; turn++) {
       shares.push(await processorShare());
-      await Promise.all([this.#calls(quiet), other.#calls({ unary: [], exec: [] })]);
+      await this.#calls(quiet);
       await using attacker = new Attacker(name, { address, sandboxId: this.#sandboxId });
       let sent = false;
       const sending = attacker.sent.finally(() => {
         sent = true;
       });
-      const isSending = () => !sent;
-      await Promise.all([sending, this.#calls(attacked, isSending), other.#calls(elsewhere, isSending)]);
+      await Promise.all([sending, this.#calls(attacked, () => !sent)]);
       reports.push({
         ...(await attacker.report()),
         descriptors: (await this.descriptors()) - descriptors,
         commands: await this.runningCommands(),
       });
     }
-    const timesOf = (kind: "unary" | "exec"): CallTimes => ({
-      quiet: percentile(quiet[kind], 0.99),
-      attacked: percentile(attacked[kind], 0.99),
-      elsewhere: percentile(elsewhere[kind], 0.99),
-    });
     return {
-      unary: timesOf("unary"),
-      exec: timesOf("exec"),
+      unary: { quiet: percentile(quiet.unary, 0.99), attacked: percentile(attacked.unary, 0.99) },
+      exec: { quiet: percentile(quiet.exec, 0.99), attacked: percentile(attacked.exec, 0.99) },
       share: Math.max(...shares),
       grownBytes: (await attackedMemory()) - ordinaryBytes,
       reports,
@@ -166,7 +142,6 @@ export class AttackedService implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#client.close();
     await this.#process.stop();
-    await this.#other?.[Symbol.asyncDispose]();
   }
 }
 

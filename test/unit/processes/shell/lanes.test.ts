@@ -1,0 +1,62 @@
+import { expect, onTestFinished, test } from "vitest";
+import type { Engine } from "../../../../src/engine/port.ts";
+import type { Job, JobRunner } from "../../../../src/processes/shell/job.ts";
+import { Lanes } from "../../../../src/processes/shell/lanes.ts";
+import type { LeasedSandbox } from "../../../../src/sandboxes/lease.ts";
+import { eventually } from "../../../support/eventually.ts";
+import { MemoryLog } from "../../../support/memory-log.ts";
+
+const CROWD = 30;
+const signal = new AbortController().signal;
+const output = { data() {}, end() {} } as unknown as Parameters<JobRunner["start"]>[2];
+
+/** Asks for jobs that no lane takes, in one sandbox, all at once. */
+function crowd(abort = signal) {
+  const starts: (() => void)[] = [];
+  const plain = {
+    start: () => new Promise<Job>((resolve) => starts.push(() => resolve({} as Job))),
+  } as unknown as JobRunner;
+  const engine = { outside: async () => undefined, spawn: () => new Promise(() => {}) } as unknown as Engine;
+  const lanes = new Lanes(engine, plain, { spare: 1, max: 16, idleMs: 60_000 }, new MemoryLog());
+  onTestFinished(() => lanes.closeAll());
+  const sandbox = {
+    ...{ ref: "ref", sandboxId: "sbx", user: "", owner: "ann" },
+    spec: { resources: { pidsLimit: 512 } },
+  } as LeasedSandbox;
+  lanes.open(sandbox);
+  const request = {
+    argv: ["true"],
+    env: {},
+    workingDir: "/",
+    user: "other",
+    stdin: false,
+    terminal: undefined,
+  };
+  const jobs = Array.from({ length: CROWD }, () => lanes.start(sandbox, request, output, abort));
+  return { starts, jobs };
+}
+
+test("of a crowd of jobs that find no idle lane, eight start at once, and all do", async () => {
+  const { starts, jobs } = crowd();
+  expect(starts).toHaveLength(8);
+  for (let done = 0; done < CROWD; done++) {
+    await eventually(() => starts.length > done);
+    starts[done]?.();
+  }
+  expect(await Promise.all(jobs)).toHaveLength(CROWD);
+});
+
+test("jobs whose start hangs keep others from theirs for a second at most", async () => {
+  const { starts } = crowd();
+  expect(starts).toHaveLength(8);
+  await eventually(() => starts.length > 8);
+});
+
+test("one that is given up while it waits does not start", async () => {
+  const abort = new AbortController();
+  const { starts, jobs } = crowd(abort.signal);
+  for (const job of jobs) job.catch(() => {});
+  abort.abort(new Error("gone"));
+  await expect(jobs.at(-1)).rejects.toThrow();
+  expect(starts).toHaveLength(8);
+});
