@@ -41,9 +41,21 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // A process of its own costs each file a second of a core, and none keeps state in a module.
           isolate: false,
-          // Each file drives a service, its clients and sandboxes: two keep both of two processors at work.
-          maxWorkers: Math.max(2, processors),
+          // Each file drives a service, its clients and sandboxes, and waits for them about a third of its time.
+          maxWorkers: processors + 1,
           sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          // What users get: guides followed to the letter, packages as they are installed.
+          name: "release",
+          include: ["test/release/**/*.test.ts"],
+          globalSetup: ["test/support/global-setup.ts"],
+          isolate: false,
+          maxWorkers: processors,
+          sequence: { groupOrder: 2 },
         },
       },
       {
@@ -54,7 +66,7 @@ export default defineConfig({
           include: [ALONE],
           globalSetup: ["test/support/global-setup.ts"],
           maxWorkers: 1,
-          sequence: { groupOrder: 2 },
+          sequence: { groupOrder: 3 },
         },
       },
     ],

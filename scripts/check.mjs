@@ -24,7 +24,7 @@ const checks = [
   ["proto compatibility", checkCompatibility],
   ["generated code", () => run("scripts/check-generated.sh", [])],
   ["filter of system calls", () => run("scripts/check-filter.sh", [])],
-  ...(withTests ? [["tests", () => run("node", ["scripts/test.mjs"])]] : []),
+  ...(withTests ? [["tests", () => run("node", ["scripts/test.mjs", "--all"])]] : []),
 ];
 
 const failed = [];

@@ -2,9 +2,11 @@
 // npm test: installs what the tests need (packages, programs, a Docker daemon, images), runs
 // them and reports how many passed. Everything after -- goes to vitest.
 //
-//   npm test                                      all of them
-//   npm test -- test/integration/engine -t mount  some of them
-//   npm run test:full                             at full scale, with many more cases: hours on two cores
+//   npm test                                      the unit and the integration tests
+//   npm test -- test/integration/engine -t mount  some of all tests
+//   npm run test:all                              all of them, as CI does: also the guides and packages that users get
+//                                                 (test/release), and what needs the machine to itself (*.alone.test.ts)
+//   npm run test:full                             all at full scale, with many more cases: hours on two cores
 //   npm test -- --yes                             install and start what is missing without asking; same as CI=true
 //
 // A skipped test counts as a failure, unless tests were chosen by -t.
@@ -13,7 +15,9 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
 
-const args = process.argv.slice(2).filter((arg) => arg !== "--yes" && arg !== "--full");
+const OWN_OPTIONS = ["--yes", "--all", "--full"];
+const args = process.argv.slice(2).filter((arg) => !OWN_OPTIONS.includes(arg));
+const isAll = args.length > 0 || process.argv.includes("--all") || process.argv.includes("--full");
 if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
 if (process.argv.includes("--full")) ENVIRONMENT.BERTH_TEST_FULL = "1";
 
@@ -40,6 +44,7 @@ const code = run("node", [
   "--reporter=default",
   "--reporter=json",
   `--outputFile.json=${file}`,
+  ...(isAll ? [] : ["--project", "unit", "--project", "integration"]),
   ...args,
 ]);
 const report = readReport();

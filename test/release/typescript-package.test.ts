@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ServeProcess } from "../../support/program.ts";
+import { ServeProcess } from "../support/program.ts";
 
 const run = promisify(execFile);
-const root = path.join(import.meta.dirname, "../../..");
+const root = path.join(import.meta.dirname, "../..");
 const client = path.join(root, "clients/typescript");
 /** The program itself, as a package: the oldest Node that the client supports, whatever this machine has. */
 const OLD_NODE = `node-linux-${process.arch}@20.9.0`;

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { documents, snippetsOf } from "../../support/documents.ts";
-import { TEST_IMAGE } from "../../support/images.ts";
-import { type DocumentRun, runDocument } from "../../support/run-document.ts";
+import { documents, snippetsOf } from "../support/documents.ts";
+import { TEST_IMAGE } from "../support/images.ts";
+import { type DocumentRun, runDocument } from "../support/run-document.ts";
 
 /** How each guide is run, and what it must then have written. */
 const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly string[] }>> = {
@@ -85,7 +85,7 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
 const ELSEWHERE: Readonly<Record<string, string>> = {
   "README.md": "readme.test.ts",
   "CONTRIBUTING.md": "starts the tests themselves, and installs packages where it is run",
-  "clients/python/README.md": "clients/python.test.ts",
+  "clients/python/README.md": "python-package.test.ts",
   "docs/how-to/add-a-session-type.md": "how-to.test.ts",
   "docs/how-to/add-an-engine.md": "how-to.test.ts",
   "docs/how-to/add-an-rpc.md": "how-to.test.ts",

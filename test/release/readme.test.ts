@@ -2,9 +2,9 @@ import { execFile } from "node:child_process";
 import path from "node:path";
 import { promisify } from "node:util";
 import { beforeAll, expect, test } from "vitest";
-import { type DocumentRun, runDocument } from "../../support/run-document.ts";
+import { type DocumentRun, runDocument } from "../support/run-document.ts";
 
-const root = path.join(import.meta.dirname, "../../..");
+const root = path.join(import.meta.dirname, "../..");
 
 const environment = path.join(root, "scripts/python-env.sh");
 const packages = ["python-newest", path.join(root, "clients/python/tests/newest.txt")];

@@ -8,14 +8,14 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { removeContainers } from "../../support/docker.ts";
-import { DESKTOP_IMAGE, TEST_IMAGE } from "../../support/images.ts";
-import { InstalledPackage } from "../../support/installed-package.ts";
-import { newInstance } from "../../support/settings.ts";
+import { removeContainers } from "../support/docker.ts";
+import { DESKTOP_IMAGE, TEST_IMAGE } from "../support/images.ts";
+import { InstalledPackage } from "../support/installed-package.ts";
+import { newInstance } from "../support/settings.ts";
 
 const execute = promisify(execFile);
 const VERSION = JSON.parse(
-  readFileSync(fileURLToPath(new URL("../../../package.json", import.meta.url)), "utf8"),
+  readFileSync(fileURLToPath(new URL("../../package.json", import.meta.url)), "utf8"),
 ).version;
 
 const instance = newInstance();

@@ -5,17 +5,17 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { type Snippet, snippetsOf } from "../../support/documents.ts";
-import { eventually } from "../../support/eventually.ts";
-import { environmentOfUser } from "../../support/run-document.ts";
-import { scaled } from "../../support/scale.ts";
-import { newDataDir } from "../../support/settings.ts";
+import { type Snippet, snippetsOf } from "../support/documents.ts";
+import { eventually } from "../support/eventually.ts";
+import { environmentOfUser } from "../support/run-document.ts";
+import { scaled } from "../support/scale.ts";
+import { newDataDir } from "../support/settings.ts";
 
 const run = promisify(execFile);
 /** What the compiler found out about a checkout: about another one it checks only what is different there. */
 const COMPILED = ".cache/tsc.tsbuildinfo";
 const compiled = path.join(newDataDir(), "tsbuildinfo");
-const root = path.join(import.meta.dirname, "../../..");
+const root = path.join(import.meta.dirname, "../..");
 
 /** Parts of the unit tests. The ordinary run takes these; the full one takes all, as the guides say. */
 const UNIT_TESTS = "test/unit/config test/unit/engine test/unit/rpc test/unit/sandboxes test/unit/sessions";
