@@ -1,8 +1,9 @@
-import { readdir, readFile, readlink, stat } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import path from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
+import { hold, tarsIn } from "../../support/host-tools.ts";
 import { useLastingApp } from "../../support/lasting-service.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
@@ -121,16 +122,12 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       );
     };
     await eventually(copied);
-    const tools = await toolsIn(path.dirname(from));
+    const tools = await tarsIn(path.dirname(from));
     expect(tools).not.toEqual([]);
-    // Stopped, they cannot come to their end by themselves.
-    for (const pid of tools) process.kill(Number(pid), "SIGSTOP");
-    onTestFinished(async () => {
-      for (const pid of await toolsIn(path.dirname(from))) process.kill(Number(pid), "SIGKILL");
-    });
+    hold(tools);
     await service.kill();
     await forking;
-    await eventually(async () => (await toolsIn(path.dirname(from))).length === 0);
+    await eventually(async () => (await tarsIn(path.dirname(from))).length === 0);
     await service.begin();
     await eventually(async () => (await readdir(staging)).length === 0);
     expect((await workspaces.list()).workspaces.map(({ workspace_id: each }) => each)).not.toContain("fork");
@@ -157,22 +154,3 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await workspaces.cleanup("killed", { force: true });
   });
 });
-
-/** Processes of tar that work below a directory. */
-async function toolsIn(directory: string): Promise<string[]> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const working = await Promise.all(
-    pids.map(async (pid) => {
-      try {
-        const [where, command] = await Promise.all([
-          readlink(`/proc/${pid}/cwd`),
-          readFile(`/proc/${pid}/comm`, "utf8"),
-        ]);
-        return where.startsWith(`${directory}/`) && command === "tar\n";
-      } catch {
-        return false;
-      }
-    }),
-  );
-  return pids.filter((_, index) => working[index]);
-}

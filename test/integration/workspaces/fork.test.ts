@@ -19,6 +19,7 @@ import { CALM, CHANGE_TREE } from "../../support/busy-tree.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
+import { hold, tarsIn } from "../../support/host-tools.ts";
 import { scaled } from "../../support/scale.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { makeTar } from "../../support/tar-builder.ts";
@@ -43,9 +44,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await workspaces.stop(id);
     return (await workspaces.get(id)).path;
   }
-  /** Waits until the first of its many files have been copied. */
-  const copying = () =>
-    eventually(async () => {
+  /** Waits until the first of its many files have been copied, and holds the copy there. */
+  const copying = async () => {
+    await eventually(async () => {
       const [fork] = (await staging()).filter((name) => name.startsWith("fork-"));
       const many = path.join(dataDir, "workspaces", ".staging", `${fork}`, "tree", "many");
       return lstat(many).then(
@@ -53,6 +54,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         () => false,
       );
     });
+    const tars = await tarsIn(path.join(dataDir, "workspaces"));
+    expect(tars).not.toEqual([]);
+    return hold(tars);
+  };
 
   test("a fork has all that its source holds, and nothing else", async () => {
     const { path: from } = await workspaces.create("source");
@@ -263,14 +268,16 @@ open("bottom", "w").write("deep")'`,
   test("a source that goes, or is replaced, in the middle makes no half of a fork", async () => {
     await slow("replaced");
     const forked = failureOf(workspaces.fork("replaced", "of replaced"));
-    await copying();
+    const replaced = await copying();
     await workspaces.import("replaced", makeTar([{ name: "only", content: "this" }]), { replace: true });
+    replaced.release();
     expect(await forked).toMatchObject({ code: "FAILED_PRECONDITION", reason: "WORKSPACE_IN_USE" });
 
     await slow("going");
     const gone = failureOf(workspaces.fork("going", "of going"));
-    await copying();
+    const going = await copying();
     await workspaces.cleanup("going", { force: true });
+    going.release();
     expect(await gone).toMatchObject({ code: "NOT_FOUND", reason: "WORKSPACE_NOT_FOUND" });
     expect((await ids()).filter((id) => id.startsWith("of r") || id.startsWith("of g"))).toEqual([]);
     expect(await staging()).toEqual([]);
