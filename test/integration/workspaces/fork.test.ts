@@ -29,6 +29,8 @@ const TIB = 2 ** 40;
 /** Take about a second to copy. */
 const MANY = 5_000;
 const TIMES = scaled(100, 10);
+/** A fork takes seconds beside a sandbox that exchanges directories all the time. */
+const SWAPS = scaled(100, 4);
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const dataDir = newDataDir();
@@ -205,7 +207,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await service.client.output(id, "touch stop");
       await swap.result;
     });
-    for (let time = 0; time < TIMES; time++) {
+    for (let time = 0; time < SWAPS; time++) {
       const { path: where } = await workspaces.fork("swapping", `of swapping ${time}`);
       for (const name of await readdir(where)) {
         const directory = path.join(where, name);
