@@ -6,9 +6,10 @@ import { readTar } from "../../../src/files/tar/tar-reader.ts";
 import { useApp } from "../../support/app.ts";
 import { CHANGE_TREE, expectWhole } from "../../support/busy-tree.ts";
 import { ENGINES } from "../../support/engines.ts";
+import { scaled } from "../../support/scale.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-const TIMES = 25;
+const TIMES = scaled(25, 8);
 const TIB = 2 ** 40;
 const MAX_BYTES = 64 * 2 ** 20;
 
