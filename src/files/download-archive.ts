@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.ts";
-import { complaintsOf, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
+import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
 
 /** The error of a tar that does not know holes, before it writes anything. */
@@ -24,13 +24,15 @@ export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator
 }
 
 async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
-  const running = await op.start(archiveScript(path, "S"));
+  const running = await op.start(archiveScript(path, "S"), OF_TAR);
   const first = await running.read();
   const knowsHoles = first !== undefined || !UNKNOWN_OPTION.test((await running.ended).stderr);
   yield* knowsHoles ? readTar(tarOutput(op, running, path, first)) : smallTarItems(op, path);
 }
 
 const WANTED = "a directory or a regular file";
+/** How a script is run whose stderr is a tar's. */
+const OF_TAR = { isNoise: isHarmless };
 
 /**
  * A script that writes a tar of a directory, as `.`, or of one file.
@@ -97,11 +99,11 @@ const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c
  */
 async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
   const sent = new SentNames();
-  const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES));
+  const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES), OF_TAR);
   if (!(yield* itemsUntilShort(op, whole, path, sent))) return;
   for (const part of inParts(sent.missing(await namesIn(op, path)))) {
     for (let left = part; left.length > 0; ) {
-      const running = await op.start(partScript(path, left));
+      const running = await op.start(partScript(path, left), OF_TAR);
       if (!(yield* itemsUntilShort(op, running, path, sent))) break;
       const still = sent.missing(left);
       if (still.length === left.length) throw tooRestless();

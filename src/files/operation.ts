@@ -4,7 +4,7 @@ import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
-import { RunningScript, type ScriptHost } from "./running-script.ts";
+import { RunningScript, type ScriptHost, type ScriptOptions } from "./running-script.ts";
 import { type Subject, scriptError, withoutVanished } from "./script.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
 
@@ -93,10 +93,10 @@ export class Operation {
   }
 
   /** Starts a script. One at a time. */
-  async start(text: string, options: { readonly stdin?: boolean } = {}): Promise<RunningScript> {
+  async start(text: string, options: Partial<ScriptOptions> = {}): Promise<RunningScript> {
     throwIfAborted(this.signal);
-    const { stdin = false } = options;
-    this.#running = RunningScript.start(this.#init, text, { stdin, signal: this.signal });
+    const { stdin = false, isNoise } = options;
+    this.#running = RunningScript.start(this.#init, text, { stdin, isNoise, signal: this.signal });
     const running = await this.#running;
     // One that started too late is stopped, without the caller where that takes long.
     throwIfAborted(this.signal);

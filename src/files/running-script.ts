@@ -1,5 +1,6 @@
 import { within } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
+import { LastLines } from "../base/last-lines.ts";
 import type { Logger } from "../base/logger.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { Job, JobRunner } from "../processes/shell/job.ts";
@@ -26,6 +27,14 @@ const KILL_GRACE_MS = 2_000;
 /** How long a killed script may take to report its end. */
 const AFTER_KILL_MS = 2_000;
 
+/** How a script is run. */
+export interface ScriptOptions {
+  /** Whether it reads stdin. */
+  readonly stdin: boolean;
+  /** Lines of its stderr that are not kept. */
+  readonly isNoise?: ((line: string) => boolean) | undefined;
+}
+
 /** A script that runs in a sandbox: its output is read as it comes, and every path stops it. */
 export class RunningScript {
   readonly #host: ScriptHost;
@@ -33,15 +42,16 @@ export class RunningScript {
   readonly #output = new OutputQueue();
   readonly #end = Promise.withResolvers<ScriptFailure>();
   #job: Job | undefined;
-  #stderr = "";
+  readonly #stderr: LastLines;
   #over = false;
   #stopping: Promise<void> | undefined;
   /** Ends the wait for the script to read its stdin. */
   #onStop: () => void = () => {};
 
-  private constructor(host: ScriptHost, takesStdin: boolean) {
+  private constructor(host: ScriptHost, { stdin, isNoise }: ScriptOptions) {
     this.#host = host;
-    this.#takesStdin = takesStdin;
+    this.#takesStdin = stdin;
+    this.#stderr = new LastLines(MAX_STDERR, isNoise);
     this.#end.promise.catch(() => {});
   }
 
@@ -49,10 +59,10 @@ export class RunningScript {
   static async start(
     host: ScriptHost,
     text: string,
-    options: { readonly stdin: boolean; readonly signal: AbortSignal },
+    options: ScriptOptions & { readonly signal: AbortSignal },
   ): Promise<RunningScript> {
     const { lease, user, runner } = host;
-    const running = new RunningScript(host, options.stdin);
+    const running = new RunningScript(host, options);
     const job = await runner.start(
       lease.sandbox,
       {
@@ -65,7 +75,7 @@ export class RunningScript {
       },
       (stream, chunk) => {
         if (stream === "stdout") running.#output.push(chunk);
-        else running.#stderr = (running.#stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
+        else running.#stderr.add(chunk);
       },
       options.signal,
     );
@@ -131,7 +141,7 @@ export class RunningScript {
           this.#end.reject(end.error);
         } else {
           this.#output.end();
-          this.#end.resolve({ code: end.code, stderr: this.#stderr });
+          this.#end.resolve({ code: end.code, stderr: this.#stderr.text });
         }
       })
       .catch((error: unknown) =>

@@ -67,6 +67,16 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what a tool says of files that vanish pushes out why it failed",
+    changes: [
+      { file: "src/base/last-lines.ts", from: "    if (this.#isNoise(this.#open)) return;\n", to: "" },
+    ],
+    test: {
+      file: "test/unit/base/last-lines.test.ts",
+      title: "noise pushes nothing out, nor does it show",
+    },
+  },
+  {
     name: "a fork that a kill cut short goes on without the service",
     changes: [
       {

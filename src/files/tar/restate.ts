@@ -138,7 +138,12 @@ const CHANGED =
 /** GNU's tar ends with 1 or 2, busybox's with 1. */
 export const LAST_CODE_OF_TAR = 2;
 
-/** The complaints of a tar, without those of files that it rightly left out or that changed meanwhile. */
+/** Whether a line of a tar's stderr is about a file that it rightly left out, or that changed meanwhile. */
+export function isHarmless(line: string): boolean {
+  return line === "" || LEFT_OUT.test(line) || CHANGED.test(line);
+}
+
+/** The complaints of a tar, without those that are harmless. */
 export function complaintsOf(stderr: string): string[] {
-  return stderr.split("\n").filter((line) => line !== "" && !LEFT_OUT.test(line) && !CHANGED.test(line));
+  return stderr.split("\n").filter((line) => !isHarmless(line));
 }

@@ -1,6 +1,6 @@
 import { lstat, mkdir, mkdtemp, rename } from "node:fs/promises";
 import path from "node:path";
-import { complaintsOf, LAST_CODE_OF_TAR } from "../../files/tar/restate.ts";
+import { complaintsOf, isHarmless, LAST_CODE_OF_TAR } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import { bounded } from "../bounded.ts";
 import { copyFailure, isLeftOut } from "../copy-errors.ts";
@@ -64,8 +64,8 @@ async function copyTree(tools: Tools, from: string, tree: string, signal: AbortS
   const pack = ["tar", "--create", "--file=-", "--format=posix", "--sparse", "--numeric-owner"] as const;
   const unpack = ["tar", "--extract", "--file=-", "--preserve-permissions", "--numeric-owner"] as const;
   const [packed, unpacked] = await tools.pipe(
-    { argv: [...pack, ...stayOutOfMounts(from), "."], directory: from, signal },
-    { argv: unpack, directory: tree, capabilities: OWNING, signal },
+    { argv: [...pack, ...stayOutOfMounts(from), "."], directory: from, signal, isNoise: isHarmless },
+    { argv: unpack, directory: tree, capabilities: OWNING, signal, isNoise: isLeftOut },
   );
   const failed = unpacked.stderr.split("\n").filter((line) => line !== "" && !isLeftOut(line));
   if (unpacked.code !== 0 && (failed.length > 0 || unpacked.code === undefined))

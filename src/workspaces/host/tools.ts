@@ -4,9 +4,10 @@ import { closeSync, openSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import { LastLines } from "../../base/last-lines.ts";
 import { PinnedDirectory } from "./pinned.ts";
 
-/** How much of a tool's stderr is kept: its tail. */
+/** How much of a tool's stderr is kept: its last lines. */
 const MAX_STDERR = 64 * 1024;
 
 /** The rights of root that tools keep: those to files whatever their modes, and no others. */
@@ -23,6 +24,8 @@ export interface ToolRun {
   /** Rights to keep beside those to read and remove files, without `cap_`. */
   readonly capabilities?: readonly string[];
   readonly signal?: AbortSignal | undefined;
+  /** Lines of its stderr that are not kept. */
+  readonly isNoise?: (line: string) => boolean;
 }
 
 /** How a tool ended. */
@@ -153,7 +156,7 @@ export class Tools {
   }
 
   async #start(
-    { argv, capabilities = [], directory, signal }: ToolRun,
+    { argv, capabilities = [], directory, signal, isNoise }: ToolRun,
     { stdin, stdout }: ToolStreams = { stdin: "ignore", stdout: "pipe" },
   ): Promise<StartedTool> {
     throwIfAborted(signal);
@@ -167,7 +170,7 @@ export class Tools {
         stdio: [stdin, stdout, "pipe", ...(enters ? [pinned.fd] : [])],
         ...(signal && { signal, killSignal: "SIGKILL" as const }),
       });
-      const ended = endOf(tool);
+      const ended = endOf(tool, isNoise);
       ended.catch(() => {});
       return { tool: tool as ChildProcessByStdio<null, Readable, Readable>, stdin: tool.stdin, ended };
     } finally {
@@ -196,13 +199,11 @@ function only(names: readonly string[]): string {
   return ["-all", ...names.map((name) => `+${name}`)].join(",");
 }
 
-async function endOf(tool: ChildProcess): Promise<ToolEnd> {
-  let stderr = "";
-  tool.stderr?.on("data", (chunk: Buffer) => {
-    stderr = (stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
-  });
+async function endOf(tool: ChildProcess, isNoise: ToolRun["isNoise"]): Promise<ToolEnd> {
+  const stderr = new LastLines(MAX_STDERR, isNoise);
+  tool.stderr?.on("data", (chunk: Buffer) => stderr.add(chunk));
   const [code] = (await once(tool, "close")) as [number | null];
-  return { code: code ?? undefined, stderr };
+  return { code: code ?? undefined, stderr: stderr.text };
 }
 
 /** The errors of tools about files that they may not touch. */

@@ -2,7 +2,7 @@ import { rename } from "node:fs/promises";
 import path from "node:path";
 import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
-import { complaintsOf, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
+import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
 import { codeOf } from "./disk-errors.ts";
 import { holdsMounts, stayOutOfMounts } from "./mounts.ts";
 import { PinnedDirectory } from "./pinned.ts";
@@ -107,7 +107,7 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
     ...stayOutOfMounts(directory),
     ".",
   ] as const;
-  const end = yield* tools.stream({ argv, directory, signal });
+  const end = yield* tools.stream({ argv, directory, signal, isNoise: isHarmless });
   const complaints = complaintsOf(end.stderr);
   const isWhole = end.code === 0 || (end.code !== undefined && end.code <= LAST_CODE_OF_TAR);
   if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw toolFailure("tar", end, "read");

@@ -1,7 +1,7 @@
 import type { ByteString } from "../../base/byte-string.ts";
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
-import { complaintsOf, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
+import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
 import { assertKnowsHoles, volumeFailure } from "./errors.ts";
 import { VolumeScript } from "./script.ts";
 
@@ -21,7 +21,7 @@ async function* archive(volume: OpenVolume, tree: string, signal: AbortSignal): 
     `need tar; cd ${volume.path}/${tree} 2>/dev/null || { mkdir /tmp/empty; cd /tmp/empty; } || exit\n`,
     `exec tar -cSf - .\n`,
   );
-  const running = await VolumeScript.start(volume, text, { signal });
+  const running = await VolumeScript.start(volume, text, { signal, isNoise: isHarmless });
   try {
     for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) yield chunk;
     const end = await running.finish();

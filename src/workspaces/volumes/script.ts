@@ -1,4 +1,5 @@
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import { LastLines } from "../../base/last-lines.ts";
 import type { OpenVolume, SpawnedProcess } from "../../engine/port.ts";
 import { OutputQueue } from "../../files/running-script.ts";
 import type { ScriptFailure } from "../../files/script.ts";
@@ -8,27 +9,37 @@ const MAX_STDERR = 64 * 1024;
 /** Output of a script that is not streamed. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
+interface VolumeScriptOptions {
+  /** Whether it reads stdin. Default: no. */
+  readonly stdin?: boolean;
+  readonly signal: AbortSignal;
+  /** Lines of its stderr that are not kept. */
+  readonly isNoise?: (line: string) => boolean;
+}
+
 /** A shell script that works on an open volume: its output is read as it comes. */
 export class VolumeScript {
   readonly #queue = new OutputQueue();
   #process: SpawnedProcess | undefined;
-  #stderr = "";
+  readonly #stderr: LastLines;
   #end: Promise<ScriptFailure> | undefined;
 
-  private constructor() {}
+  private constructor(isNoise: VolumeScriptOptions["isNoise"]) {
+    this.#stderr = new LastLines(MAX_STDERR, isNoise);
+  }
 
   /** Starts it; until its end it is stopped by the signal. */
   static async start(
     volume: OpenVolume,
     text: string,
-    { stdin = false, signal }: { readonly stdin?: boolean; readonly signal: AbortSignal },
+    { stdin = false, signal, isNoise }: VolumeScriptOptions,
   ): Promise<VolumeScript> {
     throwIfAborted(signal);
-    const script = new VolumeScript();
+    const script = new VolumeScript(isNoise);
     const sink = {
       data: (stream: "stdout" | "stderr", chunk: Buffer): void => {
         if (stream === "stdout") script.#queue.push(chunk);
-        else script.#stderr = (script.#stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
+        else script.#stderr.add(chunk);
       },
       end: (error?: Error): void => script.#queue.end(error),
     };
@@ -42,7 +53,7 @@ export class VolumeScript {
     signal.addEventListener("abort", onAbort, { once: true });
     script.#end = process
       .wait(signal)
-      .then((code) => ({ code, stderr: script.#stderr }))
+      .then((code) => ({ code, stderr: script.#stderr.text }))
       .finally(() => signal.removeEventListener("abort", onAbort));
     script.#end.catch(() => {});
     if (signal.aborted) onAbort();
@@ -76,7 +87,7 @@ export class VolumeScript {
     }
     const { code } = await this.#ended();
     // All of it has come by now.
-    return { code, stderr: this.#stderr, stdout: Buffer.concat(chunks).toString("latin1") };
+    return { code, stderr: this.#stderr.text, stdout: Buffer.concat(chunks).toString("latin1") };
   }
 
   #ended(): Promise<ScriptFailure> {

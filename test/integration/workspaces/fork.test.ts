@@ -267,6 +267,18 @@ open("bottom", "w").write("deep")'`,
     await eventually(async () => (await staging()).length === 0);
   });
 
+  test("files that vanish by the thousand are left out, and the others copied", async () => {
+    const from = await slow("vanishing");
+    await writeFile(path.join(from, "stays"), "here");
+    const forked = workspaces.fork("vanishing", "of vanishing");
+    const copy = await copying();
+    for (let i = 1; i <= MANY; i++) await rm(path.join(from, "many", `${i}`));
+    copy.release();
+    const { path: where } = await forked;
+    expect((await readdir(path.join(where, "many"))).length).toBeLessThan(MANY);
+    expect(await readFile(path.join(where, "stays"), "utf8")).toBe("here");
+  });
+
   test("a source that goes, or is replaced, in the middle makes no half of a fork", async () => {
     await slow("replaced");
     const forked = failureOf(workspaces.fork("replaced", "of replaced"));
