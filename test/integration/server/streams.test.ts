@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import http2 from "node:http2";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
@@ -225,6 +225,27 @@ test("an upload that grpc-js cancels ends with an error in its handler", async (
   await eventually(() => server.record.uploaded === 1000);
   upload.cancel();
   await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
+});
+
+test("an upload is not whole whose reset comes a moment after its end, also where the event loop is held up", async () => {
+  await using server = await startTestServer();
+  const connection = (await RawConnection.open(server.authority)).ignore();
+  const fields = postFields(server.authority, "/test.UploadService/Upload", "application/grpc");
+  const message = grpcFrame(
+    toBinary(BytesValueSchema, create(BytesValueSchema, { value: new Uint8Array(1000) })),
+  );
+  await connection.send(Buffer.concat([opening(), frame(FRAME.headers, FLAG.endHeaders, 1, fields)]));
+  await connection.send(frame(FRAME.data, 0, 1, message));
+  await eventually(() => server.record.uploaded === 1000);
+  await connection.send(frame(FRAME.data, FLAG.endStream, 1));
+  // The end is read, and the reset lies there when the wait for it is over.
+  await sleep(3);
+  // After this comes the turn of timers.
+  await setImmediate();
+  void connection.send(reset(1));
+  for (const since = performance.now(); performance.now() - since < 50; );
+  await eventually(() => server.record.uploadError !== undefined, { timeoutMs: 5_000 });
   expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
 });
 
