@@ -126,7 +126,10 @@ export class Operation {
   /** Waits for the end of a script. @throws what {@link scriptError} says where it fails. */
   async succeed(running: RunningScript, subject: Subject): Promise<void> {
     const end = await running.ended;
-    if (end.code !== 0) throw scriptError(subject, end);
+    if (end.code === 0) return;
+    // One that was stopped failed for that reason.
+    throwIfAborted(this.signal);
+    throw scriptError(subject, end);
   }
 
   /** Like {@link succeed}, for a `find` that may complain of nothing but files that vanished meanwhile. */

@@ -128,6 +128,9 @@ export interface ScriptFailure {
   readonly stderr: string;
 }
 
+/** SIGKILL ended a tool, or the script itself. */
+const KILLED_CODE = 137;
+
 /** The ends of tools' error messages, in glibc's words and musl's. */
 const WORDS = {
   missing: /: (no such file( or directory)?|nonexistent directory|directory nonexistent)$/im,
@@ -187,6 +190,12 @@ export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): 
     return error("TOO_MANY_OPERATIONS", "the sandbox has reached its limit of processes or memory.");
   }
   if (WORDS.missing.test(stderr)) return error("FILE_NOT_FOUND", "there is no such file or directory.");
+  if (code === KILLED_CODE) {
+    return error(
+      "TOO_MANY_OPERATIONS",
+      "it was killed in the sandbox, which has reached its limit of memory, or in which something kills processes.",
+    );
+  }
   return error("UNSUPPORTED", `it failed in the sandbox (exit code ${code}). ${words(stderr)}`);
 }
 
