@@ -13,7 +13,10 @@ import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
 import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
-/** What methods keep at work, by `package.Service/Method`: those that make sandboxes, and lists, whose tools look at each entry. */
+/**
+ * What methods keep at work, by `package.Service/Method`: those that make sandboxes, and lists
+ * and comparisons, whose tools look at each entry.
+ */
 export const METHOD_WORK: ReadonlyMap<string, Work> = new Map(
   (
     [
@@ -22,6 +25,7 @@ export const METHOD_WORK: ReadonlyMap<string, Work> = new Map(
       [SessionService.method.createSessions, "engine"],
       [RunService.method.createRun, "engine"],
       [FileService.method.listDirectory, "tools"],
+      [WorkspaceService.method.diffWorkspace, "tools"],
     ] as const
   ).map(([{ parent, name }, work]) => [`${parent.typeName}/${name}`, work]),
 );

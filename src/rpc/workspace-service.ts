@@ -11,6 +11,8 @@ import {
   type CreateWorkspaceRequest,
   CreateWorkspaceRequestSchema,
   type CreateWorkspaceResponseSchema,
+  type DiffWorkspaceRequest,
+  type DiffWorkspaceResponseSchema,
   type EnsureWorkspaceSandboxRequest,
   EnsureWorkspaceSandboxRequestSchema,
   type EnsureWorkspaceSandboxResponseSchema,
@@ -35,13 +37,14 @@ import {
 } from "../../gen/ts/berth/v1/workspace_pb.js";
 import { ownerOf } from "../server/call.ts";
 import type { RequestLog } from "../state/request-log.ts";
+import type { WorkspaceDiff } from "../workspaces/diff.ts";
 import type { WorkspaceEnsurer } from "../workspaces/ensure.ts";
 import type { WorkspaceFork } from "../workspaces/fork.ts";
 import type { WorkspaceManager } from "../workspaces/manager.ts";
 import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
-import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
-import { beginUpload } from "./stream.ts";
+import { toWireBroken, toWireDiffItem, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
+import { beginUpload, withKeepalive } from "./stream.ts";
 import { callerId, durationToMs, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 
@@ -49,22 +52,28 @@ import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 export interface WorkspaceHandlerParts {
   readonly workspaces: WorkspaceManager;
   readonly forks: WorkspaceFork;
+  readonly diffs: WorkspaceDiff;
   readonly ensurer: WorkspaceEnsurer;
   readonly requests: RequestLog;
+  readonly keepaliveMs: number;
 }
 
 /** The handlers of `berth.v1.WorkspaceService`: they check, convert and delegate. */
 export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   readonly #workspaces: WorkspaceManager;
   readonly #forks: WorkspaceFork;
+  readonly #diffs: WorkspaceDiff;
   readonly #ensurer: WorkspaceEnsurer;
   readonly #requests: RequestLog;
+  readonly #keepaliveMs: number;
 
   constructor(parts: WorkspaceHandlerParts) {
     this.#workspaces = parts.workspaces;
     this.#forks = parts.forks;
+    this.#diffs = parts.diffs;
     this.#ensurer = parts.ensurer;
     this.#requests = parts.requests;
+    this.#keepaliveMs = parts.keepaliveMs;
   }
 
   async createWorkspace(
@@ -189,6 +198,16 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
       this.#forks.fork({ ...target, workspaceId }, target, { signal, progress }),
     );
     return { workspace: toWireWorkspace(view) };
+  }
+
+  async *diffWorkspace(
+    request: DiffWorkspaceRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof DiffWorkspaceResponseSchema>> {
+    const name = workspaceName(context, request);
+    const base = { ...name, workspaceId: callerId("base_workspace_id", request.baseWorkspaceId) };
+    const items = this.#diffs.diff(base, name, context.signal);
+    for await (const item of withKeepalive(items, this.#keepaliveMs)) yield toWireDiffItem(item);
   }
 
   async *exportWorkspace(

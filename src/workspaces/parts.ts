@@ -9,6 +9,7 @@ import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import { WorkspaceDiff } from "./diff.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
 import { WorkspaceFork } from "./fork.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
@@ -120,6 +121,7 @@ export function createWorkspaces(
   const quota = new WorkspaceQuota({ ...parts, users });
   const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
   return {
+    diffs: new WorkspaceDiff({ ...parts, workspaces }),
     forks: new WorkspaceFork({ ...parts, workspaces, quota }),
     workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users }),
     quota,

@@ -49,6 +49,11 @@ export interface WorkspaceStorage {
     signal: AbortSignal,
   ): AsyncIterable<Buffer>;
   /**
+   * Streams it as a tar of the directory `.` for a comparison: entries in the order of `comparePaths`, hard links as
+   * files. Ends where its reader leaves.
+   */
+  sorted(place: WorkspacePlace, signal: AbortSignal): AsyncGenerator<Buffer>;
+  /**
    * Fills a workspace that was just made, and that no sandbox has, with all that another one holds while sandboxes may
    * write to that. Whatever it leaves on a failure, {@link discard} removes.
    * @param options.maxBytes may be passed for a moment.

@@ -93,11 +93,11 @@ export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string)
   );
 }
 
-/** The error for a workspace whose content was replaced while it was copied. */
-export function sourceReplaced({ workspaceId }: WorkspaceName): BerthError {
+/** The error for a workspace whose content was replaced while it was read. */
+export function sourceReplaced({ workspaceId }: WorkspaceName, done = "copied"): BerthError {
   return new BerthError(
     "WORKSPACE_IN_USE",
-    `The content of the workspace ${JSON.stringify(workspaceId)} was replaced while it was copied. Fork it again.`,
+    `The content of the workspace ${JSON.stringify(workspaceId)} was replaced while it was ${done}. Try again.`,
     { metadata: { workspace_id: workspaceId }, retryAfterMs: 1_000 },
   );
 }

@@ -1,4 +1,5 @@
 import type { Sandbox, Timestamp } from "./wire.ts";
+import type { FileInfo } from "./wire-files.ts";
 
 /** The messages of WorkspaceService that the tests read; see wire.ts. */
 export interface Workspace {
@@ -51,7 +52,30 @@ export interface WorkspaceAnswers {
   };
 }
 
+export interface WorkspaceChange {
+  readonly type: string;
+  readonly path: string;
+  readonly raw_path: Buffer;
+  readonly differences: readonly string[];
+  readonly base_file: FileInfo | null;
+  readonly file: FileInfo | null;
+}
+
+export interface WorkspaceDiffSummary {
+  readonly added_count: number;
+  readonly removed_count: number;
+  readonly modified_count: number;
+  readonly added_bytes: number;
+  readonly removed_bytes: number;
+  readonly modified_bytes: number;
+}
+
 export interface WorkspaceStreamItems {
+  "WorkspaceService/DiffWorkspace": {
+    readonly item: "changes" | "summary" | "keepalive";
+    readonly changes?: { readonly changes: readonly WorkspaceChange[] };
+    readonly summary?: WorkspaceDiffSummary;
+  };
   "WorkspaceService/ExportWorkspace": { readonly chunk: Buffer };
 }
 

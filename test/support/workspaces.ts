@@ -1,7 +1,13 @@
 import { createHash } from "node:crypto";
 import path from "node:path";
 import type { Client, Request } from "./client.ts";
-import type { Ensured, Workspace, WorkspaceAnswers } from "./wire-workspaces.ts";
+import type {
+  Ensured,
+  Workspace,
+  WorkspaceAnswers,
+  WorkspaceChange,
+  WorkspaceDiffSummary,
+} from "./wire-workspaces.ts";
 
 /** Calls of WorkspaceService, short. */
 export class WorkspaceClient {
@@ -62,6 +68,23 @@ export class WorkspaceClient {
   async fork(source: string, id: string, more: Request = {}): Promise<Workspace> {
     const request = { source_workspace_id: source, workspace_id: id, ...more };
     return (await this.#client().call("WorkspaceService/ForkWorkspace", request)).workspace;
+  }
+
+  /** How `id` differs from `base`: the changes, in their order, and how many they are. */
+  async diff(
+    base: string,
+    id: string,
+  ): Promise<{ readonly changes: WorkspaceChange[]; readonly summary: WorkspaceDiffSummary }> {
+    const request = { base_workspace_id: base, workspace_id: id };
+    const changes: WorkspaceChange[] = [];
+    let summary: WorkspaceDiffSummary | undefined;
+    for await (const part of this.#client().stream("WorkspaceService/DiffWorkspace", request)) {
+      if (summary !== undefined) throw new Error("something follows the summary");
+      changes.push(...(part.changes?.changes ?? []));
+      summary = part.summary ?? undefined;
+    }
+    if (summary === undefined) throw new Error("there is no summary");
+    return { changes, summary };
   }
 
   /** All of an export. */

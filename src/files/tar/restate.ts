@@ -147,3 +147,9 @@ export function isHarmless(line: string): boolean {
 export function complaintsOf(stderr: string): string[] {
   return stderr.split("\n").filter((line) => !isHarmless(line));
 }
+
+/**
+ * Options of GNU's tar for an archive that is compared: entries sorted by name, and each hard link as a file of its own,
+ * since what would have to be remembered of them has no bound.
+ */
+export const SORTED_FILES = ["--sort=name", "--hard-dereference"] as const;

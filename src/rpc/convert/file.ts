@@ -45,7 +45,7 @@ export function fromWireMode(mode: number | undefined): number | undefined {
   return mode;
 }
 
-export function toWireFile(info: FileInfo): MessageInitShape<typeof FileInfoSchema> {
+export function toWireFile(info: Omit<FileInfo, "inode">): MessageInitShape<typeof FileInfoSchema> {
   const { seconds, nanos } = info.modifyTime;
   return {
     kind: KINDS[info.kind],

@@ -1,13 +1,14 @@
-import { lstat, mkdir, mkdtemp, rename } from "node:fs/promises";
+import { mkdir, mkdtemp, rename } from "node:fs/promises";
 import path from "node:path";
 import { complaintsOf, isHarmless, LAST_CODE_OF_TAR } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import { bounded } from "../bounded.ts";
 import { copyFailure, isLeftOut } from "../copy-errors.ts";
 import { sourceReplaced, type WorkspacePlace } from "../workspace.ts";
-import { codeOf, diskError, onDisk } from "./disk-errors.ts";
+import { diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
 import { stayOutOfMounts } from "./mounts.ts";
+import { identityOf } from "./pinned.ts";
 import type { DirectoryQuota } from "./project-quota.ts";
 import { type ToolEnd, type Tools, toolFailure } from "./tools.ts";
 import { measureDirectory, openToOwner, sweepDirectory, type Trash } from "./trees.ts";
@@ -77,15 +78,4 @@ function assertRead(end: ToolEnd): void {
   const complaints = complaintsOf(end.stderr);
   const isWhole = end.code === 0 || (end.code !== undefined && end.code <= LAST_CODE_OF_TAR);
   if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw toolFailure("tar", end, "read");
-}
-
-/** Another directory has another one; undefined: there is none. */
-async function identityOf(directory: string): Promise<string | undefined> {
-  try {
-    const { dev, ino } = await lstat(directory, { bigint: true });
-    return `${dev}:${ino}`;
-  } catch (error) {
-    if (codeOf(error) === "ENOENT") return undefined;
-    throw error;
-  }
 }

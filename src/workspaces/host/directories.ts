@@ -5,11 +5,13 @@ import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
+import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   isShared,
   type Quota,
+  sourceReplaced,
   type WorkspaceName,
   type WorkspacePlace,
   workspaceBroken,
@@ -18,10 +20,11 @@ import { copyDirectory } from "./copy.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
+import { identityOf } from "./pinned.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
 import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.ts";
 import { Tools } from "./tools.ts";
-import { exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
+import { archiveDirectory, exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
 
 /** Where the directories are, and their quotas. */
 export interface WorkspaceDirectoriesOptions {
@@ -192,6 +195,14 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     signal: AbortSignal,
   ): AsyncIterable<Buffer> {
     return exportDirectory(this.#tools, this.#layout.pathOf(name), isHidden, signal);
+  }
+
+  async *sorted(place: WorkspacePlace, signal: AbortSignal): AsyncGenerator<Buffer> {
+    const directory = this.#layout.pathOf(place);
+    const before = await identityOf(directory);
+    yield* archiveDirectory(this.#tools, directory, signal, SORTED_FILES);
+    // One that is being replaced looks like files that vanish.
+    if ((await identityOf(directory)) !== before) throw sourceReplaced(place, "compared");
   }
 
   copy(

@@ -82,3 +82,14 @@ export class PinnedDirectory implements AsyncDisposable {
     return Buffer.concat([Buffer.from(`${this.path}/`), toBytes(name)]);
   }
 }
+
+/** Tells a directory from others; undefined: there is none. */
+export async function identityOf(directory: string): Promise<string | undefined> {
+  try {
+    const { dev, ino } = await lstat(directory, { bigint: true });
+    return `${dev}:${ino}`;
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return undefined;
+    throw error;
+  }
+}

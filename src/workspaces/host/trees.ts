@@ -93,10 +93,16 @@ export async function* exportDirectory(
   isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archive(tools, directory, signal), { whose: "the server", isHidden });
+  yield* restateTar(archiveDirectory(tools, directory, signal), { whose: "the server", isHidden });
 }
 
-async function* archive(tools: Tools, directory: string, signal: AbortSignal): AsyncGenerator<Buffer> {
+/** Streams a directory that sandboxes write to as the tar that GNU's tar makes of it. */
+export async function* archiveDirectory(
+  tools: Tools,
+  directory: string,
+  signal: AbortSignal,
+  options: readonly string[] = [],
+): AsyncGenerator<Buffer> {
   const argv = [
     "tar",
     "--create",
@@ -104,6 +110,7 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
     "--format=gnu",
     "--sparse",
     "--numeric-owner",
+    ...options,
     ...stayOutOfMounts(directory),
     ".",
   ] as const;

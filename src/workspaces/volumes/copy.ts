@@ -3,7 +3,7 @@ import { script } from "../../files/script.ts";
 import { complaintsOf, LAST_CODE_OF_TAR } from "../../files/tar/restate.ts";
 import { bounded } from "../bounded.ts";
 import { copyFailure, isLeftOut } from "../copy-errors.ts";
-import { assertKnowsHoles, volumeFailure } from "./errors.ts";
+import { assertKnowsOptions, volumeFailure } from "./errors.ts";
 import { measureVolume, sweepVolume } from "./measure.ts";
 import { runOn } from "./script.ts";
 
@@ -47,7 +47,7 @@ async function copyTree(
   const tail = end.stdout.slice(end.stdout.indexOf("\n") + 1);
   // A line that was cut would look like a complaint of its own.
   const words = tail.length < MAX_WORDS_BYTES ? tail : tail.slice(tail.indexOf("\n") + 1);
-  assertKnowsHoles(words);
+  assertKnowsOptions(words);
   assertCopied(Number(read), words, (line) => complaintsOf(line).length > 0);
 }
 

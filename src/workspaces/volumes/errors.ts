@@ -37,12 +37,12 @@ export function volumeFailure({ code, stderr }: ScriptFailure, done: "read" | "i
   });
 }
 
-/** @throws `UNSUPPORTED` for what a tar writes that does not know holes. */
-export function assertKnowsHoles(stderr: string): void {
+/** @throws `UNSUPPORTED` for what a tar writes that does not know an option, such as the one for holes. */
+export function assertKnowsOptions(stderr: string, lack = "knows no holes in files"): void {
   if (!UNKNOWN_OPTION.test(stderr)) return;
   throw new BerthError(
     "UNSUPPORTED",
-    "The tar of the server's default image knows no holes in files. Ask the operator for an image with GNU tar.",
+    `The tar of the server's default image ${lack}. Ask the operator for an image with GNU tar.`,
     { metadata: { tool: "tar" } },
   );
 }

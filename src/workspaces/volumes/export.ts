@@ -2,7 +2,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
 import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
-import { assertKnowsHoles, volumeFailure } from "./errors.ts";
+import { assertKnowsOptions, volumeFailure } from "./errors.ts";
 import { VolumeScript } from "./script.ts";
 
 /** Streams a workspace that sandboxes write to as a tar of the standard dialect, without what `isHidden` accepts. */
@@ -12,20 +12,26 @@ export async function* exportVolume(
   isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archive(volume, tree, signal), { whose: "the server's default image", isHidden });
+  yield* restateTar(archiveVolume(volume, tree, signal), { whose: "the server's default image", isHidden });
 }
 
-async function* archive(volume: OpenVolume, tree: string, signal: AbortSignal): AsyncGenerator<Buffer> {
+/** Streams a workspace that sandboxes write to as the tar that the image's tar makes of it. */
+export async function* archiveVolume(
+  volume: OpenVolume,
+  tree: string,
+  signal: AbortSignal,
+  options: readonly string[] = [],
+): AsyncGenerator<Buffer> {
   const text = script(
     // What no sandbox has mounted yet holds nothing.
     `need tar; cd ${volume.path}/${tree} 2>/dev/null || { mkdir /tmp/empty; cd /tmp/empty; } || exit\n`,
-    `exec tar -cSf - .\n`,
+    `exec tar ${options.join(" ")} -cSf - .\n`,
   );
   const running = await VolumeScript.start(volume, text, { signal, isNoise: isHarmless });
   try {
     for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) yield chunk;
     const end = await running.finish();
-    assertKnowsHoles(end.stderr);
+    assertKnowsOptions(end.stderr, options.length > 0 ? "cannot sort what it packs" : undefined);
     const complaints = complaintsOf(end.stderr);
     if (end.code > LAST_CODE_OF_TAR || (end.code !== 0 && complaints.length > 0))
       throw volumeFailure({ code: end.code, stderr: complaints.join("\n") || end.stderr }, "read");

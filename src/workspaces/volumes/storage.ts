@@ -4,6 +4,7 @@ import { throwIfAborted } from "../../base/errors.ts";
 import { compositeKey } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { EngineMount, EngineVolume, EngineVolumes, MountPlace, OpenVolume } from "../../engine/port.ts";
+import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
 import {
@@ -15,7 +16,7 @@ import {
   workspaceNotFound,
 } from "../workspace.ts";
 import { copyVolume } from "./copy.ts";
-import { exportVolume } from "./export.ts";
+import { archiveVolume, exportVolume } from "./export.ts";
 import { stageOnVolume } from "./import.ts";
 import { measureVolume } from "./measure.ts";
 import { Places } from "./places.ts";
@@ -148,6 +149,18 @@ export class VolumeStorage implements WorkspaceStorage {
     const held = await this.#places.hold(this.#volumeOf(place), signal);
     try {
       yield* exportVolume(held.volume, treeName(place.tree), isHidden, signal);
+    } catch (error) {
+      held.spend();
+      throw error;
+    } finally {
+      held.release();
+    }
+  }
+
+  async *sorted(place: WorkspacePlace, signal: AbortSignal): AsyncGenerator<Buffer> {
+    const held = await this.#places.hold(this.#volumeOf(place), signal);
+    try {
+      yield* archiveVolume(held.volume, treeName(place.tree), signal, SORTED_FILES);
     } catch (error) {
       held.spend();
       throw error;

@@ -5,7 +5,8 @@
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
-import type { Sandbox, SandboxSpec } from "./sandbox_pb.js";
+import type { Sandbox, SandboxSpec, WatchKeepalive } from "./sandbox_pb.js";
+import type { FileInfo } from "./file_pb.js";
 
 /**
  * Describes the file berth/v1/workspace.proto.
@@ -748,6 +749,212 @@ export declare type ForkWorkspaceResponse = Message<"berth.v1.ForkWorkspaceRespo
 export declare const ForkWorkspaceResponseSchema: GenMessage<ForkWorkspaceResponse>;
 
 /**
+ * DiffWorkspaceRequest names two workspaces.
+ *
+ * @generated from message berth.v1.DiffWorkspaceRequest
+ */
+export declare type DiffWorkspaceRequest = Message<"berth.v1.DiffWorkspaceRequest"> & {
+  /**
+   * The id of the workspace to compare with, such as the source of a fork.
+   * Required.
+   *
+   * @generated from field: string base_workspace_id = 1;
+   */
+  baseWorkspaceId: string;
+
+  /**
+   * The id of the workspace whose changes are wanted. Required.
+   *
+   * @generated from field: string workspace_id = 2;
+   */
+  workspaceId: string;
+};
+
+/**
+ * Describes the message berth.v1.DiffWorkspaceRequest.
+ * Use `create(DiffWorkspaceRequestSchema)` to create a new message.
+ */
+export declare const DiffWorkspaceRequestSchema: GenMessage<DiffWorkspaceRequest>;
+
+/**
+ * WorkspaceChange is one entry that differs. Every field is output only.
+ *
+ * @generated from message berth.v1.WorkspaceChange
+ */
+export declare type WorkspaceChange = Message<"berth.v1.WorkspaceChange"> & {
+  /**
+   * What became of it.
+   *
+   * @generated from field: berth.v1.WorkspaceChangeType type = 1;
+   */
+  type: WorkspaceChangeType;
+
+  /**
+   * Its path below the workspace, exactly only where that is UTF-8: other bytes are
+   * shown as U+FFFD.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+
+  /**
+   * Its path below the workspace, exactly. Always set. Changes come in byte order
+   * of names, directory by directory: what a directory holds comes after it and
+   * before the next entry beside it.
+   *
+   * @generated from field: bytes raw_path = 3;
+   */
+  rawPath: Uint8Array;
+
+  /**
+   * In what it differs, in the order of the enum. Empty unless it is MODIFIED.
+   *
+   * @generated from field: repeated berth.v1.WorkspaceDifference differences = 4;
+   */
+  differences: WorkspaceDifference[];
+
+  /**
+   * What it is in the base; size_bytes is 0 for what is no regular file and no
+   * link, modify_time has whole seconds. Unset where it is ADDED.
+   *
+   * @generated from field: berth.v1.FileInfo base_file = 5;
+   */
+  baseFile?: FileInfo | undefined;
+
+  /**
+   * The same of the workspace. Unset where it is REMOVED.
+   *
+   * @generated from field: berth.v1.FileInfo file = 6;
+   */
+  file?: FileInfo | undefined;
+};
+
+/**
+ * Describes the message berth.v1.WorkspaceChange.
+ * Use `create(WorkspaceChangeSchema)` to create a new message.
+ */
+export declare const WorkspaceChangeSchema: GenMessage<WorkspaceChange>;
+
+/**
+ * WorkspaceChanges holds changes that were found one after another.
+ *
+ * @generated from message berth.v1.WorkspaceChanges
+ */
+export declare type WorkspaceChanges = Message<"berth.v1.WorkspaceChanges"> & {
+  /**
+   * At least one.
+   *
+   * @generated from field: repeated berth.v1.WorkspaceChange changes = 1;
+   */
+  changes: WorkspaceChange[];
+};
+
+/**
+ * Describes the message berth.v1.WorkspaceChanges.
+ * Use `create(WorkspaceChangesSchema)` to create a new message.
+ */
+export declare const WorkspaceChangesSchema: GenMessage<WorkspaceChanges>;
+
+/**
+ * WorkspaceDiffSummary counts what a comparison found.
+ *
+ * @generated from message berth.v1.WorkspaceDiffSummary
+ */
+export declare type WorkspaceDiffSummary = Message<"berth.v1.WorkspaceDiffSummary"> & {
+  /**
+   * How many entries were added.
+   *
+   * @generated from field: int64 added_count = 1;
+   */
+  addedCount: bigint;
+
+  /**
+   * How many entries were removed.
+   *
+   * @generated from field: int64 removed_count = 2;
+   */
+  removedCount: bigint;
+
+  /**
+   * How many entries were modified.
+   *
+   * @generated from field: int64 modified_count = 3;
+   */
+  modifiedCount: bigint;
+
+  /**
+   * Bytes of the regular files that were added.
+   *
+   * @generated from field: int64 added_bytes = 4;
+   */
+  addedBytes: bigint;
+
+  /**
+   * Bytes of the regular files that were removed.
+   *
+   * @generated from field: int64 removed_bytes = 5;
+   */
+  removedBytes: bigint;
+
+  /**
+   * Bytes that the regular files whose content differs have in the workspace.
+   *
+   * @generated from field: int64 modified_bytes = 6;
+   */
+  modifiedBytes: bigint;
+};
+
+/**
+ * Describes the message berth.v1.WorkspaceDiffSummary.
+ * Use `create(WorkspaceDiffSummarySchema)` to create a new message.
+ */
+export declare const WorkspaceDiffSummarySchema: GenMessage<WorkspaceDiffSummary>;
+
+/**
+ * DiffWorkspaceResponse is one part of a comparison.
+ *
+ * @generated from message berth.v1.DiffWorkspaceResponse
+ */
+export declare type DiffWorkspaceResponse = Message<"berth.v1.DiffWorkspaceResponse"> & {
+  /**
+   * The part.
+   *
+   * @generated from oneof berth.v1.DiffWorkspaceResponse.item
+   */
+  item: {
+    /**
+     * The next changes.
+     *
+     * @generated from field: berth.v1.WorkspaceChanges changes = 1;
+     */
+    value: WorkspaceChanges;
+    case: "changes";
+  } | {
+    /**
+     * How many they were. Always last, once.
+     *
+     * @generated from field: berth.v1.WorkspaceDiffSummary summary = 2;
+     */
+    value: WorkspaceDiffSummary;
+    case: "summary";
+  } | {
+    /**
+     * Sent now and then so that idle connections stay open; carries nothing.
+     *
+     * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
+     */
+    value: WatchKeepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message berth.v1.DiffWorkspaceResponse.
+ * Use `create(DiffWorkspaceResponseSchema)` to create a new message.
+ */
+export declare const DiffWorkspaceResponseSchema: GenMessage<DiffWorkspaceResponse>;
+
+/**
  * ExportWorkspaceRequest names a workspace.
  *
  * @generated from message berth.v1.ExportWorkspaceRequest
@@ -937,6 +1144,107 @@ export enum QuotaEnforcement {
 export declare const QuotaEnforcementSchema: GenEnum<QuotaEnforcement>;
 
 /**
+ * WorkspaceChangeType is what became of an entry of a workspace.
+ *
+ * @generated from enum berth.v1.WorkspaceChangeType
+ */
+export enum WorkspaceChangeType {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: WORKSPACE_CHANGE_TYPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Only the workspace has it.
+   *
+   * @generated from enum value: WORKSPACE_CHANGE_TYPE_ADDED = 1;
+   */
+  ADDED = 1,
+
+  /**
+   * Only the base has it.
+   *
+   * @generated from enum value: WORKSPACE_CHANGE_TYPE_REMOVED = 2;
+   */
+  REMOVED = 2,
+
+  /**
+   * Both have it, and it differs.
+   *
+   * @generated from enum value: WORKSPACE_CHANGE_TYPE_MODIFIED = 3;
+   */
+  MODIFIED = 3,
+}
+
+/**
+ * Describes the enum berth.v1.WorkspaceChangeType.
+ */
+export declare const WorkspaceChangeTypeSchema: GenEnum<WorkspaceChangeType>;
+
+/**
+ * WorkspaceDifference is in what a modified entry differs.
+ *
+ * @generated from enum berth.v1.WorkspaceDifference
+ */
+export enum WorkspaceDifference {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It is of another kind. Nothing else is compared then.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_KIND = 1;
+   */
+  KIND = 1,
+
+  /**
+   * The content of a regular file, or its size.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_CONTENT = 2;
+   */
+  CONTENT = 2,
+
+  /**
+   * Permission bits, set-user-id, set-group-id or sticky.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_MODE = 3;
+   */
+  MODE = 3,
+
+  /**
+   * The number of the user or of the group that owns it.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_OWNER = 4;
+   */
+  OWNER = 4,
+
+  /**
+   * Where a symbolic link points.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_LINK_TARGET = 5;
+   */
+  LINK_TARGET = 5,
+
+  /**
+   * The numbers of a device.
+   *
+   * @generated from enum value: WORKSPACE_DIFFERENCE_DEVICE = 6;
+   */
+  DEVICE = 6,
+}
+
+/**
+ * Describes the enum berth.v1.WorkspaceDifference.
+ */
+export declare const WorkspaceDifferenceSchema: GenEnum<WorkspaceDifference>;
+
+/**
  * WorkspaceService keeps workspaces: directories that outlive the sandboxes they
  * appear in, with references from the traces that use them. On Kubernetes each is
  * a PersistentVolumeClaim.
@@ -1124,6 +1432,38 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof ForkWorkspaceRequestSchema;
     output: typeof ForkWorkspaceResponseSchema;
+  },
+  /**
+   * DiffWorkspace tells how a workspace differs from another one, its base: what was
+   * added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+   * links and device numbers are compared, and the content of files, every byte of
+   * it, whatever their times say; holes count as zeros. Times are not compared, nor
+   * are extended attributes, sockets and what files are hard links of, nor the mode
+   * and the owner of the two top directories.
+   *
+   * Sandboxes may use both meanwhile, and nothing holds them up: each file is
+   * compared as it was at some moment of the call, or, where it is written
+   * meanwhile, as a mixture of such moments; one that vanishes before it is read
+   * counts as not there. Stop the sandboxes first to compare two moments. A
+   * workspace does not differ from itself, which nothing is read for.
+   *
+   * Changes come while they are found, and the last message holds the summary: the
+   * changes are all there only where it has come and the call ends in OK. The call
+   * reads all that both hold.
+   *
+   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
+   * meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
+   * read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
+   * for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
+   * of more than 1 MiB, a file of more than 100,000 parts between holes, and on
+   * Kubernetes where the server's default image has no GNU tar.
+   *
+   * @generated from rpc berth.v1.WorkspaceService.DiffWorkspace
+   */
+  diffWorkspace: {
+    methodKind: "server_streaming";
+    input: typeof DiffWorkspaceRequestSchema;
+    output: typeof DiffWorkspaceResponseSchema;
   },
   /**
    * ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with

@@ -1,0 +1,151 @@
+import { BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/event-loop.ts";
+import type { TemporaryNames } from "../files/temporary-names.ts";
+import { compareTrees, type TreeChange } from "./compare.ts";
+import type { WorkspaceStorage } from "./storage.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import { TreeEntries } from "./tree-entries.ts";
+import { sourceReplaced, type WorkspaceName, workspaceKey, workspaceNotFound } from "./workspace.ts";
+import type { Workspaces } from "./workspaces.ts";
+
+interface WorkspaceDiffParts {
+  readonly workspaces: Workspaces;
+  readonly store: WorkspaceStore;
+  readonly storage: WorkspaceStorage;
+  readonly names: TemporaryNames;
+}
+
+interface Tally {
+  count: number;
+  /** Of regular files: of those modified, where their content is. */
+  bytes: number;
+}
+
+/** What a comparison found. */
+export interface DiffSummary {
+  readonly added: Readonly<Tally>;
+  readonly removed: Readonly<Tally>;
+  readonly modified: Readonly<Tally>;
+}
+
+/** One part of a comparison. */
+export type DiffItem =
+  | { readonly type: "changes"; readonly changes: readonly TreeChange[] }
+  | { readonly type: "summary"; readonly summary: DiffSummary };
+
+/** Where a part is full, and how long its first change waits while others are found. */
+const MAX_CHANGES = 500;
+const MAX_NAME_BYTES = 64 * 1024;
+const MAX_WAIT_MS = 1_000;
+
+/** Tells how workspaces differ from others. Both are read at once, side by side, and neither is held in memory. */
+export class WorkspaceDiff {
+  readonly #parts: WorkspaceDiffParts;
+  readonly #turns = new TurnShare();
+
+  constructor(parts: WorkspaceDiffParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * What differs between `base` and `name`, which sandboxes may use meanwhile; the summary is last.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.
+   */
+  async *diff(base: WorkspaceName, name: WorkspaceName, signal: AbortSignal): AsyncGenerator<DiffItem> {
+    const { workspaces } = this.#parts;
+    const places = [await workspaces.findWhole(base), await workspaces.findWhole(name)] as const;
+    const summary = { added: tally(), removed: tally(), modified: tally() };
+    if (workspaceKey(base) !== workspaceKey(name)) {
+      try {
+        for await (const changes of inBatches(this.#compare(places, signal))) {
+          for (const change of changes) count(summary, change);
+          yield { type: "changes", changes };
+        }
+      } catch (error) {
+        // What is deleted or replaced meanwhile fails in many ways.
+        if (!signal.aborted) this.#assertThere(places);
+        throw error;
+      }
+      this.#assertThere(places);
+    }
+    yield { type: "summary", summary };
+  }
+
+  async *#compare(
+    [base, place]: readonly [WorkspaceRecord, WorkspaceRecord],
+    signal: AbortSignal,
+  ): AsyncGenerator<TreeChange> {
+    const { storage, names } = this.#parts;
+    const done = new AbortController();
+    const either = AbortSignal.any([signal, done.signal]);
+    const [left, right] = [storage.sorted(base, either), storage.sorted(place, either)];
+    const options = { isHidden: (path: string) => names.hides(path), turns: this.#turns };
+    try {
+      yield* compareTrees(
+        new TreeEntries(ofPlace(base, left), options),
+        new TreeEntries(ofPlace(place, right), options),
+      );
+    } catch (error) {
+      throw signal.aborted ? signal.reason : error;
+    } finally {
+      done.abort();
+      await Promise.allSettled([left.return(undefined), right.return(undefined)]);
+    }
+  }
+
+  #assertThere(places: readonly WorkspaceRecord[]): void {
+    for (const place of places) {
+      const now = this.#parts.store.find(place);
+      if (now?.state !== "ACTIVE" || now.number !== place.number) throw workspaceNotFound(place);
+      if (now.tree !== place.tree) throw sourceReplaced(place, "compared");
+    }
+  }
+}
+
+function tally(): Tally {
+  return { count: 0, bytes: 0 };
+}
+
+function count(summary: Record<keyof DiffSummary, Tally>, change: TreeChange): void {
+  const [of, file] =
+    change.type === "ADDED"
+      ? [summary.added, change.file]
+      : change.type === "REMOVED"
+        ? [summary.removed, change.baseFile]
+        : [summary.modified, change.file];
+  of.count++;
+  const isCounted = change.type !== "MODIFIED" || change.differences.includes("CONTENT");
+  if (isCounted && file.kind === "REGULAR") of.bytes += file.sizeBytes;
+}
+
+async function* inBatches(changes: AsyncIterable<TreeChange>): AsyncGenerator<TreeChange[]> {
+  let batch: TreeChange[] = [];
+  let [nameBytes, sinceMs] = [0, 0];
+  for await (const change of changes) {
+    if (batch.length === 0) [nameBytes, sinceMs] = [0, performance.now()];
+    batch.push(change);
+    nameBytes += change.path.length;
+    if (batch.length < MAX_CHANGES && nameBytes < MAX_NAME_BYTES && performance.now() - sinceMs < MAX_WAIT_MS)
+      continue;
+    yield batch;
+    batch = [];
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** The bytes of a workspace's tar; says of its errors which workspace they are about. */
+async function* ofPlace(
+  { workspaceId }: WorkspaceName,
+  tar: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  try {
+    yield* tar;
+  } catch (error) {
+    if (!(error instanceof BerthError) || error.metadata.workspace_id !== undefined) throw error;
+    const { reason, message, metadata, retryAfterMs } = error;
+    throw new BerthError(reason, `Of the workspace ${JSON.stringify(workspaceId)}: ${message}`, {
+      ...{ metadata: { ...metadata, workspace_id: workspaceId }, cause: error },
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+    });
+  }
+}
