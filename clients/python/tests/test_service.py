@@ -258,6 +258,14 @@ async def test_workspaces(berth: AsyncBerth) -> None:
     assert (await workspaces.ensure_sandbox(name)).reused
     fork = await workspaces.fork(name, f"{name}/fork")
     assert fork.path != made.path and fork.sandbox_id == ""
+    assert [change async for change in workspaces.diff(name, f"{name}/fork")] == []
+    empty = await workspaces.create(f"{name}/empty")
+    [change] = [change async for change in workspaces.diff(empty.workspace_id, name)]
+    assert (change.type, change.path, change.differences) == ("ADDED", "kept", ())
+    assert change.base_file is None and change.file is not None and change.file.size == 16
+    with pytest.raises(errors.WorkspaceNotFoundError):
+        [change async for change in workspaces.diff(name, f"{name}/unknown")]
+    assert await workspaces.cleanup(f"{name}/empty", force=True) is None
     with pytest.raises(errors.WorkspaceExistsError):
         await workspaces.fork(name, f"{name}/fork")
     assert await workspaces.cleanup(f"{name}/fork", force=True) is None

@@ -19,6 +19,7 @@ import type {
 } from "./v1/run_pb.js";
 import type { IsolationLevel, SandboxEventType, SandboxState, TerminationCause } from "./v1/sandbox_pb.js";
 import type { SessionResultStatus, SessionStatus } from "./v1/session_pb.js";
+import type { WorkspaceChangeType, WorkspaceDifference } from "./v1/workspace_pb.js";
 
 export type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 
@@ -237,6 +238,20 @@ export interface WorkspaceInfo {
   readonly overQuota: boolean;
   /** Whether its sandboxes have `/shared`. */
   readonly hasShared: boolean;
+}
+
+/** One entry in which a workspace differs from another one. */
+export interface WorkspaceChange {
+  readonly type: EnumName<typeof WorkspaceChangeType>;
+  /** Below the workspace. Bytes that are not UTF-8 are U+FFFD; `rawPath` is exact. */
+  readonly path: string;
+  readonly rawPath: Uint8Array;
+  /** In what it differs. Empty unless it is MODIFIED. */
+  readonly differences: readonly EnumName<typeof WorkspaceDifference>[];
+  /** What it is in the base; times in whole seconds. Undefined for ADDED. */
+  readonly baseFile: FileInfo | undefined;
+  /** What it is in the workspace; times in whole seconds. Undefined for REMOVED. */
+  readonly file: FileInfo | undefined;
 }
 
 /** All workspaces, in byte order of their ids, and beside them what cannot be used as it is. */

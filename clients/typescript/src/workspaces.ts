@@ -1,11 +1,19 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { duration, specMessage, workspaceInfo } from "./convert.ts";
+import { workspaceChange } from "./convert-file.ts";
 import { BerthError } from "./errors.ts";
 import { cannotStream } from "./files.ts";
 import { Sandbox } from "./sandbox.ts";
 import { piecesOf, readableOf } from "./streams.ts";
-import type { SandboxSpec, Source, Unpacked, WorkspaceInfo, WorkspaceList } from "./types.ts";
+import type {
+  SandboxSpec,
+  Source,
+  Unpacked,
+  WorkspaceChange,
+  WorkspaceInfo,
+  WorkspaceList,
+} from "./types.ts";
 import type { ImportWorkspaceRequestSchema } from "./v1/workspace_pb.js";
 
 const PAGE = 1000;
@@ -48,6 +56,23 @@ export class Workspaces {
     const request = { requestId: newRequestId(), sourceWorkspaceId: sourceId, workspaceId };
     const call = (options: object) => this.#connection.workspaces.forkWorkspace(request, options);
     return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
+  /**
+   * How a workspace differs from another one, `baseId`, such as the source of its fork: sorted by path, every byte of the
+   * files compared, times not. Both are read in full. The changes are all there only where the loop ends without an
+   * error. Throws WORKSPACE_IN_USE where one is replaced meanwhile, UNSUPPORTED.
+   */
+  async *diff(
+    baseId: string,
+    workspaceId: string,
+    { signal }: CallSettings = {},
+  ): AsyncGenerator<WorkspaceChange> {
+    const request = { baseWorkspaceId: baseId, workspaceId };
+    const call = (options: object) => this.#connection.workspaces.diffWorkspace(request, options);
+    for await (const { item } of this.#connection.stream(call, signal)) {
+      if (item.case === "changes") for (const change of item.value.changes) yield workspaceChange(change);
+    }
   }
 
   /** What is known of a workspace; `measureSize` reads its whole tree. */

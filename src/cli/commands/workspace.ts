@@ -28,6 +28,7 @@ import { type ClientFlags, type CommandHost, clientCommand, serviceCommand, with
 import { write, writeJson } from "../io.ts";
 import { type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { diffCommand } from "./workspace-diff.ts";
 
 /** `berth workspace export`: all of a workspace as a tar on stdout. */
 function exportCommand(host: CommandHost): Command {
@@ -108,6 +109,7 @@ export function workspaceCommand(host: CommandHost): Command {
   for (const subcommand of [
     createCommand(host),
     forkCommand(host),
+    diffCommand(host),
     showCommand(host),
     lsCommand(host),
     ensureCommand(host),

@@ -1,4 +1,4 @@
-import { readFile, stat } from "node:fs/promises";
+import { chmod, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type ProgramOptions, ServeProcess } from "../../support/program.ts";
@@ -35,6 +35,22 @@ test("a workspace's life: made, referred to, used, exported, imported, cleaned u
     1,
     expect.stringContaining('a workspace "fork/1" already'),
   ]);
+  expect(await berth(["diff", "job/1", "fork/1"])).toBe("");
+  await chmod(path.join(fork, "dir/file"), 0o700);
+  await writeFile(path.join(fork, "dir/file"), "changed!");
+  await writeFile(path.join(fork, "new\nline"), "x");
+  await symlink("somewhere", path.join(fork, "link"));
+  const lines = "M dir/file (content, mode)\nA link\nA new\\nline\n";
+  expect(await berth(["diff", "job/1", "fork/1"])).toBe(lines);
+  const totals = "2 added (1 B), 0 removed (0 B), 1 modified (8 B)\n";
+  const differs = await serve.run(["workspace", "diff", "--exit-code", "--summary", "job/1", "fork/1"]);
+  expect([differs.exitCode, differs.stdout.toString()]).toEqual([1, totals]);
+  await berth(["diff", "--exit-code", "fork/1", "fork/1"]);
+  const unknown = await serve.run(["workspace", "diff", "--exit-code", "job/1", "unknown"]);
+  expect([unknown.exitCode, unknown.stderr]).toEqual([2, expect.stringContaining("no workspace")]);
+  const [change, ...rest] = (await berth(["diff", "--json", "job/1", "fork/1"])).trimEnd().split("\n");
+  expect(JSON.parse(change ?? "")).toMatchObject({ path: "dir/file", baseFile: { sizeBytes: "7" } });
+  expect(JSON.parse(rest.at(-1) ?? "")).toMatchObject({ summary: { addedCount: "2", modifiedBytes: "8" } });
   const archive = await serve.run(["workspace", "export", "job/1"]);
   expect(archive.stdout.includes("dir/file")).toBe(true);
   const shown = await berth(["show", "--measure", "job/1"]);

@@ -229,6 +229,18 @@ test("keeps workspaces", async () => {
   expect(await workspaces.importArchive("team/copy", archive)).toMatchObject({ size: 5 });
   expect(await workspaces.fork(id, "team/fork")).toMatchObject({ workspaceId: "team/fork", refCount: 0 });
   await expect(workspaces.fork(id, "team/fork")).rejects.toMatchObject({ reason: "WORKSPACE_EXISTS" });
+  await own?.run("echo more >> file.txt", { check: true });
+  const changes = [];
+  for await (const change of workspaces.diff("team/fork", id)) changes.push(change);
+  expect(changes).toMatchObject([
+    {
+      ...{ type: "MODIFIED", path: "file.txt", differences: ["CONTENT"] },
+      ...{ baseFile: { kind: "REGULAR", size: 5 }, file: { name: "file.txt", size: 10 } },
+    },
+  ]);
+  await expect(workspaces.diff(id, "team/unknown").next()).rejects.toMatchObject({
+    reason: "WORKSPACE_NOT_FOUND",
+  });
   await expect(workspaces.cleanup(id)).rejects.toMatchObject({
     reason: "WORKSPACE_IN_USE",
     metadata: { ref_count: "1" },

@@ -177,6 +177,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
         }),
     ],
   ],
+  "berth.v1.WorkspaceService/DiffWorkspace": () => [["20,000 entries and 400 MB", () => compareLarge()]],
   "berth.v1.FileService/UploadArchive": () => [["a tar of empty files", () => uploadEmptyFiles()]],
   "berth.v1.FileService/DownloadArchive": () => [
     [
@@ -207,6 +208,23 @@ const GENERAL = [
   const [service = "", methods = ""] = line.split(": ");
   return methods.split(" ").map((method) => `${service}/${method}`);
 });
+
+/** Many entries that differ, and much content that does not, of which half are holes. */
+async function compareLarge(): Promise<void> {
+  for (const [id, lines] of [
+    ["one", "true"],
+    ["other", "mkdir deep; cd deep; seq 20000 | xargs touch"],
+  ] as const) {
+    const request = { workspace_id: id };
+    const { sandbox } = await client.call("WorkspaceService/EnsureWorkspaceSandbox", request);
+    await client.output(
+      sandbox?.sandbox_id ?? "",
+      `head -c 200000000 /dev/zero >full; truncate -s 200000000 holes; ${lines}`,
+    );
+  }
+  const request = { base_workspace_id: "one", workspace_id: "other" };
+  await drain(client.stream("WorkspaceService/DiffWorkspace", request));
+}
 
 /** Empty files, as many as fill the chunks of a client. */
 async function uploadEmptyFiles(): Promise<void> {

@@ -216,6 +216,7 @@ const MORE: Readonly<Record<string, object>> = {
   "SessionService/ExecuteToolBatch": { calls: [{ tool: "bash:run", params: { command: "true" } }] },
   "SessionService/ReinitializeSession": { resource_type: "bash" },
   "WorkspaceService/ForkWorkspace": { source_workspace_id: "w-1", workspace_id: "own" },
+  "WorkspaceService/DiffWorkspace": { base_workspace_id: "w-1", workspace_id: "own" },
 };
 
 /** What makes something under an id of the caller's own choice: two tenants may choose the same, see below. */

@@ -37,6 +37,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const at = (name: string) => path.join(from, name);
     await mkdir(at("dir"));
     await writeFile(at("dir/file"), "content");
+    // The sandbox's user may be another one.
+    await chmod(at("dir"), 0o777);
+    await chmod(at("dir/file"), 0o666);
     await symlink("/etc/passwd", at("out"));
     const sandbox = await workspaces.sandbox("source");
     await service.client.output(
@@ -73,15 +76,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       ...{ added_bytes: 3, removed_bytes: 2, modified_bytes: 12 + TIB + 3 },
     });
     const [file, added, , removed, , , out] = changes;
-    expect(file).toMatchObject({ base_file: { size_bytes: 7 }, file: { size_bytes: 12, mode: 0o644 } });
+    expect(file).toMatchObject({ base_file: { size_bytes: 7 }, file: { size_bytes: 12, mode: 0o666 } });
     expect(added).toMatchObject({ base_file: null, file: { kind: "FILE_KIND_REGULAR", size_bytes: 3 } });
     expect(removed).toMatchObject({ base_file: { size_bytes: 2 }, file: null });
     expect(out?.file).toMatchObject({ kind: "FILE_KIND_SYMLINK", link_target: "/etc/group", size_bytes: 10 });
     // The other way round it is the same, mirrored.
     expect(await lines("fork", "source")).toEqual(
-      changes.map(told).map((line) =>
-        line.replace(/^(ADDED|REMOVED)/, (word) => (word === "ADDED" ? "REMOVED" : "ADDED")),
-      ),
+      changes
+        .map(told)
+        .map((line) => line.replace(/^(ADDED|REMOVED)/, (word) => (word === "ADDED" ? "REMOVED" : "ADDED"))),
     );
   });
 

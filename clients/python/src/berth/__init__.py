@@ -48,6 +48,7 @@ from berth.types import (
     ToolInfo,
     ToolOutput,
     ToolResult,
+    WorkspaceChange,
     WorkspaceInfo,
 )
 
@@ -102,6 +103,7 @@ __all__ = [
     "ToolOutput",
     "ToolResult",
     "Worker",
+    "WorkspaceChange",
     "WorkspaceInfo",
     "WorkspaceSandbox",
     "Workspaces",

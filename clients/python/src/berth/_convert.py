@@ -309,6 +309,22 @@ def file_change(given: file_pb2.FileChange) -> types.FileChange:
     )
 
 
+def workspace_change(given: workspace_pb2.WorkspaceChange) -> types.WorkspaceChange:
+    """An entry in which a workspace differs from another one."""
+    path, raw = given.path, given.raw_path
+    return types.WorkspaceChange(
+        type=name_of(workspace_pb2.WorkspaceChangeType, given.type, "WORKSPACE_CHANGE_TYPE_"),
+        path=path,
+        raw_path=raw,
+        differences=tuple(
+            name_of(workspace_pb2.WorkspaceDifference, each, "WORKSPACE_DIFFERENCE_")
+            for each in given.differences
+        ),
+        base_file=file(path, raw, given.base_file) if given.HasField("base_file") else None,
+        file=file(path, raw, given.file) if given.HasField("file") else None,
+    )
+
+
 def workspace(given: workspace_pb2.Workspace) -> types.WorkspaceInfo:
     """A workspace."""
     return types.WorkspaceInfo(

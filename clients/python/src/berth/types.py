@@ -354,6 +354,23 @@ class WorkspaceInfo:
 
 
 @dataclass(frozen=True)
+class WorkspaceChange:
+    """One entry in which a workspace differs from another one."""
+
+    #: ADDED, REMOVED or MODIFIED.
+    type: str
+    #: Below the workspace. Bytes that are not UTF-8 are U+FFFD; `raw_path` is exact.
+    path: str
+    raw_path: bytes
+    #: In what it differs: KIND, CONTENT, MODE, OWNER, LINK_TARGET, DEVICE. Empty unless it is MODIFIED.
+    differences: tuple[str, ...]
+    #: What it is in the base; times in whole seconds. None for ADDED.
+    base_file: FileInfo | None
+    #: What it is in the workspace; times in whole seconds. None for REMOVED.
+    file: FileInfo | None
+
+
+@dataclass(frozen=True)
 class BrokenWorkspace:
     """A workspace that cannot be used as it is."""
 

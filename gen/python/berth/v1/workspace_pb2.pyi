@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from berth.v1 import file_pb2 as _file_pb2
 from berth.v1 import sandbox_pb2 as _sandbox_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -55,6 +56,74 @@ the quota it makes no sandbox for it and imports nothing; what runs already
 can still write.
 """
 Global___QuotaEnforcement: _TypeAlias = QuotaEnforcement  # noqa: Y015
+
+class _WorkspaceChangeType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WorkspaceChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkspaceChangeType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WORKSPACE_CHANGE_TYPE_UNSPECIFIED: _WorkspaceChangeType.ValueType  # 0
+    """Never sent."""
+    WORKSPACE_CHANGE_TYPE_ADDED: _WorkspaceChangeType.ValueType  # 1
+    """Only the workspace has it."""
+    WORKSPACE_CHANGE_TYPE_REMOVED: _WorkspaceChangeType.ValueType  # 2
+    """Only the base has it."""
+    WORKSPACE_CHANGE_TYPE_MODIFIED: _WorkspaceChangeType.ValueType  # 3
+    """Both have it, and it differs."""
+
+class WorkspaceChangeType(_WorkspaceChangeType, metaclass=_WorkspaceChangeTypeEnumTypeWrapper):
+    """WorkspaceChangeType is what became of an entry of a workspace."""
+
+WORKSPACE_CHANGE_TYPE_UNSPECIFIED: WorkspaceChangeType.ValueType  # 0
+"""Never sent."""
+WORKSPACE_CHANGE_TYPE_ADDED: WorkspaceChangeType.ValueType  # 1
+"""Only the workspace has it."""
+WORKSPACE_CHANGE_TYPE_REMOVED: WorkspaceChangeType.ValueType  # 2
+"""Only the base has it."""
+WORKSPACE_CHANGE_TYPE_MODIFIED: WorkspaceChangeType.ValueType  # 3
+"""Both have it, and it differs."""
+Global___WorkspaceChangeType: _TypeAlias = WorkspaceChangeType  # noqa: Y015
+
+class _WorkspaceDifference:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WorkspaceDifferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkspaceDifference.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WORKSPACE_DIFFERENCE_UNSPECIFIED: _WorkspaceDifference.ValueType  # 0
+    """Never sent."""
+    WORKSPACE_DIFFERENCE_KIND: _WorkspaceDifference.ValueType  # 1
+    """It is of another kind. Nothing else is compared then."""
+    WORKSPACE_DIFFERENCE_CONTENT: _WorkspaceDifference.ValueType  # 2
+    """The content of a regular file, or its size."""
+    WORKSPACE_DIFFERENCE_MODE: _WorkspaceDifference.ValueType  # 3
+    """Permission bits, set-user-id, set-group-id or sticky."""
+    WORKSPACE_DIFFERENCE_OWNER: _WorkspaceDifference.ValueType  # 4
+    """The number of the user or of the group that owns it."""
+    WORKSPACE_DIFFERENCE_LINK_TARGET: _WorkspaceDifference.ValueType  # 5
+    """Where a symbolic link points."""
+    WORKSPACE_DIFFERENCE_DEVICE: _WorkspaceDifference.ValueType  # 6
+    """The numbers of a device."""
+
+class WorkspaceDifference(_WorkspaceDifference, metaclass=_WorkspaceDifferenceEnumTypeWrapper):
+    """WorkspaceDifference is in what a modified entry differs."""
+
+WORKSPACE_DIFFERENCE_UNSPECIFIED: WorkspaceDifference.ValueType  # 0
+"""Never sent."""
+WORKSPACE_DIFFERENCE_KIND: WorkspaceDifference.ValueType  # 1
+"""It is of another kind. Nothing else is compared then."""
+WORKSPACE_DIFFERENCE_CONTENT: WorkspaceDifference.ValueType  # 2
+"""The content of a regular file, or its size."""
+WORKSPACE_DIFFERENCE_MODE: WorkspaceDifference.ValueType  # 3
+"""Permission bits, set-user-id, set-group-id or sticky."""
+WORKSPACE_DIFFERENCE_OWNER: WorkspaceDifference.ValueType  # 4
+"""The number of the user or of the group that owns it."""
+WORKSPACE_DIFFERENCE_LINK_TARGET: WorkspaceDifference.ValueType  # 5
+"""Where a symbolic link points."""
+WORKSPACE_DIFFERENCE_DEVICE: WorkspaceDifference.ValueType  # 6
+"""The numbers of a device."""
+Global___WorkspaceDifference: _TypeAlias = WorkspaceDifference  # noqa: Y015
 
 @_typing.final
 class Workspace(_message.Message):
@@ -771,6 +840,193 @@ class ForkWorkspaceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForkWorkspaceResponse: _TypeAlias = ForkWorkspaceResponse  # noqa: Y015
+
+@_typing.final
+class DiffWorkspaceRequest(_message.Message):
+    """DiffWorkspaceRequest names two workspaces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    base_workspace_id: _builtins.str
+    """The id of the workspace to compare with, such as the source of a fork.
+    Required.
+    """
+    workspace_id: _builtins.str
+    """The id of the workspace whose changes are wanted. Required."""
+    def __init__(
+        self,
+        *,
+        base_workspace_id: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_workspace_id", b"base_workspace_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffWorkspaceRequest: _TypeAlias = DiffWorkspaceRequest  # noqa: Y015
+
+@_typing.final
+class WorkspaceChange(_message.Message):
+    """WorkspaceChange is one entry that differs. Every field is output only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    RAW_PATH_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    BASE_FILE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    type: Global___WorkspaceChangeType.ValueType
+    """What became of it."""
+    path: _builtins.str
+    """Its path below the workspace, exactly only where that is UTF-8: other bytes are
+    shown as U+FFFD.
+    """
+    raw_path: _builtins.bytes
+    """Its path below the workspace, exactly. Always set. Changes come in byte order
+    of names, directory by directory: what a directory holds comes after it and
+    before the next entry beside it.
+    """
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedScalarFieldContainer[Global___WorkspaceDifference.ValueType]:
+        """In what it differs, in the order of the enum. Empty unless it is MODIFIED."""
+
+    @_builtins.property
+    def base_file(self) -> _file_pb2.FileInfo:
+        """What it is in the base; size_bytes is 0 for what is no regular file and no
+        link, modify_time has whole seconds. Unset where it is ADDED.
+        """
+
+    @_builtins.property
+    def file(self) -> _file_pb2.FileInfo:
+        """The same of the workspace. Unset where it is REMOVED."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___WorkspaceChangeType.ValueType = ...,
+        path: _builtins.str = ...,
+        raw_path: _builtins.bytes = ...,
+        differences: _abc.Iterable[Global___WorkspaceDifference.ValueType] | None = ...,
+        base_file: _file_pb2.FileInfo | None = ...,
+        file: _file_pb2.FileInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base_file", b"base_file", "file", b"file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_file", b"base_file", "differences", b"differences", "file", b"file", "path", b"path", "raw_path", b"raw_path", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkspaceChange: _TypeAlias = WorkspaceChange  # noqa: Y015
+
+@_typing.final
+class WorkspaceChanges(_message.Message):
+    """WorkspaceChanges holds changes that were found one after another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkspaceChange]:
+        """At least one."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___WorkspaceChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkspaceChanges: _TypeAlias = WorkspaceChanges  # noqa: Y015
+
+@_typing.final
+class WorkspaceDiffSummary(_message.Message):
+    """WorkspaceDiffSummary counts what a comparison found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDED_COUNT_FIELD_NUMBER: _builtins.int
+    REMOVED_COUNT_FIELD_NUMBER: _builtins.int
+    MODIFIED_COUNT_FIELD_NUMBER: _builtins.int
+    ADDED_BYTES_FIELD_NUMBER: _builtins.int
+    REMOVED_BYTES_FIELD_NUMBER: _builtins.int
+    MODIFIED_BYTES_FIELD_NUMBER: _builtins.int
+    added_count: _builtins.int
+    """How many entries were added."""
+    removed_count: _builtins.int
+    """How many entries were removed."""
+    modified_count: _builtins.int
+    """How many entries were modified."""
+    added_bytes: _builtins.int
+    """Bytes of the regular files that were added."""
+    removed_bytes: _builtins.int
+    """Bytes of the regular files that were removed."""
+    modified_bytes: _builtins.int
+    """Bytes that the regular files whose content differs have in the workspace."""
+    def __init__(
+        self,
+        *,
+        added_count: _builtins.int = ...,
+        removed_count: _builtins.int = ...,
+        modified_count: _builtins.int = ...,
+        added_bytes: _builtins.int = ...,
+        removed_bytes: _builtins.int = ...,
+        modified_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_bytes", b"added_bytes", "added_count", b"added_count", "modified_bytes", b"modified_bytes", "modified_count", b"modified_count", "removed_bytes", b"removed_bytes", "removed_count", b"removed_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkspaceDiffSummary: _TypeAlias = WorkspaceDiffSummary  # noqa: Y015
+
+@_typing.final
+class DiffWorkspaceResponse(_message.Message):
+    """DiffWorkspaceResponse is one part of a comparison."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    KEEPALIVE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changes(self) -> Global___WorkspaceChanges:
+        """The next changes."""
+
+    @_builtins.property
+    def summary(self) -> Global___WorkspaceDiffSummary:
+        """How many they were. Always last, once."""
+
+    @_builtins.property
+    def keepalive(self) -> _sandbox_pb2.WatchKeepalive:
+        """Sent now and then so that idle connections stay open; carries nothing."""
+
+    def __init__(
+        self,
+        *,
+        changes: Global___WorkspaceChanges | None = ...,
+        summary: Global___WorkspaceDiffSummary | None = ...,
+        keepalive: _sandbox_pb2.WatchKeepalive | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "item", b"item", "keepalive", b"keepalive", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "item", b"item", "keepalive", b"keepalive", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["changes", "summary", "keepalive"]  # noqa: Y015
+    _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
+
+Global___DiffWorkspaceResponse: _TypeAlias = DiffWorkspaceResponse  # noqa: Y015
 
 @_typing.final
 class ExportWorkspaceRequest(_message.Message):

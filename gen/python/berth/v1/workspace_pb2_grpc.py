@@ -74,6 +74,11 @@ class WorkspaceServiceStub(object):
                 request_serializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.SerializeToString,
                 response_deserializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.FromString,
                 )
+        self.DiffWorkspace = channel.unary_stream(
+                '/berth.v1.WorkspaceService/DiffWorkspace',
+                request_serializer=berth_dot_v1_dot_workspace__pb2.DiffWorkspaceRequest.SerializeToString,
+                response_deserializer=berth_dot_v1_dot_workspace__pb2.DiffWorkspaceResponse.FromString,
+                )
         self.ExportWorkspace = channel.unary_stream(
                 '/berth.v1.WorkspaceService/ExportWorkspace',
                 request_serializer=berth_dot_v1_dot_workspace__pb2.ExportWorkspaceRequest.SerializeToString,
@@ -243,6 +248,35 @@ class WorkspaceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DiffWorkspace(self, request, context):
+        """DiffWorkspace tells how a workspace differs from another one, its base: what was
+        added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+        links and device numbers are compared, and the content of files, every byte of
+        it, whatever their times say; holes count as zeros. Times are not compared, nor
+        are extended attributes, sockets and what files are hard links of, nor the mode
+        and the owner of the two top directories.
+
+        Sandboxes may use both meanwhile, and nothing holds them up: each file is
+        compared as it was at some moment of the call, or, where it is written
+        meanwhile, as a mixture of such moments; one that vanishes before it is read
+        counts as not there. Stop the sandboxes first to compare two moments. A
+        workspace does not differ from itself, which nothing is read for.
+
+        Changes come while they are found, and the last message holds the summary: the
+        changes are all there only where it has come and the call ends in OK. The call
+        reads all that both hold.
+
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
+        meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
+        read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
+        for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
+        of more than 1 MiB, a file of more than 100,000 parts between holes, and on
+        Kubernetes where the server's default image has no GNU tar.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportWorkspace(self, request, context):
         """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
         names relative to it. Symbolic links are archived as links. Sockets, and files
@@ -329,6 +363,11 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
                     servicer.ForkWorkspace,
                     request_deserializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.FromString,
                     response_serializer=berth_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.SerializeToString,
+            ),
+            'DiffWorkspace': grpc.unary_stream_rpc_method_handler(
+                    servicer.DiffWorkspace,
+                    request_deserializer=berth_dot_v1_dot_workspace__pb2.DiffWorkspaceRequest.FromString,
+                    response_serializer=berth_dot_v1_dot_workspace__pb2.DiffWorkspaceResponse.SerializeToString,
             ),
             'ExportWorkspace': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportWorkspace,
@@ -527,6 +566,23 @@ class WorkspaceService(object):
         return grpc.experimental.unary_unary(request, target, '/berth.v1.WorkspaceService/ForkWorkspace',
             berth_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.SerializeToString,
             berth_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def DiffWorkspace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/berth.v1.WorkspaceService/DiffWorkspace',
+            berth_dot_v1_dot_workspace__pb2.DiffWorkspaceRequest.SerializeToString,
+            berth_dot_v1_dot_workspace__pb2.DiffWorkspaceResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -147,6 +147,31 @@ class WorkspaceServiceStub:
     (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
     also past the quota; TENANT_QUOTA).
     """
+    DiffWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]
+    """DiffWorkspace tells how a workspace differs from another one, its base: what was
+    added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+    links and device numbers are compared, and the content of files, every byte of
+    it, whatever their times say; holes count as zeros. Times are not compared, nor
+    are extended attributes, sockets and what files are hard links of, nor the mode
+    and the owner of the two top directories.
+
+    Sandboxes may use both meanwhile, and nothing holds them up: each file is
+    compared as it was at some moment of the call, or, where it is written
+    meanwhile, as a mixture of such moments; one that vanishes before it is read
+    counts as not there. Stop the sandboxes first to compare two moments. A
+    workspace does not differ from itself, which nothing is read for.
+
+    Changes come while they are found, and the last message holds the summary: the
+    changes are all there only where it has come and the call ends in OK. The call
+    reads all that both hold.
+
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
+    meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
+    read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
+    for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
+    of more than 1 MiB, a file of more than 100,000 parts between holes, and on
+    Kubernetes where the server's default image has no GNU tar.
+    """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
     names relative to it. Symbolic links are archived as links. Sockets, and files
@@ -292,6 +317,31 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     meanwhile, and for a claim that one pod alone may have, while it has,
     (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
     also past the quota; TENANT_QUOTA).
+    """
+    DiffWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]  # type: ignore[assignment]
+    """DiffWorkspace tells how a workspace differs from another one, its base: what was
+    added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+    links and device numbers are compared, and the content of files, every byte of
+    it, whatever their times say; holes count as zeros. Times are not compared, nor
+    are extended attributes, sockets and what files are hard links of, nor the mode
+    and the owner of the two top directories.
+
+    Sandboxes may use both meanwhile, and nothing holds them up: each file is
+    compared as it was at some moment of the call, or, where it is written
+    meanwhile, as a mixture of such moments; one that vanishes before it is read
+    counts as not there. Stop the sandboxes first to compare two moments. A
+    workspace does not differ from itself, which nothing is read for.
+
+    Changes come while they are found, and the last message holds the summary: the
+    changes are all there only where it has come and the call ends in OK. The call
+    reads all that both hold.
+
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
+    meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
+    read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
+    for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
+    of more than 1 MiB, a file of more than 100,000 parts between holes, and on
+    Kubernetes where the server's default image has no GNU tar.
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -495,6 +545,37 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         meanwhile, and for a claim that one pod alone may have, while it has,
         (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
         also past the quota; TENANT_QUOTA).
+        """
+
+    @_abc_1.abstractmethod
+    def DiffWorkspace(
+        self,
+        request: _workspace_pb2.DiffWorkspaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_workspace_pb2.DiffWorkspaceResponse], _abc.AsyncIterator[_workspace_pb2.DiffWorkspaceResponse]]:
+        """DiffWorkspace tells how a workspace differs from another one, its base: what was
+        added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+        links and device numbers are compared, and the content of files, every byte of
+        it, whatever their times say; holes count as zeros. Times are not compared, nor
+        are extended attributes, sockets and what files are hard links of, nor the mode
+        and the owner of the two top directories.
+
+        Sandboxes may use both meanwhile, and nothing holds them up: each file is
+        compared as it was at some moment of the call, or, where it is written
+        meanwhile, as a mixture of such moments; one that vanishes before it is read
+        counts as not there. Stop the sandboxes first to compare two moments. A
+        workspace does not differ from itself, which nothing is read for.
+
+        Changes come while they are found, and the last message holds the summary: the
+        changes are all there only where it has come and the call ends in OK. The call
+        reads all that both hold.
+
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
+        meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
+        read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
+        for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
+        of more than 1 MiB, a file of more than 100,000 parts between holes, and on
+        Kubernetes where the server's default image has no GNU tar.
         """
 
     @_abc_1.abstractmethod

@@ -10,7 +10,7 @@ from berth._async.files import Source, pieces_of
 from berth._async.sandbox import AsyncSandbox
 from berth._async.transport import AsyncTransport
 from berth.errors import TraceNotFoundError
-from berth.types import BrokenWorkspace, SandboxSpec, Unpacked, WorkspaceInfo, WorkspaceList
+from berth.types import BrokenWorkspace, SandboxSpec, Unpacked, WorkspaceChange, WorkspaceInfo, WorkspaceList
 from berth.v1 import workspace_pb2
 
 _PAGE = 1000
@@ -54,6 +54,21 @@ class AsyncWorkspaces:
         )
         answer = await self._transport.retried(self._transport.stubs.workspaces.ForkWorkspace, request)
         return _convert.workspace(answer.workspace)
+
+    async def diff(self, base_id: str, workspace_id: str) -> AsyncIterator[WorkspaceChange]:
+        """How a workspace differs from another one, `base_id`, such as the source of its fork.
+
+        Sorted by path; every byte of the files is compared, times are not. Both are read in full. The changes are all
+        there only when the last has come. Raises WorkspaceInUseError where one is replaced meanwhile, UnsupportedError.
+        """
+        request = workspace_pb2.DiffWorkspaceRequest(base_workspace_id=base_id, workspace_id=workspace_id)
+        stream = self._transport.stream(self._transport.stubs.workspaces.DiffWorkspace, request)
+        try:
+            while (answer := await stream.read()) is not None:
+                for change in answer.changes.changes:
+                    yield _convert.workspace_change(change)
+        finally:
+            stream.cancel()
 
     async def get(self, workspace_id: str, *, measure_size: bool = False) -> WorkspaceInfo:
         """What is known of a workspace; `measure_size` reads its whole tree."""
