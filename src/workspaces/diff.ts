@@ -38,7 +38,7 @@ const MAX_CHANGES = 500;
 const MAX_NAME_BYTES = 64 * 1024;
 const MAX_WAIT_MS = 1_000;
 
-/** Tells how workspaces differ from others. Both are read at once, side by side, and neither is held in memory. */
+/** Compares workspaces. Both are read at once, side by side, and neither is held in memory. */
 export class WorkspaceDiff {
   readonly #parts: WorkspaceDiffParts;
   readonly #turns = new TurnShare();

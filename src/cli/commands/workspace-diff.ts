@@ -28,7 +28,7 @@ export function diffCommand(host: CommandHost): Command {
     .argument("<base>", "id of the workspace to compare with")
     .argument("<workspace>", "id of the workspace whose changes are wanted")
     .summary(
-      "tell how a workspace differs from another one: what was added (A), deleted (D) and modified (M)",
+      "show how a workspace differs from another one: what was added (A), deleted (D) and modified (M)",
     )
     .option("--summary", "print only how much it is")
     .option("--exit-code", `end with ${DIFFER} where they differ, and with ${TROUBLE} where the call fails`)

@@ -83,7 +83,7 @@ export class PinnedDirectory implements AsyncDisposable {
   }
 }
 
-/** Tells a directory from others; undefined: there is none. */
+/** Names a directory among all that exist just then; undefined: there is none. */
 export async function identityOf(directory: string): Promise<string | undefined> {
   try {
     const { dev, ino } = await lstat(directory, { bigint: true });

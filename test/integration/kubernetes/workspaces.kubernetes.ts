@@ -240,6 +240,59 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
+    "are compared while a sandbox writes to them, each read in a pod of its own",
+    async () => {
+      const id = await workspaces.sandbox("base", { user: "0" });
+      await service.client.output(id, `${MAKE_ALL}; mkfifo pipe; chown 4711:4712 random`);
+      await workspaces.fork("base", "changed");
+      expect((await workspaces.diff("base", "changed")).changes).toEqual([]);
+      const other = await workspaces.sandbox("changed", { user: "0" });
+      await service.client.output(
+        other,
+        `touch -r random /tmp/time; printf x | dd of=random bs=1 seek=2999999 conv=notrunc status=none; printf y | dd of=random bs=1 seek=5 conv=notrunc status=none
+         touch -r /tmp/time random; fallocate -l 40M sparse; rm hard; mkdir new; echo x >new/file
+         chmod 600 suid; chown 1:2 dir; ln -sf /elsewhere absolute; rm pipe; mkdir pipe`,
+      );
+      const { changes, summary } = await workspaces.diff("base", "changed");
+      const lines = changes.map(({ type, path, differences }) =>
+        [type, ...differences]
+          .map((word) => word.replace(/^WORKSPACE_[A-Z]+_(TYPE_)?/, ""))
+          .join(" ")
+          .concat(` ${path}`),
+      );
+      expect(lines).toEqual([
+        "MODIFIED LINK_TARGET absolute",
+        "MODIFIED OWNER dir",
+        "REMOVED hard",
+        "ADDED new",
+        "ADDED new/file",
+        "MODIFIED KIND pipe",
+        "MODIFIED CONTENT random",
+        "MODIFIED MODE suid",
+      ]);
+      expect(summary).toMatchObject({ added_bytes: 2, removed_bytes: 7, modified_bytes: 3_000_000 });
+      // One that no sandbox has had yet holds nothing.
+      await workspaces.create("blank");
+      expect((await workspaces.diff("blank", "changed")).summary).toMatchObject({ removed_count: 0 });
+      expect((await failureOf(workspaces.diff("blank", "unknown"))).reason).toBe("WORKSPACE_NOT_FOUND");
+      await service.client.output(id, "mkdir many; cd many; seq 20000 | xargs touch");
+      const request = { base_workspace_id: "blank", workspace_id: "base" };
+      const gone = failureOf(
+        (async () => {
+          let isFirst = true;
+          for await (const _ of service.client.stream("WorkspaceService/DiffWorkspace", request)) {
+            if (isFirst) await workspaces.cleanup("base", { force: true });
+            isFirst = false;
+          }
+        })(),
+      );
+      expect(await gone).toMatchObject({ reason: "WORKSPACE_NOT_FOUND", metadata: { workspace_id: "base" } });
+      for (const name of ["changed", "blank"]) await workspaces.cleanup(name, { force: true });
+    },
+    CALL_MS,
+  );
+
+  test(
     "are cleaned up without references only; with force the claim goes, and sandboxes before it",
     async () => {
       await workspaces.addRef("doomed", "trace");
@@ -365,6 +418,11 @@ describe("what is shared", () => {
         const error = await failureOf(workspaces.export("alone"));
         expect(error).toMatchObject({ reason: "WORKSPACE_IN_USE" });
         expect(error.message).toContain("Stop the workspace's sandbox");
+        await workspaces.create("free");
+        expect(await failureOf(workspaces.diff("free", "alone"))).toMatchObject({
+          reason: "WORKSPACE_IN_USE",
+          metadata: { workspace_id: "alone" },
+        });
         await service.client.output(id, "echo in >file");
         await workspaces.stop("alone");
         expect((await workspaces.export("alone")).length).toBeGreaterThan(1024);

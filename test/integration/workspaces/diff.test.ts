@@ -1,4 +1,4 @@
-import { chmod, chown, mkdir, mkdtemp, rm, symlink, truncate, utimes, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, mkdtemp, rm, truncate, utimes, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
@@ -40,11 +40,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     // The sandbox's user may be another one.
     await chmod(at("dir"), 0o777);
     await chmod(at("dir/file"), 0o666);
-    await symlink("/etc/passwd", at("out"));
     const sandbox = await workspaces.sandbox("source");
     await service.client.output(
       sandbox,
-      `mkfifo pipe; echo x >hard; ln hard linked; truncate -s 1T holes; printf end >>holes
+      `ln -s /etc/passwd out; mkfifo pipe; echo x >hard; ln hard linked; truncate -s 1T holes; printf end >>holes
        python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'; chmod 1751 .`,
     );
     const { path: to } = await workspaces.fork("source", "fork");
@@ -273,7 +272,8 @@ open("bottom", "w").write("deep")'`,
   test("one that goes, or is replaced, in the middle is no half of an answer", async () => {
     const slow = async (name: string) => {
       const id = await workspaces.sandbox(name);
-      await service.client.output(id, `mkdir many; cd many; seq ${MANY} | xargs touch`);
+      // Megabytes of names: they do not fit into what is on its way while the reader waits.
+      await service.client.output(id, "mkdir many; cd many; seq -f %0200.0f 10000 | xargs touch");
       await workspaces.stop(name);
     };
     await workspaces.create("nought");

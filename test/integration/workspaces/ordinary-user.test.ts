@@ -66,7 +66,7 @@ test("is created, written from a sandbox, measured, exported, imported and clean
   await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
 });
 
-test("is forked, with what a sandbox closed to its own user, and its top too", async () => {
+test("is forked and compared, with what a sandbox closed to its own user, and its top too", async () => {
   const { workspace } = await workspaces.ensure("source");
   await client.output(
     workspace.sandbox_id,
@@ -82,6 +82,11 @@ test("is forked, with what a sandbox closed to its own user, and its top too", a
     ),
   ).toBe(`secret\n4711 1000\n${outside}/precious\n`);
   expect((await stat(fork.path)).uid).toBe(ORDINARY_ID);
+  await client.output(other, "echo secreT >closed/file; chmod 0 closed/file closed .");
+  const { changes } = await workspaces.diff("source", "fork");
+  expect(changes.map(({ path: name, differences }) => [name, ...differences])).toEqual([
+    ["closed/file", "WORKSPACE_DIFFERENCE_CONTENT", "WORKSPACE_DIFFERENCE_MODE"],
+  ]);
   for (const id of ["fork", "source"]) await workspaces.cleanup(id, { force: true });
 });
 

@@ -249,8 +249,8 @@ class WorkspaceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DiffWorkspace(self, request, context):
-        """DiffWorkspace tells how a workspace differs from another one, its base: what was
-        added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+        """DiffWorkspace reports how a workspace differs from another one, its base: what
+        was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
         links and device numbers are compared, and the content of files, every byte of
         it, whatever their times say; holes count as zeros. Times are not compared, nor
         are extended attributes, sockets and what files are hard links of, nor the mode

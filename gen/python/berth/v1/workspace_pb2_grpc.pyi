@@ -148,8 +148,8 @@ class WorkspaceServiceStub:
     also past the quota; TENANT_QUOTA).
     """
     DiffWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]
-    """DiffWorkspace tells how a workspace differs from another one, its base: what was
-    added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+    """DiffWorkspace reports how a workspace differs from another one, its base: what
+    was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
     links and device numbers are compared, and the content of files, every byte of
     it, whatever their times say; holes count as zeros. Times are not compared, nor
     are extended attributes, sockets and what files are hard links of, nor the mode
@@ -319,8 +319,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     also past the quota; TENANT_QUOTA).
     """
     DiffWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]  # type: ignore[assignment]
-    """DiffWorkspace tells how a workspace differs from another one, its base: what was
-    added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+    """DiffWorkspace reports how a workspace differs from another one, its base: what
+    was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
     links and device numbers are compared, and the content of files, every byte of
     it, whatever their times say; holes count as zeros. Times are not compared, nor
     are extended attributes, sockets and what files are hard links of, nor the mode
@@ -553,8 +553,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.DiffWorkspaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_workspace_pb2.DiffWorkspaceResponse], _abc.AsyncIterator[_workspace_pb2.DiffWorkspaceResponse]]:
-        """DiffWorkspace tells how a workspace differs from another one, its base: what was
-        added, removed and modified, sorted by path. Kinds, modes, owners, targets of
+        """DiffWorkspace reports how a workspace differs from another one, its base: what
+        was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
         links and device numbers are compared, and the content of files, every byte of
         it, whatever their times say; holes count as zeros. Times are not compared, nor
         are extended attributes, sockets and what files are hard links of, nor the mode
