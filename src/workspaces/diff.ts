@@ -5,7 +5,7 @@ import { compareTrees, type TreeChange } from "./compare.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { TreeEntries } from "./tree-entries.ts";
-import { sourceReplaced, type WorkspaceName, workspaceKey, workspaceNotFound } from "./workspace.ts";
+import { type WorkspaceName, workspaceKey } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 interface WorkspaceDiffParts {
@@ -63,10 +63,10 @@ export class WorkspaceDiff {
         }
       } catch (error) {
         // What is deleted or replaced meanwhile fails in many ways.
-        if (!signal.aborted) this.#assertThere(places);
+        if (!signal.aborted) for (const place of places) workspaces.assertSame(place, "compared");
         throw error;
       }
-      this.#assertThere(places);
+      for (const place of places) workspaces.assertSame(place, "compared");
     }
     yield { type: "summary", summary };
   }
@@ -90,14 +90,6 @@ export class WorkspaceDiff {
     } finally {
       done.abort();
       await Promise.allSettled([left.return(undefined), right.return(undefined)]);
-    }
-  }
-
-  #assertThere(places: readonly WorkspaceRecord[]): void {
-    for (const place of places) {
-      const now = this.#parts.store.find(place);
-      if (now?.state !== "ACTIVE" || now.number !== place.number) throw workspaceNotFound(place);
-      if (now.tree !== place.tree) throw sourceReplaced(place, "compared");
     }
   }
 }

@@ -7,7 +7,7 @@ import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
-import { sourceReplaced, type WorkspaceName, type WorkspaceView, workspaceNotFound } from "./workspace.ts";
+import type { WorkspaceName, WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 interface WorkspaceForkParts {
@@ -83,17 +83,11 @@ export class WorkspaceFork {
     const { workspaces, store, storage, quota } = this.#parts;
     const from = await workspaces.findWhole(source);
     const maxBytes = await quota.roomForFork(fork, await quota.measure(source, signal), signal);
-    // What is deleted or replaced while it is copied looks like files that vanish.
-    const assertThere = (): void => {
-      const now = store.find(source);
-      if (now?.state !== "ACTIVE" || now.number !== from.number) throw workspaceNotFound(source);
-      if (now.tree !== from.tree) throw sourceReplaced(source);
-    };
     const sizeBytes = await storage.copy(from, fork, { maxBytes, signal }).catch((error: unknown) => {
-      assertThere();
+      workspaces.assertSame(from, "copied");
       throw error;
     });
-    assertThere();
+    workspaces.assertSame(from, "copied");
     failpoint("fork.copied");
     await quota.roomForFork(fork, sizeBytes, signal);
     throwIfAborted(signal);

@@ -181,11 +181,17 @@ export class WorkspaceManager {
     });
   }
 
-  /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
+  /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`. */
   async *export(name: WorkspaceName, signal: AbortSignal): AsyncGenerator<Buffer> {
-    const record = await this.#parts.workspaces.findWhole(name);
-    const { storage, names } = this.#parts;
-    yield* storage.export(record, (path) => names.hides(path), signal);
+    const { workspaces, storage, names } = this.#parts;
+    const record = await workspaces.findWhole(name);
+    try {
+      yield* storage.export(record, (path) => names.hides(path), signal);
+    } catch (error) {
+      if (!signal.aborted) workspaces.assertSame(record, "exported");
+      throw error;
+    }
+    workspaces.assertSame(record, "exported");
   }
 
   /**

@@ -93,8 +93,8 @@ export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string)
   );
 }
 
-/** The error for a workspace whose content was replaced while it was read. */
-export function sourceReplaced({ workspaceId }: WorkspaceName, done = "copied"): BerthError {
+/** The error for a workspace whose content was replaced while it was, for instance, "copied". */
+export function contentReplaced({ workspaceId }: WorkspaceName, done: string): BerthError {
   return new BerthError(
     "WORKSPACE_IN_USE",
     `The content of the workspace ${JSON.stringify(workspaceId)} was replaced while it was ${done}. Try again.`,

@@ -6,6 +6,7 @@ import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
+  contentReplaced,
   type WorkspaceName,
   type WorkspaceView,
   workspaceBroken,
@@ -71,6 +72,17 @@ export class Workspaces {
     const problem = await this.#parts.storage.problemOf(name);
     if (problem !== undefined) throw workspaceBroken(name, problem);
     return record;
+  }
+
+  /**
+   * Whether it is the same still after it was read: what is deleted or replaced meanwhile looks like files that vanish.
+   * @param done what was done with it, as "copied"
+   * @throws `WORKSPACE_NOT_FOUND`; `WORKSPACE_IN_USE` where its content was replaced.
+   */
+  assertSame(before: WorkspaceRecord, done: string): void {
+    const now = this.#parts.store.find(before);
+    if (now?.state !== "ACTIVE" || now.number !== before.number) throw workspaceNotFound(before);
+    if (now.tree !== before.tree) throw contentReplaced(before, done);
   }
 
   /** Makes it where there is none. Under its lock. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */

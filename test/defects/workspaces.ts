@@ -78,7 +78,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a comparison of a workspace that is replaced meanwhile is a half of it",
+    name: "what is read of a workspace that is replaced meanwhile is a half of it",
     changes: [
       {
         file: "src/workspaces/host/directories.ts",
@@ -86,7 +86,11 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
         to: "if (before === undefined) throw",
       },
     ],
-    test: { file: DIFF, title: "one that goes, or is replaced, in the middle is no half of an answer" },
+    test: {
+      file: "test/integration/workspaces/replaced.test.ts",
+      title: "%s of one that goes, or is replaced, in the middle gives no half of an answer",
+      row: "WorkspaceService/ExportWorkspace",
+    },
   },
   {
     name: "a comparison trusts times of change",

@@ -4,7 +4,7 @@ import { complaintsOf, isHarmless, LAST_CODE_OF_TAR } from "../../files/tar/rest
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import { bounded } from "../bounded.ts";
 import { copyFailure, isLeftOut } from "../copy-errors.ts";
-import { sourceReplaced, type WorkspacePlace } from "../workspace.ts";
+import { contentReplaced, type WorkspacePlace } from "../workspace.ts";
 import { diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
 import { stayOutOfMounts } from "./mounts.ts";
@@ -49,7 +49,7 @@ export async function copyDirectory(
       signal,
     });
     // One that is being replaced looks like files that vanish.
-    if ((await identityOf(from)) !== before) throw sourceReplaced(source);
+    if ((await identityOf(from)) !== before) throw contentReplaced(source, "copied");
     await sweepDirectory(tools, tree, (name) => names.isOwn(name), signal);
     await openToOwner(tree);
     await rename(tree, layout.pathOf(target));

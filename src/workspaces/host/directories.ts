@@ -9,9 +9,9 @@ import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
 import {
+  contentReplaced,
   isShared,
   type Quota,
-  sourceReplaced,
   type WorkspaceName,
   type WorkspacePlace,
   workspaceBroken,
@@ -190,19 +190,31 @@ export class WorkspaceDirectories implements WorkspaceStorage {
 
   /** Streams the directory as a tar, without what `isHidden` accepts. */
   export(
-    name: WorkspaceName,
+    place: WorkspacePlace,
     isHidden: (name: ByteString) => boolean,
     signal: AbortSignal,
   ): AsyncIterable<Buffer> {
-    return exportDirectory(this.#tools, this.#layout.pathOf(name), isHidden, signal);
+    return this.#read(place, "exported", (directory) =>
+      exportDirectory(this.#tools, directory, isHidden, signal),
+    );
   }
 
-  async *sorted(place: WorkspacePlace, signal: AbortSignal): AsyncGenerator<Buffer> {
+  sorted(place: WorkspacePlace, signal: AbortSignal): AsyncGenerator<Buffer> {
+    return this.#read(place, "compared", (directory) =>
+      archiveDirectory(this.#tools, directory, signal, SORTED_FILES),
+    );
+  }
+
+  /** Reads a directory. @throws where it is not the same at the end: one that is being replaced looks like files that vanish. */
+  async *#read(
+    place: WorkspacePlace,
+    done: string,
+    read: (directory: string) => AsyncIterable<Buffer>,
+  ): AsyncGenerator<Buffer> {
     const directory = this.#layout.pathOf(place);
     const before = await identityOf(directory);
-    yield* archiveDirectory(this.#tools, directory, signal, SORTED_FILES);
-    // One that is being replaced looks like files that vanish.
-    if ((await identityOf(directory)) !== before) throw sourceReplaced(place, "compared");
+    yield* read(directory);
+    if ((await identityOf(directory)) !== before) throw contentReplaced(place, done);
   }
 
   copy(

@@ -8,7 +8,6 @@ import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { scaled } from "../../support/scale.ts";
 import { newDataDir } from "../../support/settings.ts";
-import { makeTar } from "../../support/tar-builder.ts";
 import type { WorkspaceChange } from "../../support/wire-workspaces.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
@@ -267,42 +266,5 @@ open("bottom", "w").write("deep")'`,
       })(),
     );
     expect((await left).code).toBe("CANCELLED");
-  });
-
-  test("one that goes, or is replaced, in the middle is no half of an answer", async () => {
-    const slow = async (name: string) => {
-      const id = await workspaces.sandbox(name);
-      // Megabytes of names: they do not fit into what is on its way while the reader waits.
-      await service.client.output(id, "mkdir many; cd many; seq -f %0200.0f 10000 | xargs touch");
-      await workspaces.stop(name);
-    };
-    await workspaces.create("nought");
-    /** The failure of a comparison during which something happens, once its first part has come. */
-    const during = (name: string, happens: () => Promise<unknown>) =>
-      failureOf(
-        (async () => {
-          const request = { base_workspace_id: "nought", workspace_id: name };
-          let isFirst = true;
-          for await (const _ of service.client.stream("WorkspaceService/DiffWorkspace", request)) {
-            if (isFirst) await happens();
-            isFirst = false;
-          }
-        })(),
-      );
-    await slow("replaced");
-    const tar = makeTar([{ name: "only", content: "this" }]);
-    expect(
-      await during("replaced", () => workspaces.import("replaced", tar, { replace: true })),
-    ).toMatchObject({
-      code: "FAILED_PRECONDITION",
-      reason: "WORKSPACE_IN_USE",
-      metadata: { workspace_id: "replaced" },
-    });
-    await slow("going");
-    expect(await during("going", () => workspaces.cleanup("going", { force: true }))).toMatchObject({
-      code: "NOT_FOUND",
-      reason: "WORKSPACE_NOT_FOUND",
-      metadata: { workspace_id: "going" },
-    });
   });
 });

@@ -286,7 +286,8 @@ class WorkspaceServiceServicer(object):
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN), also where the server may not read all of it,
-        (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
+        (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
+        one pod alone may have, while it has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -181,7 +181,8 @@ class WorkspaceServiceStub:
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN), also where the server may not read all of it,
-    (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
+    (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
+    one pod alone may have, while it has.
     """
     ImportWorkspace: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -352,7 +353,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN), also where the server may not read all of it,
-    (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
+    (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
+    one pod alone may have, while it has.
     """
     ImportWorkspace: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]  # type: ignore[assignment]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -592,7 +594,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN), also where the server may not read all of it,
-        (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
+        (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
+        one pod alone may have, while it has.
         """
 
     @_abc_1.abstractmethod

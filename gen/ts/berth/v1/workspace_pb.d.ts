@@ -1474,7 +1474,8 @@ export declare const WorkspaceService: GenService<{
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
    * (WORKSPACE_BROKEN), also where the server may not read all of it,
-   * (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
+   * (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
+   * one pod alone may have, while it has.
    *
    * @generated from rpc berth.v1.WorkspaceService.ExportWorkspace
    */

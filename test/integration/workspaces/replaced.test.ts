@@ -1,0 +1,60 @@
+import { describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { makeTar } from "../../support/tar-builder.ts";
+import { WorkspaceClient } from "../../support/workspaces.ts";
+
+/** What reads a workspace for a while, and how it is asked to. */
+const READERS = {
+  "WorkspaceService/DiffWorkspace": { base_workspace_id: "nought" },
+  "WorkspaceService/ExportWorkspace": {},
+} as const;
+type Reader = keyof typeof READERS;
+
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const service = useApp(settings);
+  const workspaces = new WorkspaceClient(() => service.client);
+
+  test.each(Object.keys(READERS) as Reader[])(
+    "%s of one that goes, or is replaced, in the middle gives no half of an answer",
+    async (method) => {
+      const slow = async (name: string) => {
+        const id = await workspaces.sandbox(name);
+        // Megabytes of names: they do not fit into what is on its way while the reader waits.
+        await service.client.output(id, "mkdir many; cd many; seq -f %0200.0f 10000 | xargs touch");
+        await workspaces.stop(name);
+      };
+      await workspaces.create("nought");
+      /** The failure of a call during which something happens, once its first part has come. */
+      const during = (name: string, happens: () => Promise<unknown>) =>
+        failureOf(
+          (async () => {
+            const request = { ...READERS[method], workspace_id: name };
+            let isFirst = true;
+            for await (const _ of service.client.stream(method, request)) {
+              if (isFirst) await happens();
+              isFirst = false;
+            }
+          })(),
+        );
+      const of = method.replace("WorkspaceService/", "");
+      const [replaced, going] = [`${of}-replaced`, `${of}-going`];
+      await slow(replaced);
+      const tar = makeTar([{ name: "only", content: "this" }]);
+      expect(await during(replaced, () => workspaces.import(replaced, tar, { replace: true }))).toMatchObject(
+        {
+          code: "FAILED_PRECONDITION",
+          reason: "WORKSPACE_IN_USE",
+          metadata: { workspace_id: replaced },
+        },
+      );
+      await slow(going);
+      expect(await during(going, () => workspaces.cleanup(going, { force: true }))).toMatchObject({
+        code: "NOT_FOUND",
+        reason: "WORKSPACE_NOT_FOUND",
+        metadata: { workspace_id: going },
+      });
+    },
+  );
+});
