@@ -41,8 +41,8 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // A process of its own costs each file a second of a core, and none keeps state in a module.
           isolate: false,
-          // Each file drives a service, its clients and sandboxes, and waits for them about a third of its time.
-          maxWorkers: processors + 1,
+          // Each file drives a service, its clients and sandboxes: two keep both of two processors at work.
+          maxWorkers: Math.max(2, processors),
           sequence: { groupOrder: 1 },
         },
       },
