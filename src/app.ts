@@ -193,7 +193,7 @@ async function compose(
   );
 
   // Lanes and control give up sandboxes, whose manager in turn opens and closes lanes.
-  const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
+  const giveUp: ControlParts["giveUp"] = ({ ref }, why, aloneForMs) => sandboxes.giveUp(ref, why, aloneForMs);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
   const runner = new SecretRunner(lanes, secrets);

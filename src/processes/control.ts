@@ -21,18 +21,15 @@ export interface Shells {
   ): Promise<T>;
 }
 
-/** When a sandbox may be given up. */
-interface GiveUpOptions {
-  /** Only where no other operation runs in it, whose timeout could free it. */
-  readonly ifAlone: boolean;
-}
-
 /** What {@link ProcessControl} is made of. */
 export interface ControlParts {
   readonly shells: Shells;
   readonly engine: Pick<Engine, "outside">;
-  /** Ends a sandbox whose processes cannot be ended, for the given reason. Returns whether that has started. */
-  readonly giveUp: (sandbox: LeasedSandbox, why: string, options?: GiveUpOptions) => boolean;
+  /**
+   * Ends a sandbox whose processes cannot be ended, for the given reason: with `aloneForMs` only where for so long no
+   * other operation ran in it, whose end could free it. Returns whether that has started.
+   */
+  readonly giveUp: (sandbox: LeasedSandbox, why: string, aloneForMs?: number) => boolean;
 }
 
 /** How long the engine may take to show a sandbox's processes. */

@@ -38,19 +38,26 @@ export class LeaseBook {
   readonly #working = new Set<AbortController>();
   readonly #drained = new Set<() => void>();
   readonly #onChange: () => void;
+  readonly #nowMs: () => number;
+  /** Until when more than one operation was at work. */
+  #crowdedUntilMs = Number.NEGATIVE_INFINITY;
 
-  /** @param onChange called whenever a lease begins or ends. */
-  constructor(onChange: () => void) {
+  /**
+   * @param onChange called whenever a lease begins or ends.
+   * @param nowMs a monotonic clock.
+   */
+  constructor(onChange: () => void, nowMs: () => number) {
     this.#onChange = onChange;
+    this.#nowMs = nowMs;
   }
 
   get count(): number {
     return this.#held.size;
   }
 
-  /** How many of the leases that are held do something in the sandbox. */
-  get working(): number {
-    return this.#working.size;
+  /** For how long no more than one of the leases that are held does something in the sandbox. */
+  get aloneForMs(): number {
+    return this.#working.size > 1 ? 0 : this.#nowMs() - this.#crowdedUntilMs;
   }
 
   take(sandbox: LeasedSandbox, { watches = false }: LeaseOptions = {}): Lease {
@@ -60,6 +67,7 @@ export class LeaseBook {
     this.#onChange();
     const release = (): void => {
       if (!this.#held.delete(controller)) return;
+      if (this.#working.size > 1) this.#crowdedUntilMs = this.#nowMs();
       this.#working.delete(controller);
       this.#onChange();
       if (this.#working.size > 0) return;

@@ -265,10 +265,10 @@ export class SandboxManager {
   /**
    * Ends a sandbox at once because code in it keeps Berth from ending or starting
    * processes. Returns whether it ends, which it cannot while the engine is away.
-   * @param options `ifAlone`: only where no more than one operation is at work in it. Default false.
+   * @param aloneForMs only where no more than one operation has been at work in it for so long. Default: at once.
    */
-  giveUp(ref: string, why: string, { ifAlone = false }: { readonly ifAlone?: boolean } = {}): boolean {
-    return this.#monitor.available && this.#reconciler.giveUp(ref, why, ifAlone);
+  giveUp(ref: string, why: string, aloneForMs = 0): boolean {
+    return this.#monitor.available && this.#reconciler.giveUp(ref, why, aloneForMs);
   }
 
   /**

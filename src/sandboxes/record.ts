@@ -84,10 +84,13 @@ export class SandboxRecord {
     this.#createdAt = init.times?.createdAt ?? init.clock.monotonicMs();
     this.#usedAt = init.times?.usedAt ?? this.#createdAt;
     this.#usedTimeMs = init.times?.usedTimeMs ?? this.createTimeMs;
-    this.leases = new LeaseBook(() => {
-      this.touch();
-      if (this.leases.count === 0) init.onIdle();
-    });
+    this.leases = new LeaseBook(
+      () => {
+        this.touch();
+        if (this.leases.count === 0) init.onIdle();
+      },
+      () => init.clock.monotonicMs(),
+    );
   }
 
   /** Resets the idle clock. */

@@ -89,9 +89,9 @@ export class Reconciler implements EngineFollower {
   }
 
   /** As {@link SandboxManager.giveUp} says. */
-  giveUp(ref: string, why: string, ifAlone: boolean): boolean {
+  giveUp(ref: string, why: string, aloneForMs: number): boolean {
     const record = this.#parts.registry.byRef(ref);
-    if (record === undefined || (ifAlone && record.leases.working > 1)) return false;
+    if (record === undefined || record.leases.aloneForMs < aloneForMs) return false;
     this.#parts.logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
     this.#lost(record, "UNCONTROLLABLE", why);
     return true;

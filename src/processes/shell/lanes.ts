@@ -102,7 +102,7 @@ export class Lanes implements JobRunner, Shells {
   ): Promise<Job> {
     const watch: StartWatchParts = {
       outside: () => this.#outside(sandbox),
-      onStopped: () => this.#giveUp(sandbox, STOPPED, { ifAlone: true }),
+      onStopped: (seenMs) => this.#giveUp(sandbox, STOPPED, seenMs),
       timeoutMs: request.timeoutMs,
     };
     const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);

@@ -22,8 +22,8 @@ const LATE_START_MS = 2_000;
 export interface StartWatchParts {
   /** The sandbox's processes from outside; undefined where they are not seen. */
   readonly outside: () => Promise<OutsideControl | undefined>;
-  /** Called where signals stop every shell that is started in the sandbox. */
-  readonly onStopped: () => void;
+  /** Called where signals stop every shell that is started in the sandbox, with how long that has been seen, in milliseconds. */
+  readonly onStopped: (seenMs: number) => void;
   /** The job's timeout; undefined: none. After that it need not start any more. */
   readonly timeoutMs: number | undefined;
 }
@@ -61,7 +61,7 @@ export async function watchStart<T>(
     if (obstacle === "stopped") {
       if (isLasting) {
         await view?.endStoppedStarts(sinceMs);
-        if (!over) onStopped();
+        if (!over) onStopped(OBSTACLE_MS);
       } else await view?.continueStarts(sinceMs);
     }
     if (isLasting && obstacle !== undefined) giveUp(errorOf(obstacle));

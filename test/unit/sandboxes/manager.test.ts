@@ -187,6 +187,22 @@ describe("delete", () => {
   });
 });
 
+test("a sandbox is given up only where one operation was alone in it for as long as asked", async () => {
+  const { manager, clock } = await newManager();
+  await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+  const [first, second] = [manager.acquire(named("x")), manager.acquire(named("x"))];
+  const { ref } = first.sandbox;
+  await clock.advance(10_000);
+  expect(manager.giveUp(ref, "stopped", 1_500)).toBe(false);
+  second.release();
+  await clock.advance(1_499);
+  expect(manager.giveUp(ref, "stopped", 1_500)).toBe(false);
+  await clock.advance(1);
+  expect(manager.giveUp(ref, "stopped", 1_500)).toBe(true);
+  expect(first.signal.reason).toMatchObject({ reason: "SANDBOX_TERMINATED" });
+  first.release();
+});
+
 describe("what the engine reports", () => {
   test.each([
     ["EXITED", { exitCode: 3, outOfMemory: false }],
