@@ -284,6 +284,10 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
           WORKSPACES,
           "planted links, FIFOs, set-user-id files, many files and deep trees: nothing outside is touched",
         ),
+        at(
+          "integration/workspaces/diff.test.ts",
+          "a directory that a sandbox exchanges for a link leads out of the workspace never",
+        ),
       ],
       "an archive is unpacked through links that it made",
     ),
