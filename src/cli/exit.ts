@@ -9,7 +9,7 @@ export const EXIT = {
   usage: 2,
   /** The command ran into its timeout. */
   timedOut: 124,
-  /** Berth failed, so that there is no exit code of a command. */
+  /** Berth failed, so that there is no exit code of a command, or no difference to tell. */
   noCommand: 125,
   /** The command ran out of memory and was killed. */
   outOfMemory: 137,

@@ -144,6 +144,8 @@ test("without the Node of the package clients run on that of the machine; the se
   }
 });
 
+const TURNS = 3;
+
 /** The processors' time that five runs of a command take, which depends far less on the machine's load than how long they take. */
 async function processorSeconds(command: readonly string[]): Promise<number> {
   const script = 'for _ in 1 2 3 4 5; do "$@" </dev/null >/dev/null || exit; done; times';
@@ -159,8 +161,13 @@ test("a command starts with little more work than Node alone", async () => {
   const node = await readlink(`/proc/${service.pid}/exe`);
   const factors: Record<string, number> = {};
   for (const args of [["--version"], ["ls"], ["exec", sandbox, "--", "true"]]) {
-    const ours = await processorSeconds([installed.berth, ...args]);
-    factors[args[0] ?? ""] = ours / (await processorSeconds([node, "-e", "0"]));
+    // What else runs takes the caches away, so each takes the more the busier the machine is: the least of each counts.
+    const [ours, alone]: number[][] = [[], []];
+    for (let turn = 0; turn < TURNS; turn++) {
+      ours.push(await processorSeconds([installed.berth, ...args]));
+      alone.push(await processorSeconds([node, "-e", "0"]));
+    }
+    factors[args[0] ?? ""] = Math.min(...ours) / Math.min(...alone);
   }
   // As files of their own, what a call needs takes thirteen times as much as Node alone.
   for (const [name, factor] of Object.entries(factors)) expect(factor, name).toBeLessThan(9);

@@ -13,9 +13,8 @@ import { formatSize, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 
-/** What `--exit-code` ends with, as `diff` does. */
+/** What `--exit-code` ends with where there are changes, as `diff` does. */
 const DIFFER = 1;
-const TROUBLE = 2;
 
 interface DiffFlags extends ClientFlags {
   readonly summary?: boolean;
@@ -31,7 +30,10 @@ export function diffCommand(host: CommandHost): Command {
       "show how a workspace differs from another one: what was added (A), deleted (D) and modified (M)",
     )
     .option("--summary", "print only how much it is")
-    .option("--exit-code", `end with ${DIFFER} where they differ, and with ${TROUBLE} where the call fails`)
+    .option(
+      "--exit-code",
+      `end with ${DIFFER} where they differ, and with ${EXIT.noCommand} where the call fails`,
+    )
     .addHelpText(
       "after",
       `\nWith --json each change is one line, and the summary is the last.\n${examples(
@@ -43,7 +45,7 @@ export function diffCommand(host: CommandHost): Command {
       host.action(async (baseWorkspaceId: string, workspaceId: string, flags: DiffFlags) => {
         const { stdout } = host.io;
         const { signal } = host.interrupts;
-        const failed = flags.exitCode ? TROUBLE : EXIT.failed;
+        const failed = flags.exitCode ? EXIT.noCommand : EXIT.failed;
         return withClient(host, flags, failed, async (client) => {
           let summary: WorkspaceDiffSummary | undefined;
           const request = { baseWorkspaceId, workspaceId };

@@ -47,7 +47,7 @@ test("a workspace's life: made, referred to, used, exported, imported, cleaned u
   expect([differs.exitCode, differs.stdout.toString()]).toEqual([1, totals]);
   await berth(["diff", "--exit-code", "fork/1", "fork/1"]);
   const unknown = await serve.run(["workspace", "diff", "--exit-code", "job/1", "unknown"]);
-  expect([unknown.exitCode, unknown.stderr]).toEqual([2, expect.stringContaining("no workspace")]);
+  expect([unknown.exitCode, unknown.stderr]).toEqual([125, expect.stringContaining("no workspace")]);
   const [change, ...rest] = (await berth(["diff", "--json", "job/1", "fork/1"])).trimEnd().split("\n");
   expect(JSON.parse(change ?? "")).toMatchObject({ path: "dir/file", baseFile: { sizeBytes: "7" } });
   expect(JSON.parse(rest.at(-1) ?? "")).toMatchObject({ summary: { addedCount: "2", modifiedBytes: "8" } });

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import http2 from "node:http2";
-import { setImmediate, setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
@@ -242,7 +242,7 @@ test("an upload is not whole whose reset comes a moment after its end, also wher
   // The end is read, and the reset lies there when the wait for it is over.
   await sleep(3);
   // After this comes the turn of timers.
-  await setImmediate();
+  await nextTurn();
   void connection.send(reset(1));
   for (const since = performance.now(); performance.now() - since < 50; );
   await eventually(() => server.record.uploadError !== undefined, { timeoutMs: 5_000 });

@@ -16,7 +16,7 @@ const METHODS = [
   WorkspaceService,
 ].flatMap((service) => service.methods);
 
-const READS = /^(Get|List|Stat|Read|Lookup|Download|Export|Watch|Attach)/;
+const READS = /^(Get|List|Stat|Read|Lookup|Download|Export|Watch|Attach|Diff)/;
 
 test.each(METHODS.map((method) => [method.name, method] as const))(
   "%s says whether it only reads",
