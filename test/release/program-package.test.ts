@@ -162,7 +162,8 @@ test("a command starts with little more work than Node alone", async () => {
   const factors: Record<string, number> = {};
   for (const args of [["--version"], ["ls"], ["exec", sandbox, "--", "true"]]) {
     // What else runs takes the caches away, so each takes the more the busier the machine is: the least of each counts.
-    const [ours, alone]: number[][] = [[], []];
+    const ours: number[] = [];
+    const alone: number[] = [];
     for (let turn = 0; turn < TURNS; turn++) {
       ours.push(await processorSeconds([installed.berth, ...args]));
       alone.push(await processorSeconds([node, "-e", "0"]));
