@@ -35,7 +35,8 @@ export class LastLines {
 
   #end(): void {
     if (this.#isNoise(this.#open)) return;
-    this.#lines.push(this.#open);
+    // A copy: a part of a string keeps the whole chunk that it was cut from.
+    this.#lines.push(Buffer.from(this.#open, "latin1").toString("latin1"));
     this.#length += this.#open.length + 1;
     // All at once: to take away one for each that comes would move the others each time.
     if (this.#length > 2 * this.#maxLength) this.#shorten();

@@ -14,7 +14,7 @@ import type { Route } from "./routes.ts";
  * long, as on a machine that is as slow for the client.
  */
 const RESET_GRACE_MS = 10;
-const MAX_GRACES = 20;
+const MAX_GRACES = 5;
 
 async function graceForReset(): Promise<void> {
   for (let waits = 0; waits < MAX_GRACES; waits++) {

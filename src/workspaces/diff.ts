@@ -3,14 +3,13 @@ import { TurnShare } from "../base/event-loop.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import { compareTrees, type TreeChange } from "./compare.ts";
 import type { WorkspaceStorage } from "./storage.ts";
-import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import type { WorkspaceRecord } from "./store.ts";
 import { TreeEntries } from "./tree-entries.ts";
 import { type WorkspaceName, workspaceKey } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 interface WorkspaceDiffParts {
   readonly workspaces: Workspaces;
-  readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
   readonly names: TemporaryNames;
 }

@@ -25,6 +25,19 @@ mkdir -p q$k/r/r/r; mv q$k e$k/q; mv e$k/q $s/q$k; mv $s/q$k/r/r q$k; rm -r q$k 
 { change a & change b & wait; } 2>/dev/null
 `;
 
+/** How many files are in a directory that {@link swapTree} exchanges: `file-0` and so on, each with "public". */
+export const SWAPPED_FILES = 50;
+
+/**
+ * Shell lines that make a directory `real`, and exchange it for a link to `target` and back, until a file `stop` appears
+ * or many rounds are over.
+ */
+export function swapTree(target: string): string {
+  return `mkdir real; for i in $(seq 0 ${SWAPPED_FILES - 1}); do printf public >real/file-$i; done
+echo ready; i=0
+while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); mv real aside; ln -s ${target} real; rm real; mv aside real; done`;
+}
+
 /** Fails unless an archive of a tree that changes can be unpacked by us and by the host's tar, and has all that held still. */
 export async function expectWhole(archive: Buffer, calm: string): Promise<void> {
   const check = new ArchiveCheck();

@@ -3,7 +3,7 @@ import path from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { useApp } from "../../support/app.ts";
-import { CHANGE_TREE } from "../../support/busy-tree.ts";
+import { CHANGE_TREE, SWAPPED_FILES, swapTree } from "../../support/busy-tree.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { scaled } from "../../support/scale.ts";
@@ -204,7 +204,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 
   test("a directory that a sandbox exchanges for a link leads out of the workspace never", async () => {
     const secret = await mkdtemp(path.join(dataDir, "secret-"));
-    const files = Array.from({ length: 50 }, (_, index) => `file-${index}`);
+    const files = Array.from({ length: SWAPPED_FILES }, (_, index) => `file-${index}`);
     const { path: guess } = await workspaces.create("guess");
     await mkdir(path.join(guess, "real"));
     for (const name of files) {
@@ -212,12 +212,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await writeFile(path.join(guess, "real", name), "secret");
     }
     const id = await workspaces.sandbox("swapping");
-    const swap = service.client.exec(
-      id,
-      `mkdir real; for i in $(seq 0 49); do printf public >real/file-$i; done
-       echo ready; i=0
-       while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); mv real aside; ln -s ${secret} real; rm real; mv aside real; done`,
-    );
+    const swap = service.client.exec(id, swapTree(secret));
     await swap.until("ready");
     onTestFinished(async () => {
       await service.client.output(id, "touch stop");

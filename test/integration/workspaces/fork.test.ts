@@ -15,7 +15,7 @@ import path from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { startTestApp, useApp } from "../../support/app.ts";
-import { CALM, CHANGE_TREE } from "../../support/busy-tree.ts";
+import { CALM, CHANGE_TREE, SWAPPED_FILES, swapTree } from "../../support/busy-tree.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -194,13 +194,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   test("a directory that a sandbox exchanges for a link leads out of the workspace never", async () => {
     const secret = newDataDir();
     await mkdir(secret, { recursive: true });
-    for (let i = 0; i < 50; i++) await writeFile(path.join(secret, `file-${i}`), "secret");
+    for (let i = 0; i < SWAPPED_FILES; i++) await writeFile(path.join(secret, `file-${i}`), "secret");
     const id = await workspaces.sandbox("swapping");
     const swap = service.client.exec(
       id,
-      `mkdir real; for i in $(seq 0 49); do echo harmless >real/file-$i; done; mkdir pad; seq 500 | sed s,^,pad/, | xargs touch
-       echo ready; i=0
-       while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); mv real aside; ln -s ${secret} real; rm real; mv aside real; done`,
+      `mkdir pad; seq 500 | sed s,^,pad/, | xargs touch
+${swapTree(secret)}`,
     );
     await swap.until("ready");
     onTestFinished(async () => {

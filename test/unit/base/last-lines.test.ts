@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { LastLines } from "../../../src/base/last-lines.ts";
@@ -38,4 +40,17 @@ test("noise pushes nothing out, nor does it show", () => {
   const isNoise = (line: string): boolean => line.endsWith("vanished");
   const noise = Array.from({ length: 1000 }, (_, i) => `file ${i} vanished\n`);
   expect(collected(["disk failed\n", ...noise, "left"], isNoise)).toBe("disk failed\nleft");
+});
+
+test("a line that is kept does not keep the chunk that it came in", () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  const chunk = Buffer.from(`${"x".repeat(64 * 1024)}noise\nwhat is kept of its chunk\n`);
+  const lines = new LastLines(16 * 1024, (line) => line.endsWith("noise"));
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  for (let i = 0; i < 1_000; i++) lines.add(chunk);
+  collect();
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(8 * 2 ** 20);
+  expect(lines.text).toMatch(/^(what is kept of its chunk\n)+$/);
 });
