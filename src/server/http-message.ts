@@ -52,11 +52,6 @@ function addressOf({ socket }: HttpRequest): string {
   return remoteAddress.includes(":") ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`;
 }
 
-/** Whether nobody waits for a response any more. */
-export function isGone(response: HttpResponse): boolean {
-  return "stream" in response ? response.stream.destroyed : response.destroyed;
-}
-
 /** Ends a response, with a last piece of body if there is one. The two versions of HTTP type this apart. */
 export function endResponse(response: HttpResponse, body?: string): void {
   (response.end as (body?: string) => unknown).call(response, body);

@@ -3,6 +3,7 @@ import http2 from "node:http2";
 import net from "node:net";
 import tls from "node:tls";
 import { BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 import type { RpcLimits } from "./limits.ts";
@@ -29,6 +30,13 @@ interface ListenerOptions {
   readonly onRequest: (request: HttpRequest, response: HttpResponse) => void;
 }
 
+type StreamListener = (
+  stream: http2.ServerHttp2Stream,
+  headers: http2.IncomingHttpHeaders,
+  flags: number,
+  rawHeaders: string[],
+) => void;
+
 /** How much a client may send ahead, on a call and on its whole connection: an upload is not to wait for word to come back. */
 const WINDOW_BYTES = 8 << 20;
 const MAX_HEADER_BYTES = 32 * 1024;
@@ -45,6 +53,7 @@ export class Listener {
   readonly #http2: http2.Http2Server;
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions = new Set<http2.Http2Session>();
+  readonly #arrivals = new TurnShare();
   #draining = false;
 
   constructor(options: ListenerOptions) {
@@ -59,7 +68,7 @@ export class Listener {
         requestTimeout: 0,
         maxHeaderSize: MAX_HEADER_BYTES,
       },
-      onRequest,
+      (request, response) => void this.#inTurn(response, () => onRequest(request, response)),
     );
     // Its check for slow headers only runs on a server that is listening.
     this.#http1.emit("listening");
@@ -79,6 +88,7 @@ export class Listener {
       },
       onRequest,
     );
+    this.#beginStreamsInTurn();
     this.#http2.on("session", (session) => {
       this.#sessions.add(session);
       session.once("close", () => this.#sessions.delete(session));
@@ -140,6 +150,30 @@ export class Listener {
     for (const socket of this.#sockets) socket.destroy();
     this.#http1.close();
     await Promise.all(closed);
+  }
+
+  /**
+   * Has a stream wait for its turn before Node makes a request and a response of it:
+   * of a call that is taken back at once, to make these is much of its cost.
+   */
+  #beginStreamsInTurn(): void {
+    const server = this.#http2;
+    const [begin] = server.listeners("stream") as ((...args: Parameters<StreamListener>) => void)[];
+    if (!begin) throw new Error("Node's HTTP/2 server no longer listens for its streams");
+    server.removeAllListeners("stream");
+    server.on("stream", (stream, ...rest) => {
+      // Node's own comes with the request.
+      stream.on("error", () => {});
+      void this.#inTurn(stream, () => begin.call(server, stream, ...rest));
+    });
+  }
+
+  /** Begins a call in its turn, if it is still wanted then. */
+  async #inTurn(call: { readonly destroyed: boolean }, begin: () => void): Promise<void> {
+    // A client may send, in one breath, hundreds of calls that it has taken back.
+    const turn = this.#arrivals.enter();
+    if (turn) await turn;
+    if (!call.destroyed) begin();
   }
 
   #createFront(): net.Server {

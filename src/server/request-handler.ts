@@ -2,7 +2,6 @@ import type http from "node:http";
 import { Code, type ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { type Authenticator, Call, type Calls, type Credentials } from "./call.ts";
@@ -18,7 +17,6 @@ import {
   endResponse,
   type HttpRequest,
   type HttpResponse,
-  isGone,
   pathOf,
   peerOf,
   protocolOf,
@@ -46,7 +44,6 @@ interface RequestHandlerOptions extends DirectOptions {
 /** Routes a request to what serves it. */
 export class RequestHandler {
   readonly #options: RequestHandlerOptions;
-  readonly #arrivals = new TurnShare();
 
   constructor(options: RequestHandlerOptions) {
     this.#options = options;
@@ -61,10 +58,6 @@ export class RequestHandler {
   };
 
   async #serve(request: HttpRequest, response: HttpResponse): Promise<void> {
-    // A client may send, in one breath, hundreds of requests that it has taken back: to begin those is the most of their cost.
-    const turn = this.#arrivals.enter();
-    if (turn) await turn;
-    if (isGone(response)) return;
     const { guard, pages, routes, logger } = this.#options;
     const path = pathOf(request);
     const route = routes.find(path);

@@ -161,33 +161,39 @@ test("a call does not wait for its turn behind streams that always have more, ho
   expect(waitedFor).toBeLessThan(streams.length / 2);
 });
 
-test("calls that are taken back in the breath they come in are not begun, but for those of the first moment", async () => {
-  let begun = 0;
-  const authenticator: Authenticator = {
-    authenticate: (credentials) => {
-      begun += 1;
-      for (const end = performance.now() + 0.5; performance.now() < end; );
-      return anonymousAuthenticator.authenticate(credentials);
-    },
-    recheck: () => undefined,
-  };
-  await using server = await startTestServer({ authenticator });
-  const connection = await RawConnection.open(server.authority);
-  await connection.send(opening());
-  await once(connection.socket, "data");
-  connection.ignore();
-  const fields = postFields(server.authority, "/berth.v1.SandboxService/GetStats", "application/grpc");
-  const calls = Array.from({ length: 300 }, (_, index) => {
-    const stream = 2 * index + 1;
-    return Buffer.concat([frame(FRAME.headers, FLAG.endHeaders, stream, fields), reset(stream)]);
-  });
-  await connection.send(Buffer.concat(calls));
-  using client = new GrpcJs(server.authority);
-  await client.unary(SandboxService.method.getStats, {});
-  connection.close();
-  expect(begun).toBeGreaterThan(1);
-  expect(begun).toBeLessThan(calls.length / 3);
-});
+test.each([
+  ["cancelled", 8],
+  ["ended as by an error", 2],
+])(
+  "calls that are %s in the breath they come in are not begun, but for those of the first moment",
+  async (_how, code) => {
+    let begun = 0;
+    const authenticator: Authenticator = {
+      authenticate: (credentials) => {
+        begun += 1;
+        for (const end = performance.now() + 0.5; performance.now() < end; );
+        return anonymousAuthenticator.authenticate(credentials);
+      },
+      recheck: () => undefined,
+    };
+    await using server = await startTestServer({ authenticator });
+    const connection = await RawConnection.open(server.authority);
+    await connection.send(opening());
+    await once(connection.socket, "data");
+    connection.ignore();
+    const fields = postFields(server.authority, "/berth.v1.SandboxService/GetStats", "application/grpc");
+    const calls = Array.from({ length: 300 }, (_, index) => {
+      const stream = 2 * index + 1;
+      return Buffer.concat([frame(FRAME.headers, FLAG.endHeaders, stream, fields), reset(stream, code)]);
+    });
+    await connection.send(Buffer.concat(calls));
+    using client = new GrpcJs(server.authority);
+    await client.unary(SandboxService.method.getStats, {});
+    connection.close();
+    expect(begun).toBeGreaterThan(1);
+    expect(begun).toBeLessThan(calls.length / 3);
+  },
+);
 
 test.each([0, 1, 2, 5, 7, 8, 11, 99])("a stream reset with code %d ends its handler alone", async (code) => {
   await using server = await startTestServer();

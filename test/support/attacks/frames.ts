@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { constants } from "node:http2";
 import net from "node:net";
 
 /** Types of frames (RFC 9113, 6). */
@@ -24,10 +25,9 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
   return Buffer.concat([head, payload]);
 }
 
-/** A RST_STREAM frame that cancels. */
-export function reset(stream: number): Buffer {
-  const cancel = 8;
-  return frame(FRAME.reset, 0, stream, uint32(cancel));
+/** A RST_STREAM frame, with a code of RFC 9113, 7. */
+export function reset(stream: number, code: number = constants.NGHTTP2_CANCEL): Buffer {
+  return frame(FRAME.reset, 0, stream, uint32(code));
 }
 
 /** Four bytes, big-endian. */
