@@ -11,9 +11,9 @@ export interface BenchContext {
   readonly oneUser: boolean;
   /**
    * Starts a service of the row's own, with further options of `berth serve`.
-   * @param main the program, in the checkout. Default: the sources.
+   * @param installed as its launcher starts it; `buildProgram` has to come before. Default: from its sources.
    */
-  start(options?: readonly string[], main?: string): Promise<BenchService>;
+  start(options?: readonly string[], installed?: boolean): Promise<BenchService>;
   /** Says what is being done, for whoever waits. */
   progress(text: string): void;
 }

@@ -31,8 +31,8 @@ export async function runRow(row: Row, settings: RunSettings): Promise<Figure[]>
   const onAbort = (): void => over.reject(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
   if (signal.aborted) onAbort();
-  const start = (options: readonly string[] = [], main?: string): Promise<BenchService> => {
-    const service = BenchService.start(image, [...serve, ...options], { main });
+  const start = (options: readonly string[] = [], installed = false): Promise<BenchService> => {
+    const service = BenchService.start(image, [...serve, ...options], { installed });
     services.push(service);
     return service;
   };

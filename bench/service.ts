@@ -27,7 +27,7 @@ export class BenchService {
 
   /**
    * @param special `node`: options of Node itself. Default none. `checkout`: the directory with the service's sources.
-   *   Default: this one. `main`: the program, in that directory. Default: the sources.
+   *   Default: this one. `installed`: as its launcher starts it, which has to be built. Default: from its sources.
    */
   static async start(
     image: string,
@@ -35,18 +35,25 @@ export class BenchService {
     special: {
       readonly node?: readonly string[];
       readonly checkout?: string;
-      readonly main?: string | undefined;
+      readonly installed?: boolean;
     } = {},
   ): Promise<BenchService> {
-    const {
-      node = [],
-      checkout = path.join(import.meta.dirname, ".."),
-      main: program = "src/main.ts",
-    } = special;
+    const { node = [], checkout = path.join(import.meta.dirname, ".."), installed = false } = special;
     const dataDir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
-    const main = path.join(checkout, program);
-    const args = [main, "serve", "--listen", "127.0.0.1:0", "--default-image", image, "--data-dir", dataDir];
-    const child = spawn(process.execPath, [...node, ...args, "--log-level", "error", ...options], {
+    const [file = "", ...before] = installed
+      ? [path.join(checkout, "bin/berth")]
+      : [process.execPath, ...node, path.join(checkout, "src/main.ts")];
+    const args = [
+      ...before,
+      "serve",
+      "--listen",
+      "127.0.0.1:0",
+      "--default-image",
+      image,
+      "--data-dir",
+      dataDir,
+    ];
+    const child = spawn(file, [...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     child.once("exit", () => rmSync(dataDir, { recursive: true, force: true }));

@@ -1,5 +1,5 @@
 import { isBuiltin } from "node:module";
-import { setFlagsFromString } from "node:v8";
+import { collectWhenIdle, tuneMemory } from "./base/memory.ts";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
 import { Failed } from "./cli/exit.ts";
 import { runProgram } from "./cli/program.ts";
@@ -46,15 +46,7 @@ async function loadService() {
     });
   }
   tuneMemory();
+  collectWhenIdle();
   const [app, settings] = await Promise.all([import("./app.ts"), import("./config/settings.ts")]);
   return { ...app, ...settings };
-}
-
-function tuneMemory(): void {
-  // A young generation that may grow does so under a flood of output, beyond the processor's caches, and stays large.
-  setFlagsFromString("--semi-space-growth-factor=1");
-  // The bytes that stream through are outside the heap. By default, every 64 MB of them trigger a marking of the
-  // whole heap, which takes longer than everything else done with them. Node 22 does not know this flag.
-  if (Number.parseInt(process.versions.node, 10) >= 24)
-    setFlagsFromString("--external-memory-accounted-in-global-limit");
 }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { BUILT, buildProgram } from "../build.ts";
+import { buildProgram } from "../build.ts";
 import type { Figure, Row } from "../row.ts";
 import type { BenchService } from "../service.ts";
 
@@ -16,7 +16,7 @@ export const footprint: Row = {
   run: async ({ start, scale, progress }) => {
     progress("building");
     await buildProgram();
-    const service = await start([], BUILT);
+    const service = await start([], true);
     await sleep(REST_MS);
     const idle = memory("service memory, nothing made yet", service, 90);
     const id = await service.create();

@@ -86,7 +86,11 @@ export class Listener {
         streamResetBurst: limits.maxConcurrentStreams,
         streamResetRate: limits.maxConcurrentStreams,
       },
-      onRequest,
+      (request, response) => {
+        // The end of an empty one may have come while its stream waited.
+        if (request.stream.readableEnded) request.push(null);
+        onRequest(request, response);
+      },
     );
     this.#beginStreamsInTurn();
     this.#http2.on("session", (session) => {

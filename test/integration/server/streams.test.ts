@@ -195,6 +195,33 @@ test.each([
   },
 );
 
+test("a call whose empty request ends while it waits for its turn is served", async () => {
+  const authenticator: Authenticator = {
+    authenticate: (credentials) => {
+      for (const end = performance.now() + 10; performance.now() < end; );
+      return anonymousAuthenticator.authenticate(credentials);
+    },
+    recheck: () => undefined,
+  };
+  await using server = await startTestServer({ authenticator });
+  const session = http2.connect(server.url);
+  await once(session, "remoteSettings");
+  const headers = {
+    ":method": "POST",
+    ":path": "/berth.v1.SandboxService/GetStats",
+    "content-type": "application/proto",
+  };
+  const statuses = Array.from({ length: 5 }, async () => {
+    const stream = session.request(headers);
+    stream.end();
+    const [answer] = (await once(stream, "response")) as [http2.IncomingHttpHeaders];
+    stream.resume();
+    return answer[":status"];
+  });
+  expect(await Promise.all(statuses)).toEqual([200, 200, 200, 200, 200]);
+  session.close();
+});
+
 test.each([0, 1, 2, 5, 7, 8, 11, 99])("a stream reset with code %d ends its handler alone", async (code) => {
   await using server = await startTestServer();
   for (const type of ["application/grpc", "application/grpc-web+proto"]) {
