@@ -18,30 +18,37 @@ const IDLE_PART = 0.05;
 /** A collection takes some tens of milliseconds: it is for where so much may be given back. */
 const MIN_GROWTH_BYTES = 16 << 20;
 
+/** Collects all garbage before it returns: `last-resort` that of optional parts of the heap, too. */
+type Collect = (options: { type: "major"; execution: "sync"; flavor: "regular" | "last-resort" }) => void;
+
 /**
  * Collects garbage when the event loop is idle: once after the start, and whenever enough may have gathered since. V8
  * collects where memory is asked for, so that an idle service would keep what its start or a flood of output left.
  * What is let go later than it was counted stays until as much again has come.
  *
- * @param checkMs how often it looks
+ * @param checkMs how often it looks, for as long as the process lives or until the timer is cleared
  */
-export function collectWhenIdle(checkMs = CHECK_MS): void {
-  setFlagsFromString("--expose-gc");
-  const collect = runInNewContext("gc") as NodeJS.GCFunction;
+export function collectWhenIdle(checkMs = CHECK_MS, collect: Collect = v8Collect()): NodeJS.Timeout {
   let leastBytes: number | undefined;
   let last = performance.eventLoopUtilization();
-  setInterval(() => {
+  const timer = setInterval(() => {
     const { utilization } = performance.eventLoopUtilization(last);
     last = performance.eventLoopUtilization();
     if (utilization > IDLE_PART) return;
-    if (leastBytes === undefined) collect({ type: "major", execution: "sync", flavor: "last-resort" });
-    else {
+    if (leastBytes !== undefined) {
       leastBytes = Math.min(leastBytes, usedBytes());
       if (usedBytes() < leastBytes + MIN_GROWTH_BYTES) return;
-      collect();
     }
+    const flavor = leastBytes === undefined ? "last-resort" : "regular";
+    collect({ type: "major", execution: "sync", flavor });
     leastBytes = usedBytes();
-  }, checkMs).unref();
+  }, checkMs);
+  return timer.unref();
+}
+
+function v8Collect(): Collect {
+  setFlagsFromString("--expose-gc");
+  return runInNewContext("gc");
 }
 
 /** What is in use or may be garbage. */
