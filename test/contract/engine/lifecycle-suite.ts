@@ -178,9 +178,13 @@ export function lifecycleSuite(subject: Subject): void {
       await expect.poll(() => lines, POLL).toBeGreaterThan(0);
       await Promise.all([engine.pause(ref), engine.pause(ref)]);
       await engine.pause(ref);
-      await sleep(100);
-      const atPause = lines;
-      await sleep(300);
+      // What it wrote before may still be on its way; a command that runs on would write 15 more.
+      let atPause: number;
+      let waits = 0;
+      do {
+        atPause = lines;
+        await sleep(300);
+      } while (lines > atPause && ++waits < 100);
       expect(lines).toBe(atPause);
       expect(await engine.list()).toMatchObject([{ ref, state: "paused" }]);
       await failure(run(engine, ref, ["true"]), "SANDBOX_NOT_RUNNING");
