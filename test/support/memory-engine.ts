@@ -11,6 +11,7 @@ import type {
   EnsureImageOptions,
   LeftProcess,
   SpawnedProcess,
+  WaitingSandbox,
 } from "../../src/engine/port.ts";
 
 /** The steps of an engine that a test may hold up or fail. */
@@ -30,6 +31,7 @@ export class MemoryEngine implements Engine {
   readonly #watchers = new Set<(event: EngineEvent | "broken") => void>();
   #refs = 0;
   down = false;
+  waiting: WaitingSandbox[] = [];
 
   async info(): Promise<EngineInfo> {
     this.#assertUp();
@@ -156,7 +158,7 @@ export class MemoryEngine implements Engine {
   }
 
   figures(): EngineFigures {
-    return { orphanedPipes: 0, sandboxesWithoutPipes: 0, waiting: [] };
+    return { orphanedPipes: 0, sandboxesWithoutPipes: 0, waiting: this.waiting };
   }
 
   async close(): Promise<void> {}

@@ -10,7 +10,7 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatSize, formatTable, formatWord, messageJson } from "../format.ts";
+import { formatDuration, formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 
@@ -31,14 +31,15 @@ export function statsCommand(host: CommandHost): Command {
           const stats = await client.sandboxes.getStats(request, { signal: host.interrupts.signal });
           const { stdout } = host.io;
           if (flags.json) await writeJson(stdout, messageJson(GetStatsResponseSchema, stats));
-          else await write(stdout, formatTable(["WHAT", "VALUE"], rows(stats)));
+          else await write(stdout, formatTable(["WHAT", "VALUE"], statsRows(stats)));
           return EXIT.ok;
         }),
       ),
     );
 }
 
-function rows(stats: GetStatsResponse): string[][] {
+/** What `berth stats` shows, line by line. */
+export function statsRows(stats: GetStatsResponse): string[][] {
   const { engine } = stats;
   const active = stats.sandboxes.filter(({ isActive }) => isActive).length;
   const lines = [
@@ -51,8 +52,8 @@ function rows(stats: GetStatsResponse): string[][] {
   if (stats.answers) lines.push(["answers kept", usage(stats.answers)]);
   if (stats.sharedDirectory) lines.push(["shared directory", shared(stats.sharedDirectory)]);
   for (const { image, resourceType, ready, target, problem } of stats.warmPools) {
-    lines.push(["warm pool", `${resourceType || image}: ${ready} of ${target} ready`]);
-    if (problem !== "") lines.push(["warm pool", `${resourceType || image}: ${oneLine(problem)}`]);
+    lines.push(["warm pool", `${oneLine(resourceType || image)}: ${ready} of ${target} ready`]);
+    if (problem !== "") lines.push(["warm pool", `${oneLine(resourceType || image)}: ${oneLine(problem)}`]);
   }
   lines.push(...waitingRows(stats));
   if (engine) {
@@ -70,7 +71,7 @@ function waitingRows({ waitingSandboxes, waiting }: GetStatsResponse): string[][
   const lines = waiting
     .slice(0, MAX_WAITING)
     .map(({ sandboxId, warmPool, image, reason, message, since }) => {
-      const who = sandboxId || (warmPool ? `warm pool, ${image}` : image);
+      const who = oneLine(sandboxId || (warmPool ? `warm pool, ${image}` : image));
       const seconds = since ? Math.max(0, Math.round((Date.now() - timestampMs(since)) / 1000)) : 0;
       const why = `${formatWord(WaitReason[reason])}${message === "" ? "" : `: ${oneLine(message)}`}`;
       return ["waiting", `${who}, ${seconds} s, ${why}`];
@@ -79,7 +80,7 @@ function waitingRows({ waitingSandboxes, waiting }: GetStatsResponse): string[][
 }
 
 function oneLine(text: string): string {
-  const line = text.replace(/\s+/g, " ");
+  const line = visible(text.replace(/\s+/g, " "));
   return line.length > MAX_MESSAGE ? `${line.slice(0, MAX_MESSAGE)}…` : line;
 }
 

@@ -325,3 +325,38 @@ test("nothing is kept for ids that never were", async () => {
   expect(clock.pending).toBe(0);
   expect(manager.list(OWNER, { labels: {}, states: new Set(["TERMINATED", "DELETING"]) }).items).toEqual([]);
 });
+
+describe("what waits in the engine", () => {
+  const waits = (owner: string, sandboxId: string, sinceMs: number) =>
+    ({ owner, sandboxId, sinceMs, image: "image:1", reason: "STARTING", message: "" }) as const;
+
+  test("is a tenant's own, and all of it without others' ids for who sees the whole service", async () => {
+    const { manager, engine } = await newManager();
+    engine.waiting = [
+      waits("other", "theirs", 2),
+      waits(OWNER, "mine", 3),
+      waits("warm-pool", "pooled", 1),
+      waits("", "", 4),
+    ];
+    expect(manager.stats(OWNER, false)).toMatchObject({
+      waitingSandboxes: 1,
+      waiting: [{ sandboxId: "mine", warmPool: false }],
+    });
+    const whole = manager.stats(OWNER);
+    expect(whole.waiting.map(({ sandboxId, warmPool, sinceMs }) => [sandboxId, warmPool, sinceMs])).toEqual([
+      ["", true, 1],
+      ["", false, 2],
+      ["mine", false, 3],
+      ["", false, 4],
+    ]);
+    expect(whole.waitingSandboxes).toBe(4);
+    expect(JSON.stringify(whole.waiting)).not.toContain("other");
+  });
+
+  test("is counted in full and listed to a bound", async () => {
+    const { manager, engine } = await newManager();
+    engine.waiting = Array.from({ length: 250 }, (_, index) => waits(OWNER, `s${index}`, 1_000 - index));
+    const { waiting, waitingSandboxes } = manager.stats(OWNER);
+    expect([waitingSandboxes, waiting.length, waiting[0]?.sandboxId]).toEqual([250, 100, "s249"]);
+  });
+});
