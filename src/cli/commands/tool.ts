@@ -66,7 +66,7 @@ function runCommand(host: CommandHost): Command {
   return workerCommand("run")
     .description(
       "Runs a tool. What its program writes comes as it is written; else what it returns comes as JSON. The exit code is " +
-        "the program's, or 1 where the tool failed, or 124 where it ran into its timeout.",
+        "the program's, or 1 where the tool failed or its code threw an exception, or 124 where it ran into its timeout.",
     )
     .usage("[options] TOOL [NAME=TEXT | NAME:=JSON]...")
     .option("--timeout <duration>", "how long it may run, as 30s (default: the tool's, else the sandbox's)")
@@ -132,7 +132,9 @@ async function tellEnd(
       "berth: the session was lost before this call and has been restarted: what it held is gone\n",
     );
   if (!quiet && !wrote && exitCode === undefined && returned !== null) await writeJson(io.stdout, returned);
-  if (code === 0) return exitCode ?? EXIT.ok;
+  const exception = exceptionIn(returned);
+  if (!quiet && wrote && exception !== undefined) await write(io.stderr, `${exception}\n`);
+  if (code === 0) return exitCode ?? (exception === undefined ? EXIT.ok : EXIT.failed);
   if (!quiet) await write(io.stderr, `berth: ${visible(message)}\n`);
   return code === TIMED_OUT ? EXIT.timedOut : EXIT.failed;
 }
@@ -154,6 +156,14 @@ const TIMED_OUT = 5006;
 function fieldOf(value: JsonValue, key: string): JsonValue | undefined {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
   return value[key];
+}
+
+/** What the code of a tool threw, as an interpreter would show it; undefined: nothing. */
+function exceptionIn(returned: JsonValue): string | undefined {
+  const error = fieldOf(returned, "error") ?? null;
+  const name = fieldOf(error, "name");
+  if (typeof name !== "string") return undefined;
+  return String(fieldOf(error, "traceback") || `${name}: ${fieldOf(error, "value")}`).trimEnd();
 }
 
 function numberIn(value: JsonValue, key: string): number | undefined {

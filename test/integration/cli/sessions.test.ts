@@ -59,3 +59,24 @@ test("a session from its create to its end, and tools on it", async () => {
   });
   expect((await run("tool", "ls", "bash")).stdout).toBe("TOOL      PARAMS\nbash:run  command [timeout]\n");
 });
+
+test("code that throws ends with 1, and what it threw is shown where its output was", async () => {
+  const python = async (code: string, ...flags: string[]) => {
+    const { stdout, stderr, exitCode } = await service.run([
+      "tool",
+      "run",
+      ...flags,
+      "python:run",
+      `code=${code}`,
+    ]);
+    return { stdout: stdout.toString(), stderr, exitCode };
+  };
+  const wrote = await python("print('begun')\n1 / 0");
+  expect(wrote).toMatchObject({ stdout: "begun\n", exitCode: 1 });
+  expect(wrote.stderr).toMatch(/^Traceback [\s\S]*\nZeroDivisionError: division by zero\n$/);
+  const silent = await python("1 / 0");
+  expect(JSON.parse(silent.stdout)).toMatchObject({ result: null, error: { name: "ZeroDivisionError" } });
+  expect(silent).toMatchObject({ stderr: "", exitCode: 1 });
+  expect(await python("1 / 0", "--json")).toMatchObject({ stderr: "", exitCode: 1 });
+  expect(await python("print('fine')")).toEqual({ stdout: "fine\n", stderr: "", exitCode: 0 });
+});
