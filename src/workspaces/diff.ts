@@ -4,6 +4,7 @@ import type { TemporaryNames } from "../files/temporary-names.ts";
 import { compareTrees, type TreeChange } from "./compare.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord } from "./store.ts";
+import type { Transfers } from "./transfers.ts";
 import { TreeEntries } from "./tree-entries.ts";
 import { type WorkspaceName, workspaceKey } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
@@ -11,6 +12,7 @@ import type { Workspaces } from "./workspaces.ts";
 interface WorkspaceDiffParts {
   readonly workspaces: Workspaces;
   readonly storage: WorkspaceStorage;
+  readonly transfers: Transfers;
   readonly names: TemporaryNames;
 }
 
@@ -48,10 +50,11 @@ export class WorkspaceDiff {
 
   /**
    * What differs between `base` and `name`, which sandboxes may use meanwhile; the summary is last.
-   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `TOO_MANY_OPERATIONS`, `UNSUPPORTED`.
    */
   async *diff(base: WorkspaceName, name: WorkspaceName, signal: AbortSignal): AsyncGenerator<DiffItem> {
-    const { workspaces } = this.#parts;
+    const { workspaces, transfers } = this.#parts;
+    using _ = transfers.stream(name.owner);
     const places = [await workspaces.findWhole(base), await workspaces.findWhole(name)] as const;
     const summary = { added: tally(), removed: tally(), modified: tally() };
     if (workspaceKey(base) !== workspaceKey(name)) {

@@ -7,6 +7,7 @@ import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import type { Transfers } from "./transfers.ts";
 import type { WorkspaceName, WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
@@ -16,6 +17,7 @@ interface WorkspaceForkParts {
   readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
   readonly quota: WorkspaceQuota;
+  readonly transfers: Transfers;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -43,29 +45,36 @@ export class WorkspaceFork {
    *   `UNSUPPORTED`.
    */
   fork(source: WorkspaceName, target: WorkspaceName, options: ForkOptions): Promise<WorkspaceView> {
+    const { workspaces, transfers } = this.#parts;
+    const work = () => workspaces.locked(target, () => this.#fork(source, target, options));
+    return transfers.copy(source.owner, work, options.signal);
+  }
+
+  async #fork(
+    source: WorkspaceName,
+    target: WorkspaceName,
+    { signal, progress = NO_PROGRESS }: ForkOptions,
+  ): Promise<WorkspaceView> {
     const { workspaces, store, clock } = this.#parts;
-    const { signal, progress = NO_PROGRESS } = options;
-    return workspaces.locked(target, async () => {
-      throwIfAborted(signal);
-      const known = store.find(target);
-      if (known?.state === "ACTIVE" && progress.subject === String(known.number))
-        return workspaces.view(target);
-      const { sizeBytes = 0 } = workspaces.find(source);
-      if (known?.state === "ACTIVE" || known?.state === "CREATING") throw exists(target);
-      if (known !== undefined) await workspaces.finishDeletion(known, 0);
-      const fork = store.insertFork(target, sizeBytes, clock.wallMs(), ({ number }) =>
-        progress.begin(String(number)),
-      );
-      failpoint("fork.intended");
-      await this.#make(fork);
-      try {
-        await this.#fill(source, fork, signal);
-      } catch (error) {
-        await this.#discard(fork);
-        throw signal.aborted ? signal.reason : error;
-      }
+    throwIfAborted(signal);
+    const known = store.find(target);
+    if (known?.state === "ACTIVE" && progress.subject === String(known.number))
       return workspaces.view(target);
-    });
+    const { sizeBytes = 0 } = workspaces.find(source);
+    if (known?.state === "ACTIVE" || known?.state === "CREATING") throw exists(target);
+    if (known !== undefined) await workspaces.finishDeletion(known, 0);
+    const fork = store.insertFork(target, sizeBytes, clock.wallMs(), ({ number }) =>
+      progress.begin(String(number)),
+    );
+    failpoint("fork.intended");
+    await this.#make(fork);
+    try {
+      await this.#fill(source, fork, signal);
+    } catch (error) {
+      await this.#discard(fork);
+      throw signal.aborted ? signal.reason : error;
+    }
+    return workspaces.view(target);
   }
 
   async #make(fork: WorkspaceRecord): Promise<void> {

@@ -9,6 +9,7 @@ import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceStore } from "./store.ts";
 import type { WorkspaceSweep } from "./sweep.ts";
+import type { Transfers } from "./transfers.ts";
 import {
   type BrokenWorkspace,
   type WorkspaceName,
@@ -28,6 +29,7 @@ export interface WorkspaceManagerParts {
   readonly quota: WorkspaceQuota;
   readonly sweep: WorkspaceSweep;
   readonly users: WorkspaceSandboxes;
+  readonly transfers: Transfers;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -115,9 +117,10 @@ export class WorkspaceManager {
     name: WorkspaceName,
     options: { readonly measure: boolean; readonly signal: AbortSignal },
   ): Promise<WorkspaceView> {
-    const { workspaces, quota } = this.#parts;
+    const { workspaces, quota, transfers } = this.#parts;
     await workspaces.findWhole(name);
-    if (options.measure) await quota.measure(name, options.signal);
+    const { measure, signal } = options;
+    if (measure) await transfers.copy(name.owner, () => quota.measure(name, signal), signal);
     return workspaces.view(name);
   }
 
@@ -181,9 +184,10 @@ export class WorkspaceManager {
     });
   }
 
-  /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`. */
+  /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `TOO_MANY_OPERATIONS`. */
   async *export(name: WorkspaceName, signal: AbortSignal): AsyncGenerator<Buffer> {
-    const { workspaces, storage, names } = this.#parts;
+    const { workspaces, storage, names, transfers } = this.#parts;
+    using _ = transfers.stream(name.owner);
     const record = await workspaces.findWhole(name);
     try {
       yield* storage.export(record, (path) => names.hides(path), signal);
@@ -197,14 +201,15 @@ export class WorkspaceManager {
   /**
    * Unpacks a tar into a workspace, which is made where there is none. The
    * workspace is not locked while the tar arrives, only to move it into place.
-   * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`; with `replace`: `WORKSPACE_IN_USE`.
+   * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`, `TOO_MANY_OPERATIONS`; with `replace`: `WORKSPACE_IN_USE`.
    */
   async import(
     name: WorkspaceName,
     chunks: AsyncIterable<Uint8Array>,
     options: { readonly replace: boolean; readonly signal: AbortSignal },
   ): Promise<Imported> {
-    const { workspaces, storage, store, mounts, quota } = this.#parts;
+    const { workspaces, storage, store, mounts, quota, transfers } = this.#parts;
+    using _ = transfers.stream(name.owner);
     const { record } = await workspaces.locked(name, () => workspaces.make(name));
     if (options.replace) this.#assertUnused(name);
     else await quota.assertRoom(record, options.signal);

@@ -23,6 +23,7 @@ import { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceStore } from "./store.ts";
 import { WorkspaceSweep } from "./sweep.ts";
+import { Transfers } from "./transfers.ts";
 import { VolumeStorage } from "./volumes/storage.ts";
 import { Workspaces } from "./workspaces.ts";
 
@@ -119,11 +120,12 @@ export function createWorkspaces(
   const users = new WorkspaceSandboxes(parts.sandboxes);
   const workspaces = new Workspaces({ ...parts, users });
   const quota = new WorkspaceQuota({ ...parts, users });
+  const transfers = new Transfers();
   const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
   return {
-    diffs: new WorkspaceDiff({ ...parts, workspaces }),
-    forks: new WorkspaceFork({ ...parts, workspaces, quota }),
-    workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users }),
+    diffs: new WorkspaceDiff({ ...parts, workspaces, transfers }),
+    forks: new WorkspaceFork({ ...parts, workspaces, quota, transfers }),
+    workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users, transfers }),
     quota,
     ensurer: new WorkspaceEnsurer({
       ...parts,

@@ -231,7 +231,8 @@ class WorkspaceServiceServicer(object):
         first for a copy of one moment.
 
         The new workspace is there once the call ends in OK, and whole. Until then it
-        is not found, and other calls that would make it wait. A call that fails, is
+        is not found, and other calls that would make it wait. Of a tenant's forks, four
+        copy at once, and the others wait for them. A call that fails, is
         cancelled or is interrupted by the end of the server leaves nothing; its retry
         starts again, and one with the same request_id after the copy was finished gets
         the first answer.
@@ -271,7 +272,8 @@ class WorkspaceServiceServicer(object):
         read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
         for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
         of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-        Kubernetes where the server's default image has no GNU tar.
+        Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -287,7 +289,8 @@ class WorkspaceServiceServicer(object):
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN), also where the server may not read all of it,
         (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-        one pod alone may have, while it has.
+        one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
+        beside 64 exports, imports and comparisons of the tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,7 +309,8 @@ class WorkspaceServiceServicer(object):
         would take the place of something of another kind or go through a link;
         PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
         its own user and the server is not root; RESOURCE_EXHAUSTED
-        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
+        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
+        TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

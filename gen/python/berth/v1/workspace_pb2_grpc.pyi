@@ -134,7 +134,8 @@ class WorkspaceServiceStub:
     first for a copy of one moment.
 
     The new workspace is there once the call ends in OK, and whole. Until then it
-    is not found, and other calls that would make it wait. A call that fails, is
+    is not found, and other calls that would make it wait. Of a tenant's forks, four
+    copy at once, and the others wait for them. A call that fails, is
     cancelled or is interrupted by the end of the server leaves nothing; its retry
     starts again, and one with the same request_id after the copy was finished gets
     the first answer.
@@ -170,7 +171,8 @@ class WorkspaceServiceStub:
     read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
     for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
     of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-    Kubernetes where the server's default image has no GNU tar.
+    Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -182,7 +184,8 @@ class WorkspaceServiceStub:
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN), also where the server may not read all of it,
     (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-    one pod alone may have, while it has.
+    one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
+    beside 64 exports, imports and comparisons of the tenant.
     """
     ImportWorkspace: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -197,7 +200,8 @@ class WorkspaceServiceStub:
     would take the place of something of another kind or go through a link;
     PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
     its own user and the server is not root; RESOURCE_EXHAUSTED
-    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
+    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
+    TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
     """
 
 @_typing.type_check_only
@@ -306,7 +310,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     first for a copy of one moment.
 
     The new workspace is there once the call ends in OK, and whole. Until then it
-    is not found, and other calls that would make it wait. A call that fails, is
+    is not found, and other calls that would make it wait. Of a tenant's forks, four
+    copy at once, and the others wait for them. A call that fails, is
     cancelled or is interrupted by the end of the server leaves nothing; its retry
     starts again, and one with the same request_id after the copy was finished gets
     the first answer.
@@ -342,7 +347,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
     for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
     of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-    Kubernetes where the server's default image has no GNU tar.
+    Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -354,7 +360,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN), also where the server may not read all of it,
     (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-    one pod alone may have, while it has.
+    one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
+    beside 64 exports, imports and comparisons of the tenant.
     """
     ImportWorkspace: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]  # type: ignore[assignment]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -369,7 +376,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     would take the place of something of another kind or go through a link;
     PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
     its own user and the server is not root; RESOURCE_EXHAUSTED
-    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
+    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
+    TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -535,7 +543,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         first for a copy of one moment.
 
         The new workspace is there once the call ends in OK, and whole. Until then it
-        is not found, and other calls that would make it wait. A call that fails, is
+        is not found, and other calls that would make it wait. Of a tenant's forks, four
+        copy at once, and the others wait for them. A call that fails, is
         cancelled or is interrupted by the end of the server leaves nothing; its retry
         starts again, and one with the same request_id after the copy was finished gets
         the first answer.
@@ -577,7 +586,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
         for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
         of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-        Kubernetes where the server's default image has no GNU tar.
+        Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
         """
 
     @_abc_1.abstractmethod
@@ -595,7 +605,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN), also where the server may not read all of it,
         (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-        one pod alone may have, while it has.
+        one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
+        beside 64 exports, imports and comparisons of the tenant.
         """
 
     @_abc_1.abstractmethod
@@ -616,7 +627,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         would take the place of something of another kind or go through a link;
         PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
         its own user and the server is not root; RESOURCE_EXHAUSTED
-        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
+        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
+        TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
