@@ -230,6 +230,11 @@ export const CONFIG_OPTIONS = {
     help: "With the engine kubernetes: who may have a workspace at once. ReadWriteOnce: sandboxes of one node; ReadWriteMany: any, and /shared; ReadWriteOncePod: one sandbox.",
     read: (text) => parseWord(text, ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] as const),
   }),
+  volumeClones: toggle(
+    "Engine",
+    "volume-clones",
+    "With the engine kubernetes: fork workspaces by cloning their claims, which the storage class has to support.",
+  ),
   egressCidrs: list("Engine", "egress-cidr", {
     placeholder: "CIDR",
     help: "Addresses that sandboxes with EGRESS reach beside the public internet, with the engine kubernetes. Of two ranges of which one is a part of the other, the smaller one counts.",

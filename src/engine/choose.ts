@@ -41,6 +41,7 @@ export interface EngineSettings {
   /** Default: the cluster's. */
   readonly storageClass: string | undefined;
   readonly volumeAccessMode: VolumeAccessMode;
+  readonly volumeClones: boolean;
   readonly egressCidrs: readonly string[];
   readonly denyCidrs: readonly string[];
   /** Empty: public ones. */
@@ -199,8 +200,11 @@ async function kubernetesOptions(
   const { kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = settings;
   const { podTemplate, networkPolicy, allowRuntimes: allowedRuntimes, defaults } = settings;
   const { egressCidrs, denyCidrs, egressDns } = settings;
-  const { workspaceVolumeBytes: sizeBytes, storageClass, volumeAccessMode: accessMode } = settings;
-  const volumes = { sizeBytes, storageClass, accessMode, image: defaults.image };
+  const { workspaceVolumeBytes: sizeBytes, storageClass, volumeAccessMode, volumeClones } = settings;
+  const volumes = {
+    ...{ sizeBytes, storageClass, accessMode: volumeAccessMode, clones: volumeClones },
+    image: defaults.image,
+  };
   const template = podTemplate === undefined ? undefined : await readTemplate(podTemplate);
   return {
     ...{ instance, logger, kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets },

@@ -217,14 +217,20 @@ export interface VolumeMount extends MountPlace {
 export interface EngineVolumes {
   /** Whether any number of sandboxes may have a volume at once, wherever they run. */
   readonly shareable: boolean;
+  /** Whether a volume can be made with what another one holds. */
+  readonly clones: boolean;
   /** Bytes that each is made for. */
   readonly sizeBytes: number;
   /** Where a person finds a volume, there or not. */
   locate(name: string): string;
   /** Removes what an earlier run of the service left of {@link open}. */
   recover(signal?: AbortSignal): Promise<void>;
-  /** Makes one; returns false where there is something of that name. */
-  make(volume: VolumeLabels, signal?: AbortSignal): Promise<boolean>;
+  /**
+   * Makes one; returns false where there is something of that name.
+   * @param options.cloneOf the name of another one that it is to hold a clone of. It is made when it is opened, and may
+   *   be empty all the same: whoever made it looks.
+   */
+  make(volume: VolumeLabels, options?: { readonly cloneOf?: string }): Promise<boolean>;
   /** Looks for one of this instance. */
   find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined>;
   /** All of this instance. */
@@ -237,11 +243,14 @@ export interface EngineVolumes {
    * @throws `WORKSPACE_IN_USE` where the volume is for one sandbox alone, and one has it.
    */
   open(name: string, signal?: AbortSignal): Promise<OpenVolume>;
-  /** As {@link open}, with another volume beside it that can be read only. */
+  /**
+   * As {@link open}, with another volume beside it that can be read only.
+   * @param options.timeoutMs how long it may take. Default: the engine's time for a start.
+   */
   openBeside(
     name: string,
     other: string,
-    signal?: AbortSignal,
+    options: { readonly signal: AbortSignal; readonly timeoutMs?: number },
   ): Promise<OpenVolume & { readonly otherPath: string }>;
 }
 

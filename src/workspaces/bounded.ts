@@ -36,8 +36,13 @@ export async function bounded(
     await watching;
   }
   const sizeBytes = await measure(signal);
-  if (sizeBytes > maxBytes) throw tooLarge(maxBytes);
+  assertFits(sizeBytes, maxBytes);
   return sizeBytes;
+}
+
+/** @throws `NO_SPACE` */
+export function assertFits(sizeBytes: number, maxBytes: number): void {
+  if (sizeBytes > maxBytes) throw tooLarge(maxBytes);
 }
 
 async function watch(

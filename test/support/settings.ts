@@ -37,6 +37,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     workspaceVolumeBytes: 64 * MIB,
     storageClass: undefined,
     volumeAccessMode: "ReadWriteOnce",
+    volumeClones: false,
     egressCidrs: [],
     denyCidrs: [],
     egressDns: [],

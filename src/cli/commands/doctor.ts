@@ -37,7 +37,7 @@ const CHECKED: readonly (keyof Config)[] = [
     "nodeSelector",
   ] as const),
   ...(["tolerations", "runtimeClass", "imagePullSecrets", "podTemplate", "networkPolicy"] as const),
-  ...(["workspaceVolumeBytes", "storageClass", "volumeAccessMode"] as const),
+  ...(["workspaceVolumeBytes", "storageClass", "volumeAccessMode", "volumeClones"] as const),
   ...(["egressCidrs", "denyCidrs", "egressDns"] as const),
   ...(["allowRuntimes", "defaultImage", "desktopImage", "dataDir"] as const),
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes"] as const),

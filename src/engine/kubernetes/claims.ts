@@ -71,12 +71,14 @@ const CLEAN_UP_MS = 10_000;
 /** Volumes as claims of the namespace: whatever provisions them, the cluster finds by their class. */
 export class Claims implements EngineVolumes {
   readonly shareable: boolean;
+  readonly clones: boolean;
   readonly sizeBytes: number;
   readonly #parts: ClaimsParts;
 
   constructor(parts: ClaimsParts) {
     this.#parts = parts;
     this.shareable = parts.options.accessMode === "ReadWriteMany";
+    this.clones = parts.options.clones;
     this.sizeBytes = parts.options.sizeBytes;
   }
 
@@ -90,12 +92,14 @@ export class Claims implements EngineVolumes {
     await Promise.all(left.map(({ metadata }) => remove(metadata?.name ?? "")));
   }
 
-  async make(volume: VolumeLabels, signal?: AbortSignal): Promise<boolean> {
+  async make(volume: VolumeLabels, { cloneOf }: { readonly cloneOf?: string } = {}): Promise<boolean> {
     const { api, facts, options, assertHeld } = this.#parts;
     assertHeld();
     const body = claimOf(volume, facts.instance, options);
+    if (cloneOf !== undefined && body.spec !== undefined)
+      body.spec.dataSource = { kind: "PersistentVolumeClaim", name: cloneOf };
     try {
-      await api.call("POST", api.path("persistentvolumeclaims"), "creating a claim", { body, signal });
+      await api.call("POST", api.path("persistentvolumeclaims"), "creating a claim", { body });
       return true;
     } catch (error) {
       if (isRefusal(error, 409)) return false;
@@ -166,26 +170,27 @@ export class Claims implements EngineVolumes {
   }
 
   open(name: string, signal?: AbortSignal): Promise<OpenVolume> {
-    return this.#open([mountAt(VOLUME, name)], [name], signal);
+    return this.#open([mountAt(VOLUME, name)], [name], { signal });
   }
 
   async openBeside(
     name: string,
     other: string,
-    signal?: AbortSignal,
+    options: { readonly signal: AbortSignal; readonly timeoutMs?: number },
   ): Promise<OpenVolume & { readonly otherPath: string }> {
     const mounts = [mountAt(VOLUME, name), { ...mountAt(OTHER, other), readOnly: true }];
     // Where sandboxes have the other, its volume may be on their node alone; of this one no pod has anything yet.
-    return Object.assign(await this.#open(mounts, [other], signal), { otherPath: OTHER });
+    return Object.assign(await this.#open(mounts, [other], options), { otherPath: OTHER });
   }
 
   async #open(
     mounts: readonly VolumeMount[],
     near: readonly string[],
-    signal?: AbortSignal,
+    start: { readonly signal?: AbortSignal | undefined; readonly timeoutMs?: number },
   ): Promise<WorkPlace> {
-    throwIfAborted(signal);
     const { api, pods, warnings, facts, options, startTimeoutMs, remove, assertHeld } = this.#parts;
+    const { signal, timeoutMs = startTimeoutMs } = start;
+    throwIfAborted(signal);
     assertHeld();
     await pods.follow(signal);
     for (const { volume } of mounts) this.#assertFree(volume);
@@ -197,7 +202,7 @@ export class Claims implements EngineVolumes {
       await making;
       throwIfAborted(signal);
       const parts = { api, pods, warnings, signal };
-      await untilStarted({ ...parts, timeoutMs: startTimeoutMs }, pod, options.image);
+      await untilStarted({ ...parts, timeoutMs }, pod, options.image);
       await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, pod, "/", "", []);
     } catch (error) {
       const isMade = refusalOf(await making.then(undefined, (made: unknown) => made)) === undefined;

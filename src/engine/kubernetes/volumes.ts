@@ -10,6 +10,8 @@ export interface ClaimOptions {
   /** Default: the cluster's default class. */
   readonly storageClass?: string | undefined;
   readonly accessMode: VolumeAccessMode;
+  /** Whether the class makes claims as clones of others. */
+  readonly clones: boolean;
   /** Of the pods in which the service works on volumes: it has `sh`, `tar`, `find`, `du` and their like. */
   readonly image: string;
 }

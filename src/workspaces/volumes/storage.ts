@@ -3,6 +3,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import { compositeKey } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
+import { takeRandom } from "../../base/random.ts";
 import type { EngineMount, EngineVolume, EngineVolumes, MountPlace, OpenVolume } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
@@ -15,6 +16,7 @@ import {
   workspaceBroken,
   workspaceNotFound,
 } from "../workspace.ts";
+import { adoptClone, markVolume } from "./clone.ts";
 import { copyVolume } from "./copy.ts";
 import { archiveVolume, exportVolume } from "./export.ts";
 import { stageOnVolume } from "./import.ts";
@@ -23,6 +25,9 @@ import { Places } from "./places.ts";
 
 const DIGITS = 40;
 const NEVER = new AbortController().signal;
+/** How long a clone may take: some drivers copy all of a volume. */
+const CLONE_TIMEOUT_MS = 600_000;
+const TOKEN_BYTES = 16;
 
 /** What {@link VolumeStorage} is made of. */
 export interface VolumeStorageParts {
@@ -75,10 +80,14 @@ export class VolumeStorage implements WorkspaceStorage {
     return this.#parts.volumes.locate(this.#volumeOf(name));
   }
 
-  async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
+  async make(
+    place: WorkspacePlace,
+    { mayExist, cloneOf }: { readonly mayExist: boolean; readonly cloneOf?: string },
+  ): Promise<void> {
     const { volumes } = this.#parts;
     const name = this.#volumeOf(place);
-    const isMade = await volumes.make({ name, owner: place.owner, workspaceId: place.workspaceId });
+    const labels = { name, owner: place.owner, workspaceId: place.workspaceId };
+    const isMade = await volumes.make(labels, cloneOf === undefined ? {} : { cloneOf });
     if (isMade) return;
     const found = mayExist || isShared(place) ? await volumes.find(name) : undefined;
     if (found !== undefined && isOf(found, place) && found.problem === undefined) return;
@@ -174,26 +183,47 @@ export class VolumeStorage implements WorkspaceStorage {
     target: WorkspacePlace,
     { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
   ): Promise<number> {
-    const { names, volumes } = this.#parts;
+    const { names, volumes, logger } = this.#parts;
     const [from, to] = [this.#volumeOf(source), this.#volumeOf(target)];
     const gone = new AbortController();
     const copy = { from, gone };
     this.#copies.add(copy);
     try {
+      const bound = { maxBytes, signal: AbortSignal.any([signal, gone.signal]) };
+      const token = volumes.clones ? await this.#makeClone(target, from, bound.signal) : undefined;
       // A volume for one pod alone would not be had beside it.
       await this.#places.endIdle(from);
-      const either = AbortSignal.any([signal, gone.signal]);
-      await using volume = closing(await volumes.openBeside(to, from, either));
+      const patience = token === undefined ? {} : { timeoutMs: CLONE_TIMEOUT_MS };
+      const opened = await volumes.openBeside(to, from, { signal: bound.signal, ...patience });
+      await using volume = closing(opened);
       const trees = { from: treeName(source.tree), to: treeName(target.tree) };
-      return await copyVolume(volume.opened, trees, (name) => names.isOwn(name), {
-        maxBytes,
-        signal: either,
-      });
+      const isOwn = (name: string): boolean => names.isOwn(name);
+      if (token !== undefined) {
+        const sizeBytes = await adoptClone(volume.opened, token, trees, isOwn, bound);
+        if (sizeBytes !== undefined) return sizeBytes;
+        logger.warn(
+          { claim: volumes.locate(to) },
+          "a claim that should be a clone is empty; its workspace is copied. Start the service without --volume-clones, or with a storage class that clones",
+        );
+      }
+      return await copyVolume(volume.opened, trees, isOwn, bound);
     } catch (error) {
       throw gone.signal.aborted ? workspaceNotFound(source) : error;
     } finally {
       this.#copies.delete(copy);
     }
+  }
+
+  /**
+   * Puts a clone of a volume in the place of an empty one that was just made.
+   * @returns the mark that the clone has, if it is one.
+   */
+  async #makeClone(target: WorkspacePlace, from: string, signal: AbortSignal): Promise<string> {
+    const token = takeRandom(TOKEN_BYTES).toString("hex");
+    await this.#places.use(from, (volume) => markVolume(volume, token, signal), { signal });
+    await this.#parts.volumes.remove(this.#volumeOf(target), signal);
+    await this.make(target, { mayExist: false, cloneOf: from });
+    return token;
   }
 
   async stage(

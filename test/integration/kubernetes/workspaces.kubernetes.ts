@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { Readable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readTar } from "../../../src/files/tar/tar-reader.ts";
@@ -34,6 +37,7 @@ afterAll(async () => {
 
 interface Claim {
   readonly metadata: { readonly name: string; readonly annotations: Record<string, string> };
+  readonly spec: { readonly dataSource?: { readonly kind: string; readonly name: string } };
   readonly status: { readonly phase: string };
 }
 
@@ -379,6 +383,113 @@ describe("workspaces on Kubernetes", () => {
   });
 });
 
+describe("forks by clones", () => {
+  /** A service whose workspaces' claims are cloned, which has no complaint at the end. */
+  const cloning = async (more: object = {}): Promise<TestApp & { readonly workspaces: WorkspaceClient }> => {
+    const service = await startTestApp({
+      ...{ engine: "kubernetes", instance: ownInstance(), volumeClones: true, ...more },
+    });
+    return Object.assign(service, { workspaces: new WorkspaceClient(() => service.client) });
+  };
+  const sourceOf = async (instance: string, id: string): Promise<string | undefined> => {
+    const claims = await claimsOf(instance);
+    const named = (name: string | undefined) =>
+      claims.find(({ metadata }) => metadata.name === name)?.metadata.annotations["berth.dev/workspace"];
+    const fork = claims.find(({ metadata }) => metadata.annotations["berth.dev/workspace"] === id);
+    return named(fork?.spec.dataSource?.name);
+  };
+  const isCopied = ({ log }: TestApp): boolean =>
+    log.lines.some(({ message }) => message.includes("should be a clone"));
+
+  test(
+    "hold what copies hold, of a source that is in use, unused or was replaced, and no more than fits",
+    async () => {
+      const service = await cloning();
+      const { client, workspaces, instance } = service;
+      try {
+        const id = await workspaces.sandbox("original", { user: "0" });
+        const socket = `python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'`;
+        await client.output(id, `${MAKE_ALL}; mkfifo pipe; chown 4711:4712 random; ${socket}`);
+        const tell = `${TELL_ALL}; stat -c '%u %g %a' random .; stat -c %F pipe`;
+        const fork = await workspaces.fork("original", "fork", { request_id: "fork" });
+        expect(fork.size_bytes).toBeGreaterThan(3_000_000);
+        expect(await sourceOf(instance, "fork")).toBe("original");
+        await client.output(id, "rm socket");
+        const told = await client.output(id, tell);
+        const other = await workspaces.sandbox("fork", { user: "0" });
+        expect(await client.output(other, tell)).toBe(told);
+        expect((await workspaces.diff("original", "fork")).changes).toEqual([]);
+        await client.output(other, "rm -r dir; echo more >>hard");
+        expect(await client.output(id, tell)).toBe(told);
+        expect(await workspaces.fork("original", "fork", { request_id: "fork" })).toEqual(fork);
+
+        await workspaces.create("unused");
+        await workspaces.fork("unused", "of unused");
+        const third = await workspaces.sandbox("of unused", { user: "nobody" });
+        expect(await client.output(third, "ls -A; touch x; stat -c %a .")).toBe("777\n");
+        await workspaces.stop("fork");
+        await workspaces.import("fork", makeTar([{ name: "only", content: "this" }]), { replace: true });
+        await workspaces.fork("fork", "of replaced");
+        const fourth = await workspaces.sandbox("of replaced", { user: "nobody" });
+        expect(await client.output(fourth, "ls -A; cat only")).toBe("only\nthis");
+
+        await client.output(id, "head -c 70000000 /dev/zero >large");
+        expect((await failureOf(workspaces.fork("original", "too large"))).reason).toBe("NO_SPACE");
+        const left = (await claimsOf(instance)).map(
+          ({ metadata }) => metadata.annotations["berth.dev/workspace"],
+        );
+        expect(left.sort()).toEqual(["fork", "of replaced", "of unused", "original", "unused"]);
+        expect(isCopied(service)).toBe(false);
+      } finally {
+        await service.stop();
+      }
+    },
+    CALL_MS,
+  );
+
+  test(
+    "are copied where a clone turns out to be empty, and the log says so",
+    async () => {
+      // Volumes that somebody made in advance are bound as they are, whatever a claim wants to be a clone of.
+      const storageClass = `static-${process.pid}`;
+      const directory = await mkdtemp(path.join(tmpdir(), "berth-static-"));
+      const volumes = [1, 2].map((number) => `${storageClass}-${number}`);
+      const items = volumes.map((name) => ({
+        apiVersion: "v1",
+        kind: "PersistentVolume",
+        metadata: { name },
+        spec: {
+          capacity: { storage: "1Gi" },
+          accessModes: ["ReadWriteOnce"],
+          storageClassName: storageClass,
+          persistentVolumeReclaimPolicy: "Retain",
+          hostPath: { path: path.join(directory, name), type: "DirectoryOrCreate" },
+        },
+      }));
+      await kubectl(["create", "--filename=-"], {
+        input: JSON.stringify({ apiVersion: "v1", kind: "List", items }),
+      });
+      const service = await cloning({ storageClass });
+      try {
+        const { client, workspaces, instance } = service;
+        const id = await workspaces.sandbox("original", { user: "0" });
+        await client.output(id, "echo content >file");
+        await workspaces.fork("original", "fork");
+        expect(await sourceOf(instance, "fork")).toBe("original");
+        const other = await workspaces.sandbox("fork", { user: "0" });
+        expect(await client.output(other, "ls -A; cat file")).toBe("file\ncontent\n");
+        expect(isCopied(service)).toBe(true);
+        for (const name of ["original", "fork"]) await workspaces.cleanup(name, { force: true });
+      } finally {
+        await service.stop();
+        await kubectl(["delete", "persistentvolume", ...volumes, "--wait=false"]);
+        await rm(directory, { recursive: true, force: true });
+      }
+    },
+    CALL_MS,
+  );
+});
+
 describe("what is shared", () => {
   test(
     "is a claim of its own where any number of sandboxes may have one",
@@ -542,6 +653,7 @@ describe("a claim that never binds", () => {
       sizeBytes: 2 ** 20,
       storageClass,
       accessMode: "ReadWriteOnce" as const,
+      clones: false,
       image: TEST_IMAGE,
     };
     const { engine, instance } = await openEngine({ volumes, startTimeoutMs: 15_000 });
@@ -601,7 +713,12 @@ describe("a claim that never binds", () => {
 });
 
 test("a claim of another instance is neither found nor removed", async () => {
-  const volumes = { sizeBytes: 2 ** 20, accessMode: "ReadWriteOnce" as const, image: TEST_IMAGE };
+  const volumes = {
+    sizeBytes: 2 ** 20,
+    accessMode: "ReadWriteOnce" as const,
+    clones: false,
+    image: TEST_IMAGE,
+  };
   const [one, two] = [await openEngine({ volumes }), await openEngine({ volumes })];
   instances.push(one.instance, two.instance);
   const volume = { name: `${one.instance}-own`.slice(0, 60), owner: "default", workspaceId: "w" };

@@ -56,6 +56,7 @@ describe("defaults", () => {
       workspaceVolumeBytes: 10 * 2 ** 30,
       storageClass: undefined,
       volumeAccessMode: "ReadWriteOnce",
+      volumeClones: false,
       egressCidrs: [],
       denyCidrs: [],
       egressDns: [],

@@ -223,7 +223,8 @@ class WorkspaceServiceServicer(object):
         """ForkWorkspace makes a workspace with the content of another one as it is now:
         files, directories, links and FIFOs with their modes, owners and times of
         change; holes in files stay holes. References and the sandbox are not copied,
-        nor are sockets, devices and extended attributes.
+        nor are sockets and devices, nor, unless the server has its volumes cloned,
+        extended attributes.
 
         Sandboxes may use the source meanwhile, and nothing holds them up: each file
         is as it was at some moment of the call, or, where it is written meanwhile, a
