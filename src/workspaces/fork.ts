@@ -60,14 +60,14 @@ export class WorkspaceFork {
     const known = store.find(target);
     if (known?.state === "ACTIVE" && progress.subject === String(known.number))
       return workspaces.view(target);
-    const { sizeBytes = 0 } = workspaces.find(source);
+    const from = workspaces.find(source);
     if (known?.state === "ACTIVE" || known?.state === "CREATING") throw exists(target);
     if (known !== undefined) await workspaces.finishDeletion(known, 0);
-    const fork = store.insertFork(target, sizeBytes, clock.wallMs(), ({ number }) =>
+    const fork = store.insertFork(target, from.sizeBytes ?? 0, clock.wallMs(), ({ number }) =>
       progress.begin(String(number)),
     );
     failpoint("fork.intended");
-    await this.#make(fork);
+    await this.#make(fork, from, signal);
     try {
       await this.#fill(source, fork, signal);
     } catch (error) {
@@ -77,13 +77,15 @@ export class WorkspaceFork {
     return workspaces.view(target);
   }
 
-  async #make(fork: WorkspaceRecord): Promise<void> {
-    const { store, storage, mounts } = this.#parts;
+  async #make(fork: WorkspaceRecord, forkOf: WorkspaceRecord, signal: AbortSignal): Promise<void> {
+    const { workspaces, store, storage, mounts } = this.#parts;
     try {
       if (storage.sharing) await mounts.makeShared(fork.owner);
-      await storage.make(fork, { mayExist: false });
+      await storage.make(fork, { mayExist: false, forkOf, signal });
     } catch (error) {
       store.remove(fork);
+      if (signal.aborted) throw signal.reason;
+      workspaces.assertSame(forkOf, "copied");
       throw error;
     }
   }

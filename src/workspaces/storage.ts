@@ -23,8 +23,14 @@ export interface WorkspaceStorage {
   prepare(): Promise<void>;
   /** Where a person finds a workspace. */
   pathOf(name: WorkspaceName): string;
-  /** Makes a workspace where there is none. `mayExist`: one that is there may be ours. */
-  make(place: WorkspacePlace, options: { readonly mayExist: boolean }): Promise<void>;
+  /**
+   * Makes a workspace where there is none. `mayExist`: one that is there may be ours. `forkOf`: the one that it is to be
+   * filled with by {@link copy}.
+   */
+  make(
+    place: WorkspacePlace,
+    options: { readonly mayExist: boolean; readonly forkOf?: WorkspacePlace; readonly signal?: AbortSignal },
+  ): Promise<void>;
   /** Makes what an owner's sandboxes share where there is none. */
   makeShared(place: WorkspacePlace): Promise<void>;
   /** A mount of a workspace, or of what an owner's sandboxes share. */

@@ -52,6 +52,8 @@ export class VolumeStorage implements WorkspaceStorage {
   readonly #staging = new Set<string>();
   /** Copies of volumes under way. Their pods keep a claim that is deleted from going. */
   readonly #copies = new Set<{ readonly from: string; readonly gone: AbortController }>();
+  /** By volumes that were made as clones: the mark that they have, if they are some. */
+  readonly #clones = new Map<string, string>();
   /** Whether volumes hold no more than they were made for, as far as is known. */
   #isEnforced = false;
 
@@ -82,12 +84,16 @@ export class VolumeStorage implements WorkspaceStorage {
 
   async make(
     place: WorkspacePlace,
-    { mayExist, cloneOf }: { readonly mayExist: boolean; readonly cloneOf?: string },
+    options: { readonly mayExist: boolean; readonly forkOf?: WorkspacePlace; readonly signal?: AbortSignal },
   ): Promise<void> {
     const { volumes } = this.#parts;
+    const { mayExist, forkOf, signal = NEVER } = options;
     const name = this.#volumeOf(place);
     const labels = { name, owner: place.owner, workspaceId: place.workspaceId };
+    const cloneOf = forkOf && volumes.clones ? this.#volumeOf(forkOf) : undefined;
+    const token = cloneOf === undefined ? "" : await this.#mark(cloneOf, signal);
     const isMade = await volumes.make(labels, cloneOf === undefined ? {} : { cloneOf });
+    if (isMade && cloneOf !== undefined) this.#clones.set(name, token);
     if (isMade) return;
     const found = mayExist || isShared(place) ? await volumes.find(name) : undefined;
     if (found !== undefined && isOf(found, place) && found.problem === undefined) return;
@@ -123,6 +129,7 @@ export class VolumeStorage implements WorkspaceStorage {
   async discard(name: WorkspaceName): Promise<void> {
     const volume = this.#volumeOf(name);
     for (const { from, gone } of this.#copies) if (from === volume) gone.abort();
+    this.#clones.delete(volume);
     await this.#places.end(volume);
     await this.#parts.volumes.remove(volume);
   }
@@ -190,7 +197,7 @@ export class VolumeStorage implements WorkspaceStorage {
     this.#copies.add(copy);
     try {
       const bound = { maxBytes, signal: AbortSignal.any([signal, gone.signal]) };
-      const token = volumes.clones ? await this.#makeClone(target, from, bound.signal) : undefined;
+      const token = this.#clones.get(to);
       // A volume for one pod alone would not be had beside it.
       await this.#places.endIdle(from);
       const patience = token === undefined ? {} : { timeoutMs: CLONE_TIMEOUT_MS };
@@ -211,18 +218,14 @@ export class VolumeStorage implements WorkspaceStorage {
       throw gone.signal.aborted ? workspaceNotFound(source) : error;
     } finally {
       this.#copies.delete(copy);
+      this.#clones.delete(to);
     }
   }
 
-  /**
-   * Puts a clone of a volume in the place of an empty one that was just made.
-   * @returns the mark that the clone has, if it is one.
-   */
-  async #makeClone(target: WorkspacePlace, from: string, signal: AbortSignal): Promise<string> {
+  /** Puts a mark on a volume that its clones have. */
+  async #mark(volume: string, signal: AbortSignal): Promise<string> {
     const token = takeRandom(TOKEN_BYTES).toString("hex");
-    await this.#places.use(from, (volume) => markVolume(volume, token, signal), { signal });
-    await this.#parts.volumes.remove(this.#volumeOf(target), signal);
-    await this.make(target, { mayExist: false, cloneOf: from });
+    await this.#places.use(volume, (opened) => markVolume(opened, token, signal), { signal });
     return token;
   }
 
