@@ -24,8 +24,8 @@ export interface WorkspaceStorage {
   /** Where a person finds a workspace. */
   pathOf(name: WorkspaceName): string;
   /**
-   * Makes a workspace where there is none. `mayExist`: one that is there may be ours. `forkOf`: the one that it is to be
-   * filled with by {@link copy}.
+   * Makes a workspace where there is none. `mayExist`: one that is there may be ours. `forkOf`: the one that {@link copy}
+   * will fill it from.
    */
   make(
     place: WorkspacePlace,
