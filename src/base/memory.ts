@@ -36,8 +36,9 @@ export function collectWhenIdle(checkMs = CHECK_MS, collect: Collect = v8Collect
     last = performance.eventLoopUtilization();
     if (utilization > IDLE_PART) return;
     if (leastBytes !== undefined) {
-      leastBytes = Math.min(leastBytes, usedBytes());
-      if (usedBytes() < leastBytes + MIN_GROWTH_BYTES) return;
+      const bytes = usedBytes();
+      leastBytes = Math.min(leastBytes, bytes);
+      if (bytes < leastBytes + MIN_GROWTH_BYTES) return;
     }
     const flavor = leastBytes === undefined ? "last-resort" : "regular";
     collect({ type: "major", execution: "sync", flavor });

@@ -69,7 +69,7 @@ export class WorkspaceFork {
     failpoint("fork.intended");
     await this.#make(fork, from, signal);
     try {
-      await this.#fill(source, fork, signal);
+      await this.#fill(from, fork, signal);
     } catch (error) {
       await this.#discard(fork);
       throw signal.aborted ? signal.reason : error;
@@ -90,10 +90,11 @@ export class WorkspaceFork {
     }
   }
 
-  async #fill(source: WorkspaceName, fork: WorkspaceRecord, signal: AbortSignal): Promise<void> {
+  async #fill(from: WorkspaceRecord, fork: WorkspaceRecord, signal: AbortSignal): Promise<void> {
     const { workspaces, store, storage, quota } = this.#parts;
-    const from = await workspaces.findWhole(source);
-    const maxBytes = await quota.roomForFork(fork, await quota.measure(source, signal), signal);
+    // What was made may be a clone of it: where it is replaced from then on, the fork fails.
+    await workspaces.findWhole(from);
+    const maxBytes = await quota.roomForFork(fork, await quota.measure(from, signal), signal);
     const sizeBytes = await storage.copy(from, fork, { maxBytes, signal }).catch((error: unknown) => {
       workspaces.assertSame(from, "copied");
       throw error;

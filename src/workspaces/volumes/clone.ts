@@ -8,7 +8,7 @@ import { runOn } from "./script.ts";
 /** How names of marks begin. They stand at the top of a volume, where no sandbox can make one. */
 const MARK = ".berth-clone-";
 
-/** Puts a mark on a volume, which its clones have, and volumes that are empty or older have not. */
+/** Puts a mark on a volume. Clones that are made from then on have it, and no other volume has. */
 export async function markVolume(volume: OpenVolume, token: string, signal: AbortSignal): Promise<void> {
   const text = script(
     `need find; need sync; cd ${volume.path} || exit\n`,
