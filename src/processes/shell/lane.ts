@@ -191,7 +191,10 @@ export class Lane implements Leader {
     }
   }
 
-  /** Checks whether a parked lane has become clean, and notifies its owner then; otherwise it stays parked. */
+  /**
+   * Checks whether a parked lane has become clean, and notifies its owner then; otherwise it stays parked. Its output is
+   * read slowly meanwhile: the answer comes after all that others wrote before it, or never.
+   */
   async recheck(): Promise<void> {
     if (this.#state !== "parked") return;
     if (!this.#undumpable) {
@@ -201,10 +204,8 @@ export class Lane implements Leader {
       if (this.#state !== "parked") return;
     }
     this.#state = "idle";
-    this.spawned.resume();
     if ((await this.ask(RECHECK_COMMAND)) === "C") return this.release();
     this.#state = "parked";
-    this.spawned.trickle();
   }
 
   /**

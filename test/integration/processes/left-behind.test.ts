@@ -84,6 +84,15 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
     await expectIdle(service);
   });
 
+  // Its shell is asked again and again whether anything is left.
+  test("what is left behind can write all it wants while its shell does not answer", inTurn, async () => {
+    const { sandbox_id: stopped } = await client.createSandbox();
+    await client.exec(stopped, "yes & (sleep 0.3; kill -STOP $PPID) & exit 0").result;
+    await sleep(SETTLED_MS);
+    await expectIdle(service);
+    await client.deleteSandbox(stopped);
+  });
+
   test(
     "what a call of a session leaves behind can write all it wants at next to no cost",
     inTurn,
