@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { makeCertificate } from "./certificate.ts";
@@ -51,7 +52,7 @@ export async function startProxy(write: (place: Place) => readonly string[]): Pr
     const files = await makeCertificate(directory, "proxy", "DNS:localhost");
     const place = { directory, ...files, socket: path.join(directory, "socket") };
     const proxy = new ProxyProcess(place, write(place));
-    await eventually(() => proxy.listens);
+    await eventually(() => proxy.takesConnections());
     return proxy;
   } catch (error) {
     rmSync(directory, { recursive: true });
@@ -78,10 +79,18 @@ class ProxyProcess implements RunningProxy {
     });
   }
 
-  /** Throws where it has ended. */
-  get listens(): boolean {
+  /** Its socket is there some time before it listens. Throws where it has ended. */
+  async takesConnections(): Promise<boolean> {
     if (this.#child.exitCode !== null) throw new Error(`the proxy ended: ${this.#log}`);
-    return existsSync(this.socket);
+    const connection = net.connect(this.socket);
+    try {
+      await once(connection, "connect");
+      return true;
+    } catch {
+      return false;
+    } finally {
+      connection.destroy();
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

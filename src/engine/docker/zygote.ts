@@ -11,8 +11,12 @@ import type { ProcessState } from "./exec.ts";
 import { openPipe, type PipePaths, pipeSocket } from "./named-pipes.ts";
 import { ZYGOTE_FILES } from "./zygote-script.ts";
 
-/** What the kernel writes to a pipe in one piece (`PIPE_BUF`): requests do not mix. */
-const MAX_REQUEST_BYTES = 4096;
+/** What the kernel writes to a pipe in one piece, or not at all (`PIPE_BUF`). */
+const MAX_LINE_BYTES = 4096;
+/** Of a longer request in a line of its own: each may be a quote, which takes four bytes. */
+const MAX_PART_CHARS = 1000;
+/** All lines of a request fit into a pipe. */
+const MAX_REQUEST_CHARS = 40 * 1024;
 /** More than an answer. What is longer is of something else that writes to the pipe. */
 const MAX_ANSWER_CHARS = 64;
 /** Answers read at once; further ones wait for a moment, as they are not of a zygote. */
@@ -72,7 +76,7 @@ export function suitsZygote({ terminal, env = {} }: Startable): boolean {
   return terminal === undefined && names.every((name) => IDENTIFIER.test(name) && !OWN.test(name));
 }
 
-/** A request is longer than what the kernel writes to a pipe in one piece. */
+/** A request is longer than a pipe holds. */
 export class RequestTooLongError extends Error {}
 
 /** The service's end of the zygote of one container (zygote-script.ts). */
@@ -149,12 +153,11 @@ export class Zygote {
   /** Sends a request; returns its id. */
   #send(name: string, words: readonly string[]): string {
     const id = randomBytes(8).toString("hex");
-    const line = Buffer.from(`${name} ${[id, ...words].map(word).join(" ")}\n`);
-    if (line.length > MAX_REQUEST_BYTES) throw new RequestTooLongError();
+    const lines = linesOf(`${name} ${[id, ...words].map(word).join(" ")}`);
     this.#listen();
     const fd = this.#open();
     try {
-      writeSync(fd, line);
+      for (const line of lines) writeSync(fd, line);
     } finally {
       closeSync(fd);
     }
@@ -208,6 +211,25 @@ export class Zygote {
       waiting.onEnd(answer);
     }
   }
+}
+
+/**
+ * A command of one line as lines that a pipe takes whole. A longer one is gathered in a variable of the zygote's first: of
+ * one that breaks off nothing runs, and the next long one replaces what is left.
+ */
+function linesOf(command: string): Buffer[] {
+  const whole = Buffer.from(`${command}\n`);
+  if (whole.length <= MAX_LINE_BYTES) return [whole];
+  // By bytes: a part may end within a character.
+  const text = Buffer.from(command).toString("latin1");
+  const lines: string[] = [];
+  for (let at = 0; at < text.length; at += MAX_PART_CHARS) {
+    const before = at === 0 ? "" : "$BERTHZ_T";
+    lines.push(`BERTHZ_T=${before}${quote(text.slice(at, at + MAX_PART_CHARS))}\n`);
+  }
+  lines.push('eval "$BERTHZ_T"; BERTHZ_T=\n');
+  if (lines.join("").length > MAX_REQUEST_CHARS) throw new RequestTooLongError();
+  return lines.map((line) => Buffer.from(line, "latin1"));
 }
 
 /** A word of one line of a shell. */

@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import { BerthError } from "../../base/errors.ts";
 
 /** EFBIG: the file system has no files so large. */
@@ -5,7 +6,9 @@ const NO_SPACE = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
 
 /** The code of a failed system call; undefined for other errors. */
 export function codeOf(error: unknown): string | undefined {
-  return error instanceof Error && "code" in error ? String(error.code) : undefined;
+  if (!(error instanceof Error && "code" in error)) return undefined;
+  // Node has no name for it.
+  return "errno" in error && error.errno === -constants.errno.EDQUOT ? "EDQUOT" : String(error.code);
 }
 
 /** The error for a client of a failed system call on the workspaces' disk. */

@@ -195,7 +195,7 @@ describe("a zygote", () => {
   test.each([
     ["a terminal", { terminal: { columns: 80, rows: 24 } }],
     ["a variable that a shell cannot set", { env: { "a.b": "c" } }],
-    ["a request that is longer than a pipe takes in one piece", { env: { LONG: "x".repeat(5000) } }],
+    ["a request that is longer than a pipe", { env: { LONG: "x".repeat(70_000) } }],
   ])("leaves %s to the daemon", async (_, more) => {
     const { ref } = await engine.create(spec());
     expect(await whose(engine, ref, more)).toBe("daemon");
@@ -211,6 +211,24 @@ describe("a zygote", () => {
     expect(stdout.toString()).toBe(["v'\n", ...texts, ""].join("|"));
     await engine.remove(ref);
   });
+
+  test.each([TEST_IMAGE, BUSYBOX_IMAGE, BASH_IMAGE])(
+    "takes requests that are longer than a pipe takes in one piece, in %s",
+    async (image) => {
+      const { ref } = await engine.create(spec({ image }));
+      const text = 'it\'s "$HOME" of `ü`\n'.repeat(400);
+      const request = { env: { V: text } };
+      const outcomes = await Promise.all(
+        Array.from({ length: 6 }, (_, i) =>
+          shell(engine, ref, `${WHOSE}; printf %s "$V" # ${"x".repeat(i * 900)}`, request),
+        ),
+      );
+      for (const outcome of outcomes) expect(textOf(outcome)).toBe(`zygote\n${text}`);
+      // Nothing of them is left in what comes next.
+      expect(textOf(await shell(engine, ref, 'echo "$V$BERTHZ_T"'))).toBe("\n");
+      await engine.remove(ref);
+    },
+  );
 
   test("outlives forks that fail, for which the daemon starts processes at once", async () => {
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, pidsLimit: 24 } }));

@@ -1,0 +1,18 @@
+import { constants } from "node:os";
+import { expect, test } from "vitest";
+import { codeOf, diskError } from "../../../src/workspaces/host/disk-errors.ts";
+
+/** As Node makes it: it knows no name for this one. */
+const overQuota = Object.assign(new Error("Unknown system error -122: Unknown system error -122, write"), {
+  errno: -constants.errno.EDQUOT,
+  code: "Unknown system error -122",
+  syscall: "write",
+});
+
+test("a quota that is used up is no unknown error", () => {
+  expect(codeOf(overQuota)).toBe("EDQUOT");
+  expect(diskError(overQuota)).toMatchObject({
+    reason: "NO_SPACE",
+    message: expect.stringContaining("quota"),
+  });
+});
