@@ -3,7 +3,7 @@ import { PIPES_TARGET } from "./named-pipes.ts";
 
 /** The zygote's files, in a container's directory of pipes. */
 export const ZYGOTE_FILES = {
-  /** A named pipe: requests, a line each. */
+  /** A named pipe: requests, lines of a shell. */
   requests: "requests",
   /** A named pipe: answers, a line each. */
   answers: "answers",
@@ -35,6 +35,7 @@ const OPEN_PIPES =
  *   The first answer is `p<pid>`, of the shell that waits.
  * - `K id pid`, a request: answers `y` or `n`, whether there is such a process.
  * - `D` and `U` look a user up. What is not plain fails, and Docker decides.
+ * - `BERTHZ_T`, to which some lines add, is a request that is longer than one: the last evaluates it.
  * - `R text` answers. Without a service it waits for one.
  *
  * Answers: the exit code; `u<uid>`, the user has another uid than the pipes; `-`, the user was not found.

@@ -11,11 +11,11 @@ import type { ProcessState } from "./exec.ts";
 import { openPipe, type PipePaths, pipeSocket } from "./named-pipes.ts";
 import { ZYGOTE_FILES } from "./zygote-script.ts";
 
-/** What the kernel writes to a pipe in one piece, or not at all (`PIPE_BUF`). */
+/** What the kernel writes to a pipe in one piece, or not at all (`PIPE_BUF`): no other line comes between. */
 const MAX_LINE_BYTES = 4096;
-/** Of a longer request in a line of its own: each may be a quote, which takes four bytes. */
+/** What a line holds of a longer request: each character may be a quote, which takes four bytes. */
 const MAX_PART_CHARS = 1000;
-/** All lines of a request fit into a pipe. */
+/** All lines of a request: they have to fit into the pipe, which holds 64 KiB. */
 const MAX_REQUEST_CHARS = 40 * 1024;
 /** More than an answer. What is longer is of something else that writes to the pipe. */
 const MAX_ANSWER_CHARS = 64;
@@ -76,7 +76,7 @@ export function suitsZygote({ terminal, env = {} }: Startable): boolean {
   return terminal === undefined && names.every((name) => IDENTIFIER.test(name) && !OWN.test(name));
 }
 
-/** A request is longer than a pipe holds. */
+/** A request is longer than {@link MAX_REQUEST_CHARS}. */
 export class RequestTooLongError extends Error {}
 
 /** The service's end of the zygote of one container (zygote-script.ts). */
