@@ -506,8 +506,22 @@ export interface OutsideControl {
   endStoppedStarts(withinMs: number): Promise<void>;
   /** Kills every process of the sandbox at once. */
   killAll(): Promise<void>;
+  /**
+   * Opens the regular file that a leader or a child of it has open as this descriptor, where that process may read it: its
+   * bytes then pass no pipe. Undefined where there is none, it cannot be opened from outside, or it might say more there
+   * than in the sandbox.
+   */
+  openFile(leader: ProcessName, descriptor: number): Promise<OpenFile | undefined>;
   /** What keeps Berth from starting processes in the sandbox, judged by the starts of the last `withinMs`. */
   obstacle(withinMs: number): Promise<Obstacle | undefined>;
+}
+
+/** A file of a sandbox that was opened from outside. Errors are those of Node, and the signal's. */
+export interface OpenFile {
+  /** Resolves with what is there from this place on, which may be less than asked for; empty at the end. */
+  read(position: number, maxBytes: number, signal: AbortSignal): Promise<Buffer>;
+  /** Waits for reads that go on. */
+  close(): Promise<void>;
 }
 
 /** Evidence that a shell was alone. */

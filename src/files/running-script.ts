@@ -2,6 +2,7 @@ import { within } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import { LastLines } from "../base/last-lines.ts";
 import type { Logger } from "../base/logger.ts";
+import type { OpenFile } from "../engine/port.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { Job, JobRunner } from "../processes/shell/job.ts";
 import type { Lease } from "../sandboxes/lease.ts";
@@ -119,6 +120,20 @@ export class RunningScript {
 
   closeStdin(): void {
     this.#job?.closeStdin();
+  }
+
+  /**
+   * Opens the regular file that it has open as this descriptor for reading, past its pipes. Undefined where that cannot
+   * be done, or it has ended: a later script of the same shell may have another file open.
+   */
+  async openFile(descriptor: number): Promise<OpenFile | undefined> {
+    const { control, lease } = this.#host;
+    if (this.#job === undefined) return undefined;
+    const outside = await control.outside(lease.sandbox);
+    const file = await outside?.openFile(this.#job, descriptor);
+    if (!this.#over && this.#stopping === undefined) return file;
+    await file?.close();
+    return undefined;
   }
 
   /**

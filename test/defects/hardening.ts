@@ -65,4 +65,37 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
       to: "",
     },
   ),
+  {
+    name: "a file is read from outside that the process may only write",
+    changes: [
+      {
+        file: "src/engine/outside/open-file.ts",
+        from: "return (flags & O_PATH) === 0 && (flags & ACCESS_MODE) !== constants.O_WRONLY;",
+        to: "return (flags & O_PATH) === 0;",
+      },
+    ],
+    test: { file: DOCKER, title: "is not opened where %s", row: "the process may only write it" },
+  },
+  {
+    name: "a file is read from outside that the process only names",
+    changes: [
+      {
+        file: "src/engine/outside/open-file.ts",
+        from: "return (flags & O_PATH) === 0 && (flags & ACCESS_MODE) !== constants.O_WRONLY;",
+        to: "return (flags & ACCESS_MODE) !== constants.O_WRONLY;",
+      },
+    ],
+    test: { file: DOCKER, title: "is not opened where %s", row: "the process has its name alone" },
+  },
+  {
+    name: "a file of the kernel is read from outside, with root's eyes",
+    changes: [
+      {
+        file: "src/engine/outside/open-file.ts",
+        from: "  if (!EVEN.includes(typeOf(mountinfo, before.mount))) return undefined;\n",
+        to: "",
+      },
+    ],
+    test: { file: DOCKER, title: "is not opened where %s", row: "it is the kernel's" },
+  },
 ];

@@ -2,9 +2,10 @@ import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Mutex } from "async-mutex";
 import { BerthError } from "../../base/errors.ts";
-import type { DoomedTree, Obstacle, OutsideControl, ProcessName, Seclusion } from "../port.ts";
+import type { DoomedTree, Obstacle, OpenFile, OutsideControl, ProcessName, Seclusion } from "../port.ts";
 import type { Freezer, Stillness } from "./cgroup.ts";
 import {
+  childrenOf,
   type HostProcess,
   idsOf,
   isExiting,
@@ -14,6 +15,7 @@ import {
   Slices,
   signalProcess,
 } from "./host-process.ts";
+import { openFileOf } from "./open-file.ts";
 import { keyOf, ProcessTree } from "./process-tree.ts";
 import { lookForSeclusion } from "./seclusion.ts";
 
@@ -140,6 +142,16 @@ export class OutsideView implements OutsideControl {
   /** Ends every process of the sandbox, process 1 included. */
   async killAll(): Promise<void> {
     await this.#parts.freezer.frozen(async () => this.#send(await readProcesses(this.#parts.scope), SIGKILL));
+  }
+
+  async openFile(leader: ProcessName, descriptor: number): Promise<OpenFile | undefined> {
+    const found = await this.#tree(leader).leader();
+    if (found === undefined) return undefined;
+    for (const pid of [found.pid, ...childrenOf(found.pid)]) {
+      const file = await openFileOf(this.#parts.scope, pid, descriptor);
+      if (file !== undefined) return file;
+    }
+    return undefined;
   }
 
   /**

@@ -105,6 +105,51 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.signalGroup(leader, 0)).toBe(false);
   });
 
+  describe("a file that a process has open as 9", () => {
+    const { signal } = new AbortController();
+
+    /** A leader that has a shell line's 9 open. */
+    async function holding(line: string): Promise<ProcessName> {
+      const leader = await lead(`${line}; sleep 6041`);
+      await eventually(async () => (await count("sleep 6041")) === 1);
+      return leader;
+    }
+
+    test("is read past the sandbox", async () => {
+      const file = await outside.openFile(await holding("echo content >/tmp/f; exec 9</tmp/f"), 9);
+      expect((await file?.read(0, 100, signal))?.toString()).toBe("content\n");
+      expect((await file?.read(4, 3, signal))?.toString()).toBe("ent");
+      expect((await file?.read(8, 100, signal))?.length).toBe(0);
+      await file?.close();
+    });
+
+    test("is found where a child of the leader has it, as long as the leader is there", async () => {
+      const leader = await lead("echo content >/tmp/f; (exec 9</tmp/f; exec sleep 6042)");
+      await eventually(async () => (await count("sleep 6042")) === 1);
+      const file = await outside.openFile(leader, 9);
+      expect((await file?.read(0, 100, signal))?.toString()).toBe("content\n");
+      await file?.close();
+      expect(await outside.openFile(leader, 8)).toBeUndefined();
+      await kill(leader);
+      expect(await outside.openFile(leader, 9)).toBeUndefined();
+    });
+
+    test.each([
+      ["the process may only write it", "exec 9>/tmp/f"],
+      [
+        "the process has its name alone",
+        `perl -e 'require POSIX; sysopen(F, "/etc/passwd", 010000000) or die; POSIX::dup2(fileno(F), 9) or die; sleep 6041' & :`,
+      ],
+      ["it is a FIFO", "mkfifo /tmp/fifo; exec 9<>/tmp/fifo"],
+      ["it is a device", "exec 9<>/dev/null"],
+      ["it is a directory", "exec 9</tmp"],
+      ["it is the kernel's", "exec 9</proc/kallsyms"],
+      ["there is none", ":"],
+    ] as const)("is not opened where %s", async (_, line) => {
+      expect(await outside.openFile(await holding(line), 9)).toBeUndefined();
+    });
+  });
+
   describe("a tree that defends itself", () => {
     test("a fork bomb at the bound of processes", async () => {
       const leader = await lead(FORK_BOMB);

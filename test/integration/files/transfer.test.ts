@@ -34,7 +34,7 @@ async function temporaries(bench: FileBench, path = "."): Promise<string[]> {
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test.each([0, 1, 64, 3 * MIB + 7])("%i bytes go up and come down exactly", async (size) => {
+  test.each([0, 1, 64, 3 * MIB + 7, 20 * MIB + 7])("%i bytes go up and come down exactly", async (size) => {
     const data = randomBytes(size);
     const info = await bench().upload("file", inChunks(data), { sizeBytes: size });
     expect(info).toMatchObject({ kind: "REGULAR", sizeBytes: size });
@@ -44,8 +44,8 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect((await items.next()).done).toBe(true);
   });
 
-  test("a download goes on where it is told to", async () => {
-    const data = randomBytes(MIB);
+  test.each([MIB, 20 * MIB])("a download of %i bytes goes on where it is told to", async (size) => {
+    const data = randomBytes(size);
     await bench().upload("file", inChunks(data));
     const rest = await bytesOf(bench().download("file", { offset: 777_777 }));
     expect(rest.equals(data.subarray(777_777))).toBe(true);
@@ -187,6 +187,20 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     await eventually(async () => (await readers()) === "0");
     await eventually(() => bench().activeOperations === 0);
     expect(await refusal(items)).toMatchObject({ reason: "CANCELED" });
+  });
+});
+
+describe("large files", () => {
+  const bench = useFileBench({ ...IMAGES[0]?.spec });
+
+  test("of a large file, little passes a pipe", async () => {
+    const large = randomBytes(64 * MIB);
+    await bench().upload("file", inChunks(large, MIB));
+    // Counts what it copies, in place of the tool.
+    const counting = "#!/bin/sh\\nexec /bin/tee /tmp/passed\\n";
+    await bench().sh(`printf '${counting}' >/usr/local/bin/dd; chmod +x /usr/local/bin/dd`);
+    expect((await bytesOf(bench().download("file"))).equals(large)).toBe(true);
+    expect(Number((await bench().sh("wc -c </tmp/passed")).toString())).toBeLessThan(32 * MIB);
   });
 });
 

@@ -192,6 +192,10 @@ export class FakeOutside implements OutsideControl {
     return false;
   }
 
+  async openFile(): Promise<undefined> {
+    return undefined;
+  }
+
   async tree(): Promise<never> {
     throw unused();
   }

@@ -1,0 +1,103 @@
+import { constants } from "node:fs";
+import { type FileHandle, open, readFile, stat } from "node:fs/promises";
+import { untilAborted } from "../../base/async.ts";
+import { Turns } from "../../base/turns.ts";
+import type { OpenFile } from "../port.ts";
+import { type ProcessScope, readText, startTimeOf } from "./host-process.ts";
+
+/** Nothing that a sandbox has put in the file's place may block, or become the service's terminal. */
+const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
+/** In a descriptor's flags: its access mode, and that it gives no access at all (linux/fcntl.h). */
+const ACCESS_MODE = 0o3;
+const O_PATH = 0o10000000;
+
+/** File systems that say the same to every reader, as those of the kernel (/proc, /sys) do not. */
+const EVEN = ["overlay", "xfs", "btrfs", "ext4", "tmpfs"];
+
+/** Half of the threads that Node has for files: a disk that is slow for one sandbox leaves the rest to others. */
+const AT_ONCE = 2;
+const turns = new Turns(AT_ONCE);
+
+/**
+ * Opens the regular file that a process of a sandbox has open, if the process may read it. The service may read more
+ * than the process: what it has opened is therefore compared with what the process has open then.
+ * @returns undefined where the process has no such file, or that cannot be seen.
+ */
+export async function openFileOf(
+  scope: ProcessScope,
+  pid: number,
+  descriptor: number,
+): Promise<OpenFile | undefined> {
+  const link = `/proc/${pid}/fd/${descriptor}`;
+  const startTime = startTimeOf(pid);
+  const readable = (): Descriptor | undefined => {
+    const found = descriptorOf(pid, descriptor);
+    const isReadable = found !== undefined && isForReading(found.flags);
+    return isReadable && startTimeOf(pid) === startTime && scope.holds(pid) ? found : undefined;
+  };
+  const before = readable();
+  // Opening anything else may have effects of its own.
+  if (before === undefined || !(await isRegular(link))) return undefined;
+  const mountinfo = await readFile(`/proc/${pid}/mountinfo`, "latin1").catch(() => "");
+  if (!EVEN.includes(typeOf(mountinfo, before.mount))) return undefined;
+  const handle = await open(link, FLAGS).catch(() => undefined);
+  if (handle === undefined) return undefined;
+  const own = descriptorOf("self", handle.fd);
+  const its = readable();
+  const isSame = own?.mount === before.mount && own.mount === its?.mount && own.inode === its.inode;
+  const isFile = isSame && (await handle.stat().catch(() => undefined))?.isFile() === true;
+  if (isFile) return new HandleFile(handle);
+  await handle.close().catch(() => {});
+  return undefined;
+}
+
+/** What `/proc/PID/fdinfo` says of a descriptor. */
+interface Descriptor {
+  readonly flags: number;
+  readonly mount: string;
+  readonly inode: string;
+}
+
+/** Undefined where there is none, and on kernels before 5.14, which do not name the inode. */
+function descriptorOf(pid: number | "self", descriptor: number): Descriptor | undefined {
+  const text = readText(`/proc/${pid}/fdinfo/${descriptor}`) ?? "";
+  const field = (name: string): string | undefined => new RegExp(`^${name}:\\s+(\\d+)$`, "m").exec(text)?.[1];
+  const [flags, mount, inode] = [field("flags"), field("mnt_id"), field("ino")];
+  if (flags === undefined || mount === undefined || inode === undefined) return undefined;
+  return { flags: Number.parseInt(flags, 8), mount, inode };
+}
+
+function isForReading(flags: number): boolean {
+  return (flags & O_PATH) === 0 && (flags & ACCESS_MODE) !== constants.O_WRONLY;
+}
+
+async function isRegular(link: string): Promise<boolean> {
+  return (await stat(link).catch(() => undefined))?.isFile() === true;
+}
+
+/** The type of the file system that is mounted; empty where it is not listed. */
+function typeOf(mountinfo: string, mount: string): string {
+  return new RegExp(`^${mount} .* - (\\S+) `, "m").exec(mountinfo)?.[1] ?? "";
+}
+
+class HandleFile implements OpenFile {
+  readonly #handle: FileHandle;
+
+  constructor(handle: FileHandle) {
+    this.#handle = handle;
+  }
+
+  read(position: number, maxBytes: number, signal: AbortSignal): Promise<Buffer> {
+    const reading = turns.run(async () => {
+      const buffer = Buffer.allocUnsafeSlow(maxBytes);
+      const { bytesRead } = await this.#handle.read(buffer, 0, maxBytes, position);
+      return buffer.subarray(0, bytesRead);
+    }, signal);
+    // Leaves a disk that does not answer behind.
+    return untilAborted(reading, signal);
+  }
+
+  close(): Promise<void> {
+    return this.#handle.close();
+  }
+}
