@@ -10,7 +10,7 @@ import { callOf } from "./call.ts";
 import type { CallContext } from "./call-context.ts";
 import { DirectResponse } from "./direct-response.ts";
 import { frameBytes } from "./framing.ts";
-import { type HttpRequest, type HttpResponse, requestEnd, writeResponse } from "./http-message.ts";
+import { type HttpRequest, type HttpResponse, requestEnd } from "./http-message.ts";
 import { NEWLINE } from "./json-lines.ts";
 import { isUnenveloped } from "./request-messages.ts";
 
@@ -47,7 +47,7 @@ abstract class ConnectResponse extends DirectResponse {
 
   protected end(pieces: readonly Uint8Array[]): void {
     this.#ended = true;
-    for (const piece of pieces) writeResponse(this.response, piece);
+    this.writeLast(pieces);
     this.wake();
     // Who streams requests may go on for long after a refusal.
     if (this.#request.complete || callOf(this.context).streamsRequests) this.response.end();
@@ -94,17 +94,25 @@ export class JsonLinesResponse extends ConnectResponse {
   override complete(line: readonly Uint8Array[] = []): void {
     if (!this.open) return;
     this.begin();
-    this.end(line);
+    this.end([...this.take(), ...line]);
   }
 
   override fail(error: ConnectError): void {
     if (!this.open) return;
+    this.flush();
     if (this.response.headersSent) this.end([errorToJsonBytes(error, undefined), NEWLINE]);
     else this.failPlainly(error);
   }
 }
 
 const endStream = createEndStreamSerialization(undefined);
+
+function endOf(trailer: Headers | undefined, error: ConnectError | undefined): readonly Uint8Array[] {
+  const message = endStream.serialize({ metadata: new Headers(trailer), ...(error && { error }) });
+  return frameBytes([message], endStreamFlag);
+}
+
+const PLAIN_END = endOf(undefined, undefined);
 
 /** Messages in envelopes, of which the last says how the call ended. */
 export class ConnectStreamResponse extends ConnectResponse {
@@ -122,8 +130,9 @@ export class ConnectStreamResponse extends ConnectResponse {
 
   #end(frame: readonly Uint8Array[], error?: ConnectError): void {
     this.begin();
-    const metadata = new Headers(this.context.ownTrailer);
-    const last = endStream.serialize({ metadata, ...(error && { error }) });
-    this.end([...frame, ...frameBytes([last], endStreamFlag)]);
+    const { ownTrailer } = this.context;
+    // `Headers` are slow to make, and most calls end the same.
+    const last = error === undefined && ownTrailer === undefined ? PLAIN_END : endOf(ownTrailer, error);
+    this.end([...this.take(), ...frame, ...last]);
   }
 }

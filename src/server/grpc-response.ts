@@ -2,7 +2,6 @@ import type http2 from "node:http2";
 import type { ConnectError } from "@connectrpc/connect";
 import { grpcStatusOk, headerGrpcMessage, setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import { DirectResponse } from "./direct-response.ts";
-import { writeResponse } from "./http-message.ts";
 
 const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
 const OK = { "grpc-status": grpcStatusOk };
@@ -15,12 +14,13 @@ export class GrpcResponse extends DirectResponse {
     const { ownTrailer } = this.context;
     const { response } = this;
     response.addTrailers(ownTrailer ? { ...Object.fromEntries(ownTrailer), ...OK } : OK);
-    for (const piece of frame) writeResponse(response, piece);
+    this.writeLast([...this.take(), ...frame]);
     response.end();
   }
 
   override fail(error: ConnectError): void {
     if (!this.open) return;
+    this.flush();
     this.begin();
     this.response.addTrailers(statusTrailers(error, this.context.ownTrailer));
     this.response.end();

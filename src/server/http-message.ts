@@ -57,11 +57,6 @@ export function endResponse(response: HttpResponse, body?: string): void {
   (response.end as (body?: string) => unknown).call(response, body);
 }
 
-/** Writes a piece of a response's body. The two versions of HTTP type this apart. */
-export function writeResponse(response: HttpResponse, piece: Uint8Array): void {
-  (response.write as (piece: Uint8Array) => unknown).call(response, piece);
-}
-
 /** How a client speaks to the port. */
 export type RpcProtocol = "grpc" | "grpc-web" | "connect";
 

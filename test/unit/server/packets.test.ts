@@ -1,0 +1,98 @@
+import { once } from "node:events";
+import http from "node:http";
+import http2 from "node:http2";
+import { type AddressInfo, Socket } from "node:net";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import type { Call } from "../../../src/server/call.ts";
+import { CallContext } from "../../../src/server/call-context.ts";
+import { ConnectStreamResponse } from "../../../src/server/connect-response.ts";
+import type { DirectResponse } from "../../../src/server/direct-response.ts";
+import { GrpcResponse } from "../../../src/server/grpc-response.ts";
+import type { HttpRequest, HttpResponse } from "../../../src/server/http-message.ts";
+
+type Answer = (response: DirectResponse) => void;
+
+const piece = (text: string): readonly Uint8Array[] => [Buffer.from(text)];
+
+/** Serves one request as told, and returns the pieces of the body as they came, and how often the server wrote. */
+async function serve(
+  version: "HTTP/1.1" | "HTTP/2",
+  answer: Answer,
+  onPiece: (text: string) => void = () => {},
+) {
+  const respond = (request: HttpRequest, response: HttpResponse): void => {
+    const call = { signal: AbortSignal.timeout(60_000), protocol: "connect" } as unknown as Call;
+    const context = new CallContext(ProcessService.method.exec, call, request);
+    request.resume();
+    request.once("end", () =>
+      answer(
+        version === "HTTP/2"
+          ? new GrpcResponse(response, context)
+          : new ConnectStreamResponse(request, response, context, "application/connect+proto"),
+      ),
+    );
+  };
+  // What every write of a socket comes to, over HTTP/1.1.
+  const write = vi.spyOn(Socket.prototype as unknown as { _writeGeneric(): void }, "_writeGeneric");
+  onTestFinished(() => write.mockRestore());
+  const server = version === "HTTP/2" ? http2.createServer(respond) : http.createServer(respond);
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  onTestFinished(() => void server.close());
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const pieces: string[] = [];
+  const take = (data: Buffer): void => {
+    pieces.push(data.toString("latin1"));
+    onPiece(pieces.join(""));
+  };
+  if (version === "HTTP/2") {
+    const session = http2.connect(url);
+    onTestFinished(() => session.destroy());
+    const stream = session.request({ ":method": "POST" });
+    stream.end();
+    for await (const data of stream) take(data);
+  } else {
+    const response = await fetch(url, { method: "POST", body: "x" });
+    for await (const data of response.body ?? []) take(Buffer.from(data));
+  }
+  const isServers = (socket: unknown): boolean => (socket as { server?: unknown }).server != null;
+  return { pieces, writes: write.mock.contexts.filter(isServers).length };
+}
+
+const AT_ONCE: Answer = (response) => {
+  void response.send(piece("begun"));
+  void response.send(piece("more"));
+  response.complete(piece("over"));
+};
+
+test("what is there at once leaves in one packet, over HTTP/1.1", async () => {
+  const { pieces, writes } = await serve("HTTP/1.1", AT_ONCE);
+  expect(pieces.join("")).toMatch(/^begunmoreover.*\{\}$/s);
+  expect(writes).toBe(1);
+});
+
+test("what is there at once leaves in one frame, over HTTP/2", async () => {
+  expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["begunmoreover"]);
+});
+
+test.each(["HTTP/1.1", "HTTP/2"] as const)(
+  "nothing waits for more than a moment, over %s",
+  async (version) => {
+    let go: ((text: string) => void) | undefined;
+    const seen: string[] = [];
+    const { pieces } = await serve(
+      version,
+      (response) => {
+        void response.send(piece("begun"));
+        go = (text) => {
+          if (text === "begun") void response.send(piece("more"));
+          if (text === "begunmore") response.complete(piece("over"));
+          seen.push(text);
+        };
+      },
+      (text) => go?.(text),
+    );
+    expect(seen.slice(0, 2)).toEqual(["begun", "begunmore"]);
+    expect(pieces.join("")).toMatch(/^begunmoreover/);
+  },
+);
