@@ -332,7 +332,7 @@ function complaint({ workspaceId, path, message }: BrokenWorkspace): string {
 }
 
 function details(workspace: Workspace): string {
-  const { sizeBytes, quotaBytes, quotaEnforcement, overQuota, createTime, updateTime } = workspace;
+  const { sizeBytes, quotaBytes, quotaEnforcement, overQuota, hasShared, createTime, updateTime } = workspace;
   const quota =
     quotaBytes === 0n
       ? "none"
@@ -344,6 +344,7 @@ function details(workspace: Workspace): string {
     ["traces", workspace.traceRefs.map(visible).join(", ") || "none"],
     ["size", sizeBytes === undefined ? "not measured yet" : formatSize(Number(sizeBytes))],
     ["quota", quota],
+    ["shared", hasShared ? "the owner's files at /shared" : "nothing"],
     ["made", createTime ? timestampDate(createTime).toISOString() : ""],
     ["changed", updateTime ? timestampDate(updateTime).toISOString() : ""],
   ];

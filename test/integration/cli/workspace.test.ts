@@ -56,6 +56,7 @@ test("a workspace's life: made, referred to, used, exported, imported, cleaned u
   const shown = await berth(["show", "--measure", "job/1"]);
   expect(shown).toContain(directory);
   expect(shown).toMatch(/quota {6}1 GiB, watched/);
+  expect(shown).toMatch(/shared {5}the owner.s files at \/shared/);
   const stats = await serve.run(["stats", "--measure"]);
   expect(stats.stdout.toString()).toMatch(/^shared directory +\S+ [KM]?i?B of 2 GiB, watched$/m);
   expect(await berth(["ls"])).toMatch(/job\/1 +0 .*sbx_[\s\S]*job\/2 +1/);
