@@ -142,4 +142,57 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       title: "has no token, no link to services, no privilege, and the default filter of system calls",
     },
   },
+  {
+    name: "kubernetes: a service whose instance was taken works on",
+    changes: [
+      {
+        file: "src/engine/kubernetes/lease.ts",
+        from: "  assertHeld(): void {\n",
+        to: "  assertHeld(): void {\n    return;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/lease.kubernetes.ts",
+      title: "taken from a service that runs, it says so and neither creates nor removes any more",
+    },
+  },
+  {
+    name: "kubernetes: a network policy that somebody changed stays so",
+    changes: [
+      {
+        file: "src/engine/kubernetes/network/keeper.ts",
+        from: "if (found !== undefined && isSame(found, wanted)) return;",
+        to: "if (found !== undefined) return;",
+      },
+    ],
+    test: { file: NETWORK, title: "a policy that somebody deletes or changes is restored" },
+  },
+  {
+    name: "kubernetes: another pod of a sandbox's name is removed in its place",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "const body = { gracePeriodSeconds, ...(uid !== undefined && { preconditions: { uid } }) };",
+        to: "const body = { gracePeriodSeconds };",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/refusals.kubernetes.ts",
+      title: "of the same name is another's: it is left alone",
+    },
+  },
+  {
+    name: "kubernetes: a claim of another instance counts as one's own",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: "return claim !== undefined && isOurs ?",
+        to: "return claim !== undefined ?",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/workspaces.kubernetes.ts",
+      title: "a claim of another instance is neither found nor removed",
+    },
+  },
 ];

@@ -108,14 +108,8 @@ describe("an instance that two services want", () => {
       patch,
     ]);
 
-    const [, text] = await eventually(
-      async () => {
-        const answer = await readiness(service);
-        return answer[0] === 503 && answer;
-      },
-      { timeoutMs: 30_000 },
-    );
-    expect(text).toContain('Another service, "other", took the instance');
+    await expect.poll(async () => (await readiness(service))[0], { timeout: 30_000 }).toBe(503);
+    expect((await readiness(service))[1]).toContain('Another service, "other", took the instance');
     expect(await failureOf(client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
     expect(await failureOf(client.deleteSandbox(id))).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
     const pods = ["get", "pods", `--namespace=${NAMESPACE}`, `--selector=berth.dev/instance=${own.instance}`];

@@ -206,11 +206,12 @@ describe("on a cluster that enforces policies", () => {
     const name = none?.metadata.name ?? "";
     await inNamespace("patch", "networkpolicy", name, "--type=merge", `--patch={"spec":{"egress":[{}]}}`);
     const restored = () => policies().then((all) => all.find(({ metadata }) => metadata.name === name));
-    await eventually(async () => {
+    const opened = async (): Promise<boolean | undefined> => {
       await engine.info();
       const found = await restored();
-      return found !== undefined && found.spec.egress === undefined;
-    });
+      return found && found.spec.egress !== undefined;
+    };
+    await expect.poll(opened, { timeout: 30_000 }).toBe(false);
     expect((await restored())?.metadata.uid).toBe(none?.metadata.uid);
     await inNamespace("delete", "networkpolicy", name);
     await eventually(async () => {

@@ -350,7 +350,7 @@ describe("a pod that others change", async () => {
     const { ref } = await engine.create(spec());
     const { name } = parseRef(ref);
     await engine.remove(`${name}.00000000-0000-0000-0000-000000000000`);
-    expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
+    await expect(run(engine, ref, ["true"])).resolves.toMatchObject({ exitCode: 0 });
     await engine.remove(ref);
   });
 });
