@@ -69,9 +69,13 @@ export async function* downloadFile(
   yield { type: "header", info, offset };
   let file: OpenFile | undefined;
   const opening = info.sizeBytes - offset < DIRECT_FROM_BYTES ? undefined : running.openFile(CONTENT_FD);
-  const opened = opening?.then((found) => {
-    file = found;
-  });
+  const opened = opening?.then(
+    (found) => {
+      file = found;
+    },
+    // All comes through the pipe then.
+    () => {},
+  );
   try {
     let at = offset;
     for (let data: Buffer | undefined = rest; data !== undefined; data = await running.read()) {
