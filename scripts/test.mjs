@@ -7,15 +7,19 @@
 //   npm run test:all                              all of them, as CI does: also the guides and packages that users get
 //                                                 (test/release), and what needs the machine to itself (*.alone.test.ts)
 //   npm run test:full                             all at full scale, with many more cases: hours on two cores
+//   npm run test:busy                             npm test beside a busy loop on every core; the result must be the same
 //   npm test -- --yes                             install and start what is missing without asking; same as CI=true
 //
 // A skipped test counts as a failure, unless tests were chosen by -t.
+import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import path from "node:path";
 import { ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
 
-const OWN_OPTIONS = ["--yes", "--all", "--full"];
+const OWN_OPTIONS = ["--yes", "--all", "--full", "--busy"];
+/** Ends with the process that started it, however that ends. */
+const BUSY_LOOP = "const parent = process.ppid; while (process.ppid === parent);";
 const args = process.argv.slice(2).filter((arg) => !OWN_OPTIONS.includes(arg));
 const isAll = args.length > 0 || process.argv.includes("--all") || process.argv.includes("--full");
 if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
@@ -36,6 +40,11 @@ for (const script of [
   }
 }
 
+const loops = process.argv.includes("--busy")
+  ? Array.from({ length: availableParallelism() }, () =>
+      spawn(process.execPath, ["-e", BUSY_LOOP], { stdio: "ignore" }),
+    )
+  : [];
 const reports = mkdtempSync(path.join(tmpdir(), "berth-test-"));
 const file = path.join(reports, "report.json");
 const code = run("node", [
@@ -47,6 +56,7 @@ const code = run("node", [
   ...(isAll ? [] : ["--project", "unit", "--project", "integration"]),
   ...args,
 ]);
+for (const loop of loops) loop.kill("SIGKILL");
 const report = readReport();
 rmSync(reports, { recursive: true });
 if (report === undefined) fail("vitest ended without a report.");
