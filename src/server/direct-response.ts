@@ -1,4 +1,5 @@
 import type { ConnectError } from "@connectrpc/connect";
+import { noteStreamed } from "../base/memory.ts";
 import type { CallContext } from "./call-context.ts";
 import type { HttpResponse } from "./http-message.ts";
 
@@ -94,6 +95,7 @@ export abstract class DirectResponse {
         // The connection has gone, of which the response learns later.
         if (error) this.#isBroken = true;
         this.#unsentBytes -= piece.length;
+        noteStreamed(piece.length);
         this.#wake?.();
       });
     }

@@ -1,5 +1,6 @@
 import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../base/errors.ts";
+import { noteStreamed } from "../base/memory.ts";
 import type { Call } from "./call.ts";
 import { untilAborted } from "./error-boundary.ts";
 import type { FairQueue } from "./fair-queue.ts";
@@ -54,6 +55,7 @@ export async function* requestBytes(
       // Of a stream of messages, the library never holds more than the one that is coming.
       account.charge(Math.min(size + value.length, route.readMaxBytes) - Math.min(size, route.readMaxBytes));
       size += value.length;
+      noteStreamed(value.length);
       await queue?.again(call);
       yield value;
     }

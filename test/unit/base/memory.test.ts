@@ -7,6 +7,14 @@ import { runInNewContext } from "node:vm";
 import { expect, onTestFinished, test } from "vitest";
 import { collectWhenIdle } from "../../../src/base/memory.ts";
 
+/** For a process of its own: V8 is set up once for each. */
+const MODULE = JSON.stringify(path.join(import.meta.dirname, "../../../src/base/memory.ts"));
+
+async function run(script: string): Promise<string> {
+  const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script]);
+  return stdout;
+}
+
 test("an idle process collects once after its start, and where enough may have gathered since", async () => {
   setFlagsFromString("--expose-gc");
   const gc: (options: unknown) => void = runInNewContext("gc");
@@ -42,7 +50,7 @@ test("a process that is at work does not", async () => {
 
 test("V8 collects what nothing refers to", async () => {
   const script = `
-    import { collectWhenIdle } from ${JSON.stringify(path.join(import.meta.dirname, "../../../src/base/memory.ts"))};
+    import { collectWhenIdle } from ${MODULE};
     const collected = new Promise((resolve) => {
       globalThis.registry = new FinalizationRegistry(resolve);
       registry.register(Buffer.alloc(65_536), "collected");
@@ -51,6 +59,39 @@ test("V8 collects what nothing refers to", async () => {
     const limit = setTimeout(() => console.log("kept"), 60_000);
     console.log(await collected);
     clearTimeout(limit);`;
-  const args = ["--input-type=module", "-e", script];
-  expect((await promisify(execFile)(process.execPath, args)).stdout).toBe("collected\n");
+  expect(await run(script)).toBe("collected\n");
+});
+
+test("what streams through an idle process takes little memory, and few collections of the whole heap", async () => {
+  const script = `
+    import { setTimeout as sleep } from "node:timers/promises";
+    import { PerformanceObserver } from "node:perf_hooks";
+    import { collectWhenIdle, noteStreamed, tuneMemory } from ${MODULE};
+    tuneMemory();
+    globalThis.live = Array.from({ length: 300_000 }, (_, index) => ({ index }));
+    let major = 0;
+    new PerformanceObserver((list) => {
+      for (const { detail } of list.getEntries()) if (detail.kind === 4) major++;
+    }).observe({ entryTypes: ["gc"] });
+    collectWhenIdle(50);
+    while (major === 0) await sleep(10);
+    // V8 allows for less the longer nothing was asked for.
+    await sleep(1_000);
+    major = 0;
+    let most = 0;
+    // As many as wait for a slow reader.
+    const waiting = [];
+    for (let count = 0; count < 4_000; count++) {
+      waiting.push(Buffer.allocUnsafeSlow(65_536));
+      if (waiting.length > 64) waiting.shift();
+      noteStreamed(65_536);
+      most = Math.max(most, process.memoryUsage().arrayBuffers);
+      if (count % 100 === 0) await sleep(1);
+    }
+    await sleep(100);
+    console.log(JSON.stringify({ major, most }));
+    process.exit();`;
+  const { major, most } = JSON.parse(await run(script));
+  expect(most).toBeLessThan(32 << 20);
+  expect(major).toBeLessThan(3);
 });
