@@ -1,6 +1,9 @@
 import type { Defect } from "./defect.ts";
 
 const BAD_INPUT = "test/unit/server/bad-input.test.ts";
+const MEMORY = "test/unit/base/memory.test.ts";
+const STREAMS =
+  "what streams through an idle process takes little memory, and few collections of the whole heap";
 const UNKNOWN_FIELDS = "test/unit/server/unknown-fields.test.ts";
 
 /** Of the wire, and of what hostile input does behind it. */
@@ -153,5 +156,17 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       title: "what %s is asked to do does not hold the event loop",
       row: "berth.v1.SessionService/ExecuteTool",
     },
+  },
+  {
+    name: "V8 marks the whole heap again and again while bytes stream through an idle service",
+    changes: [
+      { file: "src/base/memory.ts", from: '  setFlagsFromString("--heap-growing-percent=100");\n', to: "" },
+    ],
+    test: { file: MEMORY, title: STREAMS },
+  },
+  {
+    name: "what streamed through lies about until V8 collects it",
+    changes: [{ file: "src/base/memory.ts", from: "  streamedBytes = 0;\n", to: "  return;\n" }],
+    test: { file: MEMORY, title: STREAMS },
   },
 ];
