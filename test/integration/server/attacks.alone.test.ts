@@ -10,8 +10,7 @@ let descriptors: number;
 beforeAll(async () => {
   service = await AttackedService.start();
   expect(await service.freshOutput()).toBe("fine\n");
-  // With as many idle shells as attacks leave behind: they stay for a minute.
-  descriptors = await service.descriptorsAfter(4);
+  descriptors = await service.descriptors();
 });
 afterAll(() => service?.[Symbol.asyncDispose]());
 
