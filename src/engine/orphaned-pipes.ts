@@ -133,7 +133,10 @@ export class SlowDrain {
 
   /** Reads a stream until the returned function is called, which leaves it paused or flowing. */
   start(stream: Drainable): () => void {
+    let stopped = false;
     const onData = (): void => {
+      // Another listener for the same data may have stopped this, and have it flow again.
+      if (stopped) return;
       stream.pause();
       this.#waiting.add(stream);
       this.#timer ??= setInterval(() => this.#turn(), this.#turnMs).unref();
@@ -141,6 +144,7 @@ export class SlowDrain {
     stream.on("data", onData);
     stream.resume();
     return () => {
+      stopped = true;
       stream.off("data", onData);
       this.#waiting.delete(stream);
     };

@@ -165,4 +165,12 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: { file: FAILING, title: "by a container whose directory was away for a while" },
   },
+  {
+    name: "a drain that was stopped pauses the stream once more",
+    changes: [{ file: "src/engine/orphaned-pipes.ts", from: "      if (stopped) return;\n", to: "" }],
+    test: {
+      file: "test/unit/engine/orphaned-pipes.test.ts",
+      title: "a drain that is stopped by another listener of the same data does not pause the stream again",
+    },
+  },
 ];
