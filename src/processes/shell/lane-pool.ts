@@ -22,6 +22,11 @@ const OPENING_AT_ONCE = 4;
 export const TURN_MS = 1_000;
 const FIRST_RECHECK_MS = 200;
 const MAX_RECHECK_MS = 10_000;
+/**
+ * How long a lane has to be missing before another is opened ahead of need. A start takes as long from the command that
+ * runs, and most lanes are back by then.
+ */
+const SPARE_AFTER_MS = 20;
 /** One lane for each of this many processes that the sandbox may have. */
 const PIDS_PER_LANE = 16;
 
@@ -46,6 +51,7 @@ export class LanePool implements LaneOwner {
   #opening = 0;
   /** Gives up the turn that the pool waits for to open a lane ahead of need. */
   #dropTurn: (() => boolean) | undefined;
+  #spareTimer: NodeJS.Timeout | undefined;
   #shrinkTimer: NodeJS.Timeout | undefined;
 
   /** @param turns of all sandboxes, to open lanes ahead of need. */
@@ -65,7 +71,7 @@ export class LanePool implements LaneOwner {
       1,
       Math.min(settings.max, Math.floor(sandbox.spec.resources.pidsLimit / PIDS_PER_LANE)),
     );
-    this.#refill();
+    this.#openSpares();
   }
 
   /** Lanes in any state. */
@@ -140,6 +146,7 @@ export class LanePool implements LaneOwner {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new BerthError("SANDBOX_TERMINATED", "The sandbox has ended."));
     clearTimeout(this.#shrinkTimer);
+    clearTimeout(this.#spareTimer);
     this.#dropTurn?.();
     for (const lane of [...this.#all]) lane.discard();
     this.#turnAway();
@@ -161,20 +168,35 @@ export class LanePool implements LaneOwner {
     return this.#opening > 0 || this.#renewing > 0;
   }
 
-  /** Opens lanes for those that wait at once, and the spare ones when it is the sandbox's turn. */
+  /** Opens lanes for those that wait at once, and the spare ones where they are still missing a moment later. */
   #refill(): void {
     if (this.#closing.signal.aborted) return;
     while (this.#isWanted(this.#waiters.length)) void this.#open();
-    if (this.#dropTurn !== undefined || !this.#isWanted(this.#waiters.length + this.#settings.spare)) return;
-    this.#dropTurn = this.#turns.take(async () => {
+    if (this.#spareTimer !== undefined || !this.#isSpareWanted) return;
+    this.#spareTimer = setTimeout(() => {
+      this.#spareTimer = undefined;
+      this.#openSpares();
+    }, SPARE_AFTER_MS).unref();
+  }
+
+  get #isSpareWanted(): boolean {
+    return this.#isWanted(this.#waiters.length + this.#settings.spare);
+  }
+
+  /** Opens the spare lanes that are missing, one after another, when it is the sandbox's turn. */
+  #openSpares(): void {
+    if (this.#closing.signal.aborted || this.#dropTurn !== undefined || !this.#isSpareWanted) return;
+    let hasCome = false;
+    const drop = this.#turns.take(async () => {
+      hasCome = true;
       this.#dropTurn = undefined;
-      if (this.#closing.signal.aborted || !this.#isWanted(this.#waiters.length + this.#settings.spare))
-        return;
+      if (this.#closing.signal.aborted || !this.#isSpareWanted) return;
       const opened = this.#open();
-      this.#refill();
+      this.#openSpares();
       // A sandbox whose shells do not start keeps no turn from others.
       await within(opened, TURN_MS);
     });
+    if (!hasCome) this.#dropTurn = drop;
   }
 
   /** Whether a further lane should be opened to have so many. */

@@ -1,6 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../client.ts";
+import { eventually } from "../eventually.ts";
 import { watchMemory } from "../memory.ts";
 import { percentile } from "../percentile.ts";
 import { processorShare } from "../processor-share.ts";
@@ -103,6 +104,15 @@ export class AttackedService implements AsyncDisposable {
   /** Descriptors that its process has open: connections, and what belongs to commands. */
   async descriptors(): Promise<number> {
     return (await readdir(`/proc/${this.#process.pid}/fd`)).length;
+  }
+
+  /** The same once so many commands have run at the same time, whose shells stay open for a while. */
+  async descriptorsAfter(commands: number): Promise<number> {
+    await Promise.all(
+      Array.from({ length: commands }, () => this.#client.exec(this.#sandboxId, "sleep 1").result),
+    );
+    await eventually(async () => (await this.runningCommands()) === 0);
+    return this.descriptors();
   }
 
   /** Processes in its sandbox that still run. */

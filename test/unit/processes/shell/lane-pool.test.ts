@@ -48,3 +48,12 @@ test("a sandbox that ends gives up its turn", async () => {
   await eventually(() => spawned.length > 1);
   expect(spawned).toEqual(["ref-0", "ref-2"]);
 });
+
+test("a spare lane waits for a moment, in which a command gets its own", async () => {
+  const { spawned, pools } = open(1, new Turns(16));
+  const wanted = pools[0]?.take(AbortSignal.timeout(60_000));
+  expect(spawned).toHaveLength(1);
+  await eventually(() => spawned.length === 2);
+  pools[0]?.close();
+  expect(await wanted).toBeUndefined();
+});
