@@ -207,4 +207,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "of 40 writes that were given up nothing is kept but a piece on its way",
     },
   },
+  {
+    name: "after its first, a sandbox never gets a spare lane again",
+    changes: [
+      {
+        file: "src/processes/shell/lane-pool.ts",
+        from: "    if (!hasCome) this.#dropTurn = drop;\n",
+        to: "    void hasCome;\n    this.#dropTurn = drop;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/lane-pool.test.ts",
+      title: "a spare lane waits for a moment, in which a command gets its own",
+    },
+  },
 ];

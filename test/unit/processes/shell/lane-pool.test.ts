@@ -53,7 +53,7 @@ test("a spare lane waits for a moment, in which a command gets its own", async (
   const { spawned, pools } = open(1, new Turns(16));
   const wanted = pools[0]?.take(AbortSignal.timeout(60_000));
   expect(spawned).toHaveLength(1);
-  await eventually(() => spawned.length === 2);
+  await expect.poll(() => spawned.length).toBe(2);
   pools[0]?.close();
   expect(await wanted).toBeUndefined();
 });
