@@ -130,16 +130,30 @@ export async function beginUpload<Header>(
   return { header: first.value.part.value, chunks: chunksOf(iterator) };
 }
 
-async function* chunksOf<Header>(iterator: AsyncIterator<UploadMessage<Header>>): AsyncGenerator<Uint8Array> {
-  try {
-    for (let next = await iterator.next(); !next.done; next = await iterator.next()) {
-      const { part } = next.value;
-      if (part.case !== "chunk")
-        throw invalidArgument("chunk", "is missing: only chunks may follow the header");
-      if (part.value.length > MAX_CHUNK_BYTES) throw messageTooLarge(MAX_CHUNK_BYTES);
-      yield part.value;
-    }
-  } finally {
-    await iterator.return?.();
-  }
+function chunksOf<Header>(iterator: AsyncIterator<UploadMessage<Header>>): AsyncIterableIterator<Uint8Array> {
+  return {
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+    async next() {
+      const { done, value } = await iterator.next();
+      if (done) return { done, value: undefined };
+      try {
+        return { done: false, value: chunkOf(value) };
+      } catch (error) {
+        await iterator.return?.();
+        throw error;
+      }
+    },
+    async return() {
+      await iterator.return?.();
+      return { done: true, value: undefined };
+    },
+  };
+}
+
+function chunkOf({ part }: UploadMessage<unknown>): Uint8Array {
+  if (part.case !== "chunk") throw invalidArgument("chunk", "is missing: only chunks may follow the header");
+  if (part.value.length > MAX_CHUNK_BYTES) throw messageTooLarge(MAX_CHUNK_BYTES);
+  return part.value;
 }

@@ -16,7 +16,7 @@ import { NEWLINE, wantsJsonLines } from "./json-lines.ts";
 import { toJson } from "./json-text.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
-import { requestMessages } from "./request-stream.ts";
+import { RequestMessages } from "./request-stream.ts";
 import type { Route } from "./routes.ts";
 
 /** What {@link serveDirectly} needs beside the call. */
@@ -88,7 +88,7 @@ export async function serveDirectly(
   try {
     await admit(context);
     if (route.spec.kind === "client_streaming") {
-      const messages = requestMessages(route, call, request, { errors, receiving, queue });
+      const messages = new RequestMessages(route, call, request, { errors, receiving, queue });
       call.handlerReached = true;
       response.complete(wire.encode(await route.spec.impl(messages, context)));
       return;

@@ -17,7 +17,7 @@ import {
 } from "./http-message.ts";
 import { asConnectStream, enveloped, toJsonLines, wantsJsonLines } from "./json-lines.ts";
 import type { ReceiveBudget } from "./limits.ts";
-import { requestBytes } from "./request-bytes.ts";
+import { RequestBytes } from "./request-bytes.ts";
 import {
   ACCEPTED_ENCODING,
   checkedMessages,
@@ -103,7 +103,9 @@ function libraryRequest(
   }
   const jsonLines = wantsJsonLines(route, request);
   if (jsonLines) asConnectStream(header);
-  const bytes = get ? one(get.bytes) : requestBytes(route, call, request, { receiving, queue });
+  const bytes = get
+    ? one(get.bytes)
+    : new RequestBytes(call, request, { maxBytes: route.readMaxBytes, receiving, queue });
   const messages = requestBody(route, call, bytes, { format, errors, decompressor });
   return {
     httpVersion: request.httpVersion,

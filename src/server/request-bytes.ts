@@ -1,12 +1,11 @@
 import { setImmediate, setTimeout as sleep } from "node:timers/promises";
-import { throwIfAborted } from "../base/errors.ts";
+import { abortError, BerthError } from "../base/errors.ts";
 import { noteStreamed } from "../base/memory.ts";
 import type { Call } from "./call.ts";
 import { untilAborted } from "./error-boundary.ts";
-import type { FairQueue } from "./fair-queue.ts";
+import type { FairQueue, QueuedCall } from "./fair-queue.ts";
 import type { HttpRequest } from "./http-message.ts";
-import type { ReceiveBudget } from "./limits.ts";
-import type { Route } from "./routes.ts";
+import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 
 /**
  * A Node client that cancels a stream over HTTP/2 ends it first as if it were
@@ -29,42 +28,116 @@ async function graceForReset(): Promise<void> {
 
 /** What reading a request needs beside the call. */
 export interface RequestBytesOptions {
+  /** The largest message, in bytes: a stream never holds more than the one that is coming. */
+  readonly maxBytes: number;
   readonly receiving: ReceiveBudget;
   /** Undefined: all callers are one tenant's. */
   readonly queue: FairQueue | undefined;
 }
 
-/** The body of a request until its call is over, as it comes. @throws what ended the call, and what the budget throws */
-export async function* requestBytes(
-  route: Route,
-  call: Call,
-  request: HttpRequest,
-  { receiving, queue }: RequestBytesOptions,
-): AsyncGenerator<Uint8Array> {
-  const account = receiving.open();
-  // A handler that refuses its call may leave the rest unread, and this generator where it is.
-  call.signal.addEventListener("abort", account.close, { once: true });
-  let size = 0;
-  // Destroying the request would take its connection along, and with it the error response.
-  const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
-  try {
-    for (;;) {
-      const { done, value } = await untilAborted(chunks.next(), call.signal);
-      if (done) break;
-      throwIfAborted(call.signal);
-      // Of a stream of messages, the library never holds more than the one that is coming.
-      account.charge(Math.min(size + value.length, route.readMaxBytes) - Math.min(size, route.readMaxBytes));
-      size += value.length;
-      noteStreamed(value.length);
-      await queue?.again(call);
-      yield value;
-    }
-    if (call.streamsRequests && request.httpVersionMajor === 2) {
-      await untilAborted(graceForReset(), call.signal);
-    }
-  } finally {
-    call.signal.removeEventListener("abort", account.close);
-    account.close();
-    void chunks.return?.().catch(() => {});
+type ReadCall = QueuedCall & Pick<Call, "streamsRequests">;
+
+const DONE = { done: true, value: undefined } as const;
+
+/**
+ * The body of a request until its call is over, as it comes. No async generator, of which each item takes several turns
+ * of the microtask queue: uploads spend their time here.
+ */
+export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Uint8Array, undefined> {
+  readonly #call: ReadCall;
+  readonly #request: HttpRequest;
+  readonly #maxBytes: number;
+  readonly #queue: FairQueue | undefined;
+  readonly #account: ReceiveAccount;
+  #size = 0;
+  #hasEnded = false;
+  #isClosed = false;
+  #failure: { readonly error: unknown } | undefined;
+  /** Looks again at what the reader waits for. */
+  #wake = (): void => {};
+
+  constructor(call: ReadCall, request: HttpRequest, { maxBytes, receiving, queue }: RequestBytesOptions) {
+    this.#call = call;
+    this.#request = request;
+    this.#maxBytes = maxBytes;
+    this.#queue = queue;
+    this.#account = receiving.open();
+    // A handler that refuses its call may leave the rest unread.
+    call.signal.addEventListener("abort", this.#onAbort, { once: true });
+    request
+      .on("readable", this.#onReadable)
+      .on("end", this.#onEnd)
+      .on("error", this.#onError)
+      .on("close", this.#onClose);
   }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /** @throws what ended the call, and what the budget throws */
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    for (;;) {
+      if (this.#call.signal.aborted) throw abortError(this.#call.signal);
+      if (this.#isClosed) return DONE;
+      const value: Buffer | null = this.#hasEnded ? null : this.#request.read();
+      if (value !== null) {
+        this.#take(value.length);
+        const turn = this.#queue?.again(this.#call);
+        if (turn) await turn;
+        return { done: false, value };
+      }
+      if (this.#hasEnded) return await this.#finish();
+      if (this.#failure !== undefined) throw this.#failure.error;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  async return(): Promise<IteratorReturnResult<undefined>> {
+    this.#close();
+    return DONE;
+  }
+
+  #take(bytes: number): void {
+    const { charge } = this.#account;
+    charge(Math.min(this.#size + bytes, this.#maxBytes) - Math.min(this.#size, this.#maxBytes));
+    this.#size += bytes;
+    noteStreamed(bytes);
+  }
+
+  async #finish(): Promise<IteratorResult<Uint8Array, undefined>> {
+    if (this.#call.streamsRequests && this.#request.httpVersionMajor === 2) {
+      await untilAborted(graceForReset(), this.#call.signal);
+    }
+    return this.return();
+  }
+
+  #close(): void {
+    this.#isClosed = true;
+    this.#call.signal.removeEventListener("abort", this.#onAbort);
+    // Its errors stay listened to: one that nobody takes ends the process.
+    this.#request.off("readable", this.#onReadable).off("end", this.#onEnd).off("close", this.#onClose);
+    this.#account.close();
+    this.#wake();
+  }
+
+  readonly #onAbort = (): void => this.#close();
+
+  readonly #onReadable = (): void => this.#wake();
+
+  readonly #onEnd = (): void => {
+    this.#hasEnded = true;
+    this.#wake();
+  };
+
+  readonly #onError = (error: unknown): void => {
+    this.#failure ??= { error };
+    this.#wake();
+  };
+
+  readonly #onClose = (): void => {
+    if (!this.#hasEnded) this.#onError(new BerthError("CANCELED", "The request ended halfway."));
+  };
 }

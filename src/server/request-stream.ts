@@ -5,7 +5,7 @@ import type { Call } from "./call.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
 import { parseMessage } from "./framing.ts";
 import type { HttpRequest } from "./http-message.ts";
-import { type RequestBytesOptions, requestBytes } from "./request-bytes.ts";
+import { RequestBytes, type RequestBytesOptions } from "./request-bytes.ts";
 import { Pending } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
 
@@ -16,49 +16,96 @@ const COMPRESSED = 1;
 /**
  * The messages of a request that streams them in protobuf, uncompressed, as they are asked for. Their bytes fields
  * are views of what came.
- * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT`, `INTERNAL` for a message that is compressed against its
- *   headers; what ended the call
  */
-export async function* requestMessages(
-  route: Route,
-  call: Call,
-  request: HttpRequest,
-  { errors, ...options }: RequestBytesOptions & { readonly errors: ErrorConverter },
-): AsyncGenerator<Message> {
-  try {
-    const bytes = requestBytes(route, call, request, options);
-    const passedOver = call.protocol === "connect" ? endStreamFlag : 0;
-    for await (const message of splitMessages(bytes, route.readMaxBytes, passedOver)) {
-      yield parseMessage(route.method.input, message);
+export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Message, undefined> {
+  readonly #route: Route;
+  readonly #call: Call;
+  readonly #errors: ErrorConverter;
+  readonly #bytes: RequestBytes;
+  readonly #messages: Messages;
+
+  constructor(
+    route: Route,
+    call: Call,
+    request: HttpRequest,
+    { errors, ...options }: Omit<RequestBytesOptions, "maxBytes"> & { readonly errors: ErrorConverter },
+  ) {
+    this.#route = route;
+    this.#call = call;
+    this.#errors = errors;
+    const { readMaxBytes: maxBytes } = route;
+    this.#bytes = new RequestBytes(call, request, { ...options, maxBytes });
+    this.#messages = new Messages(maxBytes, call.protocol === "connect" ? endStreamFlag : 0);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /**
+   * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT`, `INTERNAL` for a message that is compressed against its
+   *   headers; what ended the call
+   */
+  async next(): Promise<IteratorResult<Message, undefined>> {
+    try {
+      for (;;) {
+        const message = this.#messages.next();
+        if (message) return { done: false, value: parseMessage(this.#route.method.input, message) };
+        const chunk = await this.#bytes.next();
+        if (chunk.done) break;
+        this.#messages.push(chunk.value);
+      }
+      this.#messages.end();
+      return await this.return();
+    } catch (thrown) {
+      await this.return();
+      if (this.#call.signal.aborted) throw abortError(this.#call.signal);
+      // The handler gets the cause; whatever it makes of it, the caller gets what is recorded here.
+      this.#errors.fromRequest(this.#call, thrown, this.#route.readMaxBytes);
+      throw this.#call.failure?.cause;
     }
-  } catch (thrown) {
-    if (call.signal.aborted) throw abortError(call.signal);
-    // The handler gets the cause; whatever it makes of it, the caller gets what is recorded here.
-    errors.fromRequest(call, thrown, route.readMaxBytes);
-    throw call.failure?.cause;
+  }
+
+  return(): Promise<IteratorReturnResult<undefined>> {
+    return this.#bytes.return();
   }
 }
 
-/** @param passedOver flags of what is no message. */
-async function* splitMessages(
-  bytes: AsyncIterable<Uint8Array>,
-  maxBytes: number,
-  passedOver: number,
-): AsyncGenerator<Uint8Array> {
-  const pending = new Pending();
-  for await (const chunk of bytes) {
-    pending.push(chunk);
+/** Divides what comes into messages. */
+class Messages {
+  readonly #maxBytes: number;
+  readonly #passedOver: number;
+  readonly #pending = new Pending();
+
+  /** @param passedOver flags of what is no message. */
+  constructor(maxBytes: number, passedOver: number) {
+    this.#maxBytes = maxBytes;
+    this.#passedOver = passedOver;
+  }
+
+  push(chunk: Uint8Array): void {
+    this.#pending.push(chunk);
+  }
+
+  /** The next message, if it has come whole. */
+  next(): Uint8Array | undefined {
+    const pending = this.#pending;
     for (let prefix = pending.peek(PREFIX_BYTES); prefix; prefix = pending.peek(PREFIX_BYTES)) {
       const flags = prefix[0] ?? 0;
       const length = prefix.readUInt32BE(1);
-      if (length > maxBytes) throw messageTooLarge(maxBytes);
-      if (pending.size < PREFIX_BYTES + length) break;
+      if (length > this.#maxBytes) throw messageTooLarge(this.#maxBytes);
+      if (pending.size < PREFIX_BYTES + length) return undefined;
       const frame = pending.take(PREFIX_BYTES + length);
       if ((flags & COMPRESSED) !== 0) throw compressedWithoutEncoding();
-      if ((flags & passedOver) === 0) yield frame.subarray(PREFIX_BYTES);
+      if ((flags & this.#passedOver) === 0) return frame.subarray(PREFIX_BYTES);
     }
+    return undefined;
   }
-  if (pending.size > 0) {
-    throw new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length.");
+
+  /** @throws BerthError `INVALID_ARGUMENT` where a message has come in part */
+  end(): void {
+    if (this.#pending.size > 0) {
+      throw new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length.");
+    }
   }
 }

@@ -12,6 +12,8 @@ interface Bound {
   readonly maxBytes: number;
   readonly measure: (signal: AbortSignal) => Promise<number>;
   readonly signal: AbortSignal;
+  /** Between two looks, in milliseconds; a second by default. */
+  readonly pauseMs?: number;
 }
 
 /**
@@ -21,11 +23,11 @@ interface Bound {
  */
 export async function bounded(
   copy: (signal: AbortSignal) => Promise<void>,
-  { maxBytes, measure, signal }: Bound,
+  { maxBytes, measure, signal, pauseMs = PAUSE_MS }: Bound,
 ): Promise<number> {
   const [over, done] = [new AbortController(), new AbortController()];
   const watching = Number.isFinite(maxBytes)
-    ? watch(maxBytes, measure, over, AbortSignal.any([signal, done.signal]))
+    ? watch({ maxBytes, measure, signal: AbortSignal.any([signal, done.signal]), pauseMs }, over)
     : Promise.resolve();
   try {
     await copy(AbortSignal.any([signal, over.signal]));
@@ -46,20 +48,17 @@ export function assertFits(sizeBytes: number, maxBytes: number): void {
 }
 
 async function watch(
-  maxBytes: number,
-  measure: Bound["measure"],
+  { maxBytes, measure, signal, pauseMs }: Required<Bound>,
   over: AbortController,
-  end: AbortSignal,
 ): Promise<void> {
   let tookMs = 0;
-  while (!end.aborted) {
-    await sleep(Math.max(PAUSE_MS, tookMs * REST_FACTOR), undefined, { signal: end, ref: false }).catch(
-      () => {},
-    );
-    if (end.aborted) return;
+  while (!signal.aborted) {
+    const restMs = Math.max(pauseMs, tookMs * REST_FACTOR);
+    await sleep(restMs, undefined, { signal, ref: false }).catch(() => {});
+    if (signal.aborted) return;
     const begin = performance.now();
     // A measurement that fails is no reason to end the copy.
-    const sizeBytes = await measure(end).catch(() => 0);
+    const sizeBytes = await measure(signal).catch(() => 0);
     if (sizeBytes > maxBytes) over.abort(tooLarge(maxBytes));
     tookMs = performance.now() - begin;
   }

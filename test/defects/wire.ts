@@ -169,4 +169,47 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/base/memory.ts", from: "  streamedBytes = 0;\n", to: "  return;\n" }],
     test: { file: MEMORY, title: STREAMS },
   },
+  {
+    name: "who waits for the rest of a request when its reader leaves waits for ever",
+    changes: [
+      {
+        file: "src/server/request-bytes.ts",
+        from: "    this.#account.close();\n    this.#wake();\n",
+        to: "    this.#account.close();\n",
+      },
+    ],
+    test: {
+      file: "test/unit/server/request-bytes.test.ts",
+      title: "a reader that leaves while it waits has reached the end",
+    },
+  },
+  {
+    name: "a request that is closed halfway has no end for its reader",
+    changes: [
+      {
+        file: "src/server/request-bytes.ts",
+        from: "    if (!this.#hasEnded) this.#onError(",
+        to: "    if (this.#hasEnded) this.#onError(",
+      },
+    ],
+    test: {
+      file: "test/unit/server/request-bytes.test.ts",
+      title: "a body that is %s halfway has no end",
+      row: "closed",
+    },
+  },
+  {
+    name: "a source of uploads whose item is refused is not told that it is left",
+    changes: [
+      {
+        file: "src/files/until.ts",
+        from: "        end();\n        throw error;",
+        to: "        throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/files/until.test.ts",
+      title: "it tells a source whose item is refused that it is left",
+    },
+  },
 ];

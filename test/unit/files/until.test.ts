@@ -36,3 +36,20 @@ test("it passes on the error of the source", async () => {
   })();
   await expect(reading).rejects.toThrow("broken");
 });
+
+test("it tells a source whose item is refused that it is left", async () => {
+  let left = false;
+  const refused = {
+    [Symbol.asyncIterator]: () => ({
+      next: () => Promise.reject(new Error("refused")),
+      return: async () => {
+        left = true;
+        return { done: true as const, value: undefined };
+      },
+    }),
+  };
+  const items = until(refused, forever);
+  await expect(items.next()).rejects.toThrow("refused");
+  expect(left).toBe(true);
+  expect(await items.next()).toEqual({ done: true, value: undefined });
+});

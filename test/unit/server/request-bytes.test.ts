@@ -1,0 +1,107 @@
+import { PassThrough } from "node:stream";
+import { setImmediate } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { HttpRequest } from "../../../src/server/http-message.ts";
+import { ReceiveBudget } from "../../../src/server/limits.ts";
+import { RequestBytes } from "../../../src/server/request-bytes.ts";
+
+/** A request whose body a test sends, and who reads it. */
+class Reading {
+  readonly body = new PassThrough();
+  readonly budget: ReceiveBudget;
+  readonly bytes: RequestBytes;
+  readonly #over = new AbortController();
+
+  constructor(budgetBytes = 1_000) {
+    this.budget = new ReceiveBudget(budgetBytes);
+    const call = {
+      ...{ principal: undefined, method: "test.Service/Method", streamsRequests: true },
+      signal: this.#over.signal,
+    };
+    const request = Object.assign(this.body, { httpVersionMajor: 1 }) as unknown as HttpRequest;
+    this.bytes = new RequestBytes(call, request, { maxBytes: 100, receiving: this.budget, queue: undefined });
+  }
+
+  end(reason: Error): void {
+    this.#over.abort(reason);
+  }
+
+  async next(): Promise<string | undefined> {
+    const { value } = await this.bytes.next();
+    return value && Buffer.from(value).toString();
+  }
+}
+
+/** What a promise settles with within a few turns of the event loop. */
+async function soon<T>(waiting: Promise<T>): Promise<T | "it still waits"> {
+  const late = (async () => {
+    for (let turns = 0; turns < 10; turns++) await setImmediate();
+    return "it still waits" as const;
+  })();
+  return Promise.race([waiting, late]);
+}
+
+test("a body is read as it comes, to its end", async () => {
+  const { body, bytes, budget } = new Reading();
+  const all: string[] = [];
+  const reading = (async () => {
+    for await (const chunk of bytes) all.push(Buffer.from(chunk).toString());
+  })();
+  body.write("some");
+  await expect.poll(() => all).toEqual(["some"]);
+  body.write("more");
+  await expect.poll(() => all).toEqual(["some", "more"]);
+  expect(budget.heldBytes).toBe(8);
+  body.end();
+  await reading;
+  expect(budget.heldBytes).toBe(0);
+});
+
+test("no more of a stream is held than its largest message, and no more than the budget has", async () => {
+  const { body, bytes, budget } = new Reading(90);
+  body.write("x".repeat(80));
+  await bytes.next();
+  body.write("x".repeat(80));
+  await expect(bytes.next()).rejects.toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
+  await bytes.return();
+  expect(budget.heldBytes).toBe(0);
+  const wide = new Reading();
+  wide.body.write("x".repeat(300));
+  await wide.bytes.next();
+  expect(wide.budget.heldBytes).toBe(100);
+});
+
+test("the end of its call ends it, also while it waits", async () => {
+  const reading = new Reading();
+  reading.body.write("some");
+  expect(await reading.next()).toBe("some");
+  const waiting = reading.next();
+  reading.end(new Error("the client is gone"));
+  await expect(soon(waiting)).rejects.toMatchObject({ reason: "CANCELED" });
+  await expect(reading.next()).rejects.toMatchObject({ reason: "CANCELED" });
+  expect(reading.budget.heldBytes).toBe(0);
+});
+
+test("a reader that leaves while it waits has reached the end", async () => {
+  const reading = new Reading();
+  const waiting = reading.next();
+  await reading.bytes.return();
+  expect(await soon(waiting)).toBeUndefined();
+  expect(await reading.next()).toBeUndefined();
+  // Whoever left before an error does not have to take it, nor does the process.
+  reading.body.destroy(new Error("broken"));
+  await setImmediate();
+});
+
+test.each([
+  ["closed", undefined, { reason: "CANCELED" }],
+  ["broken", new Error("broken"), { message: "broken" }],
+])("a body that is %s halfway has no end", async (_, error, expected) => {
+  const reading = new Reading();
+  reading.body.write("some");
+  expect(await reading.next()).toBe("some");
+  const waiting = reading.next();
+  reading.body.destroy(error);
+  await expect(soon(waiting)).rejects.toMatchObject(expected);
+  await expect(reading.next()).rejects.toMatchObject(expected);
+});
