@@ -25,7 +25,7 @@ const MAX_STAT_LINE = 256;
 const CONTENT_FD = 0;
 /** To open a file from outside, and end the script that copies it, takes about as long as to copy this much. */
 const DIRECT_FROM_BYTES = 16 * 1024 * 1024;
-const CHUNK_BYTES = 256 * 1024;
+const CHUNK_BYTES = 512 * 1024;
 
 /**
  * Opens a file, reports its attributes, and copies it from the offset on. Anything

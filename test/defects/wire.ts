@@ -133,7 +133,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/request-bytes.ts",
-        from: 'call.signal.addEventListener("abort", account.close, { once: true });',
+        from: '    call.signal.addEventListener("abort", this.#onAbort, { once: true });\n',
         to: "",
       },
     ],
