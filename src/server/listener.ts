@@ -232,6 +232,10 @@ export class Listener {
     if (version === "http2") socket.allowHalfOpen = false;
     const server = version === "http2" ? this.#http2 : this.#http1;
     server.emit("connection", socket);
+    // Node stops its parser while answers wait for their reader, and reads on: one TCP packet may hold several records of
+    // TLS, and a record for a parser that has stopped ends the connection. With a listener, Node reads by way of the
+    // stream, which stops as well.
+    if (version === "http1" && socket instanceof tls.TLSSocket) socket.on("data", () => {});
   }
 }
 

@@ -212,4 +212,18 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       title: "it tells a source whose item is refused that it is left",
     },
   },
+  {
+    name: "a request over TLS ends its connection where it comes in several records while an answer waits",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: '    if (version === "http1" && socket instanceof tls.TLSSocket) socket.on("data", () => {});\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/server/listener.test.ts",
+      title: "a request in several records, while the answer before still waits to be read, is served after it",
+    },
+  },
 ];

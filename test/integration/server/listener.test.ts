@@ -380,6 +380,37 @@ describe("TLS", () => {
     socket.destroy();
   });
 
+  test("a request in several records, while the answer before still waits to be read, is served after it", async () => {
+    await using t = await startTestServer({ tls: keys });
+    const socket = tls.connect({ port: t.port, host: "127.0.0.1", ca: keys.cert });
+    await once(socket, "secureConnect");
+    const post = (path: string, body: string) =>
+      socket.write(
+        `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n` +
+          `content-length: ${body.length}\r\n\r\n${body}`,
+      );
+    post("/berth.v1.ProcessService/Exec", '{"shell": "pour 256"}');
+    let produced = -1;
+    await eventually(async () => {
+      [produced] = [t.record.produced, await sleep(200)];
+      return produced > 0 && produced === t.record.produced;
+    });
+    expect(produced).toBeLessThan(256);
+    // A record has 16 KiB at most.
+    post(PATH, `{${" ".repeat(40_000)}}`);
+    // It is read while the answer before still waits.
+    await sleep(200);
+    let received = "";
+    socket.on("data", (data) => {
+      received += data.toString("latin1");
+    });
+    const closed = once(socket, "close").then(() => "closed");
+    const answered = expect.poll(() => received.includes('"totalSandboxes":3')).toBe(true);
+    expect(await Promise.race([answered, closed])).not.toBe("closed");
+    expect(received.split("HTTP/1.1 200 OK")).toHaveLength(3);
+    socket.destroy();
+  });
+
   test("a spare connection of HTTP/1 that has sent nothing yet is no slow one", async () => {
     const limits = { sniffTimeoutMs: 400, headersTimeoutMs: 100 };
     await using t = await startTestServer({ tls: keys, limits });

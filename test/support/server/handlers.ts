@@ -84,7 +84,7 @@ export function testRoutes(record: HandlerRecord): Routes {
           if (verb === "crash") throw new Error(SECRET);
           if (verb === "hang") await aborted(signal, record);
           if (verb === "ignore") await sleep(Number(argument));
-          const data = new Uint8Array(verb === "flood" ? 65_536 : 10).fill(120);
+          const data = new Uint8Array(verb === "flood" || verb === "pour" ? 65_536 : 10).fill(120);
           const count = verb === "flood" ? Number.POSITIVE_INFINITY : Number(argument);
           for (let index = 0; index < count; index++) {
             record.produced += 1;
