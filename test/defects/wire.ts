@@ -223,7 +223,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/server/listener.test.ts",
-      title: "a request in several records, while the answer before still waits to be read, is served after it",
+      title:
+        "a request in several records, while the answer before still waits to be read, is served after it",
     },
   },
 ];
