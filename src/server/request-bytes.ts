@@ -75,23 +75,29 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
     return this;
   }
 
-  /** @throws what ended the call, and what the budget throws */
+  /** @throws what ended the call, and what the budget throws; nothing of the body is held then */
   async next(): Promise<IteratorResult<Uint8Array, undefined>> {
-    for (;;) {
-      if (this.#call.signal.aborted) throw abortError(this.#call.signal);
-      if (this.#isClosed) return DONE;
-      const value: Buffer | null = this.#hasEnded ? null : this.#request.read();
-      if (value !== null) {
-        this.#take(value.length);
-        const turn = this.#queue?.again(this.#call);
-        if (turn) await turn;
-        return { done: false, value };
+    try {
+      for (;;) {
+        if (this.#call.signal.aborted) throw abortError(this.#call.signal);
+        const value: Buffer | null = this.#hasEnded || this.#isClosed ? null : this.#request.read();
+        if (value !== null) {
+          this.#take(value.length);
+          const turn = this.#queue?.again(this.#call);
+          if (turn) await turn;
+          return { done: false, value };
+        }
+        if (this.#failure !== undefined) throw this.#failure.error;
+        if (this.#isClosed) return DONE;
+        if (this.#hasEnded) return await this.#finish();
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
       }
-      if (this.#hasEnded) return await this.#finish();
-      if (this.#failure !== undefined) throw this.#failure.error;
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
+    } catch (error) {
+      this.#failure ??= { error };
+      this.#close();
+      throw error;
     }
   }
 

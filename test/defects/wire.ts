@@ -227,4 +227,18 @@ export const WIRE_DEFECTS: readonly Defect[] = [
         "a request in several records, while the answer before still waits to be read, is served after it",
     },
   },
+  {
+    name: "a request whose reading fails keeps what it held of the memory for requests",
+    changes: [
+      {
+        file: "src/server/request-bytes.ts",
+        from: "      this.#close();\n      throw error;",
+        to: "      throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/server/request-bytes.test.ts",
+      title: "no more of a stream is held than its largest message, and no more than the budget has",
+    },
+  },
 ];

@@ -63,8 +63,8 @@ test("no more of a stream is held than its largest message, and no more than the
   await bytes.next();
   body.write("x".repeat(80));
   await expect(bytes.next()).rejects.toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
-  await bytes.return();
   expect(budget.heldBytes).toBe(0);
+  await expect(bytes.next()).rejects.toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
   const wide = new Reading();
   wide.body.write("x".repeat(300));
   await wide.bytes.next();
@@ -103,5 +103,6 @@ test.each([
   const waiting = reading.next();
   reading.body.destroy(error);
   await expect(soon(waiting)).rejects.toMatchObject(expected);
+  expect(reading.budget.heldBytes).toBe(0);
   await expect(reading.next()).rejects.toMatchObject(expected);
 });
