@@ -8,12 +8,16 @@ const { NODE_COMPILE_CACHE = fileURLToPath(new URL("node_modules/.cache/node", i
 
 const ALONE = "test/integration/**/*.alone.test.ts";
 const processors = availableParallelism();
+/** Tests wait now and then: for timers, and for what runs outside of them. */
+const WORKERS = processors + 1;
 
 export default defineConfig({
   test: {
     env: { NODE_COMPILE_CACHE },
     setupFiles: ["test/support/setup.ts"],
     pool: "forks",
+    // Node imports TypeScript itself, and sooner than vitest's own runner.
+    experimental: { viteModuleRunner: false, nodeLoader: false },
     retry: 0,
     // Against hangs only: no outcome may depend on how fast the machine is.
     testTimeout: 180_000,
@@ -28,7 +32,7 @@ export default defineConfig({
           include: ["test/unit/**/*.test.ts"],
           // Nothing here keeps state in a module, so that files can share a process.
           isolate: false,
-          maxWorkers: processors,
+          maxWorkers: WORKERS,
           sequence: { groupOrder: 0 },
         },
       },
@@ -41,8 +45,7 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // A process of its own costs each file a second of a core, and none keeps state in a module.
           isolate: false,
-          // Each file drives a service, its clients and sandboxes: two keep both of two processors at work.
-          maxWorkers: Math.max(2, processors),
+          maxWorkers: WORKERS,
           sequence: { groupOrder: 1 },
         },
       },
