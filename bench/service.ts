@@ -6,6 +6,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { ProcessService } from "../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../gen/ts/berth/v1/sandbox_pb.js";
+import { launcherSettings } from "../test/support/launcher.ts";
 import { BenchClient } from "./client.ts";
 
 /** How long a service may take to end. */
@@ -27,7 +28,7 @@ export class BenchService {
 
   /**
    * @param special `node`: options of Node itself. Default none. `checkout`: the directory with the service's sources.
-   *   Default: this one. `installed`: as its launcher starts it, which has to be built. Default: from its sources.
+   *   Default: this one. `installed`: from what was built. Default: from its sources, with what its launcher sets.
    */
   static async start(
     image: string,
@@ -55,6 +56,7 @@ export class BenchService {
     ];
     const child = spawn(file, [...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],
+      env: { ...launcherSettings(checkout), ...process.env },
     });
     child.once("exit", () => rmSync(dataDir, { recursive: true, force: true }));
     for await (const line of createInterface({ input: child.stdout })) {

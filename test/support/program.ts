@@ -1,26 +1,19 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import path from "node:path";
 import { buffer } from "node:stream/consumers";
 import { TEST_IMAGE } from "./images.ts";
+import { launcherSettings } from "./launcher.ts";
 import { newDataDir, newInstance, packageDir } from "./settings.ts";
 
 const isBuilt = process.env.BERTH_TEST_RUN !== undefined;
-
-const SETTING = /^export (\w+)="\$\{\w+-(\w+)\}"$/gm;
 
 /** The program as global-setup.ts has built it, which starts in half of the time that its sources take; else these. */
 export const MAIN = isBuilt
   ? path.join(packageDir(), "dist/main.js")
   : path.join(import.meta.dirname, "../../src/main.ts");
 
-/** What bin/berth sets for the program, where it is not set. */
-const LAUNCHED = Object.fromEntries(
-  [...readFileSync(path.join(import.meta.dirname, "../../bin/berth"), "utf8").matchAll(SETTING)].map(
-    ([, name = "", value = ""]) => [name, value],
-  ),
-);
+const LAUNCHED = launcherSettings(path.join(import.meta.dirname, "../.."));
 
 /** The same for the program that failing-main.ts makes of it. */
 export const FAILING_MAIN = isBuilt

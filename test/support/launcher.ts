@@ -1,0 +1,10 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+
+const SETTING = /^export (\w+)="\$\{\w+-(\w+)\}"$/gm;
+
+/** What the launcher of a checkout, `bin/berth`, sets for the program where it is not set. */
+export function launcherSettings(checkout: string): Record<string, string> {
+  const script = readFileSync(path.join(checkout, "bin/berth"), "utf8");
+  return Object.fromEntries([...script.matchAll(SETTING)].map(([, name = "", value = ""]) => [name, value]));
+}
