@@ -2,6 +2,7 @@ import { type FileHandle, mkdir, open, readdir, rm, unlink } from "node:fs/promi
 import path from "node:path";
 import { BerthError } from "../base/errors.ts";
 import { randomBase32 } from "../base/ids.ts";
+import { codeOf, isNoSpace } from "../base/system-errors.ts";
 
 /** Bytes in one file, which is removed as a whole when nothing in it is needed any more. */
 const SEGMENT_BYTES = 8 * 1024 * 1024;
@@ -49,10 +50,10 @@ export class SpillDirectory {
       await mkdir(directory, { recursive: true, mode: 0o700 });
       return new SpillDirectory(directory);
     } catch (error) {
-      const code = (error as NodeJS.ErrnoException).code ?? "unknown error";
+      const code = codeOf(error);
       throw new BerthError(
-        code === "ENOSPC" ? "NO_SPACE" : "NOT_ALLOWED",
-        `The directory ${directory} cannot be used (${code}). Make it writable, or name another with --data-dir.`,
+        isNoSpace(code) ? "NO_SPACE" : "NOT_ALLOWED",
+        `The directory ${directory} cannot be used (${code ?? "unknown error"}). ${isNoSpace(code) ? "Make room there" : "Make it writable"}, or name another with --data-dir.`,
         { cause: error },
       );
     }

@@ -198,8 +198,12 @@ export function notRunning({ phase, sandboxId }: SandboxRecord): BerthError {
     CREATING: "It is still being created.",
     PAUSED: "It is paused: resume it first.",
     RUNNING: "It is running.",
-    DELETING: "It is being deleted.",
+    DELETING: phase.state === "DELETING" ? deletingText(phase.termination) : "",
     TERMINATED: phase.state === "TERMINATED" ? `It has ended: ${phase.termination.message}` : "",
   }[phase.state];
   return new BerthError("SANDBOX_NOT_RUNNING", `The sandbox cannot be used. ${advice}`, { metadata });
+}
+
+function deletingText({ cause, message }: Termination): string {
+  return cause === "DELETED" ? "It is being deleted." : `It is being deleted: ${message}`;
 }

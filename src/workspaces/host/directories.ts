@@ -4,6 +4,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
+import { codeOf } from "../../base/system-errors.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
@@ -17,7 +18,7 @@ import {
   workspaceBroken,
 } from "../workspace.ts";
 import { copyDirectory } from "./copy.ts";
-import { codeOf, diskError, onDisk } from "./disk-errors.ts";
+import { diskError, onDisk } from "./disk-errors.ts";
 import { stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
 import { identityOf } from "./pinned.ts";

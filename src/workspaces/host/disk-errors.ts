@@ -1,21 +1,11 @@
-import { constants } from "node:os";
 import { BerthError } from "../../base/errors.ts";
-
-/** EFBIG: the file system has no files so large. */
-const NO_SPACE = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
-
-/** The code of a failed system call; undefined for other errors. */
-export function codeOf(error: unknown): string | undefined {
-  if (!(error instanceof Error && "code" in error)) return undefined;
-  // Node has no name for it.
-  return "errno" in error && error.errno === -constants.errno.EDQUOT ? "EDQUOT" : String(error.code);
-}
+import { codeOf, isNoSpace } from "../../base/system-errors.ts";
 
 /** The error for a client of a failed system call on the workspaces' disk. */
 export function diskError(error: unknown): unknown {
   const code = codeOf(error);
   if (error instanceof BerthError || code === undefined) return error;
-  if (NO_SPACE.has(code)) {
+  if (isNoSpace(code)) {
     return new BerthError(
       "NO_SPACE",
       code === "EDQUOT"

@@ -1,7 +1,7 @@
 import { constants, type Stats } from "node:fs";
 import { chmod, type FileHandle, lstat, open, readdir, rename } from "node:fs/promises";
 import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
-import { codeOf } from "./disk-errors.ts";
+import { codeOf } from "../../base/system-errors.ts";
 
 /** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */
 const O_PATH = 0o10000000;

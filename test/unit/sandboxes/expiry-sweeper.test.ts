@@ -124,6 +124,13 @@ test("a removal that failed is tried again in growing pauses, each logged, and k
   await clock.advance(MINUTE);
   expect([state(id), attempts.length]).toEqual(["DELETING", 1]);
   expect([manager.stats(OWNER).totalSandboxes, manager.stuckRemovals]).toEqual([1, 1]);
+  expect(() => manager.acquire({ owner: OWNER, sandboxId: id })).toThrow(
+    expect.objectContaining({
+      reason: "SANDBOX_NOT_RUNNING",
+      message:
+        "The sandbox cannot be used. It is being deleted: Nothing used it for its idle_timeout of 60000 ms.",
+    }),
+  );
   // Other sandboxes' deadlines do not hurry it.
   await create({ idleTimeoutMs: MINUTE / 2 });
   await clock.advance(4 * MINUTE);

@@ -124,7 +124,10 @@ describe("delete", () => {
     await clock.advance(9_999);
     expect(lease.signal.aborted).toBe(false);
     expect(() => manager.acquire(named("x"))).toThrow(
-      expect.objectContaining({ reason: "SANDBOX_NOT_RUNNING" }),
+      expect.objectContaining({
+        reason: "SANDBOX_NOT_RUNNING",
+        message: "The sandbox cannot be used. It is being deleted.",
+      }),
     );
     await clock.advance(1);
     expect(lease.signal.reason).toMatchObject({ reason: "SANDBOX_DELETED" });

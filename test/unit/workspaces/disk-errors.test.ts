@@ -1,6 +1,7 @@
 import { constants } from "node:os";
 import { expect, test } from "vitest";
-import { codeOf, diskError } from "../../../src/workspaces/host/disk-errors.ts";
+import { codeOf, isNoSpace } from "../../../src/base/system-errors.ts";
+import { diskError } from "../../../src/workspaces/host/disk-errors.ts";
 
 /** As Node makes it: it knows no name for this one. */
 const overQuota = Object.assign(new Error("Unknown system error -122: Unknown system error -122, write"), {
@@ -11,6 +12,7 @@ const overQuota = Object.assign(new Error("Unknown system error -122: Unknown sy
 
 test("a quota that is used up is no unknown error", () => {
   expect(codeOf(overQuota)).toBe("EDQUOT");
+  expect(isNoSpace(codeOf(overQuota))).toBe(true);
   expect(diskError(overQuota)).toMatchObject({
     reason: "NO_SPACE",
     message: expect.stringContaining("quota"),
