@@ -75,4 +75,18 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     ],
     test: { file: ENVOY, title: LOST },
   },
+  {
+    name: "the program stays between the service and who started it",
+    changes: [
+      {
+        file: "bin/berth",
+        from: '[ ! -x "$node" ] || exec "$node" "$main" "$@"',
+        to: '[ ! -x "$node" ] || { "$node" "$main" "$@" & trap "kill $!" TERM; wait; exit; }',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/bin.test.ts",
+      title: "found by a link to it, becomes the program: there is no other process",
+    },
+  },
 ];

@@ -1,5 +1,9 @@
 import type { Defect } from "./defect.ts";
 
+const TYPESCRIPT = "clients/typescript/src/agent.ts";
+const PYTHON = "clients/python/src/berth/agent.py";
+const AGENTS = "test/integration/clients/agents.test.ts";
+
 /** What runs did to callers. */
 export const RUN_DEFECTS: readonly Defect[] = [
   {
@@ -14,6 +18,41 @@ export const RUN_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/runs/run.test.ts",
       title: "a sandbox that was there stays, unless it is to be deleted; no two runs share one",
+    },
+  },
+  {
+    name: "a result longer than a run keeps fails the run",
+    changes: [
+      { file: TYPESCRIPT, from: "result: clip(result, MAX_RESULT_BYTES),", to: "result," },
+      { file: PYTHON, from: "_clip(result.result, _MOST_RESULT_BYTES)", to: "result.result" },
+    ],
+    test: {
+      file: AGENTS,
+      title: "may say more than a run keeps: what is too long is cut off, between two characters",
+    },
+  },
+  {
+    name: "a run whose answer was lost is made again",
+    changes: [
+      {
+        file: TYPESCRIPT,
+        from: "createRunRequest(this.#options, this.#createId)",
+        to: 'createRunRequest(this.#options, "")',
+      },
+      {
+        file: PYTHON,
+        from: "it is asked for.\n        self._request.request_id = str(uuid.uuid4())",
+        to: 'it is asked for.\n        self._request.request_id = ""',
+      },
+      {
+        file: PYTHON,
+        from: "transport.retried(self._transport.stubs.runs.CreateRun, self._request, _CREATE_S)\n        self._request.request_id = str(uuid.uuid4())",
+        to: "transport.read(self._transport.stubs.runs.CreateRun, self._request, _CREATE_S)",
+      },
+    ],
+    test: {
+      file: AGENTS,
+      title: "has its run made once, though the answers to that are lost on the way",
     },
   },
 ];

@@ -95,4 +95,32 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "one that is killed otherwise is not",
     },
   },
+  {
+    name: "commands that a bash session left running lock it out",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "if (this.#held.length > MAX_HELD_CHANNELS) this.#dropNewest();",
+        to: 'if (this.#held.length > MAX_HELD_CHANNELS) throw new BerthError("TOO_MANY_OPERATIONS", "");',
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bash.test.ts",
+      title: "however many jobs are left running, the next call runs, and can end them",
+    },
+  },
+  {
+    name: "a temporary session finds the place of the one before still taken",
+    changes: [
+      {
+        file: "src/sandboxes/capacity.ts",
+        from: "if (this.#waiters.length >= this.#leaving) throw",
+        to: "if (this.#leaving >= 0) throw",
+      },
+    ],
+    test: {
+      file: "test/integration/sandboxes/capacity.test.ts",
+      title: "temporary sessions, one after the other, have the place of the one before",
+    },
+  },
 ];

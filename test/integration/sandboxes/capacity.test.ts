@@ -15,7 +15,9 @@ describe.each(ENGINES)("on $name, with a place for one", ({ settings }) => {
 
   test("temporary sessions, one after the other, have the place of the one before", async () => {
     const worker = new Worker(tight.client, "w");
-    for (let i = 0; i < 6; i++) expect((await worker.bash(`echo ${i}`)).stdout).toBe(`${i}\n`);
+    for (let i = 0; i < 6; i++) {
+      await expect(worker.bash(`echo ${i}`)).resolves.toMatchObject({ stdout: `${i}\n` });
+    }
     // Whoever comes while the place is in use is refused, and does not wait.
     const { sandbox_id: id } = await tight.client.createSandbox();
     expect(await failureOf(worker.bash("true"))).toMatchObject({ reason: "SANDBOX_LIMIT" });

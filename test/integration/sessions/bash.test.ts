@@ -61,8 +61,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     // Most only wait; some write for ever.
     for (let i = 0; i < 18; i++) {
       const job = i % 4 === 0 ? "while :; do echo late; sleep 0.05; done" : "exec sleep 1000";
-      expect(await busy.bash(`(${job}) &`)).toMatchObject({ exit_code: 0, session_lost: false });
-      if (i > 14) expect(await busy.bash(`echo ${i}`)).toMatchObject({ stdout: `${i}\n`, stderr: "" });
+      await expect(busy.bash(`(${job}) &`)).resolves.toMatchObject({ exit_code: 0, session_lost: false });
+      if (i > 14) {
+        await expect(busy.bash(`echo ${i}`)).resolves.toMatchObject({ stdout: `${i}\n`, stderr: "" });
+      }
     }
     expect(await busy.bash("kill $(jobs -p); wait; echo ended; jobs -p")).toMatchObject({
       stdout: "ended\n",
