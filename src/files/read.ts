@@ -67,33 +67,21 @@ export async function* downloadFile(
   const running = await op.start(readScript(path, offset, "dd", "bs=256k"));
   const { info, rest } = await readHeader(op, running, path);
   yield { type: "header", info, offset };
-  let file: OpenFile | undefined;
-  const opening = info.sizeBytes - offset < DIRECT_FROM_BYTES ? undefined : running.openFile(CONTENT_FD);
-  const opened = opening?.then(
-    (found) => {
-      file = found;
-    },
-    // All comes through the pipe then.
-    () => {},
-  );
-  try {
-    let at = offset;
-    for (let data: Buffer | undefined = rest; data !== undefined; data = await running.read()) {
-      op.progressed();
-      at += data.length;
-      if (data.length > 0) yield { type: "chunk", data };
-      if (file === undefined) continue;
-      void running.stop(new BerthError("CANCELED", "The rest of the file is read past its script."));
-      return yield* readDirectly(op, file, at, path);
-    }
-    await op.succeed(running, { path, wanted: WANTED });
-  } finally {
-    // Not awaited: a disk that does not answer holds nobody up.
-    opened?.then(() => file?.close()).catch(() => {});
+  const isLarge = info.sizeBytes - offset >= DIRECT_FROM_BYTES;
+  // Where it cannot be opened, all comes through the pipe.
+  const file = isLarge ? await running.openFile(CONTENT_FD).catch(() => undefined) : undefined;
+  if (file !== undefined) {
+    void running.leave(new BerthError("CANCELED", "The file is read past its script."));
+    return yield* readDirectly(op, file, offset, path);
   }
+  for (let data: Buffer | undefined = rest; data !== undefined; data = await running.read()) {
+    op.progressed();
+    if (data.length > 0) yield { type: "chunk", data };
+  }
+  await op.succeed(running, { path, wanted: WANTED });
 }
 
-/** Reads an open file to its end. */
+/** Reads an open file to its end, and closes it. */
 async function* readDirectly(
   op: Operation,
   file: OpenFile,
@@ -108,15 +96,20 @@ async function* readDirectly(
       throw scriptError({ path, wanted: WANTED }, { code: 1, stderr: (error as Error).message });
     }
   };
-  let at = from;
-  let next = read(at);
-  for (let data = await next; data.length > 0; data = await next) {
-    op.progressed();
-    at += data.length;
-    next = read(at);
-    // Whoever left before learns nothing of it.
-    next.catch(() => {});
-    yield { type: "chunk", data };
+  try {
+    let at = from;
+    let next = read(at);
+    for (let data = await next; data.length > 0; data = await next) {
+      op.progressed();
+      at += data.length;
+      next = read(at);
+      // Whoever left before learns nothing of it.
+      next.catch(() => {});
+      yield { type: "chunk", data };
+    }
+  } finally {
+    // Not awaited: a disk that does not answer holds nobody up.
+    file.close().catch(() => {});
   }
 }
 

@@ -23,6 +23,11 @@ const CLEANUP_MS = 20_000;
 const CHECK_MS = 500;
 /** Exit codes from here on mean a signal. */
 const FIRST_SIGNAL_CODE = 128;
+/** How long a file may take to be opened from outside: a sandbox may have many processes to look at. */
+const OPEN_MS = 5_000;
+const SIGTERM = 15;
+/** How long a script may take to end by a signal before it is stopped. */
+const LEAVE_MS = 500;
 /** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 2_000;
 /** How long a killed script may take to report its end. */
@@ -123,17 +128,39 @@ export class RunningScript {
   }
 
   /**
-   * Opens the regular file that it has open as this descriptor for reading, past its pipes. Undefined where that cannot
-   * be done, or it has ended: a later script of the same shell may have another file open.
+   * Opens the regular file that it has open as this descriptor for reading, past its pipes, from which nothing is read
+   * from then on until {@link leave}. Undefined where that cannot be done or takes long, or it has ended: a later script
+   * of the same shell may have another file open.
    */
   async openFile(descriptor: number): Promise<OpenFile | undefined> {
-    const { control, lease } = this.#host;
-    if (this.#job === undefined) return undefined;
-    const outside = await control.outside(lease.sandbox);
-    const file = await outside?.openFile(this.#job, descriptor);
-    if (!this.#over && this.#stopping === undefined) return file;
+    const job = this.#job;
+    if (job === undefined) return undefined;
+    let file: OpenFile | undefined;
+    let isLate = false;
+    this.#output.hold();
+    const opening = this.#openFile(job, descriptor).then((opened) => {
+      if (isLate) void opened?.close().catch(() => {});
+      else file = opened;
+    });
+    opening.catch(() => {});
+    try {
+      await within(opening, OPEN_MS);
+      if (file !== undefined && !this.#over && this.#stopping === undefined) return file;
+    } catch (error) {
+      this.#output.release();
+      throw error;
+    } finally {
+      isLate = true;
+    }
+    this.#output.release();
     await file?.close();
     return undefined;
+  }
+
+  async #openFile(job: Job, descriptor: number): Promise<OpenFile | undefined> {
+    const { control, lease } = this.#host;
+    const outside = await control.outside(lease.sandbox);
+    return outside?.openFile(job, descriptor);
   }
 
   /**
@@ -143,6 +170,20 @@ export class RunningScript {
   stop(reason: BerthError): Promise<void> {
     this.#stopping ??= this.#stop(reason);
     return this.#stopping;
+  }
+
+  /**
+   * Ends one whose remaining output nobody wants, so that its shell can run the next script; what does not end by a
+   * signal is stopped. Never rejects.
+   */
+  async leave(reason: BerthError): Promise<void> {
+    const { control, lease } = this.#host;
+    const outside = await control.outside(lease.sandbox);
+    const job = this.#over ? undefined : this.#job;
+    const isSignaled = job && (await outside?.signalGroup(job, SIGTERM).catch(() => false));
+    this.#output.end(reason);
+    if (isSignaled) await within(job.end, LEAVE_MS);
+    if (!this.#over) await this.stop(reason);
   }
 
   #follow(job: Job): void {
@@ -225,6 +266,7 @@ export class OutputQueue {
   #chunks: Buffer[] = [];
   #bytes = 0;
   #paused = false;
+  #held = false;
   #flow: Flow | undefined;
   #over: { readonly error: unknown } | undefined;
   #wake: (() => void) | undefined;
@@ -241,6 +283,17 @@ export class OutputQueue {
     this.#bytes += chunk.length;
     this.#balance();
     this.#wake?.();
+  }
+
+  /** Pauses the source until {@link release}, whatever is queued. */
+  hold(): void {
+    this.#held = true;
+    this.#balance();
+  }
+
+  release(): void {
+    this.#held = false;
+    this.#balance();
   }
 
   /** Nothing more will come; with an error, the queue is dropped too. The first end counts. */
@@ -279,8 +332,8 @@ export class OutputQueue {
   }
 
   #balance(): void {
-    const wait =
-      this.#over === undefined && this.#bytes > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
+    const isFull = this.#bytes > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
+    const wait = this.#over === undefined && (this.#held || isFull);
     if (wait === this.#paused) return;
     this.#paused = wait;
     if (wait) this.#flow?.pause();

@@ -108,4 +108,12 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/files/tar/restate.ts", from: "if (!isLeftOut) yield item;", to: "yield item;" }],
     test: UNDER_WAY,
   },
+  {
+    name: "a pipe is read at full speed while its file is opened from outside",
+    changes: [{ file: "src/files/running-script.ts", from: "    this.#output.hold();\n", to: "" }],
+    test: {
+      file: "test/unit/files/running-script.test.ts",
+      title: "nothing is read from its pipes while its file is opened",
+    },
+  },
 ];

@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
-import { OutputQueue } from "../../../src/files/running-script.ts";
+import type { OpenFile, OutsideControl } from "../../../src/engine/port.ts";
+import { OutputQueue, RunningScript, type ScriptHost } from "../../../src/files/running-script.ts";
+import { type FakeJob, FakeRunner, SIGTERM } from "../processes/fake-jobs.ts";
 
 const MIB = 1024 * 1024;
 
@@ -62,4 +64,94 @@ test("a waiting reader gets the error", async () => {
   const waiting = queue.next();
   queue.end(new BerthError("CANCELED", "gone"));
   await expect(waiting).rejects.toThrow("gone");
+});
+
+/** A script whose processes are seen from outside, and its job. */
+async function scriptOf(outside: Partial<OutsideControl>): Promise<{
+  readonly running: RunningScript;
+  readonly job: FakeJob;
+  readonly killed: unknown[];
+}> {
+  const runner = new FakeRunner();
+  const killed: unknown[] = [];
+  const host = {
+    runner,
+    control: {
+      outside: async () => outside,
+      killTree: async (...[, , job]: unknown[]) => void killed.push(job),
+    },
+    lease: { sandbox: {}, signal: new AbortController().signal },
+    user: "",
+  } as unknown as ScriptHost;
+  const { signal } = new AbortController();
+  const running = await RunningScript.start(host, "", { stdin: false, signal });
+  const [job] = runner.jobs;
+  if (job === undefined) throw new Error("it has no job");
+  return { running, job, killed };
+}
+
+/** A file from outside, and how often it was closed. */
+function newFile(): { readonly file: OpenFile; closed: number } {
+  const made = {
+    closed: 0,
+    file: {
+      read: async () => Buffer.alloc(0),
+      close: async () => {
+        made.closed++;
+      },
+    },
+  };
+  return made;
+}
+
+test("nothing is read from its pipes while its file is opened", async () => {
+  const opening = Promise.withResolvers<OpenFile | undefined>();
+  const { running, job } = await scriptOf({ openFile: () => opening.promise, signalGroup: async () => true });
+  const opened = running.openFile(0);
+  expect(job.paused).toBe(true);
+  const { file } = newFile();
+  opening.resolve(file);
+  expect(await opened).toBe(file);
+  expect(job.paused).toBe(true);
+  const leaving = running.leave(new BerthError("CANCELED", "gone"));
+  job.exit(143);
+  await leaving;
+  expect(job.paused).toBe(false);
+  const failing = await scriptOf({ openFile: () => Promise.reject(new Error("EMFILE")) });
+  await expect(failing.running.openFile(0)).rejects.toThrow("EMFILE");
+  expect(failing.job.paused).toBe(false);
+});
+
+test("a file that is opened when the script has ended is closed: it may be another's", async () => {
+  const made = newFile();
+  const { running, job } = await scriptOf({
+    openFile: async () => {
+      job.exit(0);
+      await running.ended;
+      return made.file;
+    },
+  });
+  expect(await running.openFile(0)).toBeUndefined();
+  expect(made.closed).toBe(1);
+});
+
+test("one that is left ends by a signal, after which its shell is as good as before; else it is stopped", async () => {
+  const signals: number[] = [];
+  const polite = await scriptOf({
+    signalGroup: async (_, signal) => {
+      signals.push(signal);
+      polite.job.exit(128 + signal);
+      return true;
+    },
+  });
+  const gone = new BerthError("CANCELED", "gone");
+  await polite.running.leave(gone);
+  expect([signals, polite.killed]).toEqual([[SIGTERM], []]);
+  for (const signalGroup of [async () => true, async () => false, () => Promise.reject(new Error("EPERM"))]) {
+    const stubborn = await scriptOf({ signalGroup });
+    // It ends some time after it was killed.
+    setTimeout(() => stubborn.job.exit(137), 600);
+    await stubborn.running.leave(gone);
+    expect(stubborn.killed).toEqual([stubborn.job]);
+  }
 });
