@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { newId } from "../../src/base/ids.ts";
 import { Store } from "../../src/store.ts";
+import { buildProgram } from "../build.ts";
 import type { BenchContext, Row } from "../row.ts";
 import { quantile } from "../stats.ts";
 import { multiply, prepareRecords } from "./lists.ts";
@@ -13,7 +14,7 @@ const ROUNDS = 5;
 const GOAL_MS = 1_000;
 const OUTPUT_BYTES = 1000;
 
-/** How long the service takes to listen with 10,000 ended sandboxes, processes and runs in its database, against 10. */
+/** How long the built service takes to listen with 10,000 ended sandboxes, processes and runs in its database, against 10. */
 export const restart: Row = {
   name: "restart",
   limitSeconds: 300,
@@ -28,10 +29,12 @@ export const restart: Row = {
       const values = { full: [] as number[], few: [] as number[] };
       const measure = async (times: number[], dataDir: string): Promise<void> => {
         const begun = performance.now();
-        const service = await context.start(["--data-dir", dataDir]);
+        const service = await context.start(["--data-dir", dataDir], true);
         times.push(performance.now() - begun);
         await service.stop();
       };
+      context.progress("building");
+      await buildProgram();
       for (let round = 0; round < ROUNDS; round++) {
         await measure(values.full, full);
         await measure(values.few, few);
