@@ -25,8 +25,8 @@ const CHECK_MS = 500;
 const FIRST_SIGNAL_CODE = 128;
 /** How long a file may take to be opened from outside: a sandbox may have many processes to look at. */
 const OPEN_MS = 5_000;
-const SIGTERM = 15;
-/** How long a script may take to end by a signal before it is stopped. */
+const SIGKILL = 9;
+/** How long the report of a script's end may take after it was killed before it is stopped. */
 const LEAVE_MS = 500;
 /** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 2_000;
@@ -144,7 +144,7 @@ export class RunningScript {
     });
     opening.catch(() => {});
     try {
-      await within(opening, OPEN_MS);
+      await within(Promise.race([opening, this.endedInOrder]), OPEN_MS);
       if (file !== undefined && !this.#over && this.#stopping === undefined) return file;
     } catch (error) {
       this.#output.release();
@@ -173,17 +173,22 @@ export class RunningScript {
   }
 
   /**
-   * Ends one whose remaining output nobody wants, so that its shell can run the next script; what does not end by a
-   * signal is stopped. Never rejects.
+   * Ends one that leaves nothing to clean up and whose remaining output nobody wants, so that its shell can run the next
+   * script; what does not end so is stopped. Never rejects.
    */
-  async leave(reason: BerthError): Promise<void> {
+  leave(reason: BerthError): Promise<void> {
+    this.#stopping ??= this.#leave(reason);
+    return this.#stopping;
+  }
+
+  async #leave(reason: BerthError): Promise<void> {
     const { control, lease } = this.#host;
     const outside = await control.outside(lease.sandbox);
     const job = this.#over ? undefined : this.#job;
-    const isSignaled = job && (await outside?.signalGroup(job, SIGTERM).catch(() => false));
+    const isSignaled = job && (await outside?.signalGroup(job, SIGKILL).catch(() => false));
     this.#output.end(reason);
     if (isSignaled) await within(job.end, LEAVE_MS);
-    if (!this.#over) await this.stop(reason);
+    if (!this.#over) await this.#stop(reason);
   }
 
   #follow(job: Job): void {

@@ -116,4 +116,11 @@ export const FILE_DEFECTS: readonly Defect[] = [
       title: "nothing is read from its pipes while its file is opened",
     },
   },
+  {
+    name: "a tool that ignores signals outlives its download",
+    changes: [
+      { file: "src/files/running-script.ts", from: "signalGroup(job, SIGKILL)", to: "signalGroup(job, 15)" },
+    ],
+    test: { file: "test/integration/files/transfer.test.ts", title: "of a large file, little passes a pipe" },
+  },
 ];

@@ -202,11 +202,14 @@ describe("large files", () => {
   test("of a large file, little passes a pipe", async () => {
     const large = randomBytes(64 * MIB);
     await bench().upload("file", inChunks(large, MIB));
-    // Counts what it copies, in place of the tool.
-    const counting = "#!/bin/sh\\nexec /bin/tee /tmp/passed\\n";
+    // Counts what it copies, in place of the tool, and does not end by a signal that it can ignore.
+    const counting = '#!/bin/sh\\ntrap "" TERM\\nexec /bin/tee /tmp/passed\\n';
     await bench().sh(`printf '${counting}' >/usr/local/bin/dd; chmod +x /usr/local/bin/dd`);
     expect((await bytesOf(bench().download("file"))).equals(large)).toBe(true);
     expect(Number((await bench().sh("wc -c </tmp/passed")).toString())).toBeLessThan(8 * MIB);
+    const left = async () =>
+      (await bench().sh("cat /proc/[0-9]*/comm 2>/dev/null | grep -c tee || :")).toString();
+    await expect.poll(left).toBe("0\n");
   });
 });
 

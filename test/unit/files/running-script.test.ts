@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { OpenFile, OutsideControl } from "../../../src/engine/port.ts";
 import { OutputQueue, RunningScript, type ScriptHost } from "../../../src/files/running-script.ts";
-import { type FakeJob, FakeRunner, SIGTERM } from "../processes/fake-jobs.ts";
+import { type FakeJob, FakeRunner, SIGKILL } from "../processes/fake-jobs.ts";
 
 const MIB = 1024 * 1024;
 
@@ -114,7 +114,7 @@ test("nothing is read from its pipes while its file is opened", async () => {
   expect(await opened).toBe(file);
   expect(job.paused).toBe(true);
   const leaving = running.leave(new BerthError("CANCELED", "gone"));
-  job.exit(143);
+  job.exit(137);
   await leaving;
   expect(job.paused).toBe(false);
   const failing = await scriptOf({ openFile: () => Promise.reject(new Error("EMFILE")) });
@@ -132,10 +132,23 @@ test("a file that is opened when the script has ended is closed: it may be anoth
     },
   });
   expect(await running.openFile(0)).toBeUndefined();
-  expect(made.closed).toBe(1);
+  await expect.poll(() => made.closed).toBe(1);
 });
 
-test("one that is left ends by a signal, after which its shell is as good as before; else it is stopped", async () => {
+test("whoever stops a script does not wait for its file to be opened; one that comes later is closed", async () => {
+  const opening = Promise.withResolvers<OpenFile | undefined>();
+  const { running, job } = await scriptOf({ openFile: () => opening.promise });
+  const opened = running.openFile(0);
+  const stopping = running.stop(new BerthError("CANCELED", "gone"));
+  job.exit(137);
+  await stopping;
+  expect(await opened).toBeUndefined();
+  const made = newFile();
+  opening.resolve(made.file);
+  await expect.poll(() => made.closed).toBe(1);
+});
+
+test("one that is left ends by a signal to its group; where it does not, it is stopped", async () => {
   const signals: number[] = [];
   const polite = await scriptOf({
     signalGroup: async (_, signal) => {
@@ -146,10 +159,10 @@ test("one that is left ends by a signal, after which its shell is as good as bef
   });
   const gone = new BerthError("CANCELED", "gone");
   await polite.running.leave(gone);
-  expect([signals, polite.killed]).toEqual([[SIGTERM], []]);
+  expect([signals, polite.killed]).toEqual([[SIGKILL], []]);
   for (const signalGroup of [async () => true, async () => false, () => Promise.reject(new Error("EPERM"))]) {
     const stubborn = await scriptOf({ signalGroup });
-    // It ends some time after it was killed.
+    // Its end is reported some time later.
     setTimeout(() => stubborn.job.exit(137), 600);
     await stubborn.running.leave(gone);
     expect(stubborn.killed).toEqual([stubborn.job]);
