@@ -1,4 +1,5 @@
 import { isBuiltin } from "node:module";
+import { keepCompiled } from "./base/compile-cache.ts";
 import { collectWhenIdle, tuneMemory } from "./base/memory.ts";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
 import { Failed } from "./cli/exit.ts";
@@ -20,6 +21,7 @@ const program = {
   },
   service: {
     start: async (config, logger) => {
+      keepCompiled(config.dataDir);
       const { startApp, settingsOf } = await loadService();
       return startApp(await settingsOf(config), logger);
     },

@@ -114,7 +114,12 @@ export function multiply(dataDir: string, count: number): void {
     store.transaction(() => {
       for (let copy = 1; copy < count; copy++) {
         store.runs.add({ run: { ...run, runId: newId("run") }, events: [body], timeMs }, count);
-        store.sandboxes.put({ ...sandbox, sandboxId: newId("sbx"), place: sandbox.place + copy });
+        store.sandboxes.put({
+          ...sandbox,
+          spec: sandbox.spec(),
+          sandboxId: newId("sbx"),
+          place: sandbox.place + copy,
+        });
       }
     });
   } finally {

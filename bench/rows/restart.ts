@@ -70,7 +70,8 @@ async function fill(
   multiply(dataDir, count);
   const store = Store.open(dataDir);
   try {
-    const [process] = store.processes.load();
+    const [ended] = store.processes.ended();
+    const process = ended && store.processes.get(ended.processId);
     if (process === undefined) throw new Error("the service kept no process");
     store.transaction(() => {
       for (let copy = 1; copy < count; copy++) store.processes.put({ ...process, processId: newId("prc") });

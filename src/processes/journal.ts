@@ -3,8 +3,10 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { Transaction } from "../state/database.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { Process, ProcessParts } from "./process.ts";
-import { type RecoveryParts, recoverProcesses } from "./recover.ts";
-import type { ProcessFacts, StoredBlock, StoredProcess } from "./store.ts";
+import { commandBytes } from "./record.ts";
+import { type RecoveredProcesses, type RecoveryParts, recoverProcesses } from "./recover.ts";
+import type { ProcessFacts, ProcessSummary, StoredBlock, StoredProcess } from "./store.ts";
+import { costOf } from "./transcript-reader.ts";
 
 /** How often the output of running processes is saved. */
 const SAVE_INTERVAL_MS = 1_000;
@@ -84,8 +86,8 @@ export class ProcessJournal {
     this.#parts.writeBehind.flush();
   }
 
-  /** The processes of earlier runs of the service, in the order of their ends. */
-  recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
+  /** As {@link recoverProcesses} says. */
+  recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<RecoveredProcesses> {
     return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
 
@@ -139,11 +141,13 @@ export class ProcessJournal {
       status,
       written: process.transcript.written,
     };
+    const blocks = storedBlocks(process);
     return {
       processId: id,
       endedAt: status && time.at(startedAt + status.durationMs),
+      summary: status && summaryOf(facts, blocks),
       facts: JSON.stringify(facts),
-      transcript: serialized(storedBlocks(process)),
+      transcript: serialized(blocks),
     };
   }
 
@@ -151,6 +155,20 @@ export class ProcessJournal {
     const tracked = save.finally(() => this.#saves.delete(tracked));
     this.#saves.add(tracked);
   }
+}
+
+function summaryOf(
+  { sandbox, startTimeMs, options: { command } }: ProcessFacts,
+  blocks: readonly StoredBlock[],
+): ProcessSummary {
+  const files = blocks.flatMap(({ content }) => (content instanceof Uint8Array ? [] : content.file));
+  return {
+    sandbox,
+    startTimeMs,
+    commandBytes: commandBytes(command),
+    heldBytes: blocks.reduce((sum, block) => sum + costOf(block), 0),
+    files: [...new Set(files)],
+  };
 }
 
 /** Most commands that run often write nothing. */

@@ -97,7 +97,13 @@ export class ProcessManager {
 
   /** Recovers the processes of earlier runs of the service: those that ended, and those that still run in live sandboxes. */
   async recover(): Promise<void> {
-    for (const process of await this.#journal.recover(this.#sandboxes, this.#parts)) {
+    const { ended, processes } = await this.#journal.recover(this.#sandboxes, this.#parts);
+    for (const process of ended) {
+      const { sandbox, transcript } = process;
+      if (transcript !== undefined) this.#parts.transcripts.watch(sandbox.owner, transcript);
+      this.#registry.addEnded(process);
+    }
+    for (const process of processes) {
       this.#registry.add(process);
       if (process.status === undefined) this.#journal.follow(process);
     }

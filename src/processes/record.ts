@@ -51,6 +51,15 @@ export interface ExitStatus {
   readonly message: string;
 }
 
+/** What an argument costs beside its characters. */
+const ARGUMENT_COST_BYTES = 32;
+
+/** About what a command takes in memory. */
+export function commandBytes(command: Command): number {
+  if (command.kind === "shell") return command.line.length;
+  return command.args.reduce((sum, arg) => sum + ARGUMENT_COST_BYTES + arg.length, 0);
+}
+
 const SIGKILL = 9;
 const LAST_SIGNAL = 64;
 

@@ -1,13 +1,15 @@
 import { deserialize } from "node:v8";
+import { BerthError } from "../base/errors.ts";
 import type { Engine } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
+import { EndedProcess } from "./ended-process.ts";
 import { Process, type ProcessInit, type ProcessParts } from "./process.ts";
 import type { ExitStatus } from "./record.ts";
 import type { ReattachedJob } from "./shell/reattached-job.ts";
 import type { SpillDirectory } from "./spill.ts";
-import type { ProcessFacts, ProcessStore, StoredBlock, StoredProcess } from "./store.ts";
+import type { ProcessFacts, ProcessStore, StoredBlock, StoredProcess, SummarizedProcess } from "./store.ts";
 import type { Block } from "./transcript-reader.ts";
 
 /** What {@link recoverProcesses} reads from. */
@@ -24,9 +26,17 @@ interface Reattached {
   readonly sandbox: LeasedSandbox;
 }
 
+/** The processes of earlier runs of the service. */
+export interface RecoveredProcesses {
+  /** In the order of their ends. */
+  readonly ended: readonly EndedProcess[];
+  /** Those that may still run, and those that ended without anyone to note it. */
+  readonly processes: readonly Process[];
+}
+
 /**
- * The processes of earlier runs of the service, in the order of their ends: those that ended can be read, those that
- * may still run in sandboxes that live are followed again, and the others are lost.
+ * The processes of earlier runs of the service: those that ended can be read, those that may still run in sandboxes
+ * that live are followed again, and the others are lost.
  * @param save stores how a process that was lost ended.
  */
 export async function recoverProcesses(
@@ -34,23 +44,24 @@ export async function recoverProcesses(
   sandboxes: SandboxManager,
   parts: ProcessParts,
   save: (process: Process) => void,
-): Promise<Process[]> {
-  const stored = store.load();
-  stored.sort((a, b) => (a.endedAt ?? Number.MAX_VALUE) - (b.endedAt ?? Number.MAX_VALUE));
+): Promise<RecoveredProcesses> {
   const reattached: Reattached[] = [];
-  const load = ({ processId, facts: json, transcript }: StoredProcess): Process => {
-    const { trace, ...facts } = JSON.parse(json) as ProcessFacts;
-    const init: ProcessInit = {
-      ...facts,
-      id: processId,
-      startedAt: time.toMonotonic(facts.startedAt),
-      wrote: { written: facts.written, blocks: blocksOf(transcript, disk) },
-    };
-    if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
-    const lease = sandboxes.recoverLease(facts.sandbox);
+  const initOf = ({ processId, transcript }: StoredProcess, facts: ProcessFacts): ProcessInit => ({
+    ...facts,
+    id: processId,
+    startedAt: time.toMonotonic(facts.startedAt),
+    wrote: { written: facts.written, blocks: blocksOf(transcript, disk) },
+  });
+  const load = (stored: StoredProcess): Process => {
+    const { trace, ...facts } = JSON.parse(stored.facts) as ProcessFacts;
+    const init = initOf(stored, facts);
+    for (const { content } of init.wrote?.blocks ?? [])
+      if (!Buffer.isBuffer(content)) disk.keep(content.place.file);
+    const lease = facts.status === undefined ? sandboxes.recoverLease(facts.sandbox) : undefined;
     if (lease === undefined || facts.leader === undefined) {
       lease?.release();
-      const process = Process.ended(init, sandboxOf(facts), parts, lost(facts, init, parts));
+      const status = facts.status ?? lost(facts, init, parts);
+      const process = Process.ended(init, sandboxOf(facts), parts, status);
       save(process);
       return process;
     }
@@ -58,10 +69,22 @@ export async function recoverProcesses(
     reattached.push({ job, sandbox: lease.sandbox });
     return process;
   };
-  const processes = stored.map(load);
+  const read = (processId: string): Process => {
+    const stored = store.get(processId);
+    if (stored === undefined)
+      throw new BerthError("INTERNAL", "The process is not in the database any more.");
+    const facts = JSON.parse(stored.facts) as ProcessFacts;
+    return Process.ended(initOf(stored, facts), sandboxOf(facts), parts, facts.status as ExitStatus);
+  };
+  const find = (summary: SummarizedProcess): EndedProcess => {
+    for (const file of summary.files) disk.keep(file);
+    return new EndedProcess(summary, time.toMonotonic(summary.endedAt), read);
+  };
+  const ended = store.ended().map(find);
+  const processes = store.unsummarized().map(load);
   await disk.sweep();
   await follow(reattached, engine, parts);
-  return processes;
+  return { ended, processes };
 }
 
 /** Follows the processes that may still run. */
@@ -103,9 +126,10 @@ function lost(
 function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {
   if (transcript.length === 0) return [];
   const stored = deserialize(transcript) as StoredBlock[];
+  const recover = disk.recovery();
   return stored.map(({ content, ...block }) => ({
     ...block,
-    content: content instanceof Uint8Array ? Buffer.from(content) : disk.recover(content, block.length),
+    content: content instanceof Uint8Array ? Buffer.from(content) : recover(content, block.length),
   }));
 }
 

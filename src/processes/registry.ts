@@ -5,14 +5,16 @@ import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import { EndedProcess } from "./ended-process.ts";
 import type { Process } from "./process.ts";
+import { commandBytes } from "./record.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MAX_ENDED = 10_000;
 /** Bound on the commands of ended processes, which stay in memory. */
 const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
-/** What an argument costs beside its characters. */
-const ARGUMENT_COST_BYTES = 32;
+
+type Entry = Process | EndedProcess;
 
 /**
  * Every readable process: those that run, and those that ended in the last 24
@@ -21,22 +23,22 @@ const ARGUMENT_COST_BYTES = 32;
  */
 export class ProcessRegistry {
   readonly #clock: Clock;
-  readonly #processes = new Map<string, Process>();
+  readonly #entries = new Map<string, Entry>();
   /** By sandbox, in the order in which they were started. */
-  readonly #readable = new OrderedIndex<Process>(positionOf);
+  readonly #readable = new OrderedIndex<Entry>(positionOf);
   readonly #running = new OrderedIndex<Process>(positionOf);
   readonly #allRunning = new Set<Process>();
   /** Running processes of each sandbox, and those being started. */
   readonly #taken = new Map<string, number>();
   /** When each ended process may be forgotten, oldest first. */
-  readonly #ended = new Map<Process, number>();
-  readonly #endedShares = new FairShare<Process>();
-  readonly #commandShares = new FairShare<Process>();
-  readonly #onForget: (process: Process) => void;
+  readonly #ended = new Map<Entry, number>();
+  readonly #endedShares = new FairShare<Entry>();
+  readonly #commandShares = new FairShare<Entry>();
+  readonly #onForget: (process: { readonly id: string }) => void;
   readonly #quotas: TenantQuotas;
 
   /** @param onForget called with each ended process that is no longer readable. */
-  constructor(clock: Clock, quotas: TenantQuotas, onForget: (process: Process) => void) {
+  constructor(clock: Clock, quotas: TenantQuotas, onForget: (process: { readonly id: string }) => void) {
     this.#clock = clock;
     this.#quotas = quotas;
     this.#onForget = onForget;
@@ -61,7 +63,7 @@ export class ProcessRegistry {
   /** @param place from {@link reserve}; by default one beyond the limit, for what runs already. */
   add(process: Process, place: Reservation = this.#recover(process)): void {
     const key = keyOf(process);
-    this.#processes.set(process.id, process);
+    this.#entries.set(process.id, process);
     this.#readable.add(key, process);
     this.#running.add(key, process);
     this.#allRunning.add(process);
@@ -71,10 +73,17 @@ export class ProcessRegistry {
     });
   }
 
+  /** Adds one that ended in an earlier run of the service, after those that ended before it. */
+  addEnded(process: EndedProcess): void {
+    this.#entries.set(process.id, process);
+    this.#readable.add(keyOf(process), process);
+    this.#keepEnded(process, process.endedAt, process.commandBytes);
+  }
+
   get(owner: string, processId: string): Process | undefined {
     this.#forget();
-    const process = this.#processes.get(processId);
-    return process?.sandbox.owner === owner ? process : undefined;
+    const entry = this.#entries.get(processId);
+    return entry?.sandbox.owner === owner ? wholeOf(entry) : undefined;
   }
 
   /** Every process that runs. */
@@ -86,9 +95,9 @@ export class ProcessRegistry {
   list(owner: string, sandboxId: string, ended: boolean, slice: Slice): Sliced<Process> {
     this.#forget();
     const key = compositeKey(owner, sandboxId);
-    return ended
-      ? this.#readable.slice(key, slice)
-      : this.#running.slice(key, slice, ({ status }) => status === undefined);
+    if (!ended) return this.#running.slice(key, slice, ({ status }) => status === undefined);
+    const { items, next } = this.#readable.slice(key, slice);
+    return { items: items.map(wholeOf), next };
   }
 
   #recover(process: Process): Reservation {
@@ -111,41 +120,43 @@ export class ProcessRegistry {
   }
 
   #retire(process: Process, key: string): void {
-    const { owner } = process.sandbox;
     this.#running.delete(key, process);
     this.#allRunning.delete(process);
-    this.#ended.set(process, endOf(process) + KEEP_ENDED_MS);
-    this.#endedShares.set(owner, process);
-    this.#commandShares.set(owner, process, commandBytes(process));
+    this.#keepEnded(process, endOf(process), commandBytes(process.options.command));
+  }
+
+  #keepEnded(entry: Entry, endedAt: number, bytes: number): void {
+    const { owner } = entry.sandbox;
+    this.#ended.set(entry, endedAt + KEEP_ENDED_MS);
+    this.#endedShares.set(owner, entry);
+    this.#commandShares.set(owner, entry, bytes);
     this.#forget();
   }
 
   #forget(): void {
     const now = this.#clock.monotonicMs();
-    for (const [process, forgetAt] of this.#ended) {
+    for (const [entry, forgetAt] of this.#ended) {
       if (forgetAt > now) break;
-      this.#remove(process);
+      this.#remove(entry);
     }
     for (const { item } of this.#endedShares.beyond(MAX_ENDED)) this.#remove(item);
     for (const { item } of this.#commandShares.beyond(MAX_COMMAND_BYTES)) this.#remove(item);
   }
 
-  #remove(process: Process): void {
-    const { owner } = process.sandbox;
-    this.#ended.delete(process);
-    this.#endedShares.delete(owner, process);
-    this.#commandShares.delete(owner, process);
-    process.transcript.clear();
-    this.#processes.delete(process.id);
-    this.#readable.delete(keyOf(process), process);
-    this.#onForget(process);
+  #remove(entry: Entry): void {
+    const { owner } = entry.sandbox;
+    this.#ended.delete(entry);
+    this.#endedShares.delete(owner, entry);
+    this.#commandShares.delete(owner, entry);
+    entry.transcript?.clear();
+    this.#entries.delete(entry.id);
+    this.#readable.delete(keyOf(entry), entry);
+    this.#onForget(entry);
   }
 }
 
-/** About what a process's command takes in memory. */
-function commandBytes({ options: { command } }: Process): number {
-  if (command.kind === "shell") return command.line.length;
-  return command.args.reduce((sum, arg) => sum + ARGUMENT_COST_BYTES + arg.length, 0);
+function wholeOf(entry: Entry): Process {
+  return entry instanceof EndedProcess ? entry.whole : entry;
 }
 
 /** When an ended process did so, on the monotonic clock. */
@@ -153,11 +164,10 @@ function endOf(process: Process): number {
   return process.startedAt + (process.status?.durationMs ?? 0);
 }
 
-function positionOf({ startTimeMs, id }: Process): Position {
+function positionOf({ startTimeMs, id }: Entry): Position {
   return { at: startTimeMs, id };
 }
 
-function keyOf(process: Process): string {
-  const { owner, sandboxId } = process.sandbox;
+function keyOf({ sandbox: { owner, sandboxId } }: Entry): string {
   return compositeKey(owner, sandboxId);
 }

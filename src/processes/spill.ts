@@ -34,8 +34,8 @@ export interface Spill {
 /** The directory of transcripts, which this service alone uses and which outlives it. */
 export class SpillDirectory {
   readonly #path: string;
-  /** Files of earlier runs, opened again. */
-  readonly #recovered = new Map<string, Segment>();
+  /** Files of earlier runs that are still needed. */
+  readonly #kept = new Set<string>();
 
   private constructor(directory: string) {
     this.#path = directory;
@@ -64,21 +64,29 @@ export class SpillDirectory {
     return new SegmentedFile(this.#path);
   }
 
-  /** The bytes that an earlier run put at a place; reading fails where they are gone. */
-  recover({ file, position }: StoredPlace, length: number): StoredBytes {
-    const name = path.basename(file);
-    const segment = this.#recovered.get(name) ?? Segment.recover(path.join(this.#path, name));
-    this.#recovered.set(name, segment);
-    return segment.piece(position, length);
+  /** Makes {@link sweep} leave a file of an earlier run. */
+  keep(file: string): void {
+    this.#kept.add(path.basename(file));
   }
 
-  /** Removes every file that {@link recover} was not called for. Call it before anything is written. */
+  /** What finds the bytes of one transcript of an earlier run; reading fails where they are gone. */
+  recovery(): (place: StoredPlace, length: number) => StoredBytes {
+    const segments = new Map<string, Segment>();
+    return ({ file, position }, length) => {
+      const name = path.basename(file);
+      const segment = segments.get(name) ?? Segment.recover(path.join(this.#path, name));
+      segments.set(name, segment);
+      return segment.piece(position, length);
+    };
+  }
+
+  /** Removes every file that was not kept. Call it before anything is written. */
   async sweep(): Promise<void> {
     const names = await readdir(this.#path);
-    const unused = names.filter((name) => !this.#recovered.has(name));
+    const unused = names.filter((name) => !this.#kept.has(name));
     // Directories are not Berth's, and stay.
     await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
-    this.#recovered.clear();
+    this.#kept.clear();
   }
 }
 

@@ -10,6 +10,21 @@ interface TranscriptBounds {
   readonly memoryBytes: number;
 }
 
+/** A transcript, as far as its budget knows it. */
+export type BudgetedTranscript = Pick<
+  Transcript,
+  | "ended"
+  | "ahead"
+  | "heldBytes"
+  | "memoryBytes"
+  | "onHeld"
+  | "pressed"
+  | "giveWay"
+  | "shrink"
+  | "clear"
+  | "settle"
+>;
+
 /** What transcripts hold, in bytes. */
 interface TranscriptUsage {
   readonly bytes: number;
@@ -30,7 +45,7 @@ export class TranscriptBudget {
   readonly bounds: TranscriptBounds;
   readonly #quotaOf: (owner: string) => number | undefined;
   readonly #owners = new Map<string, Account>();
-  readonly #settling = new Set<Transcript>();
+  readonly #settling = new Set<BudgetedTranscript>();
   #bytes = 0;
   #memoryBytes = 0;
   #looking = false;
@@ -44,7 +59,7 @@ export class TranscriptBudget {
   }
 
   /** Counts what a transcript holds, from now until it holds nothing. */
-  watch(owner: string, transcript: Transcript): void {
+  watch(owner: string, transcript: BudgetedTranscript): void {
     transcript.onHeld = () => this.#update(owner, transcript);
     transcript.pressed = () => this.#excess(owner) > 0;
     this.#update(owner, transcript);
@@ -65,7 +80,7 @@ export class TranscriptBudget {
     return Math.min(this.bounds.ownerBytes, this.#quotaOf(owner) ?? Number.POSITIVE_INFINITY);
   }
 
-  #update(owner: string, transcript: Transcript): void {
+  #update(owner: string, transcript: BudgetedTranscript): void {
     const known = this.#owners.get(owner);
     // Most commands write nothing.
     if (transcript.heldBytes === 0 && !known?.counts(transcript)) return;
@@ -133,24 +148,24 @@ export class TranscriptBudget {
 /** The transcripts of one owner. */
 class Account {
   bytes = 0;
-  readonly #held = new Map<Transcript, TranscriptUsage>();
+  readonly #held = new Map<BudgetedTranscript, TranscriptUsage>();
   /** In the order of their first output. */
-  readonly #live = new Set<Transcript>();
+  readonly #live = new Set<BudgetedTranscript>();
   /** Ended, in that order: those with a window, and those with a head alone. */
-  readonly #whole = new Set<Transcript>();
-  readonly #heads = new Set<Transcript>();
+  readonly #whole = new Set<BudgetedTranscript>();
+  readonly #heads = new Set<BudgetedTranscript>();
 
   get isEmpty(): boolean {
     return this.#held.size === 0;
   }
 
   /** Whether a transcript held something when it was last recorded. */
-  counts(transcript: Transcript): boolean {
+  counts(transcript: BudgetedTranscript): boolean {
     return this.#held.has(transcript);
   }
 
   /** Records what a transcript holds now; returns how much that grew. */
-  update(transcript: Transcript): TranscriptUsage {
+  update(transcript: BudgetedTranscript): TranscriptUsage {
     const before = this.#held.get(transcript) ?? { bytes: 0, memoryBytes: 0 };
     const now = { bytes: transcript.heldBytes, memoryBytes: transcript.memoryBytes };
     this.bytes += now.bytes - before.bytes;
@@ -188,7 +203,7 @@ class Account {
   }
 
   /** Those that hold memory, in the order in which they go to disk. */
-  *inMemory(): Generator<Transcript> {
+  *inMemory(): Generator<BudgetedTranscript> {
     const live = [...this.#live].sort((a, b) => b.memoryBytes - a.memoryBytes);
     for (const transcript of [...this.#whole, ...this.#heads, ...live]) {
       if (transcript.memoryBytes > 0) yield transcript;

@@ -107,7 +107,7 @@ export interface Block {
 const BLOCK_COST_BYTES = 160;
 
 /** What a block takes of the window. */
-export function costOf(block: Block): number {
+export function costOf(block: { readonly length: number; readonly content: unknown }): number {
   return (Buffer.isBuffer(block.content) ? block.content.length : block.length) + BLOCK_COST_BYTES;
 }
 

@@ -15,6 +15,9 @@ export interface Place extends Reservation {
   stay(): void;
 }
 
+/** The place of a sandbox that has ended. */
+export const NO_PLACE: Place = { leave: () => {}, stay: () => {}, release: () => {} };
+
 /** A place that gives back a tenant's share with itself. */
 export function withShare(place: Place, share: Reservation): Place {
   return {

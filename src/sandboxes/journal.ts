@@ -4,7 +4,7 @@ import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SandboxRecord } from "./record.ts";
 import type { SandboxEventBody } from "./sandbox.ts";
-import type { SandboxStore, StoredPhase, StoredSandbox } from "./store.ts";
+import type { FoundSandbox, SandboxStore, StoredPhase, StoredSandbox } from "./store.ts";
 
 interface Parts {
   readonly store: SandboxStore;
@@ -30,7 +30,7 @@ export class SandboxJournal {
   }
 
   /** The sandboxes of earlier runs, in the order of their creation. */
-  load(): StoredSandbox[] {
+  load(): FoundSandbox[] {
     return this.#parts.store.load();
   }
 

@@ -41,10 +41,8 @@ export class SandboxRecord {
   /** Its number among all sandboxes ever made, which distinguishes it from earlier and later ones under its id. */
   readonly place: number;
   readonly createTimeMs: number;
-  readonly leases: LeaseBook;
   readonly reservation: Place;
   phase: Phase;
-  spec: SandboxSpec;
   /** The deletion under way, and how another request joins it. */
   deletion:
     | { readonly done: Promise<void>; readonly join: (request: TerminationRequest) => void }
@@ -52,6 +50,11 @@ export class SandboxRecord {
   readonly #clock: Clock;
   readonly #createdAt: number;
   readonly #onUse: () => void;
+  readonly #onIdle: () => void;
+  /** Undefined while nothing has used it, as nothing uses one that had ended before the service started. */
+  #leases: LeaseBook | undefined;
+  /** A function reads it where it is first asked for. */
+  #spec: SandboxSpec | (() => SandboxSpec);
   #usedAt: number;
   #usedTimeMs: number;
 
@@ -60,7 +63,7 @@ export class SandboxRecord {
     generation: number;
     owner: string;
     place: number;
-    spec: SandboxSpec;
+    spec: SandboxSpec | (() => SandboxSpec);
     phase: Phase;
     reservation: Place;
     clock: Clock;
@@ -75,22 +78,40 @@ export class SandboxRecord {
     this.generation = init.generation;
     this.owner = init.owner;
     this.place = init.place;
-    this.spec = init.spec;
+    this.#spec = init.spec;
     this.phase = init.phase;
     this.reservation = init.reservation;
     this.#clock = init.clock;
     this.#onUse = init.onUse;
+    this.#onIdle = init.onIdle;
     this.createTimeMs = init.times?.createTimeMs ?? init.clock.wallMs();
     this.#createdAt = init.times?.createdAt ?? init.clock.monotonicMs();
     this.#usedAt = init.times?.usedAt ?? this.#createdAt;
     this.#usedTimeMs = init.times?.usedTimeMs ?? this.createTimeMs;
-    this.leases = new LeaseBook(
+  }
+
+  get leases(): LeaseBook {
+    this.#leases ??= new LeaseBook(
       () => {
         this.touch();
-        if (this.leases.count === 0) init.onIdle();
+        if (this.activeOperations === 0) this.#onIdle();
       },
-      () => init.clock.monotonicMs(),
+      () => this.#clock.monotonicMs(),
     );
+    return this.#leases;
+  }
+
+  get activeOperations(): number {
+    return this.#leases?.count ?? 0;
+  }
+
+  get spec(): SandboxSpec {
+    if (typeof this.#spec === "function") this.#spec = this.#spec();
+    return this.#spec;
+  }
+
+  set spec(spec: SandboxSpec) {
+    this.#spec = spec;
   }
 
   /** Resets the idle clock. */
@@ -123,7 +144,7 @@ export class SandboxRecord {
     if (this.phase.state !== "RUNNING" && this.phase.state !== "PAUSED") return undefined;
     const now = this.#clock.monotonicMs();
     const idle =
-      this.leases.count === 0 ? this.#usedAt + this.spec.idleTimeoutMs - now : Number.POSITIVE_INFINITY;
+      this.activeOperations === 0 ? this.#usedAt + this.spec.idleTimeoutMs - now : Number.POSITIVE_INFINITY;
     const life = this.#createdAt + (this.spec.maxLifetimeMs ?? Number.POSITIVE_INFINITY) - now;
     if (idle === Number.POSITIVE_INFINITY && life === Number.POSITIVE_INFINITY) return undefined;
     return idle < life ? { cause: "IDLE_TIMEOUT", inMs: idle } : { cause: "MAX_LIFETIME", inMs: life };
@@ -158,7 +179,7 @@ export class SandboxRecord {
       createTimeMs: this.createTimeMs,
       lastUsedTimeMs: this.#usedTimeMs,
       expireTimeMs: expiry && this.#clock.wallMs() + expiry.inMs,
-      activeOperations: this.leases.count,
+      activeOperations: this.activeOperations,
       termination: phase.state === "TERMINATED" ? phase.termination : undefined,
       networkOpen: openNetwork && this.spec.network === "NONE",
     };

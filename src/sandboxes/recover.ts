@@ -4,7 +4,7 @@ import { compositeKey } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
-import { type Capacity, withShare } from "./capacity.ts";
+import { type Capacity, NO_PLACE, type Place, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
 import type { EngineFollower } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
@@ -13,7 +13,7 @@ import { type Phase, SandboxRecord } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination, TerminationCause } from "./sandbox.ts";
-import type { StoredSandbox } from "./store.ts";
+import type { FoundSandbox } from "./store.ts";
 import type { TenantQuotas } from "./tenant-quotas.ts";
 import type { WarmPool } from "./warm-pool.ts";
 
@@ -56,15 +56,12 @@ export class Reconciler implements EngineFollower {
    */
   async recover(): Promise<void> {
     const { engine, journal, registry } = this.#parts;
-    const stored = journal.load();
-    if (stored.length === 0) return;
-    const endedLast = (sandbox: StoredSandbox): number =>
-      sandbox.phase.state === "TERMINATED" ? sandbox.phase.endedAt : Number.POSITIVE_INFINITY;
-    const records = stored.map((sandbox) => this.#load(sandbox));
+    const records = journal.load().map((sandbox) => this.#load(sandbox));
+    if (records.length === 0) return;
     for (const record of records) registry.add(record);
-    const ended = [...stored.keys()].filter((i) => !records[i]?.live);
-    ended.sort((a, b) => endedLast(stored[a] as StoredSandbox) - endedLast(stored[b] as StoredSandbox));
-    for (const i of ended) registry.retire(records[i] as SandboxRecord);
+    const endOf = ({ phase }: SandboxRecord): number => (phase.state === "TERMINATED" ? phase.endedAt : 0);
+    const ended = records.filter(({ live }) => !live).sort((a, b) => endOf(a) - endOf(b));
+    for (const record of ended) registry.retire(record);
     const present = await engine.list();
     const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
     for (const record of records) this.#settle(record, present, byRef);
@@ -97,8 +94,8 @@ export class Reconciler implements EngineFollower {
     return true;
   }
 
-  #load(stored: StoredSandbox): SandboxRecord {
-    const { time, capacity, quotas, clock, journal } = this.#parts;
+  #load(stored: FoundSandbox): SandboxRecord {
+    const { time, clock, journal } = this.#parts;
     const { createTimeMs, usedTimeMs } = stored;
     const record: SandboxRecord = new SandboxRecord({
       ...stored,
@@ -109,16 +106,21 @@ export class Reconciler implements EngineFollower {
         createdAt: time.toMonotonic(stored.createdAt),
         usedAt: time.toMonotonic(stored.usedAt),
       },
-      reservation: withShare(capacity.recover(), quotas.recoverSandbox(stored.owner, stored.spec.resources)),
+      reservation: this.#placeOf(stored),
       clock,
       onUse: () => journal.used(record),
       onIdle: () => this.#parts.onIdle(record),
     });
-    if (!record.live) record.reservation.release();
     return record;
   }
 
-  #phaseOf({ phase }: StoredSandbox): Phase {
+  #placeOf({ owner, spec, phase }: FoundSandbox): Place {
+    if (phase.state === "TERMINATED") return NO_PLACE;
+    const { capacity, quotas } = this.#parts;
+    return withShare(capacity.recover(), quotas.recoverSandbox(owner, spec().resources));
+  }
+
+  #phaseOf({ phase }: FoundSandbox): Phase {
     switch (phase.state) {
       case "CREATING":
         return { state: "CREATING", abort: new AbortController(), warmRef: undefined };

@@ -55,8 +55,7 @@ export class SandboxRegistry {
   /** Starts the time after which an ended record is forgotten. */
   retire(record: SandboxRecord): void {
     if (record.phase.state !== "TERMINATED") return;
-    this.#live.delete(record);
-    this.#liveByOwner.delete(record.owner, record);
+    if (this.#live.delete(record)) this.#liveByOwner.delete(record.owner, record);
     this.#ended.set(record, record.phase.endedAt + KEEP_ENDED_MS);
     this.#endedShares.set(record.owner, record);
     this.#forget();

@@ -1,6 +1,7 @@
+import { BerthError } from "../base/errors.ts";
 import type { EngineSandbox } from "../engine/port.ts";
 import type { Database } from "../state/database.ts";
-import type { Seal } from "../state/seal.ts";
+import { SEALED_HEAD_LENGTH } from "../state/seal.ts";
 import type { SandboxSpec, Termination } from "./sandbox.ts";
 
 /** The phase of a stored sandbox. */
@@ -30,6 +31,17 @@ export interface StoredSandbox extends SandboxTimes {
   readonly phase: StoredPhase;
 }
 
+/** A sandbox as it is found in the store. Most have ended, and nobody asks for their specs. */
+export type FoundSandbox = Omit<StoredSandbox, "spec"> & {
+  /** Reads its spec, as long as it is in the store. */
+  readonly spec: () => SandboxSpec;
+};
+
+const LOAD = `
+  SELECT place, owner, sandbox_id, generation, phase, substr(spec, 1, ${SEALED_HEAD_LENGTH}) AS spec_head,
+    create_time_ms, created_at, used_time_ms, used_at
+  FROM sandboxes ORDER BY place`;
+
 /** The second conflict is with a later sandbox under the id: a late write of an earlier one does not touch it. */
 const PUT = `
   INSERT INTO sandboxes (place, owner, sandbox_id, generation, state, phase, spec, create_time_ms, created_at, used_time_ms, used_at)
@@ -47,12 +59,9 @@ export class SandboxStore {
     this.#database = database;
   }
 
-  /** All, in the order of their creation. */
-  load(): StoredSandbox[] {
-    return this.#database
-      .prepare("SELECT * FROM sandboxes ORDER BY place")
-      .all()
-      .map((row) => fromRow(row, this.#database.seal));
+  /** All, in the order of their creation. @throws `INVALID_ARGUMENT` where another key sealed them */
+  load(): FoundSandbox[] {
+    return Array.from(this.#database.prepare(LOAD).iterate(), (row) => this.#found(row));
   }
 
   /** The largest place ever used; 0 before the first. */
@@ -96,6 +105,29 @@ export class SandboxStore {
   remove(place: number): void {
     this.#database.prepare("DELETE FROM sandboxes WHERE place = ?").run(place);
   }
+
+  #found(row: Record<string, unknown>): FoundSandbox {
+    this.#database.seal.checkOwn(row.spec_head);
+    const place = Number(row.place);
+    return {
+      owner: String(row.owner),
+      sandboxId: String(row.sandbox_id),
+      generation: Number(row.generation),
+      place,
+      phase: JSON.parse(String(row.phase)) as StoredPhase,
+      spec: () => this.#spec(place),
+      createTimeMs: Number(row.create_time_ms),
+      createdAt: Number(row.created_at),
+      usedTimeMs: Number(row.used_time_ms),
+      usedAt: Number(row.used_at),
+    };
+  }
+
+  #spec(place: number): SandboxSpec {
+    const row = this.#database.prepare("SELECT spec FROM sandboxes WHERE place = ?").get(place);
+    if (row === undefined) throw new BerthError("INTERNAL", "The sandbox is not in the database any more.");
+    return specFrom(this.#database.seal.openText(row.spec));
+  }
 }
 
 /** Specs that an older version stored have neither domains nor secrets. */
@@ -106,19 +138,4 @@ function specFrom(text: string): SandboxSpec {
     ...spec
   } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains" | "secretEnv"> & Partial<SandboxSpec>;
   return { ...spec, egressDomains, secretEnv };
-}
-
-function fromRow(row: Record<string, unknown>, seal: Seal): StoredSandbox {
-  return {
-    owner: String(row.owner),
-    sandboxId: String(row.sandbox_id),
-    generation: Number(row.generation),
-    place: Number(row.place),
-    phase: JSON.parse(String(row.phase)) as StoredPhase,
-    spec: specFrom(seal.openText(row.spec)),
-    createTimeMs: Number(row.create_time_ms),
-    createdAt: Number(row.created_at),
-    usedTimeMs: Number(row.used_time_ms),
-    usedAt: Number(row.used_at),
-  };
 }

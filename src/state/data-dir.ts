@@ -1,6 +1,7 @@
 import { chmodSync, closeSync, existsSync, openSync, readSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { COMPILE_CACHE } from "../base/compile-cache.ts";
 import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
 import { isBusy, isCorrupt } from "./database.ts";
@@ -16,7 +17,7 @@ const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => 
 const ENTRIES = new Set([
   ...[...filesOf(DATABASE), ...filesOf(LOCK)],
   KEY,
-  ...["holder", "transcripts", "pipes", "workspaces", "shared"],
+  ...["holder", "transcripts", "pipes", "workspaces", "shared", COMPILE_CACHE],
 ]);
 const FILE_MODE = 0o600;
 

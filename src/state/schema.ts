@@ -243,6 +243,25 @@ export const WORKSPACE_TREES_SCHEMA = `
   ALTER TABLE workspaces ADD COLUMN tree INTEGER NOT NULL DEFAULT 0;
 `;
 
+/**
+ * What lists and bounds need of a process that has ended, in clear and before what is long: the rest is read when
+ * somebody asks for the process. Null: it has not ended, or an earlier version stored it.
+ */
+export const PROCESS_SUMMARIES_SCHEMA = `
+  CREATE TABLE summarized_processes (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    process_id TEXT NOT NULL UNIQUE,
+    ended_at REAL,
+    summary TEXT,
+    facts TEXT NOT NULL,
+    transcript BLOB NOT NULL
+  ) STRICT;
+  INSERT INTO summarized_processes (place, process_id, ended_at, facts, transcript)
+    SELECT place, process_id, ended_at, facts, transcript FROM processes;
+  DROP TABLE processes;
+  ALTER TABLE summarized_processes RENAME TO processes;
+`;
+
 /** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -257,6 +276,7 @@ export const MIGRATIONS: readonly string[] = [
   EVENT_GAPS_SCHEMA,
   EVENT_BODY_SCHEMA,
   WORKSPACE_TREES_SCHEMA,
+  PROCESS_SUMMARIES_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

@@ -18,6 +18,8 @@ const TAG_BYTES = 16;
 /** Before what is sealed; no JSON and no serialized value begins so. Then the key's own mark. */
 const PREFIX = "sealed1:";
 const MARK_LENGTH = 8;
+/** So many characters of a sealed text show whose it is: those of base64 that its mark alone decides. */
+export const SEALED_HEAD_LENGTH = PREFIX.length + Math.floor((MARK_LENGTH * 8) / 6);
 const FILE_MODE = 0o600;
 
 /**
@@ -30,11 +32,13 @@ export class Seal {
   /** Distinguishes the key from others. */
   readonly #mark: string;
   readonly #head: Buffer;
+  readonly #textHead: string;
 
   private constructor(key: Buffer) {
     this.#key = createSecretKey(key);
     this.#mark = createHash("sha256").update("berth seal ").update(key).digest("hex").slice(0, MARK_LENGTH);
     this.#head = Buffer.from(PREFIX + this.#mark);
+    this.#textHead = (PREFIX + Buffer.from(this.#mark).toString("base64")).slice(0, SEALED_HEAD_LENGTH);
   }
 
   /** One that nobody else has, for a database that ends with its process. */
@@ -66,6 +70,12 @@ export class Seal {
     const text = String(stored);
     if (!text.startsWith(PREFIX)) return text;
     return this.#open(Buffer.from(text.slice(PREFIX.length), "base64")).toString();
+  }
+
+  /** Checks whose text it is by its first {@link SEALED_HEAD_LENGTH} characters. @throws `INVALID_ARGUMENT` for another key's */
+  checkOwn(head: unknown): void {
+    const text = String(head);
+    if (text.startsWith(PREFIX) && text !== this.#textHead) throw notOurs(new Error("another key"));
   }
 
   /** Seals bytes; no bytes stay none. */
@@ -103,12 +113,16 @@ export class Seal {
       decipher.final();
       return plain;
     } catch (cause) {
-      throw refused(
-        "the database was written with another key than that of the file key beside it. Restore both from the same backup.",
-        cause,
-      );
+      throw notOurs(cause);
     }
   }
+}
+
+function notOurs(cause: unknown): BerthError {
+  return refused(
+    "the database was written with another key than that of the file key beside it. Restore both from the same backup.",
+    cause,
+  );
 }
 
 function readKey(file: string): Buffer | undefined {

@@ -62,6 +62,28 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "output of an earlier run counts twice once it is read",
+    changes: [{ file: "src/processes/ended-process.ts", from: "      this.#unread?.leave();\n", to: "" }],
+    test: {
+      file: "test/unit/processes/transcript-budget.test.ts",
+      title: "count, and count once when they are read",
+    },
+  },
+  {
+    name: "a start removes the files of processes that it does not read",
+    changes: [
+      {
+        file: "src/processes/recover.ts",
+        from: "    for (const file of summary.files) disk.keep(file);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "are forgotten after a day with what they have on disk, whether they were read or not",
+    },
+  },
+  {
     name: "the retry of a request whose answer was dropped carries it out again",
     changes: [
       {

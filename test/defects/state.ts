@@ -20,6 +20,20 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a service starts with a database that it cannot read",
+    changes: [
+      {
+        file: "src/state/seal.ts",
+        from: "if (text.startsWith(PREFIX) && text !== this.#textHead) throw",
+        to: 'if (text === "" && text !== this.#textHead) throw',
+      },
+    ],
+    test: {
+      file: "test/integration/state/store.test.ts",
+      title: "sandboxes and processes that ended under another key are refused when they are listed",
+    },
+  },
+  {
     name: "a page token names an element, which may go",
     changes: [
       {

@@ -227,8 +227,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/registry.ts",
-        from: "process?.sandbox.owner === owner ? process : undefined",
-        to: "owner === undefined ? undefined : process",
+        from: "entry?.sandbox.owner === owner ? wholeOf(entry) : undefined",
+        to: "entry === undefined || owner === undefined ? undefined : wholeOf(entry)",
       },
     ],
     test: { file: ISOLATION, title: IDS },

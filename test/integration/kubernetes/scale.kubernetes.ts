@@ -72,7 +72,7 @@ test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async
       for (const [i, pod] of copies.entries()) {
         const sandboxId = sandboxIdOf(pod);
         const phase = { state: "RUNNING" as const, engine: { ...engine, ref: refOf(pod), sandboxId } };
-        store.sandboxes.put({ ...first, sandboxId, place: first.place + 1 + i, phase });
+        store.sandboxes.put({ ...first, spec: first.spec(), sandboxId, place: first.place + 1 + i, phase });
       }
     });
   } finally {

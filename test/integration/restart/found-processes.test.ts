@@ -35,7 +35,7 @@ async function restart(change: (processId: string, facts: Facts) => void): Promi
   client.close();
   await service.stop("SIGKILL");
   const store = Store.open(service.dataDir, { instance: service.instance });
-  for (const process of store.processes.load()) {
+  for (const process of store.processes.unsummarized()) {
     const facts = JSON.parse(process.facts) as Facts;
     change(process.processId, facts);
     store.processes.put({ ...process, facts: JSON.stringify(facts) });

@@ -1,10 +1,16 @@
 import { spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import { Database } from "../../../src/state/database.ts";
-import { APPLICATION_ID, EVENT_BODY_SCHEMA, MIGRATIONS } from "../../../src/state/schema.ts";
+import {
+  APPLICATION_ID,
+  EVENT_BODY_SCHEMA,
+  MIGRATIONS,
+  PROCESS_SUMMARIES_SCHEMA,
+} from "../../../src/state/schema.ts";
 import { Store } from "../../../src/store.ts";
 import { newDataDir } from "../../support/settings.ts";
 
@@ -155,6 +161,53 @@ test("events of a database that names their body `happening` are read with their
     { ...runEvent, sequence: 3, body: { type: "STEP_REPORTED", step } },
   ]);
   store.close();
+});
+
+test("processes of a database without summaries are all there", () => {
+  const dataDir = newDataDir();
+  const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(PROCESS_SUMMARIES_SCHEMA));
+  const old = new DatabaseSync(path.join(dataDir, "berth.db"));
+  for (const migration of before) old.exec(migration);
+  old.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${before.length}`);
+  const insert = old.prepare(
+    "INSERT INTO processes (process_id, ended_at, facts, transcript) VALUES (?, ?, ?, ?)",
+  );
+  insert.run("prc_runs", null, "{}", Buffer.from("one"));
+  insert.run("prc_ended", 7.5, "{}", Buffer.from("two"));
+  old.close();
+
+  const store = Store.open(dataDir);
+  const stored = { summary: undefined, facts: "{}" };
+  expect(store.processes.unsummarized()).toMatchObject([
+    { ...stored, processId: "prc_ended", endedAt: 7.5 },
+    { ...stored, processId: "prc_runs", endedAt: undefined },
+  ]);
+  expect(Buffer.from(store.processes.get("prc_ended")?.transcript ?? []).toString()).toBe("two");
+  expect(store.processes.ended()).toEqual([]);
+  store.close();
+});
+
+test("sandboxes and processes that ended under another key are refused when they are listed", () => {
+  const dataDir = newDataDir();
+  const store = Store.open(dataDir);
+  const name = { owner: "me", sandboxId: "box", generation: 1 };
+  store.sandboxes.put({
+    ...{ ...name, place: 1, spec: {} as never, createTimeMs: 1, createdAt: 1, usedTimeMs: 1, usedAt: 1 },
+    phase: { state: "TERMINATED", termination: { cause: "DELETED", message: "", timeMs: 1 }, endedAt: 1 },
+  });
+  store.processes.put({
+    ...{ processId: "prc_1", endedAt: 1, facts: "{}", transcript: new Uint8Array() },
+    summary: { sandbox: name, startTimeMs: 1, commandBytes: 0, heldBytes: 0, files: [] },
+  });
+  expect(store.sandboxes.load()).toHaveLength(1);
+  expect(store.processes.ended()).toHaveLength(1);
+  store.close();
+
+  writeFileSync(path.join(dataDir, "key"), randomBytes(32));
+  const other = Store.open(dataDir);
+  expect(() => other.sandboxes.load()).toThrow(/another key/);
+  expect(() => other.processes.ended()).toThrow(/another key/);
+  other.close();
 });
 
 test("what was committed is there after the process was killed, and the next one takes the directory", () => {

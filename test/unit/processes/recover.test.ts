@@ -1,4 +1,6 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { WHOLE } from "../../../src/base/ordered-index.ts";
+import type { StoredProcess } from "../../../src/processes/store.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { SIGTERM } from "./fake-jobs.ts";
@@ -132,7 +134,7 @@ describe("after the service was killed", () => {
       message: expect.stringContaining("its sandbox has ended"),
     });
     await bench.clock.advance(1_000);
-    expect(bench.world.store.processes.load()).toMatchObject([{ processId, endedAt: expect.any(Number) }]);
+    expect(bench.world.store.processes.ended()).toMatchObject([{ processId, endedAt: expect.any(Number) }]);
   });
 
   test("a process that runs on has lost its stdin and its terminal, but takes signals", async () => {
@@ -163,6 +165,79 @@ describe("after the service was killed", () => {
     await bench.exec(DETACHED);
     await bench.restart();
     await expect((await bench.exec()).over).rejects.toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
+  });
+});
+
+describe("processes that ended before the service was killed", () => {
+  const DAY_MS = 24 * 3600 * 1000;
+  /** Runs a command to its end. */
+  const run = async (bench: ProcessBench, output: string): Promise<string> => {
+    const stream = await bench.exec();
+    if (output !== "") bench.job.write(output);
+    bench.job.exit(0);
+    await stream.over;
+    await bench.clock.advance(1_000);
+    return stream.processId;
+  };
+  /** Changes how a process is stored, as nothing but an accident does. */
+  const change = (bench: ProcessBench, processId: string, how: Partial<StoredProcess>): void => {
+    const { processes } = bench.world.store;
+    const stored = processes.get(processId);
+    if (stored === undefined) throw new Error("the process is not stored");
+    processes.put({ ...stored, ...how });
+  };
+
+  test("are listed, newest first, each with its output", async () => {
+    const bench = await ProcessBench.start();
+    const first = await run(bench, "first");
+    const second = await run(bench, "second");
+    await bench.restart();
+    const listed = bench.processes.list(bench.sandbox, true, WHOLE).items;
+    expect(listed.map(({ id, status }) => [id, status?.stdoutBytes])).toEqual([
+      [second, 6],
+      [first, 5],
+    ]);
+    expect(bench.processes.list(bench.sandbox, false, WHOLE).items).toEqual([]);
+    expect((await bench.attach(first)).stdout).toBe("first");
+  });
+
+  test("are read when they are asked for, so that one that is damaged is in the way of no other", async () => {
+    const bench = await ProcessBench.start();
+    const [damaged, whole] = [await run(bench, "one"), await run(bench, "two")];
+    change(bench, damaged, { facts: "no longer JSON" });
+    await bench.restart();
+    expect((await bench.attach(whole)).stdout).toBe("two");
+    expect(() => bench.processes.get(OWNER, damaged)).toThrow(SyntaxError);
+    await bench.clock.advance(DAY_MS);
+    expect(() => bench.processes.get(OWNER, damaged)).toThrow("There is no process");
+    await bench.clock.advance(1_000);
+    expect(bench.stored).toEqual([]);
+  });
+
+  test("are forgotten after a day with what they have on disk, whether they were read or not", async () => {
+    const bench = await ProcessBench.start({ spill: true });
+    const long = "x".repeat(100_000);
+    const [read] = [await run(bench, long), await run(bench, long)];
+    await expect.poll(() => bench.files).toHaveLength(2);
+    await bench.restart();
+    expect(bench.files).toHaveLength(2);
+    const stream = await bench.attach(read);
+    await stream.over;
+    expect(stream.stdout).toBe(long);
+    await bench.clock.advance(DAY_MS);
+    expect(() => bench.processes.get(OWNER, read)).toThrow("There is no process");
+    await expect.poll(() => bench.files).toEqual([]);
+  });
+
+  test("that an earlier version stored are read too, and stored as this one stores them", async () => {
+    const bench = await ProcessBench.start();
+    const processId = await run(bench, "old");
+    change(bench, processId, { summary: undefined });
+    expect(bench.world.store.processes.ended()).toEqual([]);
+    await bench.restart();
+    expect((await bench.attach(processId)).stdout).toBe("old");
+    await bench.clock.advance(1_000);
+    expect(bench.world.store.processes.ended()).toMatchObject([{ processId, heldBytes: expect.any(Number) }]);
   });
 });
 

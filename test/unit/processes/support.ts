@@ -1,3 +1,4 @@
+import { readdirSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -65,6 +66,8 @@ interface BenchSettings {
   readonly maxProcesses?: number;
   readonly keepaliveMs?: number;
   readonly windowBytes?: number;
+  /** Output that may be on disk, as in a service. */
+  readonly spill?: boolean;
   /** Of the machine's own time, which a kill takes. */
   readonly killGraceMs?: number;
 }
@@ -130,7 +133,7 @@ export class ProcessBench {
   async begin(): Promise<void> {
     const { clock, engine } = this.world;
     const { maxProcesses = 100, keepaliveMs = 600_000, windowBytes = 1_000_000 } = this.#settings;
-    const { killGraceMs = 2_000 } = this.#settings;
+    const { killGraceMs = 2_000, spill = false } = this.#settings;
     const alive = { yes: true };
     this.#alive = alive;
     const store = mortal(this.world.store, alive);
@@ -165,7 +168,7 @@ export class ProcessBench {
         logger: log,
         transcript: { windowBytes, headBytes: 1_000, memoryBytes: windowBytes },
         transcripts: new TranscriptBudget({ bytes: 1e9, ownerBytes: 1e9, memoryBytes: 1e9 }),
-        openSpill: undefined,
+        openSpill: spill ? () => disk.open() : undefined,
         killGraceMs,
         journal: new ProcessJournal({ ...state, store: store.processes, disk, engine }),
       },
@@ -215,9 +218,15 @@ export class ProcessBench {
     };
   }
 
+  /** Names of the files that hold output. */
+  get files(): string[] {
+    return readdirSync(this.#directory);
+  }
+
   /** Ids of the processes in the store. */
   get stored(): string[] {
-    return this.world.store.processes.load().map(({ processId }) => processId);
+    const { processes } = this.world.store;
+    return [...processes.ended(), ...processes.unsummarized()].map(({ processId }) => processId);
   }
 
   /** Operations at work in the sandbox. */

@@ -1,10 +1,12 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { EndedProcess } from "../../../src/processes/ended-process.ts";
+import type { Process } from "../../../src/processes/process.ts";
 import { SpillDirectory } from "../../../src/processes/spill.ts";
 import { Transcript } from "../../../src/processes/transcript.ts";
-import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
+import { type BudgetedTranscript, TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
 import { eventually } from "../../support/eventually.ts";
 
 const KIB = 1024;
@@ -45,7 +47,7 @@ async function write(transcript: Transcript, kib: number): Promise<void> {
 }
 
 /** In KiB, without what blocks cost beside their bytes. */
-function held(transcript: Transcript): number {
+function held(transcript: BudgetedTranscript): number {
   return Math.floor(transcript.heldBytes / KIB / BLOCK_KIB) * BLOCK_KIB;
 }
 
@@ -161,4 +163,58 @@ test("cleared transcripts no longer count", async () => {
   transcript.clear();
   expect(budget.usage).toEqual({ bytes: 0, memoryBytes: 0 });
   expect(budget.ownerBytes("me")).toBe(0);
+});
+
+describe("transcripts of an earlier run that nobody has read", () => {
+  /** A process whose transcript is read into the budget, and the ids of those that were read. */
+  function unread(budget: TranscriptBudget, id: string, read: string[]): EndedProcess {
+    const summary = {
+      ...{
+        processId: id,
+        endedAt: 0,
+        startTimeMs: 0,
+        commandBytes: 0,
+        files: [],
+        heldBytes: 3 * BLOCK_KIB * KIB,
+      },
+      sandbox: { owner: "me", sandboxId: "box", generation: 1 },
+    };
+    const process = new EndedProcess(summary, 0, () => {
+      read.push(id);
+      if (id === "damaged") throw new Error("it cannot be read");
+      const transcript = transcriptIn(budget);
+      transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB));
+      transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB));
+      transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB));
+      transcript.end();
+      return { transcript } as Process;
+    });
+    if (process.transcript !== undefined) budget.watch("me", process.transcript);
+    return process;
+  }
+  const kibOf = (budget: TranscriptBudget): number =>
+    Math.floor(budget.usage.bytes / KIB / BLOCK_KIB) * BLOCK_KIB;
+
+  test("count, and count once when they are read", () => {
+    const budget = budgetOf(1024);
+    const read: string[] = [];
+    const process = unread(budget, "one", read);
+    expect(kibOf(budget)).toBe(192);
+    expect(process.whole).toBe(process.whole);
+    expect(read).toEqual(["one"]);
+    expect(kibOf(budget)).toBe(192);
+    process.transcript?.clear();
+    expect(budget.usage.bytes).toBe(0);
+  });
+
+  test("give way, the oldest first, and are read for that", async () => {
+    const budget = budgetOf(400);
+    const read: string[] = [];
+    const processes = ["damaged", "first", "second"].map((id) => unread(budget, id, read));
+    const running = transcriptIn(budget);
+    await write(running, 64);
+    await eventually(() => expect(kibOf(budget)).toBeLessThanOrEqual(400));
+    expect(read).toEqual(["damaged", "first"]);
+    expect(processes.map(({ transcript }) => transcript && held(transcript))).toEqual([0, 64, 192]);
+  });
 });

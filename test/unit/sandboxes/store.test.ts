@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { StoredSandbox } from "../../../src/sandboxes/store.ts";
+import type { FoundSandbox, StoredSandbox } from "../../../src/sandboxes/store.ts";
 import { memoryStore } from "../../support/memory-store.ts";
 
 const life = (generation: number, place: number, changes: Partial<StoredSandbox> = {}): StoredSandbox => ({
@@ -12,7 +12,7 @@ const ended = (generation: number, place: number): StoredSandbox =>
   life(generation, place, {
     phase: { state: "TERMINATED", termination: { cause: "DELETED", message: "", timeMs: 0 }, endedAt: 0 },
   });
-const facts = ({ generation, place, phase, usedAt }: StoredSandbox) => [
+const facts = ({ generation, place, phase, usedAt }: FoundSandbox) => [
   generation,
   place,
   phase.state,
@@ -37,11 +37,11 @@ test("what is written late of an earlier life never touches a later one", () => 
   const { sandboxes } = memoryStore();
   sandboxes.put(life(1, 1));
   sandboxes.put(life(2, 2));
-  const before = sandboxes.load();
+  const before = sandboxes.load().map(facts);
   sandboxes.put(ended(1, 1));
   sandboxes.putUsed({ ...life(1, 1), usedAt: 99 });
   sandboxes.remove(1);
-  expect(sandboxes.load()).toEqual(before);
+  expect(sandboxes.load().map(facts)).toEqual(before);
 });
 
 test("a life that began again with generation 1 is later than one that was forgotten", () => {
