@@ -19,6 +19,7 @@ import { type ControlParts, ProcessControl } from "./processes/control.ts";
 import { ProcessJournal } from "./processes/journal.ts";
 import { ProcessManager } from "./processes/manager.ts";
 import { SecretRunner } from "./processes/secret-runner.ts";
+import { laneShell } from "./processes/shell/lane.ts";
 import { Lanes } from "./processes/shell/lanes.ts";
 import { PlainRunner } from "./processes/shell/plain-job.ts";
 import { SpillDirectory } from "./processes/spill.ts";
@@ -199,6 +200,7 @@ async function compose(
   const runner = new SecretRunner(lanes, secrets);
   const egress = new EgressManager(engine, logger, credentials);
   const observer: SandboxObserver = {
+    firstShell: laneShell(engine),
     ready: (sandbox) => {
       lanes.open(sandbox);
       egress.reopen(sandbox);

@@ -296,6 +296,18 @@ export interface EngineSandboxSpec {
   readonly takesMounts?: boolean;
   /** An OCI runtime's name; empty: the engine's default. */
   readonly runtime: string;
+  /**
+   * What its default user's first process will be, with stdin and without an environment of its own. An engine that can
+   * starts it together with the sandbox. Default: that is not known.
+   */
+  readonly firstShell?: FirstShell;
+}
+
+/** A process that reads its stdin from the start on, where whoever asks for it writes more. */
+export interface FirstShell {
+  readonly argv: readonly string[];
+  /** What every such process reads first. */
+  readonly input: Buffer;
 }
 
 /** A sandbox as its engine sees it. */

@@ -197,7 +197,7 @@ export class SandboxCreator {
 
   async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
     throwIfAborted(signal);
-    const { engine, mounts, clock, journal } = this.#parts;
+    const { engine, mounts, clock, journal, observer } = this.#parts;
     const { spec, sandboxId, generation, owner } = record;
     const resolved = await mounts.resolve(owner, spec);
     let reportedAt = Number.NEGATIVE_INFINITY;
@@ -211,7 +211,10 @@ export class SandboxCreator {
       },
     });
     return engine.create(
-      { ...spec, sandboxId, generation, owner, network: engineNetwork(spec), mounts: resolved },
+      {
+        ...{ ...spec, sandboxId, generation, owner, network: engineNetwork(spec), mounts: resolved },
+        ...(observer.firstShell && { firstShell: observer.firstShell }),
+      },
       signal,
     );
   }

@@ -1,4 +1,5 @@
 import type { BerthError } from "../base/errors.ts";
+import type { FirstShell } from "../engine/port.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 
 /** What an operation needs to know of the sandbox it works on. */
@@ -91,6 +92,8 @@ export class LeaseBook {
 
 /** Prepares things in sandboxes that become ready, and drops them when the sandboxes end. */
 export interface SandboxObserver {
+  /** As in {@link EngineSandboxSpec.firstShell}: what it starts first in each. */
+  readonly firstShell?: FirstShell;
   ready(sandbox: LeasedSandbox): void;
   /** It ends now: nothing can run in it any more. */
   ending(sandbox: LeasedSandbox): void;

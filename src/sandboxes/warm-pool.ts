@@ -240,7 +240,10 @@ export class WarmPool {
     const identity = { sandboxId, generation: 1, owner: POOL_OWNER };
     await engine.ensureImage(spec.image, { signal });
     const made = await engine.create(
-      { ...spec, ...identity, network: engineNetwork(spec), mounts: [], takesMounts: true },
+      {
+        ...{ ...spec, ...identity, network: engineNetwork(spec), mounts: [], takesMounts: true },
+        ...(observer.firstShell && { firstShell: observer.firstShell }),
+      },
       signal,
     );
     const leased = leasedOf(made, spec);

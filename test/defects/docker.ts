@@ -73,6 +73,32 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: { file: ZYGOTE, title: "as %s", row: "a user by name" },
   },
   {
+    name: "the shell that starts with a container is given to who wants other variables",
+    changes: [
+      {
+        file: "src/engine/docker/spawn-forked.ts",
+        from: "isSame && readsOn && Object.keys(env).length === 0;",
+        to: "isSame && readsOn && Object.keys(env).length < 9;",
+      },
+    ],
+    test: { file: ZYGOTE, title: "is not given to who wants %s", row: "an environment" },
+  },
+  {
+    name: "the shell that starts with a container leaves its pipes behind",
+    changes: [
+      {
+        file: "src/engine/docker/spawn-forked.ts",
+        from: "    this.#early?.abandon();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: ZYGOTE,
+      title:
+        "that nobody takes goes with its container, and leaves nothing, also of containers that do not start",
+    },
+  },
+  {
     name: "a zygote ends when it cannot fork",
     changes: [
       {

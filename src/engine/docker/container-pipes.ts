@@ -48,6 +48,8 @@ export interface PipesAttempt {
 interface PipesDirectory {
   /** On the host. */
   readonly path: string;
+  /** Ready for requests, which it reads when the container has started; undefined where it has none. */
+  readonly zygote: Zygote | undefined;
   /** The container has it, or failed for another reason. */
   settled(): void;
   /** The daemon cannot mount it. */
@@ -121,9 +123,11 @@ export class ContainerPipes {
       await chmod(directory, 0o711);
       for (const file of this.#shared) await link(this.#inStock(file), path.join(directory, file));
       const { requests, answers } = ZYGOTE_FILES;
-      if (this.#shared.includes(ZYGOTE_FILES.entry)) await this.#move([requests, answers], directory);
+      const hasZygote = this.#shared.includes(ZYGOTE_FILES.entry);
+      if (hasZygote) await this.#move([requests, answers], directory);
       return {
         path: directory,
+        zygote: hasZygote ? Zygote.prepare(directory) : undefined,
         settled: () => (this.#proven ? attempt.succeed() : attempt.cancel()),
         refused: (reason) => this.#failed(attempt, reason),
       };

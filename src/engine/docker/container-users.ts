@@ -63,6 +63,11 @@ export class ContainerUsers {
     if (this.#uidInside(user) === undefined || this.#ranges === undefined) {
       await untilAborted(this.#learn(user), signal);
     }
+    return this.known(user);
+  }
+
+  /** The same where the container need not be asked; else undefined. */
+  known(user: string): UserId | undefined {
     const uid = this.#uidInside(user);
     if (uid === undefined) return undefined;
     const range = this.#ranges?.find(({ inside, count }) => uid >= inside && uid < inside + count);

@@ -18,6 +18,7 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
+  FirstShell,
   HostMount,
   IsolationLevel,
   LeftProcess,
@@ -36,6 +37,7 @@ import {
   type SandboxLabels,
 } from "./container-config.ts";
 import { ContainerPipes, UNDUMPABLE_TARGET } from "./container-pipes.ts";
+import type { UserId } from "./container-users.ts";
 import {
   ContainerMaker,
   type CreatedContainer,
@@ -54,7 +56,9 @@ import { PIPES_TARGET } from "./named-pipes.ts";
 import { OutsideViews } from "./outside-views.ts";
 import { Pauses } from "./pauses.ts";
 import { updateInPodman } from "./podman.ts";
+import { EarlyShell } from "./spawn-forked.ts";
 import { Spawner } from "./spawner.ts";
+import type { Zygote } from "./zygote.ts";
 
 /** Timeouts of calls to Docker, in milliseconds. */
 interface DockerTimeouts {
@@ -110,6 +114,8 @@ export interface DockerEngineOptions {
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
+/** Images and users whose uid is remembered. */
+const MAX_UIDS = 256;
 /** When a removal gets help: Docker waits for processes that were stopped halfway into the container. */
 const STUCK_REMOVAL_MS = 1_500;
 
@@ -125,6 +131,8 @@ export class DockerEngine implements Engine {
   readonly #stage = new MountStage();
   /** Default users of containers' commands; a missing one is read from its container. */
   readonly #users = new Map<string, string>();
+  /** By image and user, as it was in the last container: another one may differ, which its zygote notices. */
+  readonly #uids = new Map<string, UserId>();
   /** Containers that take mounts until somebody uses them. */
   readonly #lateTargets = new Map<string, LateTarget>();
   /** Containers that this engine removes just now: to Podman they are exited ones meanwhile. */
@@ -411,25 +419,57 @@ export class DockerEngine implements Engine {
   async #withPipes(
     user: string,
     name: string,
-    { mounts }: EngineSandboxSpec,
+    { image, mounts, firstShell }: EngineSandboxSpec,
     make: (pipes: string | undefined) => Promise<CreatedContainer>,
   ): Promise<CreatedContainer> {
     const covered = mounts.some(({ target }) => overlap(target, PIPES_TARGET));
     const pipes = covered ? undefined : await this.#pipes?.create(name);
     if (pipes === undefined) return this.#withoutPipes(make);
+    const { zygote } = pipes;
+    const as = `${image} ${user}`;
+    const early =
+      zygote && firstShell && (await this.#startEarly(name, user, this.#uids.get(as), zygote, firstShell));
     try {
       const made = await make(pipes.path);
-      this.#spawner.add(made.id, name).learn(user, uidOf(made.owner), made.printed);
+      const users = this.#spawner.add(made.id, name, { zygote, early });
+      users.learn(user, uidOf(made.owner), made.printed);
+      this.#learnUid(as, users.known(user));
       return made;
     } catch (error) {
+      early?.abandon();
+      zygote?.close();
       await this.#pipes?.remove(name);
       // The daemon does not share the service's files.
       if (!answerTo(error)?.text.includes("bind source path does not exist")) throw error;
       pipes.refused(error);
       return this.#withoutPipes(make);
     } finally {
+      zygote?.started();
       pipes.settled();
     }
+  }
+
+  /** Undefined where that cannot be: everything then starts later. */
+  async #startEarly(
+    name: string,
+    user: string,
+    uid: UserId | undefined,
+    zygote: Zygote,
+    shell: FirstShell,
+  ): Promise<EarlyShell | undefined> {
+    if (uid === undefined || this.#pipes === undefined) return undefined;
+    try {
+      const pipes = await this.#pipes.take(name, uid.onHost);
+      return EarlyShell.start(zygote, pipes, { user, uid: uid.inside }, shell);
+    } catch {
+      return undefined;
+    }
+  }
+
+  #learnUid(as: string, uid: UserId | undefined): void {
+    if (uid === undefined) return;
+    if (this.#uids.size >= MAX_UIDS) this.#uids.clear();
+    this.#uids.set(as, uid);
   }
 
   async #withoutPipes(

@@ -16,9 +16,10 @@ import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 import { DetachedProcess, type ExecStart, ExecState, parseHandle } from "./exec.ts";
 import { spawnAttached } from "./spawn-attached.ts";
-import { Forks } from "./spawn-forked.ts";
+import { type EarlyShell, Forks } from "./spawn-forked.ts";
 import { PipedProcess, spawnPiped, takesPipes } from "./spawn-piped.ts";
 import { StartGate } from "./start-gate.ts";
+import type { Zygote } from "./zygote.ts";
 
 /** How long a container may take to print its ids, and how much of that is read. */
 const ANSWER_TIMEOUT_MS = 10_000;
@@ -51,6 +52,12 @@ interface Spawned extends SpawnedProcess {
   readonly ended: Promise<void>;
   /** @param reason the end of its sink, where that has not come yet. Default `CANCELED`. */
   destroy(reason?: Error): void;
+}
+
+/** What started together with a container. */
+interface StartedWith {
+  readonly zygote?: Zygote | undefined;
+  readonly early?: EarlyShell | undefined;
 }
 
 /** How long the output of processes may go on when their container is gone. Some runtimes never end it. */
@@ -93,10 +100,11 @@ export class Spawner {
   /**
    * Adds a container. Returns its users, for the caller to add what it knows of them.
    * @param name of its directory of pipes; undefined where it has none.
+   * @param started what started with it. Default: nothing, and its zygote is looked for.
    */
-  add(containerId: string, name: string | undefined): ContainerUsers {
+  add(containerId: string, name: string | undefined, started: StartedWith = {}): ContainerUsers {
     const users = new ContainerUsers((user) => this.#askIds(containerId, user));
-    const forks = this.#forksOf(containerId, name, users);
+    const forks = this.#forksOf(containerId, name, users, started);
     this.#containers.set(containerId, { name, users, forks, breaker: new CircuitBreaker(), ending: false });
     return users;
   }
@@ -171,12 +179,16 @@ export class Spawner {
     return spawned;
   }
 
-  #forksOf(containerId: string, name: string | undefined, users: ContainerUsers): Forks | undefined {
-    const zygote = name === undefined ? undefined : this.#pipes?.zygote(name);
+  #forksOf(
+    containerId: string,
+    name: string | undefined,
+    users: ContainerUsers,
+    { zygote = name === undefined ? undefined : this.#pipes?.zygote(name), early }: StartedWith,
+  ): Forks | undefined {
     if (name === undefined || this.#pipes === undefined || zygote === undefined) return undefined;
     const { gate } = this;
     return new Forks({
-      zygote,
+      ...{ zygote, early },
       gate,
       users,
       pipes: this.#pipes,

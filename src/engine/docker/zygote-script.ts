@@ -61,13 +61,15 @@ S() {
 R() { printf '%s %s\\n' "$BERTHZ_ID" "$1" >${inside(ZYGOTE_FILES.answers)}; }
 ${LOOK_UP_USER}`;
 
+/** The first line of requests. */
+export const READ_SCRIPT = `. ${inside(ZYGOTE_FILES.script)}\n`;
+
 /**
  * Starts the zygote, before anything changes the environment, if the container has its files and may open them. Its
  * requests can be written when this is over. $1: as above.
  */
 export const START_ZYGOTE = `if [ -x ${inside(ZYGOTE_FILES.entry)} ] && true <>${inside(ZYGOTE_FILES.requests)}; then
   exec 3<>${inside(ZYGOTE_FILES.requests)}
-  echo . ${inside(ZYGOTE_FILES.script)} >&3
   /bin/sh -s -- "$1" <&3 3>&- >/dev/null 2>&1 &
   exec 3>&-
 fi 2>/dev/null`;

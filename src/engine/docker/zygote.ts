@@ -9,7 +9,7 @@ import { quote } from "../../base/shell-quote.ts";
 import type { SpawnRequest } from "../port.ts";
 import type { ProcessState } from "./exec.ts";
 import { openPipe, type PipePaths, pipeSocket } from "./named-pipes.ts";
-import { ZYGOTE_FILES } from "./zygote-script.ts";
+import { READ_SCRIPT, ZYGOTE_FILES } from "./zygote-script.ts";
 
 /** What the kernel writes to a pipe in one piece, or not at all (`PIPE_BUF`): no other line comes between. */
 const MAX_LINE_BYTES = 4096;
@@ -86,10 +86,27 @@ export class Zygote {
   #answers: Socket | undefined;
   #rest = "";
   #isGone = false;
+  /** Keeps the first requests until its container has started. */
+  #keeper: number | undefined;
 
   /** @param directory the container's, of pipes. */
   constructor(directory: string) {
     this.#directory = directory;
+  }
+
+  /** One whose container has not started. What is requested until {@link started} is called waits for that. */
+  static prepare(directory: string): Zygote {
+    const zygote = new Zygote(directory);
+    const keeper = openPipe(path.join(directory, ZYGOTE_FILES.requests), constants.O_RDWR);
+    zygote.#keeper = keeper;
+    writeSync(keeper, READ_SCRIPT);
+    return zygote;
+  }
+
+  /** Its container has started, or never will. */
+  started(): void {
+    if (this.#keeper !== undefined) closeSync(this.#keeper);
+    this.#keeper = undefined;
   }
 
   /** Whether it reads requests, as far as this can be seen: a service without descriptors cannot look. */
@@ -146,6 +163,7 @@ export class Zygote {
   }
 
   close(): void {
+    this.started();
     this.#waiting.clear();
     this.#answers?.destroy();
   }

@@ -2,7 +2,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { abortError, BerthError } from "../../base/errors.ts";
 import { MarkerScanner, newNonce } from "../../base/markers.ts";
-import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } from "../../engine/port.ts";
+import type {
+  Engine,
+  FirstShell,
+  OutputStream,
+  OutsideControl,
+  Seclusion,
+  SpawnedProcess,
+} from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { shellGone } from "./errors.ts";
 import type { Leader } from "./job.ts";
@@ -48,6 +55,13 @@ export interface LaneOwner {
   died(lane: Lane): void;
 }
 
+/** The shell of every lane. */
+export function laneShell({ undumpable }: Pick<Engine, "undumpable">): FirstShell {
+  const [argv, start] =
+    undumpable === undefined ? [["/bin/sh"], PLAIN_START] : [preloadingShell(undumpable), PRELOADED_START];
+  return { argv, input: Buffer.from(start + LANE_BOOT, "latin1") };
+}
+
 const OPEN_TIMEOUT_MS = 15_000;
 const ANSWER_TIMEOUT_MS = 10_000;
 /** How long a shell may take to become another one. */
@@ -71,7 +85,7 @@ export class Lane implements Leader {
   #state: LaneState = "idle";
   #spent = false;
   #task: LaneTask | undefined;
-  readonly #outside: OutsideControl | undefined;
+  readonly #outside: Promise<OutsideControl | undefined>;
   /** Whether its jobs cannot reach its memory and its pipes. */
   readonly #undumpable: boolean;
   /** What was seen from outside when it was last on its own; undefined where that cannot be seen. */
@@ -82,7 +96,7 @@ export class Lane implements Leader {
     leader: string,
     user: string,
     owner: LaneOwner,
-    outside: OutsideControl | undefined,
+    outside: Promise<OutsideControl | undefined>,
   ) {
     this.spawned = spawned;
     this.#outside = outside;
@@ -113,17 +127,14 @@ export class Lane implements Leader {
     limit.addEventListener("abort", onAbort, { once: true });
     // It may take a call to the engine, and is not needed before the shell is there.
     const outside = engine.outside(sandbox.ref, limit).catch(() => undefined);
-    const library = engine.undumpable;
+    const { argv, input } = laneShell(engine);
     const spawned = await engine.spawn(
       sandbox.ref,
       {
-        argv: library === undefined ? ["/bin/sh"] : preloadingShell(library),
+        argv,
         user,
         stdin: true,
-        input: Buffer.from(
-          (library === undefined ? PLAIN_START : PRELOADED_START) + LANE_BOOT + readyCommand(nonce),
-          "latin1",
-        ),
+        input: Buffer.concat([input, Buffer.from(readyCommand(nonce), "latin1")]),
       },
       {
         data: (stream, chunk) => {
@@ -140,8 +151,8 @@ export class Lane implements Leader {
     );
     try {
       const leader = await ready.promise;
-      lane = new Lane(spawned, leader, user, owner, await outside);
-      if (!lane.#undumpable) lane.#seclusion = await lane.#outside?.seclusion(lane);
+      lane = new Lane(spawned, leader, user, owner, outside);
+      if (!lane.#undumpable) lane.#seclusion = await (await outside)?.seclusion(lane);
       return lane;
     } catch (error) {
       spawned.close();
@@ -198,9 +209,9 @@ export class Lane implements Leader {
   async recheck(): Promise<void> {
     if (this.#state !== "parked") return;
     if (!this.#undumpable) {
+      const outside = await this.#outside;
       // A shell that waits for a job could not answer.
-      if (this.#outside !== undefined && (await this.#outside.seclusion(this, this.#seclusion)) === undefined)
-        return;
+      if (outside !== undefined && (await outside.seclusion(this, this.#seclusion)) === undefined) return;
       if (this.#state !== "parked") return;
     }
     this.#state = "idle";
@@ -259,7 +270,7 @@ export class Lane implements Leader {
   }
 
   async #renew(): Promise<void> {
-    const outside = this.#outside;
+    const outside = await this.#outside;
     const before = this.#seclusion;
     if (before !== undefined && (await outside?.seclusion(this, before)) === undefined) return this.park();
     const [going, there] = [newNonce(), newNonce()];
@@ -299,7 +310,7 @@ export class Lane implements Leader {
 
   /** Ends a shell that cannot be trusted, where that can be done from outside, and gives the lane up. */
   #end(): void {
-    this.#outside?.signalGroup(this, SIGKILL).catch(() => {});
+    void this.#outside.then((outside) => outside?.signalGroup(this, SIGKILL)).catch(() => {});
     this.discard();
   }
 

@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
-import type { Engine, SpawnRequest } from "../../../../src/engine/port.ts";
+import type { Engine, EngineSandboxSpec, FirstShell, SpawnRequest } from "../../../../src/engine/port.ts";
 import { docker, processesIn, rawExec } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../../support/images.ts";
@@ -296,6 +296,115 @@ describe("a zygote", () => {
     await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
     expect(await whose(engine, ref)).toBe("zygote");
     await engine.remove(ref);
+  });
+});
+
+describe("a shell that starts with its container", () => {
+  const FIRST: FirstShell = { argv: ["/bin/sh"], input: Buffer.from("EARLY=yes\n") };
+  const first = (changes: Partial<EngineSandboxSpec> = {}) => spec({ firstShell: FIRST, ...changes });
+  /** Runs a script in a shell like the first. */
+  const enter = async (ref: string, script: string, more: Partial<SpawnRequest> = {}): Promise<string> => {
+    const chunks: Buffer[] = [];
+    const ended = Promise.withResolvers<void>();
+    const sink = { data: (_: unknown, chunk: Buffer) => chunks.push(chunk), end: () => ended.resolve() };
+    const input = Buffer.concat([FIRST.input, Buffer.from(script)]);
+    const spawned = await engine.spawn(ref, { argv: FIRST.argv, stdin: true, input, ...more }, sink);
+    spawned.closeStdin();
+    expect(await spawned.wait()).toBe(0);
+    await ended.promise;
+    return Buffer.concat(chunks).toString();
+  };
+  const pids = async (ref: string): Promise<string[]> =>
+    (await rawExec(docker.getContainer(ref), byShell("cd /proc; echo [0-9]*"))).stdout
+      .toString()
+      .trim()
+      .split(" ");
+  /** One whose first shell is there: the engine has seen the image and the user before. */
+  const create = async (changes: Partial<EngineSandboxSpec> = {}): Promise<string> => {
+    const { ref: before } = await engine.create(first(changes));
+    await engine.remove(before);
+    return (await engine.create(first(changes))).ref;
+  };
+
+  test.each([
+    ["Debian", TEST_IMAGE, "", {}],
+    ["Debian, as another user", TEST_IMAGE, "nobody", {}],
+    ["Debian, as a user with a group and HOME", TEST_IMAGE, "nobody:0", { HOME: "/elsewhere" }],
+    ["busybox", BUSYBOX_IMAGE, "nobody", { user: "u", IFS: ":" }],
+    ["bash", BASH_IMAGE, "", {}],
+  ])(
+    "is as what the daemon starts, and is taken by the first that wants it: %s",
+    async (_, image, user, env) => {
+      const ref = await create({ image, user, env });
+      const container = docker.getContainer(ref);
+      await eventually(async () => (await processesIn(container)).length === 5, POLL);
+      const there = await pids(ref);
+      const raw = await rawExec(container, byShell(INHERITED), { user: user || "0", workingDir: "/" });
+      const text = await enter(ref, `echo "$$ $EARLY"; unset EARLY\n${INHERITED}`);
+      const [told = "", ...inherited] = text.split("\n");
+      const [pid, early] = told.split(" ");
+      expect(early).toBe("yes");
+      expect(there).toContain(pid);
+      expect(inherited.join("\n")).toBe(raw.stdout.toString());
+      const [later] = (await enter(ref, "echo $$")).split("\n");
+      expect(there).not.toContain(later);
+      await engine.remove(ref);
+    },
+  );
+
+  test.each<[string, Partial<SpawnRequest>]>([
+    ["another program", { argv: ["/bin/sh", "-s"] }],
+    ["another user", { user: "nobody" }],
+    ["an environment", { env: { A: "b" } }],
+    ["other input", { input: Buffer.from("echo $$\n") }],
+    ["no stdin", { argv: ["/bin/sh", "-c", "echo $$"], stdin: false }],
+  ])("is not given to who wants %s", async (_, more) => {
+    const ref = await create();
+    await eventually(async () => (await processesIn(docker.getContainer(ref))).length === 5, POLL);
+    const there = await pids(ref);
+    expect(there).not.toContain((await enter(ref, "echo $$", more)).trim());
+    expect(there).toContain((await enter(ref, "echo $$")).trim());
+    await engine.remove(ref);
+  });
+
+  test("is another where the user of its image has another uid now", async () => {
+    const [repo, tag] = ["berth/moved", instance];
+    const image = `${repo}:${tag}`;
+    const move = async (uid: string): Promise<void> => {
+      const made = await docker.createContainer({ Image: TEST_IMAGE, Cmd: ["sleep", "60"] });
+      await made.start();
+      await rawExec(made, byShell(`sed -i 's/^nobody:x:[0-9]*:/nobody:x:${uid}:/' /etc/passwd`), {
+        user: "0",
+      });
+      await made.commit({ repo, tag, pause: false });
+      await made.remove({ force: true });
+    };
+    await move("4242");
+    try {
+      const { ref: before } = await engine.create(first({ image, user: "nobody" }));
+      expect(await enter(before, "id -u")).toBe("4242\n");
+      await engine.remove(before);
+      await move("4343");
+      const { ref } = await engine.create(first({ image, user: "nobody" }));
+      expect(await enter(ref, "id -u; echo $EARLY")).toBe("4343\nyes\n");
+      await engine.remove(ref);
+    } finally {
+      await docker.getImage(image).remove({ force: true });
+    }
+  });
+
+  test("that nobody takes goes with its container, and leaves nothing, also of containers that do not start", async () => {
+    const descriptors = (): number => readdirSync("/proc/self/fd").length;
+    await engine.remove(await create());
+    const before = descriptors();
+    const container = { workingDir: "/workspace" };
+    for (let i = 0; i < 5; i++) {
+      const { ref } = await engine.create(first(container));
+      await engine.remove(ref);
+      await failure(engine.create(first({ workingDir: "/etc/passwd/below" })), "INVALID_ARGUMENT");
+    }
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+    expect(readdirSync(pipesDir)).toEqual(["stock"]);
   });
 });
 
