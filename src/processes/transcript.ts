@@ -170,17 +170,12 @@ export class Transcript {
 
   /** Moves what it holds to disk, where there is one. What is written meanwhile may stay in memory. */
   async settle(): Promise<void> {
-    await this.#spilling;
-    if (this.#last !== undefined) this.#seal(this.#last);
-    this.#last = undefined;
-    const move = async (): Promise<void> => {
+    await this.#spillInTurn(async () => {
+      if (this.#last !== undefined) this.#seal(this.#last);
+      this.#last = undefined;
       await this.#storeHead();
       await this.#spillDownTo(0);
-    };
-    this.#spilling = move().finally(() => {
-      this.#spilling = undefined;
     });
-    await this.#spilling;
     if (this.#ended) this.#sealSpill();
   }
 
@@ -369,9 +364,16 @@ export class Transcript {
       if (this.#windowMemory <= this.#limits.memoryBytes) return;
     }
     if (this.#spill === undefined || this.#spilling !== undefined) return;
-    this.#spilling = this.#spillDownTo(this.#limits.memoryBytes / 2).finally(() => {
-      this.#spilling = undefined;
+    void this.#spillInTurn(() => this.#spillDownTo(this.#limits.memoryBytes / 2));
+  }
+
+  /** Writes to the spill when what writes to it now, and what waits for that, is done: it takes one write at a time. */
+  #spillInTurn(work: () => Promise<void>): Promise<void> {
+    const turn = (this.#spilling === undefined ? work() : this.#spilling.then(work)).finally(() => {
+      if (this.#spilling === turn) this.#spilling = undefined;
     });
+    this.#spilling = turn;
+    return turn;
   }
 
   /** Moves the oldest blocks of the window to disk until no more than that many of its bytes are in memory. */

@@ -62,6 +62,20 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "two writes of a transcript to disk go to the same place",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: "(this.#spilling === undefined ? work() : this.#spilling.then(work))",
+        to: "Promise.resolve(this.#spilling && 0).then(work)",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "what moves to disk for several reasons at once is read byte for byte",
+    },
+  },
+  {
     name: "output of an earlier run counts twice once it is read",
     changes: [{ file: "src/processes/ended-process.ts", from: "      this.#unread?.leave();\n", to: "" }],
     test: {

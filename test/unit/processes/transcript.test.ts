@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -98,6 +99,29 @@ test("a lossless reader gets every byte, whatever the window", async () => {
     ),
     { numRuns: 300 },
   );
+});
+
+test("what moves to disk for several reasons at once is read byte for byte", async () => {
+  const transcript = transcriptOf({ windowBytes: 1e8, headBytes: 200_000, memoryBytes: 100_000 }, true);
+  const written: Buffer[] = [];
+  const settled: Promise<void>[] = [];
+  for (let i = 0; i < 300; i++) {
+    const data = randomBytes(8192 + i);
+    written.push(data);
+    transcript.append("stdout", Buffer.from(data));
+    // As a service that saves every second does, beside the transcript itself.
+    if (i % 5 === 0) settled.push(transcript.settle());
+    if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  transcript.append("stdout", Buffer.from("the end"));
+  transcript.end();
+  settled.push(transcript.settle(), transcript.settle());
+  await Promise.all(settled);
+  expect(transcript.memoryBytes).toBe(0);
+  const read = empty();
+  expect(await drain(transcript.reader({ stdout: 0, stderr: 0 }), read)).toEqual([]);
+  expect(read.stdout.equals(Buffer.concat([...written, Buffer.from("the end")]))).toBe(true);
+  transcript.clear();
 });
 
 test("a live reader gets the exact bytes or an explicit gap, from any offset, and the bound holds", async () => {
