@@ -73,7 +73,7 @@ interface Requested {
 
 const NOTHING = new Uint8Array();
 
-/** As whom a program runs. */
+/** The user that a program runs as. */
 interface As {
   readonly user: string;
   /** As the container counts users. */
@@ -122,7 +122,7 @@ export class EarlyShell {
     return new EarlyShell({ ...requested, sent: shell.input }, as.user, shell);
   }
 
-  /** Whether it is what is to be started. */
+  /** Whether it is what should start. */
   suits({ user, request: { argv, env = {}, stdin, input = NOTHING } }: ExecStart): boolean {
     const { argv: own, input: read } = this.#shell;
     const isSame = argv.length === own.length && argv.every((word, place) => word === own[place]);
