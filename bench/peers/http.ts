@@ -82,7 +82,7 @@ export class HttpClient {
   #request(method: string, path: string, headers: http.OutgoingHttpHeaders): http.ClientRequest {
     const request = http.request(this.#origin + path, { method, headers, agent: this.#agent });
     request.setNoDelay(true);
-    // What a server sends after its answer is nobody's; what breaks an answer is told by that.
+    // A server may send something after its answer. An answer that breaks off fails by itself.
     request.on("error", () => {});
     return request;
   }

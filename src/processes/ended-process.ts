@@ -86,12 +86,15 @@ class UnreadTranscript implements BudgetedTranscript {
 
   #change(act: (transcript: BudgetedTranscript) => void): void {
     if (this.heldBytes === 0) return;
+    let process: Process;
     try {
-      act(this.#process.whole.transcript);
+      process = this.#process.whole;
     } catch {
-      // Its row is damaged. What it has on disk goes with the next start, and nothing of it can be asked for.
+      // Its row is damaged: nothing of it can be asked for.
       this.leave();
+      return;
     }
+    act(process.transcript);
   }
 }
 

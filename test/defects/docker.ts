@@ -76,7 +76,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "the shell that starts with a container is given to who wants other variables",
     changes: [
       {
-        file: "src/engine/docker/spawn-forked.ts",
+        file: "src/engine/docker/zygote-request.ts",
         from: "isSame && readsOn && Object.keys(env).length === 0;",
         to: "isSame && readsOn && Object.keys(env).length < 9;",
       },

@@ -18,7 +18,6 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
-  FirstShell,
   HostMount,
   IsolationLevel,
   LeftProcess,
@@ -37,7 +36,6 @@ import {
   type SandboxLabels,
 } from "./container-config.ts";
 import { ContainerPipes, UNDUMPABLE_TARGET } from "./container-pipes.ts";
-import type { UserId } from "./container-users.ts";
 import {
   ContainerMaker,
   type CreatedContainer,
@@ -56,9 +54,8 @@ import { PIPES_TARGET } from "./named-pipes.ts";
 import { OutsideViews } from "./outside-views.ts";
 import { Pauses } from "./pauses.ts";
 import { updateInPodman } from "./podman.ts";
-import { EarlyShell } from "./spawn-forked.ts";
 import { Spawner } from "./spawner.ts";
-import type { Zygote } from "./zygote.ts";
+import { EarlyShells } from "./zygote-request.ts";
 
 /** Timeouts of calls to Docker, in milliseconds. */
 interface DockerTimeouts {
@@ -114,8 +111,6 @@ export interface DockerEngineOptions {
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
-/** Images and users whose uid is remembered. */
-const MAX_UIDS = 256;
 /** When a removal gets help: Docker waits for processes that were stopped halfway into the container. */
 const STUCK_REMOVAL_MS = 1_500;
 
@@ -131,14 +126,13 @@ export class DockerEngine implements Engine {
   readonly #stage = new MountStage();
   /** Default users of containers' commands; a missing one is read from its container. */
   readonly #users = new Map<string, string>();
-  /** By image and user, as it was in the last container: another one may differ, which its zygote notices. */
-  readonly #uids = new Map<string, UserId>();
   /** Containers that take mounts until somebody uses them. */
   readonly #lateTargets = new Map<string, LateTarget>();
   /** Containers that this engine removes just now: to Podman they are exited ones meanwhile. */
   readonly #removing = new Set<string>();
   /** Undefined where all streams go through the daemon. */
   readonly #pipes: ContainerPipes | undefined;
+  readonly #early: EarlyShells | undefined;
   readonly #orphanedPipes: OrphanedPipes;
   readonly #spawner: Spawner;
   readonly #outside: OutsideViews;
@@ -168,6 +162,7 @@ export class DockerEngine implements Engine {
     // A daemon that is reached over the network shares no files with the service.
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
       this.#pipes = new ContainerPipes(pipesDir, options.logger);
+    this.#early = this.#pipes && new EarlyShells(this.#pipes);
     this.#orphanedPipes = new OrphanedPipes(options.orphanedPipes);
     this.#spawner = new Spawner(this.#daemon, this.#pipes, this.#orphanedPipes, options.logger);
     this.#outside = new OutsideViews(this.#spawner.gate);
@@ -426,14 +421,13 @@ export class DockerEngine implements Engine {
     const pipes = covered ? undefined : await this.#pipes?.create(name);
     if (pipes === undefined) return this.#withoutPipes(make);
     const { zygote } = pipes;
-    const as = `${image} ${user}`;
-    const early =
-      zygote && firstShell && (await this.#startEarly(name, user, this.#uids.get(as), zygote, firstShell));
+    const as = { image, user };
+    const early = zygote && firstShell && (await this.#early?.start(name, as, zygote, firstShell));
     try {
       const made = await make(pipes.path);
       const users = this.#spawner.add(made.id, name, { zygote, early });
       users.learn(user, uidOf(made.owner), made.printed);
-      this.#learnUid(as, users.known(user));
+      this.#early?.learn(as, users.known(user));
       return made;
     } catch (error) {
       early?.abandon();
@@ -447,29 +441,6 @@ export class DockerEngine implements Engine {
       zygote?.started();
       pipes.settled();
     }
-  }
-
-  /** Undefined where that cannot be: everything then starts later. */
-  async #startEarly(
-    name: string,
-    user: string,
-    uid: UserId | undefined,
-    zygote: Zygote,
-    shell: FirstShell,
-  ): Promise<EarlyShell | undefined> {
-    if (uid === undefined || this.#pipes === undefined) return undefined;
-    try {
-      const pipes = await this.#pipes.take(name, uid.onHost);
-      return EarlyShell.start(zygote, pipes, { user, uid: uid.inside }, shell);
-    } catch {
-      return undefined;
-    }
-  }
-
-  #learnUid(as: string, uid: UserId | undefined): void {
-    if (uid === undefined) return;
-    if (this.#uids.size >= MAX_UIDS) this.#uids.clear();
-    this.#uids.set(as, uid);
   }
 
   async #withoutPipes(

@@ -4,21 +4,15 @@ import { untilAborted } from "../../base/async.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
-import { type FirstShell, type SpawnRequest, startSignal } from "../port.ts";
+import { startSignal } from "../port.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
-import type { ContainerPipes, ProcessPipes } from "./container-pipes.ts";
+import type { ContainerPipes } from "./container-pipes.ts";
 import type { ContainerUsers, UserId } from "./container-users.ts";
 import type { ExecStart } from "./exec.ts";
-import { abandon, type OpenedPipes, openPipes, PipedProcess } from "./spawn-piped.ts";
+import { abandon, PipedProcess } from "./spawn-piped.ts";
 import type { StartGate } from "./start-gate.ts";
-import {
-  ForkedState,
-  RequestTooLongError,
-  suitsZygote,
-  type Zygote,
-  type ZygoteAnswer,
-  type ZygoteAnswers,
-} from "./zygote.ts";
+import { ForkedState, RequestTooLongError, suitsZygote, type Zygote, type ZygoteAnswer } from "./zygote.ts";
+import { type EarlyShell, GO, type Requested, request } from "./zygote-request.ts";
 
 /** How long a zygote may take. It takes milliseconds, and nothing runs unless it is in time. */
 const OPEN_TIMEOUT_MS = 2_000;
@@ -56,83 +50,6 @@ interface ForksParts {
   readonly logger: Logger;
   /** Rejects where the container has ended, or the daemon does not answer. */
   findContainer(): Promise<void>;
-}
-
-/** Lets a shell that has opened its pipes become its program, with its stdin or without. */
-const GO = { withStdin: "stdin\n", withoutStdin: "\n" };
-
-/** A program on its way from a zygote. */
-interface Requested {
-  readonly id: string;
-  readonly answers: ZygoteAnswers;
-  readonly pipes: ProcessPipes;
-  readonly opened: OpenedPipes;
-  /** What of the program's input is on its way, with the go-ahead before it. Undefined: nothing. */
-  readonly sent?: Buffer;
-}
-
-const NOTHING = new Uint8Array();
-
-/** The user that a program runs as. */
-interface As {
-  readonly user: string;
-  /** As the container counts users. */
-  readonly uid: number;
-}
-
-/** Asks a zygote for a program. On failure its pipes are given up. */
-function request(
-  zygote: Zygote,
-  pipes: ProcessPipes,
-  { user, uid }: As,
-  { argv, env = {} }: Pick<SpawnRequest, "argv" | "env">,
-): Requested {
-  let opened: OpenedPipes | undefined;
-  try {
-    opened = openPipes(pipes, true);
-    const id = zygote.request({ user: user || "0", uid, pipes: pipes.inside, argv, env });
-    return { id, answers: zygote.answers(id), pipes, opened };
-  } catch (error) {
-    abandon(pipes, opened);
-    throw error;
-  }
-}
-
-/**
- * A shell that is asked for before its container starts: it is there as soon as that is, and has read what every such
- * shell reads first.
- */
-export class EarlyShell {
-  readonly requested: Requested;
-  readonly #user: string;
-  readonly #shell: FirstShell;
-
-  private constructor(requested: Requested, user: string, shell: FirstShell) {
-    this.requested = requested;
-    this.#user = user;
-    this.#shell = shell;
-  }
-
-  /** @param pipes belong to the uid. @throws what asking the zygote throws */
-  static start(zygote: Zygote, pipes: ProcessPipes, as: As, shell: FirstShell): EarlyShell {
-    const requested = request(zygote, pipes, as, shell);
-    const { stdin } = requested.opened.ends;
-    stdin?.write(GO.withStdin);
-    stdin?.write(shell.input);
-    return new EarlyShell({ ...requested, sent: shell.input }, as.user, shell);
-  }
-
-  /** Whether it is what should start. */
-  suits({ user, request: { argv, env = {}, stdin, input = NOTHING } }: ExecStart): boolean {
-    const { argv: own, input: read } = this.#shell;
-    const isSame = argv.length === own.length && argv.every((word, place) => word === own[place]);
-    const readsOn = stdin && read.equals(input.subarray(0, read.length));
-    return user === this.#user && isSame && readsOn && Object.keys(env).length === 0;
-  }
-
-  abandon(): void {
-    abandon(this.requested.pipes, this.requested.opened);
-  }
 }
 
 /** Starts processes in one container by its zygote. */

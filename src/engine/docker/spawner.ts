@@ -16,10 +16,11 @@ import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 import { DetachedProcess, type ExecStart, ExecState, parseHandle } from "./exec.ts";
 import { spawnAttached } from "./spawn-attached.ts";
-import { type EarlyShell, Forks } from "./spawn-forked.ts";
+import { Forks } from "./spawn-forked.ts";
 import { PipedProcess, spawnPiped, takesPipes } from "./spawn-piped.ts";
 import { StartGate } from "./start-gate.ts";
 import type { Zygote } from "./zygote.ts";
+import type { EarlyShell } from "./zygote-request.ts";
 
 /** How long a container may take to print its ids, and how much of that is read. */
 const ANSWER_TIMEOUT_MS = 10_000;

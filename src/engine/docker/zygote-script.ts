@@ -61,12 +61,12 @@ S() {
 R() { printf '%s %s\\n' "$BERTHZ_ID" "$1" >${inside(ZYGOTE_FILES.answers)}; }
 ${LOOK_UP_USER}`;
 
-/** The first line of requests. */
+/** The first line of requests, which has the zygote read its script. */
 export const READ_SCRIPT = `. ${inside(ZYGOTE_FILES.script)}\n`;
 
 /**
- * Starts the zygote, before anything changes the environment, if the container has its files and may open them. Its
- * requests can be written when this is over. $1: as above.
+ * Starts the zygote, before anything changes the environment, if the container has its files and may open them. The
+ * service has written {@link READ_SCRIPT}, and perhaps a request, by then. $1: as above.
  */
 export const START_ZYGOTE = `if [ -x ${inside(ZYGOTE_FILES.entry)} ] && true <>${inside(ZYGOTE_FILES.requests)}; then
   exec 3<>${inside(ZYGOTE_FILES.requests)}

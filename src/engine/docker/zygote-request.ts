@@ -1,0 +1,131 @@
+import type { FirstShell, SpawnRequest } from "../port.ts";
+import type { ContainerPipes, ProcessPipes } from "./container-pipes.ts";
+import type { UserId } from "./container-users.ts";
+import type { ExecStart } from "./exec.ts";
+import { abandon, type OpenedPipes, openPipes } from "./spawn-piped.ts";
+import type { Zygote, ZygoteAnswers } from "./zygote.ts";
+
+/** Lets a shell that has opened its pipes become its program, with its stdin or without. */
+export const GO = { withStdin: "stdin\n", withoutStdin: "\n" };
+
+/** A program on its way from a zygote. */
+export interface Requested {
+  readonly id: string;
+  readonly answers: ZygoteAnswers;
+  readonly pipes: ProcessPipes;
+  readonly opened: OpenedPipes;
+  /** What of the program's input is on its way, with the go-ahead before it. Undefined: nothing. */
+  readonly sent?: Buffer;
+}
+
+const NOTHING = new Uint8Array();
+
+/** The user that a program runs as. */
+interface As {
+  readonly user: string;
+  /** As the container counts users. */
+  readonly uid: number;
+}
+
+/** Asks a zygote for a program. On failure its pipes are given up. */
+export function request(
+  zygote: Zygote,
+  pipes: ProcessPipes,
+  { user, uid }: As,
+  { argv, env = {} }: Pick<SpawnRequest, "argv" | "env">,
+): Requested {
+  let opened: OpenedPipes | undefined;
+  try {
+    opened = openPipes(pipes, true);
+    const id = zygote.request({ user: user || "0", uid, pipes: pipes.inside, argv, env });
+    return { id, answers: zygote.answers(id), pipes, opened };
+  } catch (error) {
+    abandon(pipes, opened);
+    throw error;
+  }
+}
+
+/**
+ * A shell that is asked for before its container starts: it is there as soon as that is, and has read what every such
+ * shell reads first.
+ */
+export class EarlyShell {
+  readonly requested: Requested;
+  readonly #user: string;
+  readonly #shell: FirstShell;
+
+  private constructor(requested: Requested, user: string, shell: FirstShell) {
+    this.requested = requested;
+    this.#user = user;
+    this.#shell = shell;
+  }
+
+  /** @param pipes belong to the uid. @throws what asking the zygote throws */
+  static start(zygote: Zygote, pipes: ProcessPipes, as: As, shell: FirstShell): EarlyShell {
+    const requested = request(zygote, pipes, as, shell);
+    const { stdin } = requested.opened.ends;
+    stdin?.write(GO.withStdin);
+    stdin?.write(shell.input);
+    return new EarlyShell({ ...requested, sent: shell.input }, as.user, shell);
+  }
+
+  /** Whether it is what should start. */
+  suits({ user, request: { argv, env = {}, stdin, input = NOTHING } }: ExecStart): boolean {
+    const { argv: own, input: read } = this.#shell;
+    const isSame = argv.length === own.length && argv.every((word, place) => word === own[place]);
+    const readsOn = stdin && read.equals(input.subarray(0, read.length));
+    return user === this.#user && isSame && readsOn && Object.keys(env).length === 0;
+  }
+
+  abandon(): void {
+    abandon(this.requested.pipes, this.requested.opened);
+  }
+}
+
+/** Images and users whose uid is remembered. */
+const MAX_UIDS = 256;
+
+/** Asks for the first shells of containers, whose pipes need the uid of the user that runs them. */
+export class EarlyShells {
+  readonly #pipes: ContainerPipes;
+  /** By image and user, as it was in the last container: another one may differ, which its zygote notices. */
+  readonly #uids = new Map<string, UserId>();
+
+  constructor(pipes: ContainerPipes) {
+    this.#pipes = pipes;
+  }
+
+  /** Undefined where that cannot be: everything then starts later. @param name of the container's directory of pipes. */
+  async start(
+    name: string,
+    { image, user }: ImageUser,
+    zygote: Zygote,
+    shell: FirstShell,
+  ): Promise<EarlyShell | undefined> {
+    const uid = this.#uids.get(keyOf({ image, user }));
+    if (uid === undefined) return undefined;
+    try {
+      const pipes = await this.#pipes.take(name, uid.onHost);
+      return EarlyShell.start(zygote, pipes, { user, uid: uid.inside }, shell);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Stores the uid of a user in a container of an image; undefined: it is not known. */
+  learn(of: ImageUser, uid: UserId | undefined): void {
+    if (uid === undefined) return;
+    if (this.#uids.size >= MAX_UIDS) this.#uids.clear();
+    this.#uids.set(keyOf(of), uid);
+  }
+}
+
+/** A user of an image, as an exec names it. */
+interface ImageUser {
+  readonly image: string;
+  readonly user: string;
+}
+
+function keyOf({ image, user }: ImageUser): string {
+  return `${image} ${user}`;
+}
