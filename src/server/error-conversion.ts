@@ -101,7 +101,7 @@ export class ErrorConverter {
   }
 
   #record(call: Call, error: BerthError | ConnectError, ofRequest: boolean): ConnectError {
-    const sent = error instanceof BerthError ? this.wireForm(error) : error;
+    const sent = error instanceof BerthError ? this.wireForm(error) : clipLibraryError(error);
     call.failure = { error: sent, cause: error, ofRequest };
     return sent;
   }
@@ -150,6 +150,15 @@ export function toConnectError(error: BerthError): ConnectError {
   return new ConnectError(clip(error.message, MAX_MESSAGE_BYTES, messageBytes), code, undefined, [
     { desc: ErrorDetailSchema, value: detail },
   ]);
+}
+
+/** What the library or one of its services says, which may quote a request too. */
+function clipLibraryError(error: ConnectError): ConnectError {
+  const message = clip(error.rawMessage, MAX_MESSAGE_BYTES, messageBytes);
+  if (message === error.rawMessage) return error;
+  const clipped = new ConnectError(message, error.code, error.metadata, undefined, error.cause);
+  clipped.details = error.details;
+  return clipped;
 }
 
 /** Values share the room: none is cut for the sake of one that is longer. */

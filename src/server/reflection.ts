@@ -23,6 +23,9 @@ import {
   ServerReflection as V1Alpha,
 } from "../../gen/ts/grpc/reflection/v1alpha/reflection_pb.js";
 
+/** An answer repeats its question, and names are far shorter. */
+const MAX_QUESTION_BYTES = 4096;
+
 type Answer = MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"];
 
 /** Answers which services the server has and what they look like, for grpcurl, `buf curl` and their like. */
@@ -45,21 +48,28 @@ export class Reflection {
 
   /** Registers both versions of the protocol. */
   register(router: ConnectRouter): void {
-    const answer = (request: ServerReflectionRequest) => this.answer(request);
+    const answer = (question: Uint8Array) => this.answer(question);
     router.rpc(V1.method.serverReflectionInfo, async function* (requests) {
-      for await (const request of requests) yield answer(request);
+      for await (const request of requests) yield answer(toBinary(ServerReflectionRequestSchema, request));
     });
     // v1alpha is v1 under another name, byte for byte.
     router.rpc(V1Alpha.method.serverReflectionInfo, async function* (requests) {
       for await (const request of requests) {
-        const asV1 = fromBinary(ServerReflectionRequestSchema, toBinary(AlphaRequestSchema, request));
-        yield fromBinary(AlphaResponseSchema, toBinary(ServerReflectionResponseSchema, answer(asV1)));
+        const bytes = toBinary(ServerReflectionResponseSchema, answer(toBinary(AlphaRequestSchema, request)));
+        yield fromBinary(AlphaResponseSchema, bytes);
       }
     });
   }
 
-  /** Answers one question. That something is not known is an answer, not an error of the call. */
-  answer(request: ServerReflectionRequest): ServerReflectionResponse {
+  /** Answers one question, a `ServerReflectionRequest`. That something is not known is an answer, not an error of the call. */
+  answer(question: Uint8Array): ServerReflectionResponse {
+    if (question.length > MAX_QUESTION_BYTES) {
+      const problem = `the question has ${question.length} bytes, and may have ${MAX_QUESTION_BYTES}`;
+      return create(ServerReflectionResponseSchema, {
+        messageResponse: failure(Code.InvalidArgument, problem),
+      });
+    }
+    const request = fromBinary(ServerReflectionRequestSchema, question);
     return create(ServerReflectionResponseSchema, {
       validHost: request.host,
       originalRequest: request,

@@ -1,5 +1,4 @@
 import { BerthError } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import { compareTrees, type TreeChange } from "./compare.ts";
 import type { WorkspaceStorage } from "./storage.ts";
@@ -42,7 +41,6 @@ const MAX_WAIT_MS = 1_000;
 /** Compares workspaces. Both are read at once, side by side, and neither is held in memory. */
 export class WorkspaceDiff {
   readonly #parts: WorkspaceDiffParts;
-  readonly #turns = new TurnShare();
 
   constructor(parts: WorkspaceDiffParts) {
     this.#parts = parts;
@@ -81,7 +79,7 @@ export class WorkspaceDiff {
     const done = new AbortController();
     const either = AbortSignal.any([signal, done.signal]);
     const [left, right] = [storage.sorted(base, either), storage.sorted(place, either)];
-    const options = { isHidden: (path: string) => names.hides(path), turns: this.#turns };
+    const options = { isHidden: (path: string) => names.hides(path) };
     try {
       yield* compareTrees(
         new TreeEntries(ofPlace(base, left), options),

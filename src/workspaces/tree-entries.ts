@@ -1,6 +1,5 @@
 import type { ByteString } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
-import type { TurnShare } from "../base/event-loop.ts";
 import type { FileInfo, FileKind } from "../files/file-info.ts";
 import { Placing } from "../files/tar/sparse-map.ts";
 import type { TarEntry, TarKind } from "../files/tar/tar-entry.ts";
@@ -52,8 +51,6 @@ export function comparePaths(one: ByteString, other: ByteString): number {
 export interface TreeOptions {
   /** Says of a path whether it is left out. */
   readonly isHidden: (path: ByteString) => boolean;
-  /** Shared by all who read trees. */
-  readonly turns: TurnShare;
 }
 
 /**
@@ -122,8 +119,6 @@ export class TreeEntries {
   }
 
   async #read(): Promise<TarItem | undefined> {
-    const turn = this.#options.turns.enter();
-    if (turn) await turn;
     try {
       const { done, value } = await this.#items.next();
       return done ? undefined : value;

@@ -118,6 +118,34 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an error of the library is sent at any length",
+    changes: [
+      {
+        file: "src/server/error-conversion.ts",
+        from: "this.wireForm(error) : clipLibraryError(error);",
+        to: "this.wireForm(error) : error;",
+      },
+    ],
+    test: {
+      file: "test/unit/server/health.test.ts",
+      title: "a name of any length that it does not know is NOT_FOUND, and quoted in part",
+    },
+  },
+  {
+    name: "reflection repeats a question of any length",
+    changes: [
+      {
+        file: "src/server/reflection.ts",
+        from: "if (question.length > MAX_QUESTION_BYTES) {",
+        to: "if (question.length < 0) {",
+      },
+    ],
+    test: {
+      file: "test/unit/server/reflection.test.ts",
+      title: "a question of any length is answered without repeating it",
+    },
+  },
+  {
     name: "a message may hold any number of values",
     changes: [
       {

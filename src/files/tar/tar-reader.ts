@@ -1,4 +1,5 @@
 import type { ByteString } from "../../base/byte-string.ts";
+import { TurnShare } from "../../base/event-loop.ts";
 import { ByteSource } from "./byte-source.ts";
 import { readOldGnuMap, readPaxMap } from "./sparse-map.ts";
 import {
@@ -23,6 +24,9 @@ const MAX_EXTENSION_BYTES = 1024 * 1024;
 /** What may follow the end mark. */
 const MAX_REST_BYTES = 16 * 1024 * 1024;
 
+/** A tar that is all there already may have a million entries: all that are read share a part of each turn. */
+const turns = new TurnShare();
+
 /** What came before an entry's own header and overrides it. */
 interface Extension {
   name?: ByteString;
@@ -41,6 +45,8 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
   const source = new ByteSource(chunks, () => notTar("it breaks off"));
   let extension: Extension = { bytes: 0 };
   for (let count = 0; ; ) {
+    const turn = turns.enter();
+    if (turn) await turn;
     const block = await source.take(BLOCK_BYTES);
     if (block === undefined || isZero(block)) {
       if (block === undefined && count === 0) throw notTar("it is empty");
@@ -59,6 +65,8 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
     extension = { bytes: 0 };
     yield { type: "entry", entry };
     for (let left = entry.size; left > 0; ) {
+      const turn = turns.enter();
+      if (turn) await turn;
       const data = await source.some(left);
       left -= data.length;
       yield { type: "content", data };

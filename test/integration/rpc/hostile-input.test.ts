@@ -25,11 +25,12 @@ import { Worker } from "../../support/worker.ts";
 /** The event loop serves every caller: none may hold it for longer. */
 const MAX_PAUSE_MS = 100;
 /**
- * An input that took too long is sent again. What computes for too long does so
- * each time, so the shortest pause tells of it; what befell the process once, as
- * a round of garbage collection or the compiler's work on code that runs for the
- * first time, does not come again with the same input.
+ * An input that took too long is sent again, until so many in a row did not: what
+ * befell the process once, as a round of garbage collection or the compiler's
+ * work on code that runs for the first time, does not come again with the same
+ * input, while what is too long each time, or one time in two, shows.
  */
+const IN_A_ROW = 3;
 const TRIES = 6;
 
 let service: PauseService;
@@ -60,14 +61,21 @@ afterAll(async () => {
 
 /** Fails unless one of a few tries leaves the event loop its turns. */
 async function expectNoPause(about: string, act: () => Promise<unknown>): Promise<void> {
-  let least = Number.POSITIVE_INFINITY;
-  for (let count = 0; count < TRIES && least >= MAX_PAUSE_MS; count++) {
+  const pauses: number[] = [];
+  const isEnough = () =>
+    pauses.length === 1 ? isShort(pauses) : pauses.length >= IN_A_ROW && isShort(pauses.slice(-IN_A_ROW));
+  while (!isEnough() && pauses.length < TRIES) {
     await service.longestPause();
-    await act().catch(() => {});
-    least = Math.min(least, await service.longestPause());
+    await act();
+    pauses.push(Math.round(await service.longestPause()));
+    expect(session.destroyed, `${about} ended its connection`).toBe(false);
   }
-  if (process.env.BERTH_TEST_SHOW_PAUSES) console.log(`${Math.round(least)} ms: ${about}`);
-  expect(least, `${about} held the event loop`).toBeLessThan(MAX_PAUSE_MS);
+  if (process.env.BERTH_TEST_SHOW_PAUSES) console.log(`${pauses.join(", ")} ms: ${about}`);
+  expect(isEnough(), `${about} held the event loop for ${pauses.join(", ")} ms`).toBe(true);
+}
+
+function isShort(pauses: readonly number[]): boolean {
+  return pauses.every((ms) => ms < MAX_PAUSE_MS);
 }
 
 /** Sends a body as a request of its own, and waits for the end of the response, whatever that is. */
@@ -83,7 +91,7 @@ async function send(path: string, type: string, body: Buffer): Promise<void> {
   stream.on("error", () => {});
   stream.resume();
   stream.end(body);
-  await once(stream, "close");
+  await new Promise<void>((resolve) => stream.once("close", resolve));
 }
 
 /** What the server says that it serves. */
@@ -124,6 +132,11 @@ const tool = (name: string, params: Record<string, unknown>): Act => [
   `${name} ${JSON.stringify(params).slice(0, 60)}`,
   () => worker.execute(name, params, { timeout: { seconds: 20, nanos: 0 } }),
 ];
+/** What a tool does not do. */
+const refused = (name: string, params: Record<string, unknown>, problem: string): Act => {
+  const [about, act] = tool(name, params);
+  return [about, () => expect(act()).rejects.toThrow(problem)];
+};
 const drain = async (stream: AsyncIterable<unknown>): Promise<void> => {
   for await (const _ of stream) {
     // What comes is of no interest.
@@ -135,13 +148,13 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
   "berth.v1.SessionService/ExecuteTool": () => [
     tool("files:glob", { pattern: "*a*a*a*a*a*a*b", path: "one" }),
     tool("files:glob", { pattern: "+(a|aa)b", path: "one" }),
-    tool("files:glob", { pattern: "{1..100000}", path: "one" }),
-    tool("files:glob", { pattern: "{a,b}".repeat(100), path: "one" }),
+    refused("files:glob", { pattern: "{1..100000}", path: "one" }, "more than 1000 patterns"),
+    refused("files:glob", { pattern: "{a,b}".repeat(100), path: "one" }, "more than 1000 patterns"),
     tool("files:glob", { pattern: `*${"?".repeat(400)}`, path: "many" }),
     tool("files:glob", { pattern: "**/".repeat(300), path: "many" }),
     tool("files:glob", { pattern: "**" }),
     tool("files:grep", { pattern: "[0-9]", path: "lines" }),
-    tool("files:grep", { pattern: "", path: ".", glob: "*a*a*a*a*a*a*b" }),
+    tool("files:grep", { pattern: ".", path: ".", glob: "*a*a*a*a*a*a*b" }),
     tool("files:edit", { file_path: "long", old_string: "a", new_string: "aa", replace_all: true }),
     tool("files:edit", { file_path: "long", old_string: `${"a".repeat(500_000)}b`, new_string: "" }),
     tool("files:edit", { file_path: "long", old_string: `b${"a".repeat(500_000)}`, new_string: "" }),
@@ -246,7 +259,7 @@ async function uploadEmptyFiles(): Promise<void> {
     chunk: tar.subarray(index * 1_000_000, (index + 1) * 1_000_000),
   }));
   await client.upload("FileService/UploadArchive", [
-    { header: { sandbox_id: sandboxId, path: "/workspace/unpacked" } },
+    { header: { sandbox_id: sandboxId, path: "/workspace/unpacked", create_parents: true } },
     ...chunks,
   ]);
 }

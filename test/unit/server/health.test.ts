@@ -37,6 +37,16 @@ test("a service that it does not know is NOT_FOUND", async () => {
   });
 });
 
+test("a name of any length that it does not know is NOT_FOUND, and quoted in part", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const failure = await grpcFailure(client.unary(check, { service: "\u8a9e".repeat(1_000_000) }));
+  expect(failure).toMatchObject({
+    code: "NOT_FOUND",
+    message: expect.stringMatching(/^no service "\u8a9e{100,400}… \(cut\)$/),
+  });
+});
+
 test("a watch tells the status and every change of it, and nothing else", async () => {
   const health = new Switch(true);
   await using server = await startTestServer({ health });

@@ -1,4 +1,4 @@
-import { create, fromBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { describe, expect, test } from "vitest";
 import { file_berth_v1_error } from "../../../gen/ts/berth/v1/error_pb.js";
@@ -14,7 +14,7 @@ const reflection = new Reflection([SandboxService, ProcessService], [file_berth_
 
 function ask(messageRequest: ServerReflectionRequest["messageRequest"]) {
   const request = create(ServerReflectionRequestSchema, { host: "h", messageRequest });
-  const answer = reflection.answer(request);
+  const answer = reflection.answer(toBinary(ServerReflectionRequestSchema, request));
   expect(answer).toMatchObject({ validHost: "h", originalRequest: request });
   return answer.messageResponse;
 }
@@ -92,4 +92,20 @@ test("a type without extensions has none", () => {
 
 test("no question is a mistake", () => {
   expect(ask({ case: undefined })).toMatchObject({ case: "errorResponse", value: { errorCode: 3 } });
+});
+
+test("a question of any length is answered without repeating it", () => {
+  for (const [part, isRepeated] of [
+    [{ host: "h".repeat(4000) }, true],
+    [{ host: "h".repeat(5000) }, false],
+    [{ messageRequest: { case: "fileByFilename" as const, value: "\n".repeat(4_000_000) } }, false],
+  ] as const) {
+    const request = create(ServerReflectionRequestSchema, part);
+    const answer = reflection.answer(toBinary(ServerReflectionRequestSchema, request));
+    expect(answer).toMatchObject({
+      validHost: isRepeated ? request.host : "",
+      messageResponse: { case: "errorResponse", value: { errorCode: 3 } },
+    });
+    expect(answer.originalRequest).toEqual(isRepeated ? request : undefined);
+  }
 });

@@ -1,4 +1,5 @@
 import { isUtf8 } from "node:buffer";
+import { setImmediate } from "node:timers/promises";
 import type { FileManager, PathRequest } from "../../../files/manager.ts";
 
 /** Lines of a text file. */
@@ -14,6 +15,7 @@ export interface Lines {
 const MAX_BYTES = 1024 * 1024;
 const NEWLINE = 0x0a;
 const NUMBER_WIDTH = 4;
+const LINES_A_TURN = 10_000;
 
 /**
  * Reads lines of a text file, without reading further than to their end.
@@ -36,21 +38,18 @@ export async function readLines(
     AbortSignal.any([signal, enough.signal]),
   )) {
     if (item.type !== "chunk") continue;
-    let rest = item.data;
-    while (rest.length > 0 && !more) {
-      if (line >= first + limit || bytes >= MAX_BYTES) {
-        more = true;
-        break;
-      }
-      const at = rest.indexOf(NEWLINE) + 1;
-      const part = at > 0 ? rest.subarray(0, at) : rest;
-      if (line >= first) {
-        kept.push(part.subarray(0, MAX_BYTES - bytes));
-        bytes += part.length;
-      }
-      if (at > 0) line++;
-      rest = rest.subarray(part.length);
+    const { data } = item;
+    let from = 0;
+    let to = 0;
+    while (to < data.length && line < first + limit && bytes + to - from < MAX_BYTES) {
+      const end = data.indexOf(NEWLINE, to) + 1;
+      to = end > 0 ? end : data.length;
+      if (line < first) from = to;
+      if (end > 0) line++;
     }
+    kept.push(data.subarray(from, Math.min(to, from + Math.max(MAX_BYTES - bytes, 0))));
+    bytes += to - from;
+    more = to < data.length;
     if (more) break;
   }
   const data = Buffer.concat(kept);
@@ -61,9 +60,15 @@ export async function readLines(
 }
 
 /** Lines with their numbers, the first of which is `first`: `   1→alpha`. */
-export function numbered(text: string, first: number): string {
+export async function numbered(text: string, first: number): Promise<string> {
   let line = first;
-  return text.replace(/[^\n]*\n|[^\n]+$/g, (each) => `${String(line++).padStart(NUMBER_WIDTH)}→${each}`);
+  const result = text.replace(
+    /[^\n]*\n|[^\n]+$/g,
+    (each) => `${String(line++).padStart(NUMBER_WIDTH)}→${each}`,
+  );
+  // To number a hundred thousand lines takes some thirty milliseconds, and to send them as long again.
+  if (line - first > LINES_A_TURN) await setImmediate();
+  return result;
 }
 
 /** Lines of a text; what follows its last end of a line is one too. */

@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { throwIfAborted } from "../../../base/errors.ts";
 
 /** Bytes that are looked at before the event loop gets its turn. */
-const SLICE_BYTES = 1024 * 1024;
+const SLICE_BYTES = 128 * 1024;
 /** Places that are replaced before. */
 const SLICE_PLACES = 10_000;
 

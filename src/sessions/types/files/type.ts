@@ -138,7 +138,7 @@ class Files implements SessionBackend {
       const lines = await readLines(this.#files, file, { first, limit }, signal);
       if (lines === undefined) return failed("The file is no text. Read it with FileService.");
       const { text, count, more } = lines;
-      const content = params.numbered ? numbered(text, first) : text;
+      const content = params.numbered ? await numbered(text, first) : text;
       return succeeded({ content, start_line: first, line_count: count, truncated: more });
     });
   }

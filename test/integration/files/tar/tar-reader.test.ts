@@ -272,3 +272,19 @@ describe("files with holes", () => {
     expect(known?.entry).toMatchObject({ name: "file", kind: "file", size: 4, sparse: { realSize: 1000 } });
   });
 });
+
+test("a tar that is all there already leaves the event loop its turns", async () => {
+  const header = makeTar([{ name: "f" }]).subarray(0, 512);
+  const tar = Buffer.alloc(100_000 * header.length, header);
+  let turns = 0;
+  let isOver = false;
+  const look = (): void => {
+    turns++;
+    if (!isOver) setImmediate(look);
+  };
+  setImmediate(look);
+  expect(await read(tar, tar.length)).toHaveLength(100_000);
+  isOver = true;
+  // Each has 5 ms of such work, of which this is some hundred milliseconds.
+  expect(turns).toBeGreaterThan(5);
+});

@@ -2,7 +2,6 @@ import { chmod, mkdir, mkdtemp, rm, symlink, truncate, writeFile } from "node:fs
 import path from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { TurnShare } from "../../../../src/base/event-loop.ts";
 import { SORTED_FILES } from "../../../../src/files/tar/restate.ts";
 import { compareTrees, type TreeChange } from "../../../../src/workspaces/compare.ts";
 import { Tools } from "../../../../src/workspaces/host/tools.ts";
@@ -175,14 +174,13 @@ function line(change: TreeChange): string {
 
 const top = newDataDir();
 const tools = Tools.find();
-const turns = new TurnShare();
 const signal = new AbortController().signal;
 beforeAll(() => mkdir(top, { recursive: true }));
 afterAll(() => rm(top, { recursive: true, force: true }));
 
 function read(directory: string): TreeEntries {
   const tar = archiveDirectory(tools, directory, signal, SORTED_FILES);
-  return new TreeEntries(tar, { isHidden: () => false, turns });
+  return new TreeEntries(tar, { isHidden: () => false });
 }
 
 test("what differs between any two trees is what a simple model says", async () => {
