@@ -34,6 +34,8 @@ const { output } = await build({
   resolve: { alias: { ssh2: false, "@grpc/grpc-js": false, "@grpc/proto-loader": false, protobufjs: false } },
   external: Object.keys(installed).flatMap((name) => [name, new RegExp(`^${name}/`)]),
   transform: { target: "node20" },
+  // What one command loads at its start, another may load later.
+  checks: { ineffectiveDynamicImport: false },
   plugins: [
     {
       name: "ascii",
@@ -46,11 +48,13 @@ const { output } = await build({
   // As Node does for packages in node_modules: what they call that is deprecated is nothing that an operator can change.
   output: {
     dir: FRESH,
-    format: "esm",
+    // An ES module that imports one of Node's has all made that it exports, down to the whole of `fetch` (ADR 109).
+    format: "cjs",
     comments: false,
     banner: ({ isEntry }) => (isEntry ? "process.noDeprecation = true;" : ""),
   },
 });
+writeFileSync(path.join(FRESH, "package.json"), '{ "type": "commonjs" }\n');
 cpSync(path.join(ROOT, "src/sessions/types/vm/driver"), path.join(FRESH, "driver"), { recursive: true });
 writeFileSync(path.join(FRESH, "LICENSES.txt"), licenses(output.flatMap(({ moduleIds = [] }) => moduleIds)));
 // bin/berth compares the sources with it.

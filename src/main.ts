@@ -1,9 +1,8 @@
 import { isBuiltin } from "node:module";
-import { keepCompiled } from "./base/compile-cache.ts";
-import { collectWhenIdle, tuneMemory } from "./base/memory.ts";
+import { keepCompiled, keepCompiledForUser } from "./base/compile-cache.ts";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
 import { Failed } from "./cli/exit.ts";
-import { runProgram } from "./cli/program.ts";
+import type { runProgram } from "./cli/program.ts";
 import { VERSION } from "./version.ts";
 
 /** What the service runs on; clients run on 20, too. */
@@ -34,10 +33,17 @@ const program = {
   exit: (code) => process.exit(code),
 } satisfies Parameters<typeof runProgram>[1];
 
-keepThreadPoolAwake();
-const exitCode = await runProgram(process.argv.slice(2), program);
-// What is still open, such as a stdin that nobody reads any more, must not keep the program running.
-process.exit(exitCode);
+void main(process.argv.slice(2));
+
+async function main(args: readonly string[]): Promise<void> {
+  keepThreadPoolAwake();
+  // The service has a directory of its own for that.
+  if (args[0] !== "serve") keepCompiledForUser();
+  const { runProgram } = await import("./cli/program.ts");
+  const exitCode = await runProgram(args, program);
+  // What is still open, such as a stdin that nobody reads any more, must not keep the program running.
+  process.exit(exitCode);
+}
 
 /** Loads the service on demand: a client's command does not wait for its code, and runs under an older Node. */
 async function loadService() {
@@ -47,6 +53,7 @@ async function loadService() {
       hint: "Install berth with the scripts of its packages, which bring one: without --ignore-scripts",
     });
   }
+  const { collectWhenIdle, tuneMemory } = await import("./base/memory.ts");
   tuneMemory();
   collectWhenIdle();
   const [app, settings] = await Promise.all([import("./app.ts"), import("./config/settings.ts")]);

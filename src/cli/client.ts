@@ -1,13 +1,14 @@
 import net from "node:net";
-import { type Client, createClient } from "@connectrpc/connect";
+import type { DescService } from "@bufbuild/protobuf";
+import { type Client, createClient, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { Http2Connection } from "../../clients/typescript/src/http2-connection.ts";
-import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
-import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
-import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
-import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
-import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
+import type { FileService } from "../../gen/ts/berth/v1/file_pb.js";
+import type { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
+import type { RunService } from "../../gen/ts/berth/v1/run_pb.js";
+import type { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import type { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
+import type { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceAddress } from "./service-address.ts";
 
 /** A connection to a service; made by the first call. */
@@ -64,12 +65,50 @@ export function connectTo(
   });
   return {
     address,
-    sandboxes: createClient(SandboxService, transport),
-    processes: createClient(ProcessService, transport),
-    files: createClient(FileService, transport),
-    sessions: createClient(SessionService, transport),
-    workspaces: createClient(WorkspaceService, transport),
-    runs: createClient(RunService, transport),
+    sandboxes: lazyClient(
+      () => import("../../gen/ts/berth/v1/sandbox_pb.js").then((it) => it.SandboxService),
+      transport,
+    ),
+    processes: lazyClient(
+      () => import("../../gen/ts/berth/v1/process_pb.js").then((it) => it.ProcessService),
+      transport,
+    ),
+    files: lazyClient(
+      () => import("../../gen/ts/berth/v1/file_pb.js").then((it) => it.FileService),
+      transport,
+    ),
+    sessions: lazyClient(
+      () => import("../../gen/ts/berth/v1/session_pb.js").then((it) => it.SessionService),
+      transport,
+    ),
+    workspaces: lazyClient(
+      () => import("../../gen/ts/berth/v1/workspace_pb.js").then((it) => it.WorkspaceService),
+      transport,
+    ),
+    runs: lazyClient(() => import("../../gen/ts/berth/v1/run_pb.js").then((it) => it.RunService), transport),
     close: () => manager.abort(),
   };
+}
+
+type Method = (...given: readonly unknown[]) => Promise<unknown> | AsyncIterable<unknown>;
+
+/**
+ * A client of a service whose description is loaded by the first call: most commands call one service, and each
+ * description takes some milliseconds.
+ */
+function lazyClient<S extends DescService>(load: () => Promise<S>, transport: Transport): Client<S> {
+  let loading: Promise<Client<S>> | undefined;
+  const methodNamed = (name: keyof Client<S>): Method => {
+    return (...given) => {
+      loading ??= load().then((service) => createClient(service, transport));
+      const answer = loading.then((client) => (client[name] as Method)(...given));
+      // A caller awaits what the method answers, or, where that is a stream, iterates over it.
+      return Object.assign(answer, {
+        async *[Symbol.asyncIterator]() {
+          yield* (await answer) as AsyncIterable<unknown>;
+        },
+      });
+    };
+  };
+  return new Proxy({} as Client<S>, { get: (_, name) => methodNamed(name as keyof Client<S>) });
 }

@@ -77,10 +77,12 @@ export async function withClient(
   const access = accessOf(flags, io.env);
   const address = parseServiceAddress(access.address ?? DEFAULT_ADDRESS);
   // Help and the like do not wait for them.
-  const [{ connectTo }, { explainedFailure }] = await Promise.all([
+  const [{ connectTo }, { explainedFailure }, { PlainHeaders }] = await Promise.all([
     import("./client.ts"),
     import("./failure.ts"),
+    import("./plain-headers.ts"),
   ]);
+  globalThis.Headers = PlainHeaders;
   const client = connectTo(address, {
     ca: trustedBy(flags, access, io.env),
     token: access.token,

@@ -9,4 +9,4 @@ const { BERTH_TEST_FAILPOINT: wanted, BERTH_TEST_FAILPOINT_FILE: file } = proces
 armFailpoints((name) => {
   if (name === wanted || (file && readFileSync(file, "utf8") === name)) process.kill(process.pid, "SIGKILL");
 });
-await import("../../src/main.ts");
+void import("../../src/main.ts");

@@ -1,6 +1,6 @@
 import { readdir } from "node:fs/promises";
+import { createRequire } from "node:module";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { PAGE_CSS, PAGE_HTML, PAGE_SCRIPT } from "./page.ts";
 
 /** A file of the page: its content, or where that is on disk. */
@@ -22,7 +22,7 @@ const FOLDERS = ["core", "vendor"];
 
 /** Every file that the page consists of, by its name in the URL: nothing else is served. */
 export async function pageFiles(about: About): Promise<ReadonlyMap<string, PageFile>> {
-  const client = fileURLToPath(import.meta.resolve("@novnc/novnc"));
+  const client = createRequire(import.meta.url).resolve("@novnc/novnc");
   const root = path.dirname(path.dirname(client));
   const files = new Map<string, PageFile>([
     ["", { type: "text/html; charset=utf-8", content: PAGE_HTML }],

@@ -1,5 +1,15 @@
 import { spawnSync } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { expect, onTestFinished, test } from "vitest";
@@ -12,39 +22,73 @@ function directory(): string {
   return made;
 }
 
-/** A program that keeps what is compiled in a directory, and loads a module of the sources. */
-function run(dataDir: string, env: NodeJS.ProcessEnv = {}): void {
+/** A program that keeps what is compiled, and loads a module of the sources. */
+function run(keep: string, env: NodeJS.ProcessEnv = {}): void {
   const { NODE_COMPILE_CACHE: _, ...own } = process.env;
   const text = `
-    const { keepCompiled } = await import(${JSON.stringify(MODULE)});
-    keepCompiled(process.argv[1]);
+    const { keepCompiled, keepCompiledForUser } = await import(${JSON.stringify(MODULE)});
+    ${keep};
     await import(${JSON.stringify(path.join(import.meta.dirname, "../../../src/base/ids.ts"))});`;
-  const args = ["--input-type=module", "--eval", text, dataDir];
+  const args = ["--input-type=module", "--eval", text];
   const { status, stderr } = spawnSync(process.execPath, args, { env: { ...own, ...env }, encoding: "utf8" });
   expect(stderr).toBe("");
   expect(status).toBe(0);
 }
 
-test("what is compiled is kept in a private directory", () => {
+const keepIn = (place: string) => `keepCompiled(${JSON.stringify(place)})`;
+
+test("what is compiled is kept in a private directory, and found there", () => {
   const dataDir = directory();
-  run(dataDir);
+  run(keepIn(dataDir));
   const [version = ""] = readdirSync(path.join(dataDir, "compiled"));
   const kept = readdirSync(path.join(dataDir, "compiled", version));
   expect(kept).not.toEqual([]);
-  run(dataDir);
+  run(keepIn(dataDir));
   expect(readdirSync(path.join(dataDir, "compiled", version))).toEqual(kept);
 });
 
-test("nothing is kept where others may enter, where there is no directory, or where the environment names one", () => {
+test("a user's programs keep it where caches are", () => {
+  const [home, caches] = [directory(), path.join(directory(), "caches")];
+  run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });
+  run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: caches });
+  for (const made of [path.join(home, ".cache"), caches]) {
+    expect(readdirSync(path.join(made, "berth/compiled"))).not.toEqual([]);
+    expect(statSync(made).mode & 0o077).toBe(0);
+  }
+});
+
+test("nothing is kept where others may write, where there is no directory, or where the environment names one", () => {
   const [open, missing, own] = [directory(), path.join(directory(), "missing"), directory()];
-  chmodSync(open, 0o755);
+  const [file, below, read] = [path.join(open, "file"), path.join(open, "below"), directory()];
+  writeFileSync(file, "");
+  mkdirSync(below, { mode: 0o755 });
+  chmodSync(open, 0o777);
   mkdirSync(path.join(own, "cache"));
-  writeFileSync(path.join(open, "file"), "");
-  run(open);
-  run(missing);
-  run(path.join(open, "file", "below"));
-  run(own, { NODE_COMPILE_CACHE: path.join(own, "cache") });
-  expect(readdirSync(open)).toEqual(["file"]);
+  mkdirSync(path.join(read, "compiled"));
+  chmodSync(path.join(read, "compiled"), 0o750);
+  for (const place of [open, below, missing, file, path.join(file, "below"), read]) run(keepIn(place));
+  run("keepCompiledForUser()", { HOME: below, XDG_CACHE_HOME: "" });
+  run("keepCompiledForUser()", { HOME: file, XDG_CACHE_HOME: "" });
+  run(keepIn(own), { NODE_COMPILE_CACHE: path.join(own, "cache") });
+  expect(readdirSync(open).sort()).toEqual(["below", "file"]);
+  expect([below, path.join(read, "compiled")].flatMap((place) => readdirSync(place))).toEqual([]);
   expect(existsSync(missing)).toBe(false);
   expect(readdirSync(own)).toEqual(["cache"]);
+});
+
+test("nobody can put another directory in the place of one below a private one", () => {
+  const home = directory();
+  const group = path.join(home, "group");
+  mkdirSync(group);
+  chmodSync(group, 0o775);
+  run(keepIn(group));
+  expect(readdirSync(group)).toEqual(["compiled"]);
+});
+
+test.runIf(process.getuid?.() === 0)("root keeps nothing below another user's home", () => {
+  const home = directory();
+  chownSync(home, 65534, 65534);
+  run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });
+  run(keepIn(home));
+  expect(readdirSync(home)).toEqual([]);
 });

@@ -1,0 +1,35 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { MAIN, runProgram, ServeProcess } from "../../support/program.ts";
+
+/** Writes to stderr, at the end, which modules of Node's and which files were loaded. */
+const TELL = `data:text/javascript,${encodeURIComponent(`
+import module from "node:module";
+process.on("exit", () => {
+  console.error([...process.moduleLoadList, ...Object.keys(module._cache)].join("\\n"));
+});`)}`;
+
+let service: ServeProcess;
+beforeAll(async () => {
+  service = await ServeProcess.start(["--engine", "bubblewrap"]);
+});
+afterAll(() => service.stop());
+
+async function loadedBy(...args: string[]): Promise<string> {
+  const { exitCode, stderr } = await runProgram(args, {
+    entry: ["--import", TELL, MAIN],
+    env: { BERTH_ADDRESS: service.address },
+  });
+  expect(exitCode).toBe(0);
+  return stderr;
+}
+
+test("a command loads no more than it needs", async () => {
+  const version = await loadedBy("--version");
+  expect(version).toMatch(/dist\/main\.js$/m);
+  expect(version).not.toMatch(/NativeModule (http2|v8)$/m);
+  const list = await loadedBy("ls");
+  expect(list).toMatch(/NativeModule http2$/m);
+  expect(list).toMatch(/\/sandbox_pb/);
+  // `fetch`, which comes with Node's Headers, and what describes services that are not called.
+  expect(list).not.toMatch(/undici|\/(file|process|run|session|workspace)_pb|\/app-/);
+});
