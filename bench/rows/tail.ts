@@ -1,3 +1,5 @@
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import type { Figure, Row } from "../row.ts";
 import type { BenchService } from "../service.ts";
 import { quantile, timed } from "../stats.ts";
@@ -24,6 +26,7 @@ export const execTail: Row = {
     const churning = churn(service);
     const beside = await execute(service, id, execs);
     while (churning.runs && churning.count < OTHERS) beside.push(...(await execute(service, id, 10)));
+    const shell = await shellCommands(execs);
     await churning.stop();
     progress(`beside ${churning.count} sandboxes that came and went`);
     return [
@@ -34,6 +37,7 @@ export const execTail: Row = {
         goal: `p99 ≤ ${MOST} × p50`,
         reached: quantile(beside, 0.99) <= MOST * quantile(beside, 0.5),
       },
+      { ...figure("true of a shell on the machine itself, meanwhile", shell), goal: "for comparison" },
     ];
   },
 };
@@ -46,6 +50,19 @@ async function execute(service: BenchService, id: string, count: number): Promis
   const ms: number[] = [];
   for (let i = 0; i < count; i++) ms.push(await timed(() => service.exec(id, TRUE)));
   return ms;
+}
+
+/** How long commands of a shell outside any sandbox take, one after another, in milliseconds. */
+async function shellCommands(count: number): Promise<number[]> {
+  const script = `for i in $(seq ${count}); do t=$EPOCHREALTIME; /bin/true; echo "$t $EPOCHREALTIME"; done`;
+  const { stdout } = await promisify(execFile)("bash", ["-c", script], { env: { LC_ALL: "C" } });
+  return stdout
+    .trim()
+    .split("\n")
+    .map((line) => {
+      const [from = 0, to = 0] = line.split(" ").map(Number);
+      return (to - from) * 1000;
+    });
 }
 
 /** Takes sandboxes from the pool and deletes them, one after another, until it is stopped. */
