@@ -67,7 +67,13 @@ afterAll(async () => {
 test("the tarball has the program and the generated code, and nothing else", () => {
   const known = /^(bin\/berth|dist\/[\w-]+\.js|dist\/driver\/\w+\.py|gen\/ts\/[\w/]+_pb\.(js|d\.ts))$/;
   const rest = installed.files.filter((file) => !known.test(file));
-  expect(rest.sort()).toEqual(["LICENSE", "README.md", "dist/LICENSES.txt", "dist/package.json", "package.json"]);
+  expect(rest.sort()).toEqual([
+    "LICENSE",
+    "README.md",
+    "dist/LICENSES.txt",
+    "dist/package.json",
+    "package.json",
+  ]);
   expect(installed.files).toContain("dist/driver/main.py");
 });
 

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Redactor } from "../../../src/processes/redactor.ts";
+import { scaled } from "../../support/scale.ts";
 
 function redact(secrets: readonly string[], chunks: readonly Buffer[]): string {
   const redactor = new Redactor(secrets.map((secret) => Buffer.from(secret)));
@@ -45,7 +46,7 @@ test("whatever the secrets and however the chunks are divided, secrets are cover
       );
       expect(written).toBe(expected(secrets, text));
     }),
-    { numRuns: 5000 },
+    { numRuns: scaled(50_000, 2_000) },
   );
 });
 

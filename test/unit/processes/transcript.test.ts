@@ -9,6 +9,7 @@ import { SpillDirectory } from "../../../src/processes/spill.ts";
 import { Transcript, type TranscriptLimits } from "../../../src/processes/transcript.ts";
 import type { TranscriptReader } from "../../../src/processes/transcript-reader.ts";
 import { eventually } from "../../support/eventually.ts";
+import { scaled } from "../../support/scale.ts";
 
 type Streams = Record<OutputStream, Buffer>;
 
@@ -97,7 +98,7 @@ test("a lossless reader gets every byte, whatever the window", async () => {
         transcript.clear();
       },
     ),
-    { numRuns: 300 },
+    { numRuns: scaled(3_000, 120) },
   );
 });
 
@@ -174,7 +175,7 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
         }
       },
     ),
-    { numRuns: 300 },
+    { numRuns: scaled(3_000, 120) },
   );
 });
 

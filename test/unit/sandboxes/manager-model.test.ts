@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { Lease } from "../../../src/sandboxes/lease.ts";
 import { settled } from "../../support/manual-clock.ts";
+import { scaled } from "../../support/scale.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
 
 /** What callers, the engine and time may do to a manager, all at once. */
@@ -158,6 +159,6 @@ test("whatever happens in whatever order: the limit holds, places come back, and
         monitor.stop();
       },
     ),
-    { numRuns: 400 },
+    { numRuns: scaled(4_000, 150) },
   );
 });

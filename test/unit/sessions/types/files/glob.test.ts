@@ -2,6 +2,7 @@ import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
+import { scaled } from "../../../../support/scale.ts";
 
 const matches = (pattern: string, path: string): boolean => new Glob("pattern", pattern).matches(path);
 
@@ -67,7 +68,7 @@ describe("a glob", () => {
           ]);
         },
       ),
-      { numRuns: 3000 },
+      { numRuns: scaled(30_000, 1_500) },
     );
   });
 });
