@@ -50,7 +50,7 @@ beforeAll(async () => {
     sandboxId,
     `cd /workspace; mkdir many one; touch one/${"a".repeat(60)}
 cd many; seq -f f%.0f 20000 | xargs touch; cd ..
-head -c 4000000 /dev/zero | tr '\\0' a >long; seq 400000 >lines`,
+head -c 4000000 /dev/zero | tr '\\0' a >long; seq 400000 >lines; head -c 8000000 /dev/zero | tr '\\0' '\\n' >empty`,
   );
 });
 afterAll(async () => {
@@ -159,6 +159,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
     tool("files:edit", { file_path: "long", old_string: `${"a".repeat(500_000)}b`, new_string: "" }),
     tool("files:edit", { file_path: "long", old_string: `b${"a".repeat(500_000)}`, new_string: "" }),
     tool("files:read", { file_path: "lines", limit: 100_000 }),
+    tool("files:read", { file_path: "empty", offset: 7_999_990 }),
     tool("files:read", { file_path: "long" }),
     tool("code:execute", { language: "bash", code: "head -c 20000000 /dev/zero" }),
   ],

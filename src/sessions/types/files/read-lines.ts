@@ -15,6 +15,7 @@ export interface Lines {
 const MAX_BYTES = 1024 * 1024;
 const NEWLINE = 0x0a;
 const NUMBER_WIDTH = 4;
+/** So many are counted, or numbered, before the event loop gets its turn. */
 const LINES_A_TURN = 10_000;
 
 /**
@@ -45,7 +46,7 @@ export async function readLines(
       const end = data.indexOf(NEWLINE, to) + 1;
       to = end > 0 ? end : data.length;
       if (line < first) from = to;
-      if (end > 0) line++;
+      if (end > 0 && ++line % LINES_A_TURN === 0) await setImmediate();
     }
     kept.push(data.subarray(from, Math.min(to, from + Math.max(MAX_BYTES - bytes, 0))));
     bytes += to - from;
