@@ -36,6 +36,11 @@ const { output } = await build({
   transform: { target: "node20" },
   // What one command loads at its start, another may load later.
   checks: { ineffectiveDynamicImport: false },
+  onLog: (level, { code, message }, log) => {
+    // CommonJS has no such thing: the program would fail where it reaches it.
+    if (code === "EMPTY_IMPORT_META") throw new Error(message);
+    log(level, message);
+  },
   plugins: [
     {
       name: "ascii",

@@ -63,29 +63,17 @@ export function connectTo(
       },
     ],
   });
+  const client = <S extends DescService>(load: () => Promise<S>) => lazyClient(load, transport);
   return {
     address,
-    sandboxes: lazyClient(
-      () => import("../../gen/ts/berth/v1/sandbox_pb.js").then((it) => it.SandboxService),
-      transport,
+    sandboxes: client(() => import("../../gen/ts/berth/v1/sandbox_pb.js").then((it) => it.SandboxService)),
+    processes: client(() => import("../../gen/ts/berth/v1/process_pb.js").then((it) => it.ProcessService)),
+    files: client(() => import("../../gen/ts/berth/v1/file_pb.js").then((it) => it.FileService)),
+    sessions: client(() => import("../../gen/ts/berth/v1/session_pb.js").then((it) => it.SessionService)),
+    workspaces: client(() =>
+      import("../../gen/ts/berth/v1/workspace_pb.js").then((it) => it.WorkspaceService),
     ),
-    processes: lazyClient(
-      () => import("../../gen/ts/berth/v1/process_pb.js").then((it) => it.ProcessService),
-      transport,
-    ),
-    files: lazyClient(
-      () => import("../../gen/ts/berth/v1/file_pb.js").then((it) => it.FileService),
-      transport,
-    ),
-    sessions: lazyClient(
-      () => import("../../gen/ts/berth/v1/session_pb.js").then((it) => it.SessionService),
-      transport,
-    ),
-    workspaces: lazyClient(
-      () => import("../../gen/ts/berth/v1/workspace_pb.js").then((it) => it.WorkspaceService),
-      transport,
-    ),
-    runs: lazyClient(() => import("../../gen/ts/berth/v1/run_pb.js").then((it) => it.RunService), transport),
+    runs: client(() => import("../../gen/ts/berth/v1/run_pb.js").then((it) => it.RunService)),
     close: () => manager.abort(),
   };
 }

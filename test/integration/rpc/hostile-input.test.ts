@@ -28,7 +28,7 @@ const MAX_PAUSE_MS = 100;
  * An input that took too long is sent again, until so many in a row did not: what
  * befell the process once, as a round of garbage collection or the compiler's
  * work on code that runs for the first time, does not come again with the same
- * input, while what is too long each time, or one time in two, shows.
+ * input, while what is often too long shows.
  */
 const IN_A_ROW = 3;
 const TRIES = 6;

@@ -85,10 +85,14 @@ test("nobody can put another directory in the place of one below a private one",
   expect(readdirSync(group)).toEqual(["compiled"]);
 });
 
-test.runIf(process.getuid?.() === 0)("root keeps nothing below another user's home", () => {
-  const home = directory();
-  chownSync(home, 65534, 65534);
+test("nothing is kept below another user's home, by root either", () => {
+  let home = "/usr/share";
+  if (process.getuid?.() === 0) {
+    home = directory();
+    chownSync(home, 65534, 65534);
+  }
+  const before = readdirSync(home);
   run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });
   run(keepIn(home));
-  expect(readdirSync(home)).toEqual([]);
+  expect(readdirSync(home)).toEqual(before);
 });
