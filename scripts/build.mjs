@@ -19,6 +19,15 @@ const { dependencies } = JSON.parse(readFileSync(path.join(ROOT, "package.json")
 // Clients call through it: it is a dependency for those who use the generated code.
 const { "@bufbuild/protobuf": _, ...installed } = dependencies;
 
+/** What Connect uses of modules of Node's, which are loaded when that is used. */
+const LAZY_BUILTINS = {
+  "node:http2": `
+    export const connect = (...given) => require("node:http2").connect(...given);
+    export const constants = new Proxy({}, { get: (_, name) => require("node:http2").constants[name] });
+  `,
+  "node:https": `export const request = (...given) => require("node:https").request(...given);`,
+};
+
 const began = new Date();
 rmSync(FRESH, { recursive: true, force: true });
 const { output } = await build({
@@ -42,6 +51,15 @@ const { output } = await build({
     log(level, message);
   },
   plugins: [
+    {
+      name: "lazy-builtins",
+      // A client needs these for services elsewhere alone (ADR 109), and Connect imports them where it may need them.
+      resolveId: (id, importer = "") =>
+        Object.hasOwn(LAZY_BUILTINS, id) && importer.includes("/@connectrpc/connect-node/")
+          ? `\0lazy:${id}`
+          : null,
+      load: (id) => LAZY_BUILTINS[id.replace(/^\0lazy:/, "")] ?? null,
+    },
     {
       name: "ascii",
       // The program keeps its text in memory, each character in two bytes if a single one needs that.

@@ -53,9 +53,13 @@ async function loadService() {
       hint: "Install berth with the scripts of its packages, which bring one: without --ignore-scripts",
     });
   }
-  const { collectWhenIdle, tuneMemory } = await import("./base/memory.ts");
+  const [{ collectWhenIdle, tuneMemory }, { PlainHeaders }] = await Promise.all([
+    import("./base/memory.ts"),
+    import("./base/plain-headers.ts"),
+  ]);
   tuneMemory();
   collectWhenIdle();
+  globalThis.Headers = PlainHeaders;
   const [app, settings] = await Promise.all([import("./app.ts"), import("./config/settings.ts")]);
   return { ...app, ...settings };
 }

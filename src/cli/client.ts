@@ -1,7 +1,7 @@
-import net from "node:net";
+import http from "node:http";
 import type { DescService } from "@bufbuild/protobuf";
-import { type Client, createClient, type Transport } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+import { type Client, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { Http2Connection } from "../../clients/typescript/src/http2-connection.ts";
 import type { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import type { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
@@ -36,33 +36,17 @@ export interface ConnectOptions {
   readonly tenant?: string | undefined;
 }
 
-/** Prepares to call the service at an address, over gRPC. */
+/** Prepares to call the service at an address. */
 export function connectTo(
   address: ServiceAddress,
   { ca, token, tenant }: ConnectOptions = {},
 ): ServiceClient {
-  const { baseUrl, socketPath } = address;
-  const manager = new Http2Connection(
-    baseUrl,
-    { pingIntervalMs: PING_INTERVAL_MS },
-    {
-      ...(socketPath !== undefined && { createConnection: () => net.connect(socketPath) }),
-      ...(ca && { ca }),
-    },
-  );
-  const transport = createGrpcTransport({
-    baseUrl,
-    sessionManager: manager,
-    // Compressing what comes over the loopback costs more than it saves.
-    acceptCompression: [],
-    interceptors: [
-      (next) => (request) => {
-        if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
-        if (tenant !== undefined) request.header.set("berth-tenant", tenant);
-        return next(request);
-      },
-    ],
-  });
+  const identify: Interceptor = (next) => (request) => {
+    if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
+    if (tenant !== undefined) request.header.set("berth-tenant", tenant);
+    return next(request);
+  };
+  const { transport, close } = address.isLocal ? toLocal(address, identify) : toRemote(address, identify, ca);
   const client = <S extends DescService>(load: () => Promise<S>) => lazyClient(load, transport);
   return {
     address,
@@ -74,8 +58,41 @@ export function connectTo(
       import("../../gen/ts/berth/v1/workspace_pb.js").then((it) => it.WorkspaceService),
     ),
     runs: client(() => import("../../gen/ts/berth/v1/run_pb.js").then((it) => it.RunService)),
-    close: () => manager.abort(),
+    close,
   };
+}
+
+interface Connection {
+  readonly transport: Transport;
+  close(): void;
+}
+
+/** Compressing what comes over the loopback costs more than it saves. */
+const COMMON = { acceptCompression: [] };
+
+/** Connect over HTTP/1.1: Node's HTTP/2 and the TLS that it loads take a quarter of a short command's processor time. */
+function toLocal({ baseUrl, socketPath }: ServiceAddress, identify: Interceptor): Connection {
+  const agent = new http.Agent({ keepAlive: true });
+  const transport = createConnectTransport({
+    ...COMMON,
+    baseUrl,
+    httpVersion: "1.1",
+    nodeOptions: { agent, ...(socketPath !== undefined && { socketPath }) },
+    interceptors: [identify],
+  });
+  return { transport, close: () => agent.destroy() };
+}
+
+/** Over gRPC, which every proxy in front of a service passes on. */
+function toRemote({ baseUrl }: ServiceAddress, identify: Interceptor, ca: Buffer | undefined): Connection {
+  const manager = new Http2Connection(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, ca && { ca });
+  const transport = createGrpcTransport({
+    ...COMMON,
+    baseUrl,
+    sessionManager: manager,
+    interceptors: [identify],
+  });
+  return { transport, close: () => manager.abort() };
 }
 
 type Method = (...given: readonly unknown[]) => Promise<unknown> | AsyncIterable<unknown>;

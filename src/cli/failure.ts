@@ -55,11 +55,21 @@ function describe(error: ConnectError, address: ServiceAddress): Described {
 
 /** Failures that happened before the service had a say. */
 function connectionFailure(error: ConnectError, address: ServiceAddress): Described | undefined {
-  const { text, socketPath } = address;
+  const { text, socketPath, isLocal } = address;
   const cause = (error.cause ?? {}) as NodeJS.ErrnoException;
   const { code } = cause;
   const failedTls = tlsFailure(cause, address);
   if (failedTls) return failedTls;
+  const orProxy =
+    isLocal && socketPath === undefined
+      ? `\nA proxy that takes HTTP/2 alone is called by http://${text}`
+      : "";
+  if (code?.startsWith("HPE_") || code === "ERR_HTTP2_ERROR" || isNoAnswerToCalls(error)) {
+    return {
+      message: `what answers at ${text} is not Berth`,
+      hint: `See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.${orProxy}`,
+    };
+  }
   const noService = {
     message: `no service answers at ${text}`,
     hint: "Start one with: berth serve\nIf it listens elsewhere, say where with --address or BERTH_ADDRESS.",
@@ -83,12 +93,6 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
         message: `this user may not open ${text}`,
         hint: "Run it as the user who runs the service: the socket is theirs alone.",
       };
-    // What an HTTP/1 server or another protocol answers cannot be read as HTTP/2.
-    case "ERR_HTTP2_ERROR":
-      return {
-        message: `what answers at ${text} does not speak gRPC`,
-        hint: "See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.",
-      };
     default:
       // A connection that ends ends its calls as if they had been canceled; the service describes cancels in words.
       if (
@@ -97,10 +101,15 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
         code === "EPIPE" ||
         code?.startsWith("ERR_HTTP2_")
       ) {
-        return { message: `the connection to ${text} broke`, hint: "See the service's log." };
+        return { message: `the connection to ${text} broke`, hint: `See the service's log.${orProxy}` };
       }
       return undefined;
   }
+}
+
+/** Whether a web server answered that knows nothing of the API; Connect has no other sign of it than these words. */
+function isNoAnswerToCalls({ rawMessage }: ConnectError): boolean {
+  return rawMessage.startsWith("unsupported content type") || /^HTTP 40[045]$/.test(rawMessage);
 }
 
 function hintFor(reason: ErrorReason): string | undefined {

@@ -80,7 +80,7 @@ export async function withClient(
   const [{ connectTo }, { explainedFailure }, { PlainHeaders }] = await Promise.all([
     import("./client.ts"),
     import("./failure.ts"),
-    import("./plain-headers.ts"),
+    import("../base/plain-headers.ts"),
   ]);
   globalThis.Headers = PlainHeaders;
   const client = connectTo(address, {

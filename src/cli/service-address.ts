@@ -8,7 +8,11 @@ export interface ServiceAddress {
   readonly baseUrl: string;
   /** Path of the Unix socket to connect to instead of the URL's host. */
   readonly socketPath: string | undefined;
+  /** Whether it is a port or socket of this machine, written without `http://`: a service and no proxy that wants HTTP/2. */
+  readonly isLocal: boolean;
 }
+
+const LOOPBACK = /^(127\.[\d.]+|::1|localhost|)$/;
 
 /** Where clients look for a service by default. */
 export const DEFAULT_ADDRESS = "127.0.0.1:7070";
@@ -19,12 +23,15 @@ export const DEFAULT_ADDRESS = "127.0.0.1:7070";
  */
 export function parseServiceAddress(text: string): ServiceAddress {
   if (/^https?:\/\//.test(text) && URL.canParse(text)) {
-    return { text, baseUrl: text.replace(/\/+$/, ""), socketPath: undefined };
+    return { text, baseUrl: text.replace(/\/+$/, ""), socketPath: undefined, isLocal: false };
   }
   const address = read(text);
-  if (address.kind === "unix") return { text, baseUrl: "http://localhost", socketPath: address.path };
+  if (address.kind === "unix") {
+    return { text, baseUrl: "http://localhost", socketPath: address.path, isLocal: true };
+  }
   const host = address.host.includes(":") ? `[${address.host}]` : address.host || "127.0.0.1";
-  return { text, baseUrl: `http://${host}:${address.port}`, socketPath: undefined };
+  const isLocal = LOOPBACK.test(address.host);
+  return { text, baseUrl: `http://${host}:${address.port}`, socketPath: undefined, isLocal };
 }
 
 function read(text: string) {

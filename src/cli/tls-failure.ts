@@ -1,4 +1,3 @@
-import tls from "node:tls";
 import type { ServiceAddress } from "./service-address.ts";
 
 /** How long the other side may take to say whether it speaks TLS. */
@@ -57,6 +56,8 @@ function namesIn(subjectAltName = ""): string {
 export async function speaksTls({ baseUrl, socketPath }: ServiceAddress): Promise<boolean> {
   const url = new URL(baseUrl);
   if (url.protocol !== "http:" || socketPath !== undefined) return false;
+  // Only this needs it, and it takes some milliseconds to load.
+  const tls = await import("node:tls");
   const socket = tls.connect({
     host: url.hostname.replace(/^\[|\]$/g, ""),
     port: Number(url.port || 80),

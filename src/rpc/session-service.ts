@@ -279,13 +279,13 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
         shortName: tool.name,
         resourceType: type.name,
         description: tool.description,
-        paramsSchema: paramsSchema as WireObject,
+        paramsSchema: paramsSchema() as WireObject,
       })),
       nextPageToken: left.length > size ? encodePageToken(shown.at(-1)?.fullName) : "",
       resourceTypes: types.map(({ type, configSchema }) => ({
         name: type.name,
         description: type.description,
-        configSchema: configSchema as WireObject,
+        configSchema: configSchema() as WireObject,
       })),
     };
   }

@@ -11,14 +11,14 @@ export interface CatalogTool {
   /** For instance `bash:run`. */
   readonly fullName: string;
   /** JSON Schema of its params. */
-  readonly paramsSchema: JsonObject;
+  readonly paramsSchema: () => JsonObject;
 }
 
 /** A type of session as clients see it. */
 export interface CatalogType {
   readonly type: SessionType;
   /** JSON Schema of its config. */
-  readonly configSchema: JsonObject;
+  readonly configSchema: () => JsonObject;
 }
 
 /** The types of sessions, and their tools. */
@@ -33,7 +33,7 @@ export class ToolCatalog {
 
   constructor(types: readonly SessionType[]) {
     this.types = types
-      .map((type) => ({ type, configSchema: schemaOf(type.config) }))
+      .map((type) => ({ type, configSchema: lazySchema(type.config) }))
       .sort((a, b) => (a.type.name < b.type.name ? -1 : 1));
     this.tools = types
       .flatMap((type) =>
@@ -41,7 +41,7 @@ export class ToolCatalog {
           type,
           tool,
           fullName: `${type.name}:${tool.name}`,
-          paramsSchema: schemaOf(tool.params),
+          paramsSchema: lazySchema(tool.params),
         })),
       )
       .sort((a, b) => (a.fullName < b.fullName ? -1 : 1));
@@ -123,7 +123,12 @@ function pathOf(field: string, path: readonly PropertyKey[]): string {
   return [field, ...path.map(String)].join(".");
 }
 
-function schemaOf(schema: z.ZodType): JsonObject {
-  // What clients send; what has a default need not be there.
-  return z.toJSONSchema(schema, { io: "input" }) as JsonObject;
+/** Made when it is first asked for: to make all of them takes a twentieth of the service's start. */
+function lazySchema(schema: z.ZodType): () => JsonObject {
+  let made: JsonObject | undefined;
+  return () => {
+    // What clients send; what has a default need not be there.
+    made ??= z.toJSONSchema(schema, { io: "input" }) as JsonObject;
+    return made;
+  };
 }

@@ -1,5 +1,7 @@
+import { once } from "node:events";
 import http from "node:http";
-import type { AddressInfo } from "node:net";
+import http2 from "node:http2";
+import { type AddressInfo, createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { VERSION } from "../../../src/version.ts";
 import { containersOf } from "../../support/docker.ts";
@@ -152,14 +154,38 @@ describe("what cannot be", () => {
     expect(stderr).toContain(problem);
   });
 
-  test("a port that speaks something else says so", async () => {
-    const server = http.createServer((_request, response) => response.end("hello"));
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const OTHERS: Record<string, () => Server> = {
+    "a web server": () => http.createServer((_request, response) => response.end("hello")),
+    "a web server without such a page": () =>
+      http.createServer((_request, response) => response.writeHead(404).end("what?")),
+    "a web server of HTTP/2": () => {
+      return http2.createServer((_request, response) => void response.end("hello"));
+    },
+    "a mail server": () => createServer((socket) => socket.on("error", () => {}).end("220 ready\r\n")),
+  };
+
+  test.each(
+    Object.keys(OTHERS).flatMap((other) => [
+      { other, scheme: "" },
+      { other, scheme: "http://" },
+    ]),
+  )("$other at $scheme… is not taken for Berth", async ({ other, scheme }) => {
+    const server = OTHERS[other]?.();
+    if (server === undefined) throw new Error(`no ${other}`);
+    await once(server.listen(0, "127.0.0.1"), "listening");
     try {
-      const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-      const { exitCode, stderr } = await runProgram(["ls", "--address", address]);
-      expect(exitCode).toBe(1);
-      expect(stderr).toContain(`berth: what answers at ${address} does not speak gRPC\n`);
+      const address = `${scheme}127.0.0.1:${(server.address() as AddressInfo).port}`;
+      for (const [args, code] of [
+        [["ls"], 1],
+        [["exec", "box", "true"], 125],
+      ] as const) {
+        const { exitCode, stderr } = await runProgram(args, { env: { BERTH_ADDRESS: address } });
+        expect(exitCode).toBe(code);
+        // That one may have ended the connection before it has said anything.
+        if (scheme === "" && other === "a web server of HTTP/2") {
+          expect(stderr).toContain(`A proxy that takes HTTP/2 alone is called by http://${address}\n`);
+        } else expect(stderr).toContain(`berth: what answers at ${address} is not Berth\n`);
+      }
     } finally {
       server.close();
     }

@@ -1,6 +1,9 @@
 import { validateHeaderName, validateHeaderValue } from "node:http";
 
-/** Node's own `Headers` brings the whole of its `fetch` along, a tenth of the time that a short command takes. */
+/**
+ * Takes the place of `globalThis.Headers`, in which Connect keeps headers. Node's own brings the whole of its `fetch` along: a
+ * tenth of the time that a start takes, and 2.5 MiB.
+ */
 export class PlainHeaders implements Headers {
   readonly #values = new Map<string, string[]>();
 

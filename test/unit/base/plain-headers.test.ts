@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { PlainHeaders } from "../../../src/cli/plain-headers.ts";
+import { PlainHeaders } from "../../../src/base/plain-headers.ts";
 
 const name = fc.constantFrom("a", "A", "grpc-status", "x-bin", "Set-Cookie", "no name", "");
 const value = fc.oneof(
