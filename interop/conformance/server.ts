@@ -5,11 +5,15 @@ import { ConnectError } from "@connectrpc/connect";
 import { Registry } from "prom-client";
 import type { BerthError } from "../../src/base/errors.ts";
 import type { Logger } from "../../src/base/logger.ts";
+import { PlainHeaders } from "../../src/base/plain-headers.ts";
 import type { Call } from "../../src/server/call.ts";
 import { ErrorConverter, toConnectError } from "../../src/server/error-conversion.ts";
 import { createRpcServer } from "../../src/server/server.ts";
 import { messageType, type ServerCompatRequest } from "./messages.ts";
 import { conformanceRoutes } from "./service.ts";
+
+// As in src/main.ts.
+globalThis.Headers = PlainHeaders;
 
 const NOTHING = (): void => {};
 const logger: Logger = { debug: NOTHING, info: NOTHING, warn: NOTHING, error: NOTHING };

@@ -1,10 +1,14 @@
 import { afterAll, beforeAll, expect } from "vitest";
 import { type RunningApp, startApp } from "../../src/app.ts";
+import { PlainHeaders } from "../../src/base/plain-headers.ts";
 import { Client } from "./client.ts";
 import { containersOf } from "./docker.ts";
 import { eventually } from "./eventually.ts";
 import { MemoryLog } from "./memory-log.ts";
 import { type TestSettings, testSettings } from "./settings.ts";
+
+// As in src/main.ts.
+globalThis.Headers = PlainHeaders;
 
 /** A service in this process, on a port of its own, with a client. */
 export interface TestApp {
