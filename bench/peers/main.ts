@@ -55,6 +55,11 @@ if (!(scale > 0 && scale <= 10)) fail("--scale takes a number above 0, up to 10.
 const stopping = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"] as const)
   process.once(name, () => stopping.abort(new Error(`stopped by ${name}`)));
+// A fault of this program's own must not leave containers either.
+process.on("uncaughtException", (error) => {
+  console.error(error);
+  stopping.abort(error);
+});
 const { signal } = stopping;
 
 const containers = new Containers(randomBase32(8));
