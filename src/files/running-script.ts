@@ -173,8 +173,8 @@ export class RunningScript {
   }
 
   /**
-   * Ends one that leaves nothing to clean up and whose remaining output nobody wants, so that its shell can run the next
-   * script; what does not end so is stopped. Never rejects.
+   * Kills one that leaves nothing to clean up and whose remaining output nobody wants, with the shell that runs it, as both
+   * are of one process group; what does not end so is stopped. Never rejects.
    */
   leave(reason: BerthError): Promise<void> {
     this.#stopping ??= this.#leave(reason);
