@@ -60,6 +60,12 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
   const { code } = cause;
   const failedTls = tlsFailure(cause, address);
   if (failedTls) return failedTls;
+  if (isUnknownCall(error)) {
+    return {
+      message: `the service at ${text} does not know this call`,
+      hint: "It may be older than this program. Compare their versions: berth version",
+    };
+  }
   const orProxy =
     isLocal && socketPath === undefined
       ? `\nA proxy that takes HTTP/2 alone is called by http://${text}`
@@ -105,6 +111,11 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
       }
       return undefined;
   }
+}
+
+/** Whether a service has no such method: for one that streams, Connect does not read why. */
+function isUnknownCall({ rawMessage, metadata }: ConnectError): boolean {
+  return rawMessage === "HTTP 404" && metadata.get("content-type") === "application/json";
 }
 
 /** Whether a web server answered that knows nothing of the API; Connect has no other sign of it than these words. */

@@ -191,6 +191,25 @@ describe("what cannot be", () => {
     }
   });
 
+  test("a service that is older, and has not every call, is not taken for something else", async () => {
+    const server = http.createServer((_request, response) =>
+      response
+        .writeHead(404, { "content-type": "application/json" })
+        .end('{"code":"unimplemented","message":"This server has no such method."}'),
+    );
+    await once(server.listen(0, "127.0.0.1"), "listening");
+    try {
+      const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+      const env = { BERTH_ADDRESS: address };
+      expect((await runProgram(["ls"], { env })).stderr).toContain("berth: This server has no such method.");
+      const streamed = await runProgram(["exec", "box", "true"], { env });
+      expect(streamed.exitCode).toBe(125);
+      expect(streamed.stderr).toContain(`berth: the service at ${address} does not know this call\n`);
+    } finally {
+      server.close();
+    }
+  });
+
   test.each(["unix:/tmp/no-such-berth.sock", "127.0.0.1:1", "http://[::1]:1"])(
     "no service at %s",
     async (address) => {

@@ -231,7 +231,10 @@ function contentType(protocol: Protocol, { methodKind }: DescMethod): string | u
 }
 
 const NO_ANSWER = "no answer";
-/** How long a stream of somebody who is let in stays where nothing comes: time for all methods at once to reach their handlers. */
+/**
+ * How long a stream of somebody who is let in stays where nothing comes: time for all methods at once to reach their
+ * handlers.
+ */
 const CALL_MS = 1_500;
 const EMPTY_MESSAGE = Buffer.alloc(5);
 
