@@ -71,7 +71,7 @@ export async function* downloadFile(
   // Where it cannot be opened, all comes through the pipe.
   const file = isLarge ? await running.openFile(CONTENT_FD).catch(() => undefined) : undefined;
   if (file !== undefined) {
-    void running.leave(new BerthError("CANCELED", "The file is read past its script."));
+    void running.leave(file, new BerthError("CANCELED", "The file is read past its script."));
     return yield* readDirectly(op, file, offset, path);
   }
   for (let data: Buffer | undefined = rest; data !== undefined; data = await running.read()) {

@@ -25,7 +25,6 @@ const CHECK_MS = 500;
 const FIRST_SIGNAL_CODE = 128;
 /** How long a file may take to be opened from outside: a sandbox may have many processes to look at. */
 const OPEN_MS = 5_000;
-const SIGKILL = 9;
 /** How long the report of a script's end may take after it was killed before it is stopped. */
 const LEAVE_MS = 500;
 /** Between SIGTERM and SIGKILL. */
@@ -173,21 +172,18 @@ export class RunningScript {
   }
 
   /**
-   * Kills one that leaves nothing to clean up and whose remaining output nobody wants, with the shell that runs it, as both
-   * are of one process group; what does not end so is stopped. Never rejects.
+   * Kills one that leaves nothing to clean up and whose remaining output nobody wants, now that a file of it is open
+   * ({@link openFile}). What does not end so is stopped. Never rejects.
    */
-  leave(reason: BerthError): Promise<void> {
-    this.#stopping ??= this.#leave(reason);
+  leave(file: OpenFile, reason: BerthError): Promise<void> {
+    this.#stopping ??= this.#leave(file, reason);
     return this.#stopping;
   }
 
-  async #leave(reason: BerthError): Promise<void> {
-    const { control, lease } = this.#host;
-    const outside = await control.outside(lease.sandbox);
-    const job = this.#over ? undefined : this.#job;
-    const isSignaled = job && (await outside?.signalGroup(job, SIGKILL).catch(() => false));
+  async #leave(file: OpenFile, reason: BerthError): Promise<void> {
+    const isKilled = file.killHolder();
     this.#output.end(reason);
-    if (isSignaled) await within(job.end, LEAVE_MS);
+    if (isKilled && this.#job !== undefined) await within(this.#job.end, LEAVE_MS);
     if (!this.#over) await this.#stop(reason);
   }
 

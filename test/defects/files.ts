@@ -133,8 +133,26 @@ export const FILE_DEFECTS: readonly Defect[] = [
   {
     name: "a tool that ignores signals outlives its download",
     changes: [
-      { file: "src/files/running-script.ts", from: "signalGroup(job, SIGKILL)", to: "signalGroup(job, 15)" },
+      {
+        file: "src/engine/outside/open-file.ts",
+        from: "signalProcess(scope, child, SIGKILL)",
+        to: "void child",
+      },
     ],
     test: { file: "test/integration/files/transfer.test.ts", title: "of a large file, little passes a pipe" },
+  },
+  {
+    name: "whoever reads a large file past its script kills the script's shell too",
+    changes: [
+      {
+        file: "src/engine/outside/open-file.ts",
+        from: "  return signalProcess(scope, holder, SIGKILL);",
+        to: "  return process.kill(-(readProcess(holder.pid)?.group ?? holder.pid), SIGKILL);",
+      },
+    ],
+    test: {
+      file: "test/integration/files/transfer.test.ts",
+      title: "the shell that opened a large file serves the next operation",
+    },
   },
 ];

@@ -130,7 +130,11 @@ export function descriptorsOf(pid: number, fds: readonly string[] | "all"): stri
 }
 
 /** Sends a signal to a process if it is still the one that was read and belongs to the sandbox. Returns whether it was sent. */
-export function signalProcess(scope: ProcessScope, { pid, startTime }: HostProcess, signal: number): boolean {
+export function signalProcess(
+  scope: ProcessScope,
+  { pid, startTime }: Pick<HostProcess, "pid" | "startTime">,
+  signal: number,
+): boolean {
   // 0 and below mean groups, 1 is the host's init.
   if (!Number.isInteger(pid) || pid <= 1 || pid === process.pid) return false;
   if (readProcess(pid)?.startTime !== startTime || !scope.holds(pid)) return false;

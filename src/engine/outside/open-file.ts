@@ -3,7 +3,14 @@ import { type FileHandle, open, readFile, stat } from "node:fs/promises";
 import { untilAborted } from "../../base/async.ts";
 import { Turns } from "../../base/turns.ts";
 import type { OpenFile } from "../port.ts";
-import { type ProcessScope, readText, startTimeOf } from "./host-process.ts";
+import {
+  childrenOf,
+  type ProcessScope,
+  readProcess,
+  readText,
+  signalProcess,
+  startTimeOf,
+} from "./host-process.ts";
 
 /** Nothing that a sandbox has put in the file's place may block, or become the service's terminal. */
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
@@ -18,6 +25,11 @@ const EVEN = ["overlay", "xfs", "btrfs", "ext4", "tmpfs"];
 const AT_ONCE = 2;
 const turns = new Turns(AT_ONCE);
 
+/** A reader has one or two; more would be something else, and take time. */
+const MAX_CHILDREN = 16;
+const SIGKILL = 9;
+const SIGSTOP = 19;
+
 /**
  * Opens the regular file that a process of a sandbox has open, if the process may read it. The service may read more
  * than the process: what it has opened is therefore compared with what the process has open then.
@@ -30,6 +42,7 @@ export async function openFileOf(
 ): Promise<OpenFile | undefined> {
   const link = `/proc/${pid}/fd/${descriptor}`;
   const startTime = startTimeOf(pid);
+  if (startTime === undefined) return undefined;
   const readable = (): Descriptor | undefined => {
     const found = descriptorOf(pid, descriptor);
     const isReadable = found !== undefined && isForReading(found.flags);
@@ -46,7 +59,7 @@ export async function openFileOf(
   const its = readable();
   const isSame = own?.mount === before.mount && own.mount === its?.mount && own.inode === its.inode;
   const isFile = isSame && (await handle.stat().catch(() => undefined))?.isFile() === true;
-  if (isFile) return new HandleFile(handle);
+  if (isFile) return new HandleFile(handle, () => killWithChildren(scope, { pid, startTime }));
   await handle.close().catch(() => {});
   return undefined;
 }
@@ -80,11 +93,27 @@ function typeOf(mountinfo: string, mount: string): string {
   return new RegExp(`^${mount} .* - (\\S+) `, "m").exec(mountinfo)?.[1] ?? "";
 }
 
+/** Returns whether the process was still there. */
+function killWithChildren(
+  scope: ProcessScope,
+  holder: { readonly pid: number; readonly startTime: string },
+): boolean {
+  // A process that a signal stops starts nothing more: its children are all there then.
+  if (!signalProcess(scope, holder, SIGSTOP)) return false;
+  for (const pid of childrenOf(holder.pid).slice(0, MAX_CHILDREN)) {
+    const child = readProcess(pid);
+    if (child?.parent === holder.pid) signalProcess(scope, child, SIGKILL);
+  }
+  return signalProcess(scope, holder, SIGKILL);
+}
+
 class HandleFile implements OpenFile {
   readonly #handle: FileHandle;
+  readonly killHolder: () => boolean;
 
-  constructor(handle: FileHandle) {
+  constructor(handle: FileHandle, killHolder: () => boolean) {
     this.#handle = handle;
+    this.killHolder = killHolder;
   }
 
   read(position: number, maxBytes: number, signal: AbortSignal): Promise<Buffer> {

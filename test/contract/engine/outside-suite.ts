@@ -134,6 +134,21 @@ export function outsideSuite(subject: Subject): void {
       expect(await outside.openFile(leader, 9)).toBeUndefined();
     });
 
+    test("kills the process that it was found in, and that one's children, alone", async () => {
+      const line = "trap '' TERM; sleep 6043 & exec 9</tmp/f; sleep 6044 & sleep 6045; :";
+      const leader = await lead(`echo content >/tmp/f; sleep 6046 & sh -c "${line}"; sleep 6047`);
+      await eventually(async () => (await count("sleep 6045")) === 1);
+      const file = await outside.openFile(leader, 9);
+      expect(file?.killHolder()).toBe(true);
+      await eventually(async () => (await count("sleep 6047")) === 1);
+      const left = await Promise.all([6043, 6044, 6045, 6046].map((time) => count(`sleep ${time}`)));
+      expect(left).toEqual([0, 0, 0, 1]);
+      expect(file?.killHolder()).toBe(false);
+      expect(await outside.stateOf(leader)).toBe("running");
+      expect((await file?.read(0, 100, signal))?.toString()).toBe("content\n");
+      await file?.close();
+    });
+
     test.each([
       ["the process may only write it", "exec 9>/tmp/f"],
       [

@@ -199,6 +199,27 @@ describe.each(IMAGES)("$title", ({ spec }) => {
 describe("large files", () => {
   const bench = useFileBench({ ...IMAGES[0]?.spec });
 
+  test("the shell that opened a large file serves the next operation", async () => {
+    await bench().sh(
+      "dd if=/dev/zero of=/workspace/file bs=1M count=20 2>/dev/null; chmod 666 /workspace/file",
+    );
+    const pids = async (): Promise<string[]> =>
+      (await bench().sh("cd /proc; echo [0-9]*")).toString().trim().split(" ");
+    await bench().stat("file");
+    let shells = await pids();
+    // What looks at them, and what starts, is not there for long.
+    for (let looks = 0; looks < 5; looks++) {
+      const found = await pids();
+      shells = shells.filter((pid) => found.includes(pid));
+    }
+    expect(shells.length).toBeGreaterThan(1);
+    for (let downloads = 0; downloads < 3; downloads++) {
+      expect(await bytesOf(bench().download("file"))).toHaveLength(20 * MIB);
+      await bench().stat("file");
+    }
+    expect(await pids()).toEqual(expect.arrayContaining(shells));
+  });
+
   test("of a large file, little passes a pipe", async () => {
     const large = randomBytes(64 * MIB);
     await bench().upload("file", inChunks(large, MIB));

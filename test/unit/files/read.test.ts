@@ -42,6 +42,7 @@ test("one that is opened is read past the pipe, and closed", async () => {
   const content = "ABCDEF";
   const file: OpenFile = {
     read: async (position) => Buffer.from(content.slice(position, position + 2)),
+    killHolder: () => true,
     close: async () => {
       isClosed = true;
     },

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { OpenFile, OutsideControl } from "../../../src/engine/port.ts";
 import { OutputQueue, RunningScript, type ScriptHost } from "../../../src/files/running-script.ts";
-import { type FakeJob, FakeRunner, SIGKILL } from "../processes/fake-jobs.ts";
+import { type FakeJob, FakeRunner } from "../processes/fake-jobs.ts";
 
 const MIB = 1024 * 1024;
 
@@ -91,11 +91,12 @@ async function scriptOf(outside: Partial<OutsideControl>): Promise<{
 }
 
 /** A file from outside, and how often it was closed. */
-function newFile(): { readonly file: OpenFile; closed: number } {
+function newFile(killHolder = () => true): { readonly file: OpenFile; closed: number } {
   const made = {
     closed: 0,
     file: {
       read: async () => Buffer.alloc(0),
+      killHolder,
       close: async () => {
         made.closed++;
       },
@@ -106,14 +107,14 @@ function newFile(): { readonly file: OpenFile; closed: number } {
 
 test("nothing is read from its pipes while its file is opened", async () => {
   const opening = Promise.withResolvers<OpenFile | undefined>();
-  const { running, job } = await scriptOf({ openFile: () => opening.promise, signalGroup: async () => true });
+  const { running, job } = await scriptOf({ openFile: () => opening.promise });
   const opened = running.openFile(0);
   expect(job.paused).toBe(true);
   const { file } = newFile();
   opening.resolve(file);
   expect(await opened).toBe(file);
   expect(job.paused).toBe(true);
-  const leaving = running.leave(new BerthError("CANCELED", "gone"));
+  const leaving = running.leave(file, new BerthError("CANCELED", "gone"));
   job.exit(137);
   await leaving;
   expect(job.paused).toBe(false);
@@ -148,23 +149,20 @@ test("whoever stops a script does not wait for its file to be opened; one that c
   await expect.poll(() => made.closed).toBe(1);
 });
 
-test("one that is left ends by a signal to its group; where it does not, it is stopped", async () => {
-  const signals: number[] = [];
-  const polite = await scriptOf({
-    signalGroup: async (_, signal) => {
-      signals.push(signal);
-      polite.job.exit(128 + signal);
-      return true;
-    },
-  });
+test("one that is left ends with the process that has the file open; where it does not, it is stopped", async () => {
   const gone = new BerthError("CANCELED", "gone");
-  await polite.running.leave(gone);
-  expect([signals, polite.killed]).toEqual([[SIGKILL], []]);
-  for (const signalGroup of [async () => true, async () => false, () => Promise.reject(new Error("EPERM"))]) {
-    const stubborn = await scriptOf({ signalGroup });
+  const polite = await scriptOf({});
+  const { file } = newFile(() => {
+    polite.job.exit(137);
+    return true;
+  });
+  await polite.running.leave(file, gone);
+  expect(polite.killed).toEqual([]);
+  for (const isThere of [true, false]) {
+    const stubborn = await scriptOf({});
     // Its end is reported some time later.
     setTimeout(() => stubborn.job.exit(137), 600);
-    await stubborn.running.leave(gone);
+    await stubborn.running.leave(newFile(() => isThere).file, gone);
     expect(stubborn.killed).toEqual([stubborn.job]);
   }
 });
