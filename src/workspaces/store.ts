@@ -51,6 +51,8 @@ const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id 
  */
 export class WorkspaceStore {
   readonly #db: Database;
+  /** What {@link ownerBytes} added up since the last change: an import asks for each of its files. */
+  readonly #ownerBytes = new Map<string, number>();
 
   constructor(db: Database) {
     this.#db = db;
@@ -97,10 +99,14 @@ export class WorkspaceStore {
 
   /** What all that an owner has take together, as far as they have been measured. */
   ownerBytes(owner: string): number {
+    const known = this.#ownerBytes.get(owner);
+    if (known !== undefined) return known;
     const row = this.#db
       .prepare("SELECT total(size_bytes) AS bytes FROM workspaces WHERE owner = ?")
       .get(owner);
-    return Number(row?.bytes);
+    const bytes = Number(row?.bytes);
+    this.#ownerBytes.set(owner, bytes);
+    return bytes;
   }
 
   /** Those of every owner, shared directories among them. */
@@ -150,6 +156,7 @@ export class WorkspaceStore {
   }
 
   setSize(name: WorkspaceName, sizeBytes: number): void {
+    this.#ownerBytes.delete(name.owner);
     this.#update(name, "size_bytes = ?", sizeBytes);
   }
 
@@ -160,6 +167,7 @@ export class WorkspaceStore {
 
   /** Deletes it and its references. */
   remove({ owner, workspaceId }: WorkspaceName): void {
+    this.#ownerBytes.delete(owner);
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
     );
