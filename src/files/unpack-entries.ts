@@ -11,7 +11,7 @@ interface UnpackOptions {
   /** Whether to skip an entry, which is then not checked either. Default: none. */
   readonly leaveOut?: (entry: TarEntry) => boolean;
   /** Called with the bytes of the regular files so far, before each is unpacked; may throw to stop. */
-  readonly onSize?: (sizeBytes: number) => void;
+  readonly onSize?: (sizeBytes: number) => void | Promise<void>;
   readonly signal?: AbortSignal;
 }
 
@@ -54,7 +54,7 @@ export async function unpackEntries(
       await close();
       if (leaveOut?.(item.entry)) continue;
       const admitted = check.admit(item.entry);
-      onSize?.(check.sizeBytes);
+      await onSize?.(check.sizeBytes);
       for (const entry of admitted) {
         const place = toBytes(`${root}/${entry.name}`);
         if (entry.kind === "directory") {

@@ -8,7 +8,7 @@ import { codeOf } from "../../base/system-errors.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
-import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
+import type { StagedImport, StageOptions, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   contentReplaced,
   isShared,
@@ -237,7 +237,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
+    options: StageOptions,
   ): Promise<StagedImport> {
     const parts = {
       layout: this.#layout,
@@ -246,7 +246,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       quota: this.#quota,
       maxBytes: this.#quotaBytes,
     };
-    return stageImport(parts, place, chunks, signal);
+    return stageImport(parts, place, chunks, options);
   }
 
   /** What is in an owner's root beside the workspaces of these ids. At most `limit`. */
