@@ -48,6 +48,7 @@ export async function stageImport(
     await quota?.enforce(place, tree);
     const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
       signal,
+      exactModes: true,
       onSize: (bytes) => {
         if (maxBytes !== undefined && bytes > maxBytes) throw tooLarge(maxBytes);
         return admit(bytes);
