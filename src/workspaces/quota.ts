@@ -138,7 +138,7 @@ export class WorkspaceQuota {
    * @throws `NO_SPACE`, `TENANT_QUOTA`
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    await this.#assertOwnerRoom(name.owner, 0, signal);
+    await this.#assertOwnerRoom(name.owner, () => 0, signal);
     const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const known = this.#store.find(name)?.sizeBytes ?? 0;
@@ -171,7 +171,7 @@ export class WorkspaceQuota {
         const replaced = replace ? this.#store.find(name)?.sizeBytes : 0;
         return bytes - reserved - (replaced ?? 0);
       };
-      await this.#assertOwnerRoom(owner, added(), signal);
+      await this.#assertOwnerRoom(owner, added, signal);
       // Others may have taken the room meanwhile.
       this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
       reserve(bytes);
@@ -187,21 +187,22 @@ export class WorkspaceQuota {
     this.#store.setSize(fork, sizeBytes);
     const { quotaBytes = Number.POSITIVE_INFINITY } = this.#storage.quotaOf(fork);
     if (sizeBytes > quotaBytes) throw pastQuota(fork, sizeBytes, quotaBytes);
-    await this.#assertOwnerRoom(fork.owner, 0, signal);
+    await this.#assertOwnerRoom(fork.owner, () => 0, signal);
     const { workspaceBytes = Number.POSITIVE_INFINITY } = this.#quotas.quotaOf(fork.owner);
     return Math.min(quotaBytes, workspaceBytes - this.ownerBytes(fork.owner) + sizeBytes);
   }
 
-  async #assertOwnerRoom(owner: string, addedBytes: number, signal?: AbortSignal): Promise<void> {
+  /** @param added bytes that come to it, by what has been measured then. */
+  async #assertOwnerRoom(owner: string, added: () => number, signal?: AbortSignal): Promise<void> {
     const limit = this.#quotas.quotaOf(owner).workspaceBytes;
-    if (limit === undefined || this.ownerBytes(owner) + addedBytes <= limit) return;
+    if (limit === undefined || this.ownerBytes(owner) + added() <= limit) return;
     let measuring = this.#measuring.get(owner);
     if (measuring === undefined) {
       measuring = this.#measureAll(owner).finally(() => this.#measuring.delete(owner));
       this.#measuring.set(owner, measuring);
     }
     await untilAborted(measuring, signal);
-    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), addedBytes);
+    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
   }
 
   /** What cannot be measured keeps the size it had. */
