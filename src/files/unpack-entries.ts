@@ -30,7 +30,7 @@ interface UnpackedEntries {
 /**
  * Unpacks an untrusted tar into an empty directory of this machine that nobody
  * else uses: each entry is checked, and none lies below a link. Modes are the
- * tar's within the process's umask, unless they are to be exact.
+ * tar's, within the process's umask unless `exactModes` is set.
  * @throws `ARCHIVE_REJECTED`, and the system's errors.
  */
 export async function unpackEntries(

@@ -166,18 +166,23 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("'next'")).data.result).toBe("'next'");
   });
 
-  test("a fork ends as a program does: with its exit code, its error on stderr, and its files written", async () => {
-    const fork = (child: string): string =>
-      `import os, sys\nfile = open('/tmp/fork', 'w')\npid = os.fork()\nif pid == 0:\n    file.write('child')\n    ${child}\n` +
-      "code = pid and os.waitpid(pid, 0)[1] >> 8\ncode";
-    expect((await run(fork("sys.exit(3)"))).data).toMatchObject({ result: "3", error: null, stderr: "" });
-    expect((await run("open('/tmp/fork').read()")).data.result).toBe("'child'");
-    const { data } = await run(fork("1 / 0"));
+  test("a fork ends with the exit code of a program and says what was wrong; a pool outlives it", async () => {
+    await run("import multiprocessing, os, sys\npool = multiprocessing.Pool(1)");
+    const fork = (child: string) =>
+      run(`pid = os.fork()\nif pid == 0: ${child}\ncode = pid and os.waitpid(pid, 0)[1] >> 8\ncode`);
+    expect((await fork("sys.exit(3)")).data).toMatchObject({ result: "3", error: null, stderr: "" });
+    expect((await fork("sys.exit()")).data).toMatchObject({ result: "0", stderr: "" });
+    expect((await fork("sys.exit('bad')")).data).toMatchObject({ result: "1", stderr: "bad\n" });
+    const { data } = await fork("1 / 0");
     expect(data).toMatchObject({
       result: "1",
       stderr: expect.stringContaining("ZeroDivisionError: division"),
     });
-    expect((await run("'next'")).data).toMatchObject({ result: "'next'", session_restarted: false });
+    expect((await run("pool.map(abs, [-7])")).data).toMatchObject({
+      result: "[7]",
+      session_restarted: false,
+    });
+    await run("pool.terminate()");
   });
 
   test.each([

@@ -15,7 +15,8 @@
  * of an execution replaced is put back for the next, and outlives it for a while.
  *
  * What a handler of a signal raises between two executions is dropped, and no request with it: `peek` takes nothing. A
- * child that code forks ends as a program does, with its exit code.
+ * child that code forks ends with the exit code of a program, but runs no exit handlers: those are the interpreter's, and
+ * multiprocessing's would end its pools.
  *
  * The driver has names of its own for builtins and what it calls, so that code
  * which replaces those does not break it. A builtin that was deleted, or replaced
@@ -137,15 +138,24 @@ def _plots():
     pyplot.close('all')
     return plots
 
+def _leave_fork(error):
+    code = error.code if isinstance(error, SystemExit) else 1
+    try:
+        if not isinstance(error, SystemExit): _sys['stderr'].write(_error(error)['traceback'])
+        elif not isinstance(code, (int, type(None))): _sys['stderr'].write(str(code) + '\\n')
+        for name in _streams: _sys[name].flush()
+    finally:
+        _exit(0 if code is None else code & 255 if isinstance(code, int) else 1)
+
 def _execution_of(code):
     _set_signal(SIGINT, _interrupted)
     _own_streams()
     try: answer = _run(code)
     except BaseException as error:
-        if getpid() != _pid: raise
+        if getpid() != _pid: _leave_fork(error)
         _usable_builtins()
         answer = {'error': _error(error)}
-    if getpid() != _pid: raise SystemExit
+    if getpid() != _pid: _leave_fork(SystemExit())
     _usable_builtins()
     for name in _streams:
         try: _sys[name].flush()
