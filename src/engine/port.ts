@@ -533,8 +533,8 @@ export interface OpenFile {
   /** Resolves with what is there from this place on, which may be less than asked for; empty at the end. */
   read(position: number, maxBytes: number, signal: AbortSignal): Promise<Buffer>;
   /**
-   * Kills the process that it was found in, with that process's children. Returns whether the process was still there. What
-   * else is of the leader's tree goes on.
+   * Kills the process that it was found in, with that process's descendants. Returns whether the process was still there.
+   * What else is of the leader's tree goes on.
    */
   killHolder(): boolean;
   /** Waits for reads that go on. */

@@ -11,7 +11,9 @@ interface UnpackOptions {
   /** Whether to skip an entry, which is then not checked either. Default: none. */
   readonly leaveOut?: (entry: TarEntry) => boolean;
   /** Called with the bytes of the regular files so far, before each is unpacked; may throw to stop. */
-  readonly onSize?: (sizeBytes: number) => void;
+  readonly onSize?: (sizeBytes: number) => void | Promise<void>;
+  /** Whether modes are the tar's whatever the process's umask. Default false. */
+  readonly exactModes?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -28,13 +30,13 @@ interface UnpackedEntries {
 /**
  * Unpacks an untrusted tar into an empty directory of this machine that nobody
  * else uses: each entry is checked, and none lies below a link. Modes are the
- * tar's within the process's umask.
+ * tar's, within the process's umask unless `exactModes` is set.
  * @throws `ARCHIVE_REJECTED`, and the system's errors.
  */
 export async function unpackEntries(
   root: ByteString,
   chunks: AsyncIterable<Uint8Array>,
-  { leaveOut, onSize, signal }: UnpackOptions,
+  { leaveOut, onSize, exactModes = false, signal }: UnpackOptions,
 ): Promise<UnpackedEntries> {
   const check = new ArchiveCheck();
   const directories: PlainTarEntry[] = [];
@@ -54,11 +56,12 @@ export async function unpackEntries(
       await close();
       if (leaveOut?.(item.entry)) continue;
       const admitted = check.admit(item.entry);
-      onSize?.(check.sizeBytes);
+      await onSize?.(check.sizeBytes);
       for (const entry of admitted) {
         const place = toBytes(`${root}/${entry.name}`);
         if (entry.kind === "directory") {
           await mkdir(place, { mode: (entry.mode | OWNER_BITS) & 0o777, recursive: true });
+          if (exactModes) await chmod(place, entry.mode | OWNER_BITS);
           directories.push(entry);
           continue;
         }
@@ -66,7 +69,10 @@ export async function unpackEntries(
         await rm(place, { force: true });
         if (entry.kind === "symlink") await symlink(toBytes(entry.linkName), place);
         else if (entry.kind === "hard-link") await link(toBytes(`${root}/${entry.linkName}`), place);
-        else file = new UnpackedFile(await open(place, "wx", entry.mode & 0o777), entry);
+        else {
+          file = new UnpackedFile(await open(place, "wx", entry.mode & 0o777), entry);
+          if (exactModes) await file.setMode(entry.mode);
+        }
       }
     }
     await close();
@@ -97,6 +103,10 @@ class UnpackedFile {
     }
   }
 
+  async setMode(mode: number): Promise<void> {
+    await this.#handle.chmod(mode);
+  }
+
   async finish(): Promise<void> {
     const { sparse, modifyTime } = this.#entry;
     if (sparse !== undefined) await this.#handle.truncate(sparse.realSize);
@@ -117,6 +127,6 @@ export async function finishDirectories(
     const place = toBytes(`${root}/${name}`);
     await utimes(place, modifyTime, modifyTime);
     const closed = OWNER_BITS & ~mode;
-    if (closed !== 0) await chmod(place, (await lstat(place)).mode & 0o777 & ~closed);
+    if (closed !== 0) await chmod(place, (await lstat(place)).mode & 0o1777 & ~closed);
   }
 }

@@ -81,7 +81,7 @@ export class RunCatalog {
 
   /**
    * The kept events of a run after `afterSequence`, then what happens, until it
-   * is deleted or the signal is aborted: then it throws the signal's error.
+   * is deleted, gives way to newer runs, or the signal is aborted: then it throws the signal's error.
    * @throws `RUN_NOT_FOUND`; `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
    */
   watch(
@@ -139,6 +139,8 @@ export class RunCatalog {
           if (signal.aborted) throw abortError(signal);
         }
         if (rest !== undefined) return;
+        // It gave way to newer ones: each that is kept has events.
+        if (events.length === 0 && this.#store.newestEvent(runId) === 0) return;
         // Events that came while the last one was yielded are read before it waits.
         if (watchers.rest !== undefined || events.length > 0) continue;
         await new Promise<void>((resolve) => {

@@ -118,10 +118,11 @@ export class RunManager {
     }
     const timeMs = clock.wallMs();
     const run = newRun(newId("run"), owner, settings, timeMs);
-    transaction(() => {
+    const gone = transaction(() => {
       progress.begin(run.runId);
-      store.add({ run, events: [{ type: "CREATED" }], timeMs }, MAX_AT_REST);
+      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, MAX_AT_REST);
     });
+    for (const runId of gone) this.catalog.changed(runId);
     failpoint("run.created");
     return { run, steps: [], messageCount: 0 };
   }

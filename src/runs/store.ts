@@ -64,22 +64,24 @@ export class RunStore {
 
   /**
    * Adds a new run. Of its owner's runs that are not RUNNING and have nothing
-   * to be cleaned up, only the newest `keep` stay.
+   * to be cleaned up, only the newest `keep` stay. Returns the ids of those that do not.
    */
-  add(change: RunChange, keep: number): void {
+  add(change: RunChange, keep: number): string[] {
     const { run } = change;
-    this.#database.transaction(() => {
+    return this.#database.transaction(() => {
       this.#database
         .prepare("INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, ?, ?, ?)")
         .run(run.runId, run.owner, run.phase.state, unsettled(run), this.#sealed(run));
       this.#append(change);
-      this.#database
+      return this.#database
         .prepare(
           `DELETE FROM runs WHERE position IN (
              SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
-             LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))`,
+             LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))
+           RETURNING run_id`,
         )
-        .run(run.owner, keep);
+        .all(run.owner, keep)
+        .map(({ run_id }) => String(run_id));
     });
   }
 

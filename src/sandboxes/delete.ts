@@ -47,7 +47,9 @@ export class SandboxDeleter {
     if (!record.live) return;
     if (record.deletion !== undefined) {
       record.deletion.join(request);
-      return record.deletion.done;
+      await record.deletion.done;
+      // A sweep that had already found it used again has ended nothing.
+      return this.end(record, request);
     }
     const grace = new Grace(this.#parts.clock, request.graceMs);
     let onlyIf = request.onlyIf;

@@ -213,7 +213,9 @@ export class WorkspaceManager {
     const { record } = await workspaces.locked(name, () => workspaces.make(name));
     if (options.replace) this.#assertUnused(name);
     else await quota.assertRoom(record, options.signal);
-    const staged = await storage.stage(record, chunks, options.signal);
+    using incoming = quota.incoming(record, options);
+    const { admit } = incoming;
+    const staged = await storage.stage(record, chunks, { admit, signal: options.signal });
     try {
       return await workspaces.locked(name, async () => {
         throwIfAborted(options.signal);

@@ -24,6 +24,19 @@ export interface QuotaUsage {
   readonly quotaEnforcement: QuotaEnforcement;
 }
 
+/** How an import is made. */
+interface ImportOptions {
+  /** Whether what is there makes room for it. */
+  readonly replace: boolean;
+  readonly signal: AbortSignal;
+}
+
+/** An import under way. */
+export interface Incoming extends Disposable {
+  /** Reserves what it has brought so far. @throws `TENANT_QUOTA` */
+  admit(bytes: number): Promise<void>;
+}
+
 /** Pause between two rounds over all directories. */
 const ROUND_MS = 60_000;
 /** After a measurement the watch rests this many times as long as it took: it takes a tenth of one CPU at most. */
@@ -45,6 +58,8 @@ export class WorkspaceQuota {
   readonly #reported = new Set<string>();
   /** Sizes of shared directories, by owner. */
   readonly #shared = new Map<string, number>();
+  /** Bytes of imports under way, by owner. */
+  readonly #incoming = new Map<string, number>();
   /** Measurements of all that an owner has. */
   readonly #measuring = new Map<string, Promise<void>>();
   #watching: Promise<void> = Promise.resolve();
@@ -112,9 +127,9 @@ export class WorkspaceQuota {
     return sizeBytes;
   }
 
-  /** Bytes that an owner's workspaces and shared directory take together, as last measured. */
+  /** Bytes that an owner's workspaces and shared directory take together, as last measured, and imports under way. */
   ownerBytes(owner: string): number {
-    return this.#store.ownerBytes(owner);
+    return this.#store.ownerBytes(owner) + (this.#incoming.get(owner) ?? 0);
   }
 
   /**
@@ -123,7 +138,7 @@ export class WorkspaceQuota {
    * @throws `NO_SPACE`, `TENANT_QUOTA`
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    await this.#assertOwnerRoom(name.owner, 0, signal);
+    await this.#assertOwnerRoom(name.owner, () => 0, signal);
     const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const known = this.#store.find(name)?.sizeBytes ?? 0;
@@ -132,13 +147,36 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  /** Refuses an addition of `bytes` that would pass the quota, or the tenant's. @throws `NO_SPACE`, `TENANT_QUOTA` */
+  /** Refuses an addition of `bytes` that would pass the quota of the directory. @throws `NO_SPACE` */
   async assertRoomFor(bytes: number, name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    await this.#assertOwnerRoom(name.owner, bytes, signal);
     const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const sizeBytes = (await this.measure(name, signal)) + bytes;
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
+  }
+
+  /** What an import brings, which is reserved of the tenant's quota as it comes, until this is disposed of. */
+  incoming(name: WorkspaceName, { replace, signal }: ImportOptions): Incoming {
+    const { owner } = name;
+    let reserved = 0;
+    const reserve = (bytes: number): void => {
+      const all = (this.#incoming.get(owner) ?? 0) + bytes - reserved;
+      reserved = bytes;
+      if (all > 0) this.#incoming.set(owner, all);
+      else this.#incoming.delete(owner);
+    };
+    const admit = async (bytes: number): Promise<void> => {
+      if (bytes === reserved || this.#quotas.quotaOf(owner).workspaceBytes === undefined) return;
+      const added = (): number => {
+        const replaced = replace ? this.#store.find(name)?.sizeBytes : 0;
+        return bytes - reserved - (replaced ?? 0);
+      };
+      await this.#assertOwnerRoom(owner, added, signal);
+      // Others may have taken the room meanwhile.
+      this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
+      reserve(bytes);
+    };
+    return { admit, [Symbol.dispose]: () => reserve(0) };
   }
 
   /**
@@ -149,21 +187,22 @@ export class WorkspaceQuota {
     this.#store.setSize(fork, sizeBytes);
     const { quotaBytes = Number.POSITIVE_INFINITY } = this.#storage.quotaOf(fork);
     if (sizeBytes > quotaBytes) throw pastQuota(fork, sizeBytes, quotaBytes);
-    await this.#assertOwnerRoom(fork.owner, 0, signal);
+    await this.#assertOwnerRoom(fork.owner, () => 0, signal);
     const { workspaceBytes = Number.POSITIVE_INFINITY } = this.#quotas.quotaOf(fork.owner);
     return Math.min(quotaBytes, workspaceBytes - this.ownerBytes(fork.owner) + sizeBytes);
   }
 
-  async #assertOwnerRoom(owner: string, addedBytes: number, signal?: AbortSignal): Promise<void> {
+  /** @param added bytes that come to it, by what has been measured then. */
+  async #assertOwnerRoom(owner: string, added: () => number, signal?: AbortSignal): Promise<void> {
     const limit = this.#quotas.quotaOf(owner).workspaceBytes;
-    if (limit === undefined || this.ownerBytes(owner) + addedBytes <= limit) return;
+    if (limit === undefined || this.ownerBytes(owner) + added() <= limit) return;
     let measuring = this.#measuring.get(owner);
     if (measuring === undefined) {
       measuring = this.#measureAll(owner).finally(() => this.#measuring.delete(owner));
       this.#measuring.set(owner, measuring);
     }
     await untilAborted(measuring, signal);
-    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), addedBytes);
+    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
   }
 
   /** What cannot be measured keeps the size it had. */

@@ -71,10 +71,24 @@ export interface WorkspaceStorage {
     target: WorkspacePlace,
     options: { readonly maxBytes: number; readonly signal: AbortSignal },
   ): Promise<number>;
-  /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
-  stage(place: WorkspacePlace, chunks: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<StagedImport>;
+  /**
+   * Takes a tar, checks it and unpacks it, not into the workspace yet.
+   * @throws `ARCHIVE_REJECTED`, and what `options.admit` throws.
+   */
+  stage(
+    place: WorkspacePlace,
+    chunks: AsyncIterable<Uint8Array>,
+    options: StageOptions,
+  ): Promise<StagedImport>;
   /** What is there of an owner beside the workspaces of these ids. At most `limit`. */
   strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]>;
+}
+
+/** How an archive is staged. */
+export interface StageOptions {
+  /** Called with the bytes of the regular files so far, before more is unpacked; may throw to stop. */
+  readonly admit: (sizeBytes: number) => Promise<void>;
+  readonly signal: AbortSignal;
 }
 
 /** An archive that was checked and unpacked beside the workspace, where no sandbox sees it. */

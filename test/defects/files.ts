@@ -135,7 +135,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/outside/open-file.ts",
-        from: "signalProcess(scope, child, SIGKILL)",
+        from: "killWithDescendants(scope, child, budget)",
         to: "void child",
       },
     ],
@@ -146,8 +146,8 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/outside/open-file.ts",
-        from: "  return signalProcess(scope, holder, SIGKILL);",
-        to: "  return process.kill(-(readProcess(holder.pid)?.group ?? holder.pid), SIGKILL);",
+        from: "  return signalProcess(scope, one, SIGKILL);",
+        to: "  return process.kill(-(readProcess(one.pid)?.group ?? one.pid), SIGKILL);",
       },
     ],
     test: {

@@ -68,14 +68,23 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/quota.ts",
-        from: "    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), addedBytes);\n",
-        to: "",
+        from: "signal);\n    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());\n",
+        to: "signal);\n",
       },
     ],
     test: {
       file: QUOTAS_SHOWN,
       title:
         "past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone",
+    },
+  },
+  {
+    name: "imports at once take more than their tenant's quota of disk",
+    changes: [{ file: "src/workspaces/quota.ts", from: "      reserve(bytes);\n", to: "" }],
+    test: {
+      file: QUOTAS_SHOWN,
+      title:
+        "imports are held to a tenant's quota of disk as they come: concurrent, replacing and endless ones",
     },
   },
   {

@@ -93,6 +93,21 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a workspace that is being replaced is taken for broken",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "      this.#replacing.add(directory);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/replacing.test.ts",
+      title:
+        "a workspace that is being replaced is in use, and never broken, though its directory is missing for a moment",
+    },
+  },
+  {
     name: "a comparison trusts times of change",
     changes: [
       {

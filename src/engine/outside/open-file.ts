@@ -25,8 +25,8 @@ const EVEN = ["overlay", "xfs", "btrfs", "ext4", "tmpfs"];
 const AT_ONCE = 2;
 const turns = new Turns(AT_ONCE);
 
-/** A reader has one or two; more would be something else, and take time. */
-const MAX_CHILDREN = 16;
+/** A reader has one or two, or a few where the image wraps its tool; more would be something else, and take time. */
+const MAX_DESCENDANTS = 16;
 const SIGKILL = 9;
 const SIGSTOP = 19;
 
@@ -59,7 +59,7 @@ export async function openFileOf(
   const its = readable();
   const isSame = own?.mount === before.mount && own.mount === its?.mount && own.inode === its.inode;
   const isFile = isSame && (await handle.stat().catch(() => undefined))?.isFile() === true;
-  if (isFile) return new HandleFile(handle, () => killWithChildren(scope, { pid, startTime }));
+  if (isFile) return new HandleFile(handle, () => killWithDescendants(scope, { pid, startTime }));
   await handle.close().catch(() => {});
   return undefined;
 }
@@ -93,18 +93,20 @@ function typeOf(mountinfo: string, mount: string): string {
   return new RegExp(`^${mount} .* - (\\S+) `, "m").exec(mountinfo)?.[1] ?? "";
 }
 
-/** Returns whether the process was still there. */
-function killWithChildren(
+/** Returns whether the process was still there. @param budget how many descendants may still be killed. */
+function killWithDescendants(
   scope: ProcessScope,
-  holder: { readonly pid: number; readonly startTime: string },
+  one: { readonly pid: number; readonly startTime: string },
+  budget = { left: MAX_DESCENDANTS },
 ): boolean {
   // A process that a signal stops starts nothing more: its children are all there then.
-  if (!signalProcess(scope, holder, SIGSTOP)) return false;
-  for (const pid of childrenOf(holder.pid).slice(0, MAX_CHILDREN)) {
+  if (!signalProcess(scope, one, SIGSTOP)) return false;
+  for (const pid of childrenOf(one.pid)) {
+    if (budget.left-- <= 0) break;
     const child = readProcess(pid);
-    if (child?.parent === holder.pid) signalProcess(scope, child, SIGKILL);
+    if (child?.parent === one.pid) killWithDescendants(scope, child, budget);
   }
-  return signalProcess(scope, holder, SIGKILL);
+  return signalProcess(scope, one, SIGKILL);
 }
 
 class HandleFile implements OpenFile {

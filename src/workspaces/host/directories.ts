@@ -8,7 +8,7 @@ import { codeOf } from "../../base/system-errors.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
-import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
+import type { StagedImport, StageOptions, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   contentReplaced,
   isShared,
@@ -60,6 +60,8 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   readonly #tools: Tools;
   readonly #trash: Trash;
   readonly #shared: SharedDirectories;
+  /** Directories that an import is replacing. */
+  readonly #replacing = new Set<string>();
   #quota: DirectoryQuota | undefined;
 
   /** @param names of files that are written into workspaces. */
@@ -156,10 +158,13 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   /** What is wrong with a workspace's directory; undefined: nothing. */
   async problemOf(name: WorkspaceName): Promise<string | undefined> {
     const directory = this.#layout.pathOf(name);
+    const wasReplaced = this.#replacing.has(directory);
     try {
       if ((await lstat(directory)).isDirectory()) return undefined;
       return "something else has taken the place of its directory. Clean it up with force, or ask the operator to bring its directory back.";
     } catch (error) {
+      // One that is being replaced is missing for a moment.
+      if (codeOf(error) === "ENOENT" && (wasReplaced || this.#replacing.has(directory))) return undefined;
       if (codeOf(error) === "ENOENT")
         return "its directory is gone. Clean it up with force, or ask the operator to bring its directory back.";
       throw diskError(error);
@@ -177,7 +182,14 @@ export class WorkspaceDirectories implements WorkspaceStorage {
 
   /** Bytes on the disk, of a workspace or a shared directory. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    return onDisk(() => measureDirectory(this.#tools, this.#directoryOf(name), signal));
+    const directory = this.#directoryOf(name);
+    const before = await onDisk(() => identityOf(directory));
+    try {
+      return await measureDirectory(this.#tools, directory, signal);
+    } catch (error) {
+      if (signal?.aborted || !(await this.#isReplaced(directory, before))) throw diskError(error);
+      throw contentReplaced(name, "measured");
+    }
   }
 
   async sweep(
@@ -214,11 +226,22 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   ): AsyncGenerator<Buffer> {
     const directory = this.#layout.pathOf(place);
     const before = await identityOf(directory);
-    yield* read(directory);
+    try {
+      yield* read(directory);
+    } catch (error) {
+      throw (await this.#isReplaced(directory, before)) ? contentReplaced(place, done) : error;
+    }
     if ((await identityOf(directory)) !== before) throw contentReplaced(place, done);
   }
 
-  copy(
+  /** Whether an import replaces a directory, or has since it was `before`. Meanwhile it is missing for a moment. */
+  async #isReplaced(directory: string, before: string | undefined): Promise<boolean> {
+    if (this.#replacing.has(directory)) return true;
+    const now = await identityOf(directory);
+    return now !== undefined && now !== before;
+  }
+
+  async copy(
     source: WorkspacePlace,
     target: WorkspacePlace,
     options: { readonly maxBytes: number; readonly signal: AbortSignal },
@@ -230,14 +253,21 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       names: this.#names,
       quota: this.#quota,
     };
-    return copyDirectory(parts, source, target, options);
+    const from = this.#layout.pathOf(source);
+    const before = await onDisk(() => identityOf(from));
+    try {
+      return await copyDirectory(parts, source, target, options);
+    } catch (error) {
+      if (options.signal.aborted || !(await this.#isReplaced(from, before))) throw error;
+      throw contentReplaced(source, "copied");
+    }
   }
 
   /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
-  stage(
+  async stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
+    options: StageOptions,
   ): Promise<StagedImport> {
     const parts = {
       layout: this.#layout,
@@ -246,7 +276,17 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       quota: this.#quota,
       maxBytes: this.#quotaBytes,
     };
-    return stageImport(parts, place, chunks, signal);
+    const staged = await stageImport(parts, place, chunks, options);
+    const directory = this.#layout.pathOf(place);
+    const replace: StagedImport["replace"] = async (...given) => {
+      this.#replacing.add(directory);
+      try {
+        await staged.replace(...given);
+      } finally {
+        this.#replacing.delete(directory);
+      }
+    };
+    return { ...staged, replace };
   }
 
   /** What is in an owner's root beside the workspaces of these ids. At most `limit`. */

@@ -4,7 +4,7 @@ import { type ByteString, fromText, toText } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import { codeOf } from "../../base/system-errors.ts";
 import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
-import type { StagedImport } from "../storage.ts";
+import type { StagedImport, StageOptions } from "../storage.ts";
 import type { WorkspacePlace } from "../workspace.ts";
 import { diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
@@ -29,7 +29,7 @@ export async function stageImport(
   { layout, tools, trash, quota, maxBytes }: StageParts,
   place: WorkspacePlace,
   chunks: AsyncIterable<Uint8Array>,
-  signal: AbortSignal,
+  { admit, signal }: StageOptions,
 ): Promise<StagedImport> {
   const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
   const tree = path.join(staging, "tree");
@@ -48,8 +48,10 @@ export async function stageImport(
     await quota?.enforce(place, tree);
     const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
       signal,
+      exactModes: true,
       onSize: (bytes) => {
         if (maxBytes !== undefined && bytes > maxBytes) throw tooLarge(maxBytes);
+        return admit(bytes);
       },
     });
     if (uid !== process.getuid?.() || gid !== process.getgid?.())

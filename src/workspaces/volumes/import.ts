@@ -5,7 +5,7 @@ import { EXIT, script } from "../../files/script.ts";
 import { gather } from "../../files/tar/tar-writer.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
 import { moveInto, rewriteArchive } from "../../files/upload-archive.ts";
-import type { StagedImport } from "../storage.ts";
+import type { StagedImport, StageOptions } from "../storage.ts";
 import type { WorkspacePlace } from "../workspace.ts";
 import { volumeFailure } from "./errors.ts";
 import type { Places } from "./places.ts";
@@ -34,8 +34,9 @@ export interface StageParts {
 export async function stageOnVolume(
   parts: StageParts,
   chunks: AsyncIterable<Uint8Array>,
-  signal: AbortSignal,
+  options: StageOptions,
 ): Promise<StagedImport> {
+  const { signal } = options;
   const { places, volume: name, work } = parts;
   const held = await places.hold(name, signal);
   let rubbish: string | undefined = work;
@@ -46,7 +47,7 @@ export async function stageOnVolume(
     held.release();
   };
   try {
-    const { entryCount, sizeBytes } = await unpack(parts, held.volume, chunks, signal);
+    const { entryCount, sizeBytes } = await unpack(parts, held.volume, chunks, options);
     return {
       entryCount,
       sizeBytes,
@@ -76,7 +77,7 @@ async function unpack(
   { place, names, work, staging, maxBytes }: StageParts,
   volume: OpenVolume,
   chunks: AsyncIterable<Uint8Array>,
-  signal: AbortSignal,
+  { admit, signal }: StageOptions,
 ): Promise<{ readonly entryCount: number; readonly sizeBytes: number }> {
   const marker = names.next();
   const tree = `${volume.path}/t${place.tree}`;
@@ -95,9 +96,11 @@ async function unpack(
     for await (const chunk of gather(rewriteArchive(chunks, check, marker), CHUNK_BYTES)) {
       throwIfAborted(signal);
       if (check.sizeBytes > maxBytes) throw tooLarge(maxBytes);
+      await admit(check.sizeBytes);
       if (!(await running.write(chunk))) break;
     }
     if (check.sizeBytes > maxBytes) throw tooLarge(maxBytes);
+    await admit(check.sizeBytes);
     const end = await running.finish();
     if (end.code !== 0) throw volumeFailure(end, "imported");
     return { entryCount: check.entryCount, sizeBytes: check.sizeBytes };

@@ -7,7 +7,7 @@ import { takeRandom } from "../../base/random.ts";
 import type { EngineMount, EngineVolume, EngineVolumes, MountPlace, OpenVolume } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
-import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
+import type { StagedImport, StageOptions, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   isShared,
   type Quota,
@@ -232,9 +232,9 @@ export class VolumeStorage implements WorkspaceStorage {
   async stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
+    options: StageOptions,
   ): Promise<StagedImport> {
-    throwIfAborted(signal);
+    throwIfAborted(options.signal);
     const { names, volumes } = this.#parts;
     const work = names.next();
     this.#staging.add(work);
@@ -243,7 +243,7 @@ export class VolumeStorage implements WorkspaceStorage {
       places: this.#places,
     };
     try {
-      const staged = await stageOnVolume({ ...parts, volume: this.#volumeOf(place) }, chunks, signal);
+      const staged = await stageOnVolume({ ...parts, volume: this.#volumeOf(place) }, chunks, options);
       return { ...staged, discard: () => staged.discard().finally(() => this.#staging.delete(work)) };
     } catch (error) {
       this.#staging.delete(work);

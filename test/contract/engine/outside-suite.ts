@@ -134,8 +134,8 @@ export function outsideSuite(subject: Subject): void {
       expect(await outside.openFile(leader, 9)).toBeUndefined();
     });
 
-    test("kills the process that it was found in, and that one's children, alone", async () => {
-      const line = "trap '' TERM; sleep 6043 & exec 9</tmp/f; sleep 6044 & sleep 6045; :";
+    test("kills the process that it was found in, and that one's descendants, alone", async () => {
+      const line = "trap '' TERM; sleep 6043 & exec 9</tmp/f; (sleep 6044; :) & sleep 6045; :";
       const leader = await lead(`echo content >/tmp/f; sleep 6046 & sh -c "${line}"; sleep 6047`);
       await eventually(async () => (await count("sleep 6045")) === 1);
       const file = await outside.openFile(leader, 9);

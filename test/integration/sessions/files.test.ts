@@ -120,6 +120,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect({ path, code }).toEqual({ path, code: 4001 });
       expect(message).not.toBe("success");
     }
+    for (const tool of ["files:glob", "files:grep"]) {
+      expect(await worker.execute(tool, { pattern: "x", path: "missing" })).toMatchObject({
+        code: 4001,
+        message: '"/workspace/missing": there is no such file or directory.',
+      });
+    }
   });
 
   test.each([

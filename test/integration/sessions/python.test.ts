@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { ENGINES } from "../../support/engines.ts";
+import { eventually } from "../../support/eventually.ts";
 import { type PythonData, Worker } from "../../support/worker.ts";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -163,6 +164,54 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const { data } = await run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\npid > 0");
     expect(data).toMatchObject({ result: "True", error: null });
     expect((await run("'next'")).data.result).toBe("'next'");
+  });
+
+  test("a fork ends with the exit code of a program and says what was wrong; a pool outlives it", async () => {
+    await run("import multiprocessing, os, sys\npool = multiprocessing.Pool(1)");
+    const fork = (child: string) =>
+      run(`pid = os.fork()\nif pid == 0: ${child}\ncode = pid and os.waitpid(pid, 0)[1] >> 8\ncode`);
+    expect((await fork("sys.exit(3)")).data).toMatchObject({ result: "3", error: null, stderr: "" });
+    expect((await fork("sys.exit()")).data).toMatchObject({ result: "0", stderr: "" });
+    expect((await fork("sys.exit('bad')")).data).toMatchObject({ result: "1", stderr: "bad\n" });
+    const { data } = await fork("1 / 0");
+    expect(data).toMatchObject({
+      result: "1",
+      stderr: expect.stringContaining("ZeroDivisionError: division"),
+    });
+    expect((await run("pool.map(abs, [-7])")).data).toMatchObject({
+      result: "[7]",
+      session_restarted: false,
+    });
+    await run("pool.terminate()");
+  });
+
+  test.each([
+    [
+      "has a name that is none",
+      "class Meta(type):\n    __name__ = 5\nclass Bad(Exception, metaclass=Meta): pass",
+    ],
+    ["raises more when it is shown", "class Bad(Exception):\n    def __str__(self): raise SystemExit(4)"],
+  ])("an exception that %s is an error all the same", async (_, definition) => {
+    const { data } = await run(`${definition}\nraise Bad`);
+    expect(data).toMatchObject({ error: { name: "Bad" }, session_lost: false });
+  });
+
+  test("what a handler of a signal raises between two calls leaves the interpreter as it is", async () => {
+    const start =
+      "import os, signal, sys, threading, time\nsent = False\n" +
+      "def late(*given): raise TimeoutError('late')\nsignal.signal(signal.SIGUSR1, late)\n" +
+      "def names():\n    frame = sys._current_frames()[threading.main_thread().ident]\n" +
+      "    while frame: yield frame.f_code.co_name; frame = frame.f_back\n" +
+      "def send():\n    global sent\n    while '_serve' in names(): time.sleep(0.01)\n" +
+      "    os.kill(os.getpid(), signal.SIGUSR1); sent = True\n" +
+      "threading.Thread(target=send).start()";
+    expect((await run(start)).data.error).toBeNull();
+    await eventually(async () => {
+      const { data } = await run("sent");
+      expect(data).toMatchObject({ error: null, session_restarted: false });
+      return data.result === "True";
+    });
+    expect((await run("'next'")).data).toMatchObject({ result: "'next'", session_restarted: false });
   });
 
   test("output that is no text comes byte by byte", async () => {

@@ -179,3 +179,40 @@ test("GetStats tells a tenant nothing of what another does", async () => {
     });
   });
 });
+
+test("imports are held to a tenant's quota of disk as they come: concurrent, replacing and endless ones", async () => {
+  await setQuota("{workspaces: 4MiB}");
+  await as(0, async (ann) => {
+    await eventually(async () => (await quotasOf(ann)).workspace_bytes?.[1] === 4 * MIB);
+    const { workspaces } = await ann.call("WorkspaceService/ListWorkspaces");
+    for (const { workspace_id: id } of workspaces)
+      await ann.call("WorkspaceService/CleanupWorkspace", { workspace_id: id, force: true });
+    let sent = 0;
+    const imports = (id: string, { files = 1, replace = false } = {}) => {
+      function* requests() {
+        yield { header: { workspace_id: id, replace } };
+        for (let at = 0; at < files; at++) {
+          sent = at;
+          const tar = makeTar([{ name: `${at}`, content: "x".repeat(1_500_000) }], Buffer.alloc(0));
+          for (let from = 0; from < tar.length; from += MIB / 2)
+            yield { chunk: tar.subarray(from, from + MIB / 2) };
+        }
+        yield { chunk: Buffer.alloc(1024) };
+      }
+      return ann.upload("WorkspaceService/ImportWorkspace", requests());
+    };
+    const ends = await Promise.allSettled(["a", "b", "c", "d"].map((id) => imports(id)));
+    const whole = ["a", "b", "c", "d"].filter((_, at) => ends[at]?.status === "fulfilled");
+    expect(whole).toHaveLength(2);
+    const isRefused = { reason: "TENANT_QUOTA", metadata: { quota: "workspace_bytes" } };
+    expect(await failureOf(imports("e"))).toMatchObject(isRefused);
+    // What is replaced makes room.
+    await imports(whole[0] ?? "", { replace: true });
+    expect(await failureOf(imports(whole[0] ?? "", { replace: true, files: 2 }))).toMatchObject(isRefused);
+    for (const replace of [false, true]) {
+      expect(await failureOf(imports("f", { replace, files: 100 }))).toMatchObject(isRefused);
+      expect(sent).toBeLessThan(99);
+    }
+    expect((await quotasOf(ann)).workspace_bytes?.[0]).toBeLessThanOrEqual(4 * MIB);
+  });
+});

@@ -43,6 +43,19 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const staging = () => readdir(path.join(dataDir, "workspaces", ".staging"));
 
   describe("an import", () => {
+    test("keeps modes, whatever the service's umask", async () => {
+      const modes = { "open/": 0o777, "shared/": 0o1777, "closed/": 0o100, file: 0o666, run: 0o775, dark: 0 };
+      const tar = makeTar(
+        Object.entries(modes).map(([name, mode]) => ({ name, mode, type: name.endsWith("/") ? "5" : "0" })),
+      );
+      const { workspace } = await workspaces.import("modes", tar);
+      const kept = Object.keys(modes).map(async (name) => {
+        const { mode } = await stat(path.join(workspace.path, name));
+        return [name, mode & 0o7777];
+      });
+      expect(Object.fromEntries(await Promise.all(kept))).toEqual(modes);
+    });
+
     test("makes the workspace, and its export gives the same back", async () => {
       const tar = makeTar([
         { name: "dir/", type: "5", mode: 0o750 },

@@ -352,6 +352,16 @@ test("an owner's newest runs are kept, and no run that is RUNNING is dropped", a
   expect(runs.at(-1)?.run.runId).toBe(first);
 });
 
+test("who watches a run that gives way to newer ones has its history, and then the end", async () => {
+  const bench = await RunBench.start();
+  const first = create(bench);
+  const watch = bench.runs.catalog.watch(OWNER, first, 0, never);
+  expect(await watch.next()).toMatchObject({ value: { event: { body: { type: "CREATED" } } } });
+  const end = watch.next();
+  for (let i = 0; i < 10_000; i++) create(bench);
+  expect(await Promise.race([end, settled().then(() => "still watching")])).toEqual({ done: true });
+});
+
 test("whatever happens at the same time, nothing is left in the end", async () => {
   const random = seededRandom(7);
   const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;

@@ -26,7 +26,7 @@ function newStore() {
   migrate(database);
   const store = new RunStore(database);
   let number = 0;
-  const add = (state?: RunState, owner?: string, keep = KEEP): void =>
+  const add = (state?: RunState, owner?: string, keep = KEEP): unknown =>
     store.add({ run: newRun(number++, state, owner), events: [], timeMs: 0 }, keep);
   const numbers = (states: readonly RunState[] = [], owner = "me"): number[] =>
     store

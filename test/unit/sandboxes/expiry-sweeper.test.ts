@@ -87,6 +87,24 @@ test("a use that begins as the sweep does is not swept", async () => {
   expect(state(id)).toBe("PAUSED");
 });
 
+test("a delete that comes as a sweep leaves a sandbox that was used again deletes it all the same", async () => {
+  const MOMENTS = 30;
+  for (let moment = 0; moment < MOMENTS; moment++) {
+    const { create, clock, engine, state, manager } = await started();
+    const id = await create({ idleTimeoutMs: MINUTE });
+    const pausing = Promise.withResolvers<void>();
+    engine.before = async (step) => (step === "pause" ? pausing.promise : undefined);
+    const name = { owner: OWNER, sandboxId: id };
+    const paused = manager.pause(name, new AbortController().signal);
+    await clock.advance(MINUTE);
+    pausing.resolve();
+    for (let passed = 0; passed < moment; passed++) await Promise.resolve();
+    await manager.delete(name, 0);
+    expect([moment, state(id)]).toEqual([moment, "TERMINATED"]);
+    await paused;
+  }
+});
+
 test("the max lifetime ends a sandbox in use and aborts its leases", async () => {
   const { create, clock, cause, manager } = await started();
   const id = await create({ maxLifetimeMs: HOUR });

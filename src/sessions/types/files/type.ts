@@ -196,7 +196,8 @@ class Files implements SessionBackend {
     params: { readonly pattern: string; readonly path?: string | undefined },
     call: ToolCall,
   ): Promise<ToolResult> {
-    return this.#on("path", params.path, call, async (directory) => {
+    return this.#on("path", params.path, call, async (directory, signal) => {
+      await this.#assertThere(directory, signal);
       const files = await this.#search.glob(toText(directory.path.bytes), params.pattern, call);
       return succeeded({ files: files.slice(0, MAX_FOUND), truncated: files.length > MAX_FOUND });
     });
@@ -210,7 +211,8 @@ class Files implements SessionBackend {
     },
     call: ToolCall,
   ): Promise<ToolResult> {
-    return this.#on("path", params.path, call, async (place) => {
+    return this.#on("path", params.path, call, async (place, signal) => {
+      await this.#assertThere(place, signal);
       const found = await this.#search.grep(toText(place.path.bytes), params.pattern, params.glob, call);
       const matches = found.slice(0, MAX_FOUND).map((line): Json => ({ ...line }));
       return succeeded({ matches, truncated: found.length > MAX_FOUND });
@@ -218,6 +220,11 @@ class Files implements SessionBackend {
   }
 
   async cleanup(): Promise<void> {}
+
+  /** To a search, a place that is missing looks like one that vanishes. @throws `FILE_NOT_FOUND`. */
+  async #assertThere(place: PathRequest, signal: AbortSignal): Promise<void> {
+    await this.#files.stat({ ...place, followLink: false }, signal);
+  }
 
   #write(file: PathRequest, data: Uint8Array, signal: AbortSignal) {
     const options = { mode: undefined, createParents: true, append: false };

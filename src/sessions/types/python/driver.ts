@@ -14,6 +14,10 @@
  * crashes where one is replaced while a thread is in `print`. One that the code
  * of an execution replaced is put back for the next, and outlives it for a while.
  *
+ * What a handler of a signal raises between two executions is dropped, and no request with it: `peek` takes nothing. A
+ * child that code forks ends with the exit code of a program, but runs no exit handlers: those are the interpreter's, and
+ * multiprocessing's would end its pools.
+ *
  * The driver has names of its own for builtins and what it calls, so that code
  * which replaces those does not break it. A builtin that was deleted, or replaced
  * by what cannot be called, is put back after the execution.
@@ -31,6 +35,7 @@ from signal import SIGINT, signal as _set_signal
 from threading import current_thread
 from traceback import format_exception
 _scan = json.JSONDecoder().scan_once
+_name_of = type.__dict__['__name__'].__get__
 _control = os.fdopen(os.dup(0), 'rb')
 dup2(1, 211, False); dup2(2, 212, False)
 _null = os.open(os.devnull, os.O_RDWR)
@@ -111,13 +116,14 @@ def _run(code):
     return {'result': None if value is None else _told(repr(value)), 'plots': _plots()}
 
 def _error(error):
+    name = _told(_name_of(type(error)))
     try: text = str(error)
-    except Exception: text = '<no message: str() failed>'
+    except BaseException: text = '<no message: str() failed>'
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == '<string>': trace = trace.tb_next
     try: lines = format_exception(type(error), error, trace)
-    except Exception: lines = [type(error).__name__, ': ', text]
-    return {'name': type(error).__name__, 'value': _told(text), 'traceback': _told(''.join(lines))}
+    except BaseException: lines = [name, ': ', text]
+    return {'name': name, 'value': _told(text), 'traceback': _told(''.join(lines))}
 
 def _plots():
     pyplot = sys.modules.get('matplotlib.pyplot')
@@ -132,14 +138,24 @@ def _plots():
     pyplot.close('all')
     return plots
 
+def _leave_fork(error):
+    code = error.code if isinstance(error, SystemExit) else 1
+    try:
+        if not isinstance(error, SystemExit): _sys['stderr'].write(_error(error)['traceback'])
+        elif not isinstance(code, (int, type(None))): _sys['stderr'].write(str(code) + '\\n')
+        for name in _streams: _sys[name].flush()
+    finally:
+        _exit(0 if code is None else code & 255 if isinstance(code, int) else 1)
+
 def _execution_of(code):
     _set_signal(SIGINT, _interrupted)
     _own_streams()
     try: answer = _run(code)
     except BaseException as error:
+        if getpid() != _pid: _leave_fork(error)
         _usable_builtins()
         answer = {'error': _error(error)}
-    if getpid() != _pid: _exit(0)
+    if getpid() != _pid: _leave_fork(SystemExit())
     _usable_builtins()
     for name in _streams:
         try: _sys[name].flush()
@@ -165,7 +181,7 @@ def _serve(request):
         _answer = _execution_of(request['code'])
         for fd in (0, 1, 2): dup2(_null, fd)
         for fd in (1, 2): dup2(_null, _target(_execution, fd), False)
-    nonce = _control.readline().strip()
+    nonce = _next_line().strip()
     pids = [int(name) for name in listdir('/proc') if name.isdigit()]
     answer = dict(_answer, pid=_pid, pids=pids)
     start, end = nonce + tag.encode() + b';', nonce + b'P;'
@@ -173,9 +189,16 @@ def _serve(request):
     _write(err, start)
     _close(out); _close(err)
 
+def _next_line():
+    while True:
+        try: _control.peek()
+        except (Exception, KeyboardInterrupt) as error:
+            if getattr(error, 'errno', None) is not None: raise
+        else: return _control.readline()
+
 _set_signal(SIGINT, _interrupted)
 while True:
-    _line = _control.readline()
+    _line = _next_line()
     if not _line: _exit(0)
     _serve(_scan(_line.decode(), 0)[0])
 `;

@@ -64,7 +64,8 @@ test("a root that is full takes no import, and keeps what it has", async () => {
      const entry = { name: "large", kind: "file", linkName: "", mode: 0o644, uid: 0, gid: 0, modifyTime: 0, size,
        deviceMajor: 0, deviceMinor: 0 };
      async function* tar() { yield encodeEntry(entry, "pax"); yield Buffer.alloc(size, 1); yield END_OF_TAR; }
-     const reason = await reasonOf(files.stage(place("w"), tar(), new AbortController().signal));
+     const options = { admit: async () => {}, signal: new AbortController().signal };
+     const reason = await reasonOf(files.stage(place("w"), tar(), options));
      console.log(JSON.stringify([reason, readdirSync(root + "/workspaces/.staging"),
        readFileSync(files.pathOf(place("w")) + "/kept", "utf8")]));`,
   );
