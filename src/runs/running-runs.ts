@@ -8,6 +8,11 @@ import type { Run, RunOutcome } from "./run.ts";
 
 /** How many runs may be RUNNING at once. */
 const MAX_RUNNING = 10_000;
+/**
+ * An owner may have this many times as many as there are places left, so that there is always one for another: nine
+ * tenths of all where it is alone, and less where others have many too.
+ */
+const MAX_OF_FREE = 9;
 
 /** The place of a run that is being started. To be released when the run is RUNNING, or will not be. */
 export interface StartingRun extends Reservation {
@@ -44,7 +49,10 @@ export class RunningRuns {
   /** By key of the sandbox: the run that works in it, or is being started to. */
   readonly #bySandbox = new Map<string, string>();
   readonly #max: number;
-  #starting = 0;
+  /** Places that each owner has, those of runs being started too. */
+  readonly #places = new Map<string, number>();
+  /** Places in all. */
+  #taken = 0;
 
   constructor(clock: Clock, time: Pick<ServiceTime, "nowMs">, max = MAX_RUNNING) {
     this.#clock = clock;
@@ -64,16 +72,18 @@ export class RunningRuns {
     });
   }
 
-  /** Reserves a place for a run that is about to start. @throws `TOO_MANY_OPERATIONS` at the limit. */
+  /** Reserves a place for a run that is about to start. @throws `TOO_MANY_OPERATIONS` at the limit, or the owner's share of it. */
   reserve(owner: string, runId: string): StartingRun {
-    if (this.#runs.size + this.#starting >= this.#max) {
+    const own = this.#places.get(owner) ?? 0;
+    const free = this.#max - this.#taken;
+    if (own >= MAX_OF_FREE * free) {
       throw new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The server has reached its limit of ${this.#max} runs that are RUNNING. Wait for one to end.`,
+        `The server takes ${this.#max} runs that are RUNNING, of which ${free} are left and ${own} are yours. Wait for one of them to end.`,
         { metadata: { limit: String(this.#max) } },
       );
     }
-    this.#starting++;
+    this.#take(owner);
     let held = true;
     let claimed: string | undefined;
     return {
@@ -84,7 +94,7 @@ export class RunningRuns {
       release: () => {
         if (!held) return;
         held = false;
-        this.#starting--;
+        this.#giveBack(owner);
         const works = claimed !== undefined && this.#runs.get(key(owner, runId))?.sandbox === claimed;
         if (claimed !== undefined && !works) this.#unclaim(claimed, runId);
       },
@@ -96,6 +106,7 @@ export class RunningRuns {
     const { owner, runId, phase } = run;
     const sandbox = run.sandbox && key(owner, run.sandbox.sandboxId);
     const running: RunningRun = { sandbox, onLost, timers: undefined, lease: undefined };
+    if (!this.has(owner, runId)) this.#take(owner);
     this.#runs.set(key(owner, runId), running);
     if (sandbox !== undefined) this.#bySandbox.set(sandbox, runId);
     if (phase.state !== "RUNNING") return;
@@ -136,6 +147,7 @@ export class RunningRuns {
     const running = this.#of(run);
     if (running === undefined) return;
     this.#runs.delete(key(run.owner, run.runId));
+    this.#giveBack(run.owner);
     if (running.sandbox !== undefined) this.#unclaim(running.sandbox, run.runId);
     cancelTimers(running);
     running.lease?.release();
@@ -144,6 +156,18 @@ export class RunningRuns {
   /** Lets no run expire any more. */
   stop(): void {
     for (const running of this.#runs.values()) cancelTimers(running);
+  }
+
+  #take(owner: string): void {
+    this.#taken++;
+    this.#places.set(owner, (this.#places.get(owner) ?? 0) + 1);
+  }
+
+  #giveBack(owner: string): void {
+    this.#taken--;
+    const left = (this.#places.get(owner) ?? 0) - 1;
+    if (left > 0) this.#places.set(owner, left);
+    else this.#places.delete(owner);
   }
 
   #of({ owner, runId }: Run): RunningRun | undefined {

@@ -26,11 +26,22 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/runs/running-runs.ts",
-        from: "    if (this.#runs.size + this.#starting >= this.#max) {",
-        to: "    if (this.#runs.size >= this.#max) {",
+        from: "const free = this.#max - this.#taken;",
+        to: "const free = this.#max - this.#runs.size;",
       },
     ],
     test: { file: "test/unit/runs/manager.test.ts", title: "as many succeed as there are places" },
+  },
+  {
+    name: "one owner may start as many runs as the server takes",
+    changes: [
+      {
+        file: "src/runs/running-runs.ts",
+        from: "own >= MAX_OF_FREE * free",
+        to: "free <= 0 && own >= 0",
+      },
+    ],
+    test: { file: "test/unit/runs/manager.test.ts", title: "those of one owner leave places to others" },
   },
   {
     name: "a lane is used again as soon as its job says that it left nothing",

@@ -65,6 +65,25 @@ describe("of starts that come at once", () => {
     ]);
   });
 
+  test("those of one owner leave places to others", async () => {
+    const bench = await RunBench.start(30);
+    const runs: string[] = [];
+    const startOf = (owner: string): Promise<string> => {
+      const { runId } = bench.runs.create(owner, RUN_SETTINGS).run;
+      runs.push(runId);
+      return reasonOf(bench.runs.start(owner, runId, undefined, never));
+    };
+    const startsOf = async (owner: string): Promise<number> => {
+      const reasons = await Promise.all(Array.from({ length: 31 }, () => startOf(owner)));
+      return reasons.filter((reason) => reason === "none").length;
+    };
+    expect(await startsOf("other")).toBe(27);
+    expect(await startsOf(OWNER)).toBe(3);
+    await bench.runs.cancel("other", runs[0] ?? "");
+    expect(await startOf("other")).toBe("TOO_MANY_OPERATIONS");
+    expect(await startOf("third")).toBe("none");
+  });
+
   test("a start that fails gives its place back", async () => {
     const bench = await RunBench.start(1);
     bench.engine.before = async (step) => {
