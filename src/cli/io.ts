@@ -67,6 +67,7 @@ export class Interrupts {
   readonly #exit: (code: number) => void;
   #firstMs: number | undefined;
   #failureCode: number = EXIT.failed;
+  #stderrError: NodeJS.ErrnoException | undefined;
 
   constructor(io: Io, exit: (code: number) => void) {
     this.#io = io;
@@ -74,7 +75,9 @@ export class Interrupts {
     for (const signal of SIGNALS) process.on(signal, this.#onSignal);
     // The reader of the output has gone: writers see the error; there is nowhere left to report it.
     io.stdout.on("error", () => {});
-    io.stderr.on("error", () => {});
+    io.stderr.on("error", (error) => {
+      this.#stderrError = error;
+    });
   }
 
   /** Aborted with an {@link Interrupted} when the program is to stop. */
@@ -86,6 +89,13 @@ export class Interrupts {
   followOutput(failureCode: number = EXIT.failed): void {
     this.#failureCode = failureCode;
     this.#io.stdout.on("error", this.#onOutputError);
+  }
+
+  /** Why the program ends with an error: what stopped it, or in words that what it writes to stderr cannot be written. */
+  reasonOf(error: unknown): unknown {
+    if (this.signal.aborted) return this.signal.reason;
+    const failed = this.#stderrError;
+    return failed !== undefined && error === failed ? this.#outputEnd("stderr", failed) : error;
   }
 
   /** Stops listening. */
@@ -106,11 +116,12 @@ export class Interrupts {
   };
 
   readonly #onOutputError = (error: NodeJS.ErrnoException): void => {
-    if (error.code === "EPIPE")
-      this.#abort.abort(new Interrupted("the output was closed", EXIT.outputClosed));
-    else {
-      const exitCode = this.#failureCode;
-      this.#abort.abort(new Failed(`stdout cannot be written: ${error.message}`, { exitCode, cause: error }));
-    }
+    this.#abort.abort(this.#outputEnd("stdout", error));
   };
+
+  #outputEnd(name: string, error: NodeJS.ErrnoException): Error {
+    if (error.code === "EPIPE") return new Interrupted("the output was closed", EXIT.outputClosed);
+    const exitCode = this.#failureCode;
+    return new Failed(`${name} cannot be written: ${error.message}`, { exitCode, cause: error });
+  }
 }

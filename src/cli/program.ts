@@ -40,7 +40,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     await program.parseAsync(words, { from: "user" });
     return exitCode;
   } catch (error) {
-    return tellEnd(interrupts.signal.aborted ? interrupts.signal.reason : error, io);
+    return tellEnd(interrupts.reasonOf(error), io);
   } finally {
     interrupts.dispose();
   }

@@ -1,7 +1,10 @@
 import { randomUUID } from "node:crypto";
-import type { Stats } from "node:fs";
+import { constants, openSync, type Stats } from "node:fs";
 import { type FileHandle, open, realpath, rename, rm, stat } from "node:fs/promises";
+import net from "node:net";
 import path from "node:path";
+import { pipeline } from "node:stream/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Failed } from "../exit.ts";
 
 /** A file of this machine, opened to be read. */
@@ -14,6 +17,8 @@ interface LocalSource {
 
 /** Opens what is no directory: files, but also pipes and devices, which are read to their end. */
 export async function readLocalFile(file: string): Promise<LocalSource> {
+  const standing = await stat(file);
+  if (standing.isFIFO()) return { stat: standing, size: undefined, chunks: readPipe(file) };
   const handle = await open(file, "r");
   const info = await handle.stat();
   // Files that the kernel makes up as they are read say that they are empty.
@@ -40,6 +45,7 @@ export async function writeLocalFile(
 ): Promise<void> {
   const standing = await statIfThere(target);
   if (standing?.isDirectory()) throw new Failed(`${target} is a directory`);
+  if (standing?.isFIFO()) return writePipe(target, chunks, signal);
   if (standing && !standing.isFile()) {
     const handle = await open(target, "w");
     await handle.writeFile(chunks, { signal }).finally(() => handle.close());
@@ -54,6 +60,32 @@ export async function writeLocalFile(
     await rename(temporary, place);
   } catch (error) {
     await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+/** How often it is looked whether somebody reads a named pipe. */
+const PIPE_POLL_MS = 50;
+
+/** What comes through a named pipe. A thread that waits for its other end would keep the program from ending. */
+function readPipe(file: string): Chunks {
+  const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  return new net.Socket({ fd, readable: true, writable: false });
+}
+
+/** Writes into a named pipe, once somebody reads it. */
+async function writePipe(file: string, chunks: Chunks, signal: AbortSignal): Promise<void> {
+  let fd = openForWriting(file);
+  for (; fd === undefined; fd = openForWriting(file)) await sleep(PIPE_POLL_MS, undefined, { signal });
+  await pipeline(chunks, new net.Socket({ fd, readable: false, writable: true }), { signal });
+}
+
+/** Undefined while nobody reads the pipe. */
+function openForWriting(pipe: string): number | undefined {
+  try {
+    return openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENXIO") return undefined;
     throw error;
   }
 }

@@ -16,6 +16,7 @@ import {
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Client } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
@@ -130,6 +131,32 @@ describe("a file", () => {
     await inSandbox(`echo x > ${there}/f`);
     expect(await cp(`${SANDBOX}:${there}/f`, "/dev/null")).toEqual(SILENT);
     expect((await lstat("/dev/null")).isCharacterDevice()).toBe(true);
+  });
+
+  test("a named pipe is waited for, both ways, until a signal", async () => {
+    const pipe = `${here}/pipe`;
+    const place = `${SANDBOX}:${there}/piped`;
+    execFileSync("mkfifo", [pipe]);
+    for (const line of [
+      [pipe, place],
+      [place, pipe],
+    ]) {
+      const child = service.begin(["cp", ...line]);
+      const end = endOf(child);
+      const other = line[0] === pipe ? writeFile(pipe, content) : readFile(pipe);
+      expect(await end).toMatchObject({ exitCode: 0, stderr: "" });
+      if (line[0] !== pipe) expect(content.equals((await other) as Buffer)).toBe(true);
+    }
+    for (const line of [
+      [pipe, place],
+      [place, pipe],
+    ]) {
+      const child = service.begin(["cp", ...line]);
+      const end = endOf(child);
+      await sleep(1500);
+      child.kill("SIGTERM");
+      expect(await end).toMatchObject({ exitCode: 143, stderr: "berth: stopped by SIGTERM\n" });
+    }
   });
 
   test("-p makes the directories above it, without it they are missed", async () => {

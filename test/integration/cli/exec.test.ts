@@ -173,6 +173,16 @@ test.each([
   expect(exitCode).toBe(failed);
 });
 
+test("an error output that cannot be written: 125, and 141 where its reader has gone", async () => {
+  const command = ["exec", SANDBOX, "--", "sh", "-c", "echo lost >&2; sleep 60"];
+  const within = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"];
+  expect(await service.run(command, { within })).toMatchObject({ exitCode: 125 });
+  const child = service.begin(["exec", SANDBOX, "--", "sh", "-c", "exec yes >&2"]);
+  child.stderr.once("data", () => child.stderr.destroy());
+  const [exitCode] = await once(child, "exit");
+  expect(exitCode).toBe(141);
+});
+
 test("a directory that is not there is the service's refusal, not the command's", async () => {
   const { exitCode, stderr } = await exec(["-w", "/no/such/dir"], ["true"]);
   expect(exitCode).toBe(125);
