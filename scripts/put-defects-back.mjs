@@ -85,7 +85,7 @@ function runSound() {
   for (const [file, those] of byFile) {
     const ran = runTests(file, [...new Set(those.map(({ test }) => reportedTitle(test)))]);
     for (const defect of those) {
-      const own = ran.filter(({ title }) => title === reportedTitle(defect.test));
+      const own = ran.filter(isOf(defect.test));
       if (own.length === 0) problems.set(defect, "its test was not run, or does not exist");
       else if (own.some(({ status }) => status !== "passed"))
         problems.set(defect, `without the defect its test fails: ${summary(own)}`);
@@ -107,7 +107,7 @@ function probe({ changes, test }) {
       writeFileSync(place, parts.join(to));
     }
     const title = reportedTitle(test);
-    const ran = runTests(test.file, [title]).filter((one) => one.title === title);
+    const ran = runTests(test.file, [title]).filter(isOf(test));
     if (ran.length === 0) return "with the defect its test was not run";
     if (ran.some(({ status }) => status === "passed")) return `its test passes: ${summary(ran)}`;
     const noticed = ran.every(({ failureMessages }) => failureMessages.some((text) => NOTICED.test(text)));
@@ -115,6 +115,11 @@ function probe({ changes, test }) {
   } finally {
     for (const [place, text] of before) writeFileSync(place, text);
   }
+}
+
+/** Whether what vitest reports is of a defect's test. */
+function isOf(test) {
+  return ({ title, fullName }) => title === reportedTitle(test) && fullName.includes(test.suite ?? "");
 }
 
 /** The tests of a file with these titles, as vitest reports them. */

@@ -22,6 +22,8 @@ export interface Defect {
     readonly title: string;
     /** What stands for the title's `%s` in the row of `test.each` that would notice. */
     readonly row?: string;
+    /** A part of its full name, where it has to fail in some of the suites that have it alone. */
+    readonly suite?: string;
   };
 }
 

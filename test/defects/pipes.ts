@@ -84,6 +84,11 @@ export const PIPE_DEFECTS: readonly Defect[] = [
         from: 'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR"',
         to: 'exec 1>"$BERTH_STDOUT" 2>"$BERTH_STDERR"',
       },
+      {
+        file: "src/engine/docker/zygote-script.ts",
+        from: 'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR"',
+        to: 'exec 1>"$BERTH_STDOUT" 2>"$BERTH_STDERR"',
+      },
     ],
     test: {
       file: ORPHANED_PIPES,

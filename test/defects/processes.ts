@@ -56,6 +56,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       file: ATTACK,
       title: "after a command that %s the next ones are clean",
       row: "has the lane's shell run something",
+      suite: "a shell being within its user's reach",
     },
   },
   {

@@ -42,7 +42,7 @@ test("a start that is stopped halfway in continues once nothing stops it", async
       stopped++;
     }
     await outside.killTree(attacker);
-    expect((await starting).stdout.toString()).toBe("started\n");
+    await expect(starting.then(({ stdout }) => stdout.toString())).resolves.toBe("started\n");
   }
   expect(stopped).toBe(10);
 }, 300_000);

@@ -242,7 +242,7 @@ describe("a zygote", () => {
     );
     expect(ms).toBeLessThan(AT_ONCE_MS);
     full.close();
-    await eventually(async () => (await whose(engine, ref).catch(() => "")) === "zygote", POLL);
+    await expect.poll(() => whose(engine, ref).catch(() => "")).toBe("zygote");
     await engine.remove(ref);
   });
 

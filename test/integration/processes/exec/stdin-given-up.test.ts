@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Client, failureOf } from "../../../support/client.ts";
 import { ENGINES } from "../../../support/engines.ts";
-import { eventually } from "../../../support/eventually.ts";
 import { MeasuredService } from "../../../support/memory.ts";
 
 const MIB = 1024 * 1024;
@@ -53,7 +52,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const before = await service.live();
     const endThese = await giveUpWrites(4);
     // A call that was given up ends in the service a moment later.
-    await eventually(async () => (await service.live()) - before < 1.5 * MIB);
+    await expect.poll(async () => (await service.live()) - before).toBeLessThan(1.5 * MIB);
     await endThese();
   });
 
