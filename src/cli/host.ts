@@ -86,7 +86,7 @@ export async function withClient(
   const client = connectTo(address, {
     ca: trustedBy(flags, access, io.env),
     token: access.token,
-    tenant: flags.tenant ?? (io.env.BERTH_TENANT || undefined),
+    tenant: tenantOf(flags, io.env),
   });
   try {
     return await work(client);
@@ -106,6 +106,14 @@ export function accessOf(flags: ClientFlags, env: Io["env"]): Access {
     if (error instanceof AccessError) throw new UsageError(error.message, { cause: error });
     throw error;
   }
+}
+
+/** The tenant to act in, which goes into a header. */
+function tenantOf({ tenant }: ClientFlags, env: Io["env"]): string | undefined {
+  const name = tenant ?? (env.BERTH_TENANT || undefined);
+  if (name === undefined || /^[!-~]+$/.test(name)) return name;
+  const source = tenant === undefined ? "BERTH_TENANT" : "--tenant";
+  throw new UsageError(`${source}: ${JSON.stringify(name)} is not the name of a tenant`);
 }
 
 /** The authorities that a client is to trust in place of the public ones. */

@@ -38,6 +38,7 @@ test.each<[string[], string]>([
     ["run", "--mount", "type=x", "--", "true"],
     '--mount: "type=x": type is neither workspace nor bind; write',
   ],
+  [["ls", "--tenant", "☃"], '--tenant: "☃" is not the name of a tenant'],
   [["completion", "tcsh"], "'tcsh' is invalid for argument 'shell'. Allowed choices are bash, zsh, fish"],
   [["inspect", "--format", "yaml", "x"], '--format: "yaml" is not a format; write json or a template'],
 ])("%j is a wrong command line", async (args, problem) => {
