@@ -64,7 +64,7 @@ export async function writeLocalFile(
   }
 }
 
-/** How often it is looked whether somebody reads a named pipe. */
+/** How often to check whether somebody reads a named pipe. */
 const PIPE_POLL_MS = 50;
 
 /** What comes through a named pipe. A thread that waits for its other end would keep the program from ending. */
