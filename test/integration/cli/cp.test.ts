@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import {
   chmod,
   lstat,
@@ -68,6 +69,12 @@ const LISTING = `find . -mindepth 1 \\( -type f -printf '%M %P ' -exec sha256sum
 const listHere = (directory: string) =>
   execFileSync("sh", ["-c", LISTING], { cwd: directory }).toString("latin1");
 const listThere = (directory: string) => inSandbox(`cd ${directory} && ${LISTING}`);
+
+/** Whether a process has a handler for a signal. */
+function catches(pid: number | undefined, signal: number): boolean {
+  const mask = /^SigCgt:\s*(\S+)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? "0";
+  return ((BigInt(`0x${mask}`) >> BigInt(signal - 1)) & 1n) === 1n;
+}
 
 describe("a file", () => {
   const content = randomBytes(5_000_000);
@@ -153,6 +160,8 @@ describe("a file", () => {
     ]) {
       const child = service.begin(["cp", ...line]);
       const end = endOf(child);
+      await eventually(() => catches(child.pid, 15));
+      // By then it waits for the pipe: a signal before that would prove less.
       await sleep(1500);
       child.kill("SIGTERM");
       expect(await end).toMatchObject({ exitCode: 143, stderr: "berth: stopped by SIGTERM\n" });
