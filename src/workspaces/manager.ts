@@ -229,7 +229,7 @@ export class WorkspaceManager {
           await quota.assertRoomFor(staged.sizeBytes, record, options.signal);
           await staged.merge(place);
         }
-        await quota.measure(name);
+        await incoming.settle();
         const { entryCount, sizeBytes } = staged;
         return { workspace: workspaces.view(name), entryCount, sizeBytes };
       });

@@ -35,6 +35,8 @@ interface ImportOptions {
 export interface Incoming extends Disposable {
   /** Reserves what it has brought so far. @throws `TENANT_QUOTA` */
   admit(bytes: number): Promise<void>;
+  /** Measures the workspace it was moved into, which counts from then on in place of what was reserved. */
+  settle(): Promise<void>;
 }
 
 /** Pause between two rounds over all directories. */
@@ -176,7 +178,11 @@ export class WorkspaceQuota {
       this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
       reserve(bytes);
     };
-    return { admit, [Symbol.dispose]: () => reserve(0) };
+    const settle = async (): Promise<void> => {
+      await this.measure(name);
+      reserve(0);
+    };
+    return { admit, settle, [Symbol.dispose]: () => reserve(0) };
   }
 
   /**

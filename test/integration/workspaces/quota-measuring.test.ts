@@ -1,10 +1,12 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { Readable } from "node:stream";
 import { expect, onTestFinished, test } from "vitest";
 import { Store } from "../../../src/store.ts";
 import { sharedOf } from "../../../src/workspaces/workspace.ts";
 import { eventually } from "../../support/eventually.ts";
+import { makeTar } from "../../support/tar-builder.ts";
 import { OWNER } from "../../unit/sandboxes/support.ts";
 import { openWorkspaces } from "./support.ts";
 
@@ -14,12 +16,12 @@ test("the watch finds a workspace that grew while nobody asked for its size, and
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const name = { owner: OWNER, workspaceId: "grown" };
-  const first = await openWorkspaces(directory, MIB);
+  const first = await openWorkspaces(directory, { workspace: MIB });
   const { workspace } = await first.workspaces.create(name);
   await writeFile(path.join(workspace.path, "file"), Buffer.alloc(3 * MIB, 1));
   await first.close();
 
-  const second = await openWorkspaces(directory, MIB);
+  const second = await openWorkspaces(directory, { workspace: MIB });
   const signal = new AbortController().signal;
   const seen = await eventually(async () => {
     const view = await second.workspaces.get(name, { measure: false, signal });
@@ -46,7 +48,7 @@ test("the watch finds a shared directory that grew, also one that an earlier ver
   store.workspaces.remove(sharedOf(OWNER));
   store.close();
 
-  const second = await openWorkspaces(directory, undefined, MIB);
+  const second = await openWorkspaces(directory, { shared: MIB });
   const signal = new AbortController().signal;
   await eventually(() => second.quota.shared.over > 0).catch(() => {});
   const { sizeBytes, over } = second.quota.shared;
@@ -61,7 +63,7 @@ test("the watch finds a shared directory that grew, also one that an earlier ver
 test("each owner's shared directory has a quota of its own", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
-  const world = await openWorkspaces(directory, undefined, MIB);
+  const world = await openWorkspaces(directory, { shared: MIB });
   const signal = new AbortController().signal;
   const usage = (owner: string) => world.quota.sharedUsage(owner, { measure: true, signal });
   const full = { owner: "full", workspaceId: "same" };
@@ -79,4 +81,31 @@ test("each owner's shared directory has a quota of its own", async () => {
   // Nobody's shared directory is measured that is not there.
   expect(await usage("nobody")).toMatchObject({ sizeBytes: undefined });
   await world.close();
+});
+
+test("what an import brings counts once against its tenant's quota, also while its staging directory is removed", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const { workspaces, quota, close } = await openWorkspaces(directory, { tenant: 64 * MIB });
+  const name = { owner: OWNER, workspaceId: "imported" };
+  const files = Array.from({ length: 2_000 }, (_, i) => ({ name: `${i}`, content: Buffer.alloc(1024, 1) }));
+  const chunks = Readable.from([makeTar(files)]);
+  const measure = quota.measure.bind(quota);
+  const seen: number[] = [];
+  let ended = false;
+  quota.measure = async (...request) => {
+    const sizeBytes = await measure(...request);
+    const look = (): void => {
+      seen.push(quota.ownerBytes(OWNER));
+      if (!ended) setImmediate(look);
+    };
+    setImmediate(look);
+    return sizeBytes;
+  };
+  const signal = new AbortController().signal;
+  const { workspace } = await workspaces.import(name, chunks, { replace: false, signal });
+  ended = true;
+  expect(seen.length).toBeGreaterThan(0);
+  expect(Math.max(...seen)).toBe(workspace.sizeBytes);
+  await close();
 });

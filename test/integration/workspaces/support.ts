@@ -10,15 +10,14 @@ import { newManager, newWorld } from "../../unit/sandboxes/support.ts";
 /** Workspaces over a store and directories that outlive them, and an engine that a test holds up. */
 export async function openWorkspaces(
   dataDir: string,
-  workspaceQuotaBytes?: number,
-  sharedQuotaBytes?: number,
+  quotas: { readonly workspace?: number; readonly shared?: number; readonly tenant?: number } = {},
 ) {
   const store = Store.open(dataDir);
   const settings = {
     workspacesRoot: undefined,
     sharedRoot: undefined,
-    workspaceQuotaBytes,
-    sharedQuotaBytes,
+    workspaceQuotaBytes: quotas.workspace,
+    sharedQuotaBytes: quotas.shared,
     dockerRequired: false,
     dataDir,
     defaults: { workingDir: "/workspace" },
@@ -35,7 +34,7 @@ export async function openWorkspaces(
   const { manager, monitor, events } = await newManager({}, world, mounts);
   const parts = createWorkspaces(settings, {
     ...{ ...own, storage, mounts, sandboxes: manager, monitor },
-    quotas: new TenantQuotas(own.clock),
+    quotas: new TenantQuotas(own.clock, () => ({ workspaceBytes: quotas.tenant })),
   });
   await parts.workspaces.start();
   const close = async (): Promise<void> => {
