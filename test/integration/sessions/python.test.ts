@@ -214,6 +214,19 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("'next'")).data).toMatchObject({ result: "'next'", session_restarted: false });
   });
 
+  test("a timer whose handler raises at any moment leaves the interpreter as it is", async () => {
+    const start =
+      "import signal\ncalls = 0\ndef late(*given): raise TimeoutError('late')\n" +
+      "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, .002, .0007)";
+    await run(start);
+    for (let i = 0; i < 300; i++) {
+      const { data } = await run("calls += 1");
+      expect(data).toMatchObject({ session_lost: false, session_restarted: false });
+    }
+    await eventually(async () => (await run("signal.setitimer(signal.ITIMER_REAL, 0)")).data.error === null);
+    expect((await run("calls > 0")).data.result).toBe("True");
+  });
+
   test("output that is no text comes byte by byte", async () => {
     const answer = await run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nNone");
     expect(answer.attachments).toEqual([

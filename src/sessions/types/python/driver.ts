@@ -14,8 +14,8 @@
  * crashes where one is replaced while a thread is in `print`. One that the code
  * of an execution replaced is put back for the next, and outlives it for a while.
  *
- * What a handler of a signal raises between two executions is dropped, and no request with it: `peek` takes nothing. A
- * child that code forks ends with the exit code of a program, but runs no exit handlers: those are the interpreter's, and
+ * What a handler of a signal raises between two executions is dropped, and no request with it: handlers run while the
+ * driver waits in `peek`, which takes nothing, and are held back while it works. A child that code forks ends with the exit code of a program, but runs no exit handlers: those are the interpreter's, and
  * multiprocessing's would end its pools.
  *
  * The driver has names of its own for builtins and what it calls, so that code
@@ -23,13 +23,14 @@
  * by what cannot be called, is put back after the execution.
  */
 export const PYTHON_DRIVER = `
-import ast, base64, builtins, collections, io, json, os, signal, sys, threading, traceback, types
+import _signal, ast, base64, builtins, collections, io, json, os, signal, sys, threading, traceback, types
 _builtins = {name: value for name, value in vars(builtins).items() if callable(value)}
 globals().update((name, value) for name, value in _builtins.items() if name[0] != '_')
 from ast import Expr, Expression, parse
 from base64 import b64encode
 from json.encoder import encode_basestring_ascii as _quoted
 from linecache import cache as _lines
+from _signal import SIG_BLOCK, SIG_UNBLOCK, pthread_sigmask as _mask
 from os import _exit, close as _close, dup2, getpid, listdir, open as _open, write as _os_write, O_WRONLY
 from signal import SIGINT, signal as _set_signal
 from threading import current_thread
@@ -44,6 +45,7 @@ MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = 256 * 1024, 16, 6 * 1024 * 1
 TARGETS = 16
 _execution, _answer = 0, {}
 _pid = getpid()
+_signals = _signal.valid_signals()
 
 def _interrupted(number, frame):
     while frame:
@@ -103,6 +105,11 @@ def _bounded(text):
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()
 
+def _hold_back():
+    while True:
+        try: return _mask(SIG_BLOCK, _signals)
+        except BaseException: pass
+
 def _run(code):
     name = '<call %d>' % _execution
     _module.__builtins__ = builtins
@@ -150,7 +157,10 @@ def _leave_fork(error):
 def _execution_of(code):
     _set_signal(SIGINT, _interrupted)
     _own_streams()
-    try: answer = _run(code)
+    try:
+        _mask(SIG_UNBLOCK, _signals)
+        try: answer = _run(code)
+        finally: _hold_back()
     except BaseException as error:
         if getpid() != _pid: _leave_fork(error)
         _usable_builtins()
@@ -191,7 +201,10 @@ def _serve(request):
 
 def _next_line():
     while True:
-        try: _control.peek()
+        try:
+            _mask(SIG_UNBLOCK, _signals)
+            _control.peek()
+            _mask(SIG_BLOCK, _signals)
         except (Exception, KeyboardInterrupt) as error:
             if getattr(error, 'errno', None) is not None: raise
         else: return _control.readline()
