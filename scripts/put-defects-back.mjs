@@ -3,8 +3,9 @@
 // verifies that its test fails there by an assertion. Without defects the same tests must pass.
 // Takes about ten seconds per defect.
 //
-//   npm run test:defects                all of them
-//   npm run test:defects -- reference   those whose names contain a text
+//   npm run test:defects                         all of them
+//   npm run test:defects -- runs workspaces      those of areas, by their files
+//   npm run test:defects -- "dropped pipes"      those whose names contain a text
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
@@ -18,7 +19,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { DEFECTS } from "../test/defects/all.ts";
+import { DEFECTS, DEFECTS_BY_AREA } from "../test/defects/all.ts";
 import { reportedTitle } from "../test/defects/defect.ts";
 import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
 
@@ -28,7 +29,8 @@ const NOTICED =
 
 ensureDependencies();
 const wanted = process.argv.slice(2);
-const matching = DEFECTS.filter(({ name }) => wanted.every((text) => name.includes(text)));
+const matching =
+  wanted.length === 0 ? DEFECTS : DEFECTS.filter((defect) => wanted.some((text) => isMeant(defect, text)));
 /** Whether a test needs the cluster of scripts/kubernetes.sh. */
 const isOnCluster = (file) => file.endsWith(".kubernetes.ts");
 const hasCluster = process.env.BERTH_KUBERNETES_STATE !== undefined;
@@ -64,6 +66,11 @@ const missed = results.filter(({ noticed }) => !noticed).length;
 console.log(`${results.length - missed} noticed, ${missed} missed`);
 if (leftOut > 0) console.log(`${leftOut} left out, which need a cluster: see scripts/kubernetes.sh`);
 process.exitCode = missed > 0 ? 1 : 0;
+
+/** @param text the name of an area, or a part of the defect's own */
+function isMeant(defect, text) {
+  return DEFECTS_BY_AREA[text]?.includes(defect) ?? defect.name.includes(text);
+}
 
 /** Tracked and new files that are not ignored, as they are in the working tree. */
 function copyRepository() {

@@ -20,26 +20,29 @@ import { TENANT_DEFECTS } from "./tenants.ts";
 import { WIRE_DEFECTS } from "./wire.ts";
 import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
-/** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
-export const DEFECTS: readonly Defect[] = [
-  ...ATTACK_DEFECTS,
-  ...AUDIT_DEFECTS,
-  ...DEPLOY_DEFECTS,
-  ...DOCKER_DEFECTS,
-  ...EGRESS_DEFECTS,
-  ...FILE_DEFECTS,
-  ...HARDENING_DEFECTS,
-  ...HOST_DEFECTS,
-  ...HOSTILE_DEFECTS,
-  ...KUBERNETES_DEFECTS,
-  ...PIPE_DEFECTS,
-  ...PROCESS_DEFECTS,
-  ...RUN_DEFECTS,
-  ...SECURITY_DEFECTS,
-  ...SECRET_DEFECTS,
-  ...SESSION_DEFECTS,
-  ...STATE_DEFECTS,
-  ...TENANT_DEFECTS,
-  ...WIRE_DEFECTS,
-  ...WORKSPACE_DEFECTS,
-];
+/** The defects of each area, by the name of its file beside. */
+export const DEFECTS_BY_AREA: Readonly<Record<string, readonly Defect[]>> = {
+  attacks: ATTACK_DEFECTS,
+  audit: AUDIT_DEFECTS,
+  deploy: DEPLOY_DEFECTS,
+  docker: DOCKER_DEFECTS,
+  egress: EGRESS_DEFECTS,
+  files: FILE_DEFECTS,
+  hardening: HARDENING_DEFECTS,
+  host: HOST_DEFECTS,
+  hostile: HOSTILE_DEFECTS,
+  kubernetes: KUBERNETES_DEFECTS,
+  pipes: PIPE_DEFECTS,
+  processes: PROCESS_DEFECTS,
+  runs: RUN_DEFECTS,
+  security: SECURITY_DEFECTS,
+  secrets: SECRET_DEFECTS,
+  sessions: SESSION_DEFECTS,
+  state: STATE_DEFECTS,
+  tenants: TENANT_DEFECTS,
+  wire: WIRE_DEFECTS,
+  workspaces: WORKSPACE_DEFECTS,
+};
+
+/** Every defect that `npm run test:defects` puts back. */
+export const DEFECTS: readonly Defect[] = Object.values(DEFECTS_BY_AREA).flat();
