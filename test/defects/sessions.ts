@@ -14,11 +14,25 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/python/driver.ts",
-        from: "    _own_streams()\n    try: answer",
-        to: "    sys.stdout, sys.stderr = _Stream(1), _Stream(2)\n    try: answer",
+        from: "    _own_streams()\n    try:",
+        to: "    sys.stdout, sys.stderr = _Stream(1), _Stream(2)\n    try:",
       },
     ],
     test: { file: PYTHON, title: PRINTERS },
+  },
+  {
+    name: "a handler of a signal runs while python's driver works, and what it raises ends the interpreter",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "        finally: _hold_back()",
+        to: "        finally: pass",
+      },
+    ],
+    test: {
+      file: PYTHON,
+      title: "a timer whose handler raises at any moment leaves the interpreter as it is",
+    },
   },
   {
     name: "a tool is canceled with its caller, and a retry with the same request id runs it again",
