@@ -1,7 +1,8 @@
-import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
+import { existsSync, realpathSync, statSync } from "node:fs";
 import module from "node:module";
 import { homedir } from "node:os";
 import path from "node:path";
+import { makeDirectories } from "./make-directories.ts";
 
 /** The name of the cache in the directory that holds it. */
 export const COMPILE_CACHE = "compiled";
@@ -19,7 +20,7 @@ export function keepCompiled(directory: string): void {
   try {
     if (!isSteady(directory)) return;
     const cache = path.join(directory, COMPILE_CACHE);
-    mkdirSync(cache, { recursive: true, mode: 0o700 });
+    makeDirectories(cache, 0o700);
     if (isPrivate(cache)) module.enableCompileCache(cache);
   } catch {
     // The directory may be closed or the disk full: it goes without, and what cannot do so says why.
@@ -34,7 +35,7 @@ export function keepCompiledForUser(): void {
     while (!existsSync(place)) place = path.dirname(place);
     // With the home of another user, what root made there would be in that user's way.
     if (statSync(place).uid !== process.geteuid?.() || !isSteady(place)) return;
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    makeDirectories(directory, 0o700);
   } catch {
     return;
   }

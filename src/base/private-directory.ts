@@ -1,16 +1,8 @@
-import {
-  closeSync,
-  constants,
-  fchmodSync,
-  fstatSync,
-  mkdirSync,
-  opendirSync,
-  openSync,
-  statSync,
-} from "node:fs";
+import { closeSync, constants, fchmodSync, fstatSync, opendirSync, openSync, statSync } from "node:fs";
 import path from "node:path";
 import type { Finding } from "./diagnosis.ts";
 import { BerthError } from "./errors.ts";
+import { makeDirectories } from "./make-directories.ts";
 import { quoteIfNeeded } from "./shell-quote.ts";
 
 /**
@@ -42,7 +34,7 @@ const PRIVATE_MODE = 0o700;
  * @throws `INVALID_ARGUMENT` where others may still enter it, with what to do; errors of the file system.
  */
 export function makePrivate(directory: PrivateDirectory): void {
-  mkdirSync(directory.path, { recursive: true, mode: PRIVATE_MODE });
+  makeDirectories(directory.path, PRIVATE_MODE);
   const fd = openSync(directory.path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     const exposure = exposureOf(directory, fd) ?? close(directory, fd);

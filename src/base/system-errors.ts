@@ -10,6 +10,11 @@ export function codeOf(error: unknown): string | undefined {
   return "errno" in error && error.errno === -constants.errno.EDQUOT ? "EDQUOT" : String(error.code);
 }
 
+/** Takes the error of a call that makes something, where that is there already. @throws any other. */
+export function unlessThere(error: unknown): void {
+  if (codeOf(error) !== "EEXIST") throw error;
+}
+
 /** Whether a disk, or what it allows a user, leaves no room for what a system call wanted. */
 export function isNoSpace(code: string | undefined): boolean {
   return code !== undefined && NO_SPACE.has(code);

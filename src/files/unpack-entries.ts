@@ -1,5 +1,6 @@
 import { chmod, type FileHandle, link, lstat, mkdir, open, rm, symlink, utimes } from "node:fs/promises";
 import { type ByteString, toBytes } from "../base/byte-string.ts";
+import { unlessThere } from "../base/system-errors.ts";
 import { ArchiveCheck } from "./archive-check.ts";
 import { Placing } from "./tar/sparse-map.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
@@ -60,7 +61,7 @@ export async function unpackEntries(
       for (const entry of admitted) {
         const place = toBytes(`${root}/${entry.name}`);
         if (entry.kind === "directory") {
-          await mkdir(place, { mode: (entry.mode | OWNER_BITS) & 0o777, recursive: true });
+          await mkdir(place, (entry.mode | OWNER_BITS) & 0o777).catch(unlessThere);
           if (exactModes) await chmod(place, entry.mode | OWNER_BITS);
           directories.push(entry);
           continue;

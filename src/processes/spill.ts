@@ -1,7 +1,8 @@
-import { type FileHandle, mkdir, open, readdir, rm, unlink } from "node:fs/promises";
+import { type FileHandle, open, readdir, rm, unlink } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../base/errors.ts";
 import { randomBase32 } from "../base/ids.ts";
+import { makeDirectories } from "../base/make-directories.ts";
 import { codeOf, isNoSpace } from "../base/system-errors.ts";
 
 /** Bytes in one file, which is removed as a whole when nothing in it is needed any more. */
@@ -47,7 +48,7 @@ export class SpillDirectory {
    */
   static async create(directory: string): Promise<SpillDirectory> {
     try {
-      await mkdir(directory, { recursive: true, mode: 0o700 });
+      makeDirectories(directory, 0o700);
       return new SpillDirectory(directory);
     } catch (error) {
       const code = codeOf(error);

@@ -119,10 +119,10 @@ function makeFilePrivate(file: string): void {
 
 /** Makes the error for a directory that cannot be written. */
 function unusable(directory: string, cause: unknown): BerthError {
-  const { code, errstr } = cause as { readonly code?: string; readonly errstr?: string };
+  const { message, errstr } = cause as { readonly message?: string; readonly errstr?: string };
   return new BerthError(
     "INVALID_ARGUMENT",
-    `--data-dir: ${directory} cannot be used (${errstr ?? code ?? "unknown error"}). Make it writable, or name another with --data-dir.`,
+    `--data-dir: ${directory} cannot be used (${errstr ?? message ?? "unknown error"}). Make it a directory to which this user may write, or name another with --data-dir.`,
     { cause, metadata: { field: "data-dir" } },
   );
 }

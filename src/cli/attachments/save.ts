@@ -1,6 +1,7 @@
-import { mkdir, stat, writeFile } from "node:fs/promises";
+import { stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import type { Attachment } from "../../../gen/ts/berth/v1/session_pb.js";
+import { makeDirectories } from "../../base/make-directories.ts";
 import { Failed } from "../exit.ts";
 import { type Io, write } from "../io.ts";
 
@@ -55,7 +56,7 @@ export async function saveAttachments(
 
 async function save(file: string, { content }: Attachment): Promise<void> {
   try {
-    await mkdir(path.dirname(file), { recursive: true });
+    makeDirectories(path.dirname(file));
     await writeFile(file, content);
   } catch (cause) {
     throw new Failed(`${file} cannot be written: ${(cause as Error).message}`, { cause });

@@ -1,7 +1,8 @@
-import { chownSync, mkdirSync } from "node:fs";
+import { chownSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
 import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
@@ -46,7 +47,7 @@ export class CgroupsV1 implements ControlGroups {
       if (parent === undefined) continue;
       const home = path.join(parent, name);
       try {
-        mkdirSync(home, { recursive: true });
+        makeDirectories(home);
         homes.set(controller, home);
       } catch {
         // This user may not write there.
@@ -59,7 +60,7 @@ export class CgroupsV1 implements ControlGroups {
     const dirs = new Map<string, string>();
     for (const [controller, home] of this.#homes) {
       const dir = path.join(home, name);
-      mkdirSync(dir, { recursive: true });
+      makeDirectories(dir);
       dirs.set(controller, dir);
     }
     const group = new GroupV1(dirs);

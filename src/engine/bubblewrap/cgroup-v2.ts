@@ -1,7 +1,8 @@
-import { chownSync, existsSync, mkdirSync } from "node:fs";
+import { chownSync, existsSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
 import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import { readText } from "../outside/host-process.ts";
 import type { EngineUsage, Resources } from "../port.ts";
@@ -44,7 +45,7 @@ export class CgroupsV2 implements ControlGroups {
   static open(own: string, name: string, identity: Identity): CgroupsV2 | undefined {
     const home = path.join(parentOfHome(own, name), name);
     try {
-      mkdirSync(path.join(home, ATTENDANTS), { recursive: true });
+      makeDirectories(path.join(home, ATTENDANTS));
       enable(home);
       // To move between two groups a user needs write access to their common ancestor.
       chownSync(path.join(home, "cgroup.procs"), identity.uid, identity.gid);
@@ -56,7 +57,7 @@ export class CgroupsV2 implements ControlGroups {
 
   create(name: string, resources: Resources): ControlGroup {
     const dir = path.join(this.#home, name);
-    mkdirSync(dir, { recursive: true });
+    makeDirectories(dir);
     const group = new GroupV2(dir);
     for (const file of group.joinFiles) chownSync(file, this.#identity.uid, this.#identity.gid);
     group.set(resources);
@@ -94,7 +95,7 @@ function makeRoom(own: string, name: string): boolean {
   if (pids.some((pid) => pid !== process.pid && !isLauncher(pid))) return false;
   const below = path.join(own, name);
   try {
-    mkdirSync(below, { recursive: true });
+    makeDirectories(below);
   } catch {
     return false;
   }

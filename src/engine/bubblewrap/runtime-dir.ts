@@ -2,6 +2,7 @@ import { cpSync, lstatSync } from "node:fs";
 import { mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { makeDirectories } from "../../base/make-directories.ts";
 import { undumpableLibrary } from "../undumpable.ts";
 import type { SystemCallFilter } from "./filter.ts";
 import { isLeftover } from "./janitor.ts";
@@ -109,7 +110,7 @@ async function writeSyntheticEtc(dir: string, rootfs: string): Promise<string[]>
   const mounted: string[] = [];
   for (const name of [...MOUNTED, ...COPIED]) {
     const source = path.join(rootfs, "etc", name);
-    await mkdir(path.dirname(path.join(dir, name)), { recursive: true, mode: 0o755 });
+    makeDirectories(path.dirname(path.join(dir, name)), 0o755);
     if (MOUNTED.includes(name) && lstatSync(source, { throwIfNoEntry: false })?.isDirectory()) {
       await mkdir(path.join(dir, name), { mode: 0o755 });
       // It may go away while the service runs, as with the package that brought it.

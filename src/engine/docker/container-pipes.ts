@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
 import { undumpableLibrary } from "../undumpable.ts";
 import { userEntry } from "../user-entry.ts";
 import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
@@ -288,7 +289,7 @@ export class ContainerPipes {
   async #makeStock(): Promise<void> {
     const stock = path.join(this.#root, STOCK);
     await rm(stock, { recursive: true, force: true });
-    await mkdir(stock, { recursive: true, mode: 0o700 });
+    makeDirectories(stock, 0o700);
     // Every user of a container reads the library, whatever the service's umask; root alone starts the executable.
     const files = [
       { name: UNDUMPABLE, content: undumpableLibrary(), mode: 0o644 },

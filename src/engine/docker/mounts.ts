@@ -14,6 +14,8 @@ import {
 import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
+import { unlessThere } from "../../base/system-errors.ts";
 import { O_PATH } from "../mounts.ts";
 import { isAlive } from "../outside/host-process.ts";
 import type { HostMount } from "../port.ts";
@@ -88,7 +90,7 @@ async function prepare(): Promise<string | undefined> {
   if (process.platform !== "linux" || process.getuid?.() !== 0 || !(await sharesMountsWithDaemon()))
     return undefined;
   try {
-    await mkdir(STAGE_ROOT, { recursive: true, mode: 0o700 });
+    makeDirectories(STAGE_ROOT, 0o700);
     for (const name of await readdir(STAGE_ROOT)) {
       if (!isAlive(Number.parseInt(name, 10))) await clear(path.join(STAGE_ROOT, name));
     }
@@ -273,9 +275,7 @@ async function makeDirectory(root: string, inside: string): Promise<FileHandle> 
   for (const name of inside.split("/").filter((part) => part !== "")) {
     const place = `/proc/self/fd/${at.fd}/${name}`;
     try {
-      await mkdir(place, { mode: 0o755 }).catch((error: NodeJS.ErrnoException) => {
-        if (error.code !== "EEXIST") throw error;
-      });
+      await mkdir(place, { mode: 0o755 }).catch(unlessThere);
       const below = await openDirectory(place);
       await at.close();
       at = below;

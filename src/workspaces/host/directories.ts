@@ -3,8 +3,9 @@ import path from "node:path";
 import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
 import { makePrivate } from "../../base/private-directory.ts";
-import { codeOf } from "../../base/system-errors.ts";
+import { codeOf, unlessThere } from "../../base/system-errors.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
@@ -97,7 +98,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     const { root, trash, staging } = this.#layout;
     try {
       makePrivate(this.#layout.privateRoot);
-      for (const directory of [trash, staging]) await mkdir(directory, { recursive: true, mode: ROOT_MODE });
+      for (const directory of [trash, staging]) makeDirectories(directory, ROOT_MODE);
     } catch (error) {
       if (error instanceof BerthError) throw error;
       // Not fatal: without workspaces nothing needs them.
@@ -368,8 +369,4 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       for (const name of await readdir(directory)) await this.#trash.purge(path.join(directory, name));
     }
   }
-}
-
-function unlessThere(error: unknown): void {
-  if (codeOf(error) !== "EEXIST") throw error;
 }

@@ -3,6 +3,7 @@ import { chmod, lstat, mkdir } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
 import {
   type Exposure,
   exposed,
@@ -13,6 +14,7 @@ import {
   type PrivateDirectory,
 } from "../../base/private-directory.ts";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
+import { unlessThere } from "../../base/system-errors.ts";
 import type { Quota, WorkspacePlace } from "../workspace.ts";
 import type { Layout } from "./layout.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
@@ -152,7 +154,7 @@ const INSIDE = "shared";
  * @throws `INVALID_ARGUMENT` where the root cannot be closed, with what to type; errors of the file system.
  */
 export async function makeSharedRoot(root: string): Promise<string> {
-  await mkdir(root, { recursive: true, mode: 0o700 });
+  makeDirectories(root, 0o700);
   if (isShared(root)) return makeOpen(root);
   const unmoved = unmovedContent(root);
   if (unmoved !== undefined) throw exposed(OPTION, unmoved);
@@ -172,7 +174,7 @@ export function sharedRootExposure(root: string): Exposure | undefined {
 
 /** Makes a directory to which every sandbox may write, whatever the umask. */
 export async function makeOpen(directory: string): Promise<string> {
-  await mkdir(directory, { recursive: true });
+  await mkdir(directory).catch(unlessThere);
   const stats = await lstat(directory);
   if (!stats.isDirectory()) throw new Error("it is no directory");
   const { mode } = stats;

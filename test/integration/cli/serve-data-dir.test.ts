@@ -4,6 +4,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from "node:fs";
@@ -83,6 +84,16 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     }
   });
 
+  test("that lies below a link that leads nowhere", async () => {
+    const link = path.join(root, "nowhere");
+    symlinkSync(path.join(root, "missing", "disk"), link);
+    const { exitCode, stderr } = await serve(path.join(link, "data"));
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 1,
+      stderr: expect.stringContaining(`cannot be used (EEXIST: file already exists, mkdir '${link}')`),
+    });
+  });
+
   test("that its user may not write", async () => {
     const directory = dataDir("unwritable", whole);
     const args = [PROGRAM, "serve", "--engine", "bubblewrap", "--data-dir", directory];
@@ -91,7 +102,9 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     if (child.stderr === null) throw new Error("its stderr is not piped");
     const stderr = (await buffer(child.stderr)).toString();
     expect(await ended).toBe(1);
-    expect(stderr).toMatch(/cannot be used \(.+\)\. Make it writable, or name another with --data-dir/);
+    expect(stderr).toMatch(
+      /cannot be used \(.+\)\. Make it a directory to which this user may write, or name another with --data-dir/,
+    );
     expect(readdirSync(directory)).toEqual(["berth.db"]);
     expect(readFileSync(path.join(directory, "berth.db")).equals(whole)).toBe(true);
   });

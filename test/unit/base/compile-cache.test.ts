@@ -8,6 +8,7 @@ import {
   readdirSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -95,4 +96,10 @@ test("nothing is kept below another user's home, by root either", () => {
   run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });
   run(keepIn(home));
   expect(readdirSync(home)).toEqual(before);
+});
+
+test("a cache behind a link that leads nowhere holds up no program", () => {
+  const home = directory();
+  symlinkSync(path.join(home, "missing", "disk"), path.join(home, ".cache"));
+  run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });
 });
