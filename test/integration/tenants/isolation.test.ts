@@ -124,7 +124,8 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
       { name: "bob", one: client(b) },
     ];
     for (const { one } of both) {
-      await one.call("WorkspaceService/CreateWorkspace", { workspace_id: "same" });
+      const made = one.call("WorkspaceService/CreateWorkspace", { workspace_id: "same" });
+      await expect(made).resolves.toMatchObject({ workspace: { workspace_id: "same" } });
       const mounts = [{ workspace_id: "same", target: "/workspace" }];
       await one.call("SandboxService/CreateSandbox", { sandbox_id: "same", spec: { mounts } });
     }
