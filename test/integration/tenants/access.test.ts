@@ -39,9 +39,10 @@ beforeAll(async () => {
   running = await startTestApp({ engine: "bubblewrap", tokens: file.path });
   const { address } = running.app;
   session = http2.connect(`http://${address}`);
-  expect(await pageStatus("/metrics", bearer(revoked))).toBe(200);
+  const list = "/berth.v1.SandboxService/ListSandboxes?connect=v1&encoding=json&message=%7B%7D";
+  expect(await pageStatus(list, bearer(revoked))).toBe(200);
   await file.revoke(revoked);
-  await eventually(async () => (await pageStatus("/metrics", bearer(revoked))) === 401);
+  await eventually(async () => (await pageStatus(list, bearer(revoked))) === 401);
   const refused = {
     reads: "Unauthenticated",
     changes: "Unauthenticated",
