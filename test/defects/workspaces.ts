@@ -280,7 +280,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
         from: '      sandboxId: users.current(record)?.sandboxId ?? "",',
         to: `      sandboxId: (() => {
         const { existsSync, readFileSync } = process.getBuiltinModule("node:fs");
-        const meta = \`\${directories.pathOf(record)}/.gateway/meta.json\`;
+        const meta = \`\${storage.pathOf(record)}/.gateway/meta.json\`;
         if (existsSync(meta)) return JSON.parse(readFileSync(meta, "utf8")).workspace_container_id;
         return users.current(record)?.sandboxId ?? "";
       })(),`,
@@ -373,8 +373,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "    for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);\n",
-        to: "",
+        from: "      for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);\n",
+        to: "      for (const _ of []);\n",
       },
     ],
     test: {

@@ -66,7 +66,8 @@ test("a service in a group of its own bounds its sandboxes, and takes their grou
 
   const files = "memory.max memory.swap.max cpu.max pids.max";
   const seen = await client.output(id, `cd /sys/fs/cgroup && cat ${files}`);
-  expect(seen.split("\n")).toEqual([String(64 * MIB), "0", "50000 100000", "40", ""]);
+  // One of the processes is bubblewrap's own.
+  expect(seen.split("\n")).toEqual([String(64 * MIB), "0", "50000 100000", "41", ""]);
   expect((await client.run(id, "echo max >/sys/fs/cgroup/memory.max")).exit_status.exit_code).not.toBe(0);
 
   const hog = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1";
@@ -77,7 +78,7 @@ test("a service in a group of its own bounds its sandboxes, and takes their grou
 
   const bomb = "for i in $(seq 100); do sleep 1 & done; cat /sys/fs/cgroup/pids.current; wait";
   const { stdout, stderr } = await client.run(id, bomb);
-  expect(`${stdout}${stderr}`).toMatch(/fork|^(3\d|40)$/m);
+  expect(`${stdout}${stderr}`).toMatch(/fork|^(3\d|4[01])$/m);
   expect(await client.output(neighbour, "echo fine")).toBe("fine\n");
 
   const spinning = client.exec(id, "while :; do :; done");

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { stripTypeScriptTypes } from "node:module";
 import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { DEFECTS } from "../../defects/all.ts";
@@ -21,8 +22,11 @@ test("defects have names of their own", () => {
 
 describe.each(DEFECTS)("$name", ({ changes, test: { file, title } }) => {
   test.each(changes)("can be put back into $file", ({ file: changed, from, to }) => {
-    expect(read(changed).split(from)).toHaveLength(2);
+    const parts = read(changed).split(from);
+    expect(parts).toHaveLength(2);
     expect(to).not.toBe(from);
+    // What does not parse fails every test.
+    if (changed.endsWith(".ts")) stripTypeScriptTypes(parts.join(to));
   });
 
   test("has a test that would notice", () => {
