@@ -1,5 +1,5 @@
 import { cpSync, lstatSync } from "node:fs";
-import { mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { lutimes, mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { makeDirectories } from "../../base/make-directories.ts";
@@ -42,6 +42,24 @@ export async function createRuntimeDir(
   await mkdir(stage, { mode: 0o755 });
   const filterFiles = filter && (await writeFilter(dir, filter));
   return { path: dir, etc: ["--ro-bind", etc, "/etc", ...mounted], filterFiles, stage };
+}
+
+/** Well below the ten days after which cleaners of /tmp, such as systemd-tmpfiles, remove what nobody has touched. */
+const TOUCH_MS = 12 * 3_600_000;
+
+/**
+ * Keeps cleaners of /tmp from removing what the directory holds, as long as the service runs: sandboxes read it through
+ * read-only mounts, which leave its times as they are.
+ */
+export function keepRuntimeDir(dir: string): Disposable {
+  const timer = setInterval(() => void touchAll(dir).catch(() => {}), TOUCH_MS).unref();
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+async function touchAll(dir: string): Promise<void> {
+  const now = new Date();
+  for (const entry of [".", ...(await readdir(dir, { recursive: true }))])
+    await lutimes(path.join(dir, entry), now, now).catch(() => {});
 }
 
 async function writeFilter(dir: string, { program, entry }: SystemCallFilter): Promise<FilterFiles> {

@@ -13,7 +13,7 @@ import { isLeftover, Janitor, ownName } from "./janitor.ts";
 import { ENTRY_COMMAND, ENTRY_WIDTH } from "./job-script.ts";
 import { Launcher, Reports } from "./launcher.ts";
 import { type BwrapProgram, findBwrap, probeEntry, probeSandbox } from "./probe.ts";
-import { createRuntimeDir, type FilterFiles } from "./runtime-dir.ts";
+import { createRuntimeDir, type FilterFiles, keepRuntimeDir } from "./runtime-dir.ts";
 import { type Identity, sandboxIdentity } from "./sandbox-user.ts";
 
 /** All that the sandboxes of a running engine share. */
@@ -59,6 +59,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
     await janitor.finish();
     throw error;
   }
+  const kept = keepRuntimeDir(runtime.path);
   const reports = new Reports();
   const onGroup = (group: number) => janitor.endWithService(group);
   const common = { identity, joinFiles: groups.attendants, reports, onGroup };
@@ -74,6 +75,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
     ...{ system, etc: runtime.etc, filterFiles: runtime.filterFiles, stage: runtime.stage },
     info: describeEngine(program, groups.limits, runtime.filterFiles !== undefined),
     close: async () => {
+      kept[Symbol.dispose]();
       await Promise.all([keepers.close(), attendants.close()]);
       await janitor.finish();
     },
