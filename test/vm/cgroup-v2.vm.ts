@@ -51,8 +51,8 @@ const limitsToldIn = (dir: string): Promise<string | undefined> => limitsToldBy(
 
 async function limitsToldBy(within: readonly string[]): Promise<string | undefined> {
   const args = ["doctor", "--json", "--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
-  const { exitCode, stdout, stderr } = await runProgram(args, { within });
-  if (stdout.length === 0) throw new Error(`berth doctor ended with ${exitCode}: ${stderr}`);
+  const { exitCode, signal, stdout, stderr } = await runProgram(args, { within });
+  if (stdout.length === 0) throw new Error(`berth doctor ended with ${exitCode ?? signal}: ${stderr}`);
   const { findings } = JSON.parse(stdout.toString()) as { findings: { subject: string; found: string }[] };
   return findings.find(({ subject }) => subject === "bubblewrap limits")?.found;
 }
