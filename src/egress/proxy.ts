@@ -35,6 +35,9 @@ const HOP_BY_HOP = new Set([
   "upgrade",
 ]);
 
+/** Methods of requests that say nothing of a body where they have none. */
+const BODILESS = new Set(["GET", "HEAD", "DELETE", "OPTIONS", "TRACE"]);
+
 /** Whose connections are served, and what they may reach. */
 export interface EgressClient {
   readonly owner: string;
@@ -224,7 +227,8 @@ function send(
     path: `${url.pathname}${url.search}`,
     headers: [
       ...["Host", url.host],
-      ...passedOn(request.rawHeaders, "host", ...(added ? [added.name] : [])),
+      ...passedOn(request.rawHeaders, "host", "content-length", ...(added ? [added.name] : [])),
+      ...framingOf(request),
       ...(added ? [added.name, added.value] : []),
       ...["Connection", "close"],
     ],
@@ -234,8 +238,23 @@ function send(
   outgoing.once("error", (error) =>
     reject(new Refusal(502, `${url.host} did not answer: ${reasonOf(error)}.`, error)),
   );
+  // A server that switches protocols, which nobody asked it for, ends a request without a word.
+  outgoing.once("close", () =>
+    reject(new Refusal(502, `${url.host} did not answer: it changed to another protocol.`)),
+  );
   pipeline(request, outgoing).catch(() => {});
   return promise;
+}
+
+/**
+ * How the server finds the end of the body: as the client said. Node leaves the body of a GET or DELETE
+ * in chunks without any frame: the server then takes it for a request of its own, whose `Host` nobody has checked.
+ */
+function framingOf({ headers, method = "" }: IncomingMessage): string[] {
+  const { "transfer-encoding": encoding, "content-length": length } = headers;
+  if (encoding !== undefined) return ["Transfer-Encoding", encoding];
+  if (length !== undefined) return ["Content-Length", length];
+  return BODILESS.has(method) ? [] : ["Content-Length", "0"];
 }
 
 /** The host and port of a `CONNECT`. */
