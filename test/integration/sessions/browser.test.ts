@@ -97,6 +97,38 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("'\\ud800'")).toBe("\ufffd");
   });
 
+  test("a script that is a function is called, and one that ends in a function runs once and calls nothing", async () => {
+    await browser.show("<title>T</title>");
+    const body = `/* ${"long ".repeat(20_000)} */ return 5;`;
+    for (const script of [
+      ...[
+        "() => 5",
+        "(() => 5)",
+        "async () => 5;",
+        "// why\n() => 5; // what",
+        "/* why */ (function () { return 5 });",
+      ],
+      ...[
+        "function () { return 5 }",
+        "async function () { return 5 };",
+        "function* f() {}\n5",
+        `() => { ${body} }`,
+      ],
+    ])
+      expect(await browser.evaluate(script), script.slice(0, 40)).toBe(5);
+    const handler = "globalThis.runs = (globalThis.runs ?? 0) + 1; onclick = () => { globalThis.clicks = 1 }";
+    expect(await browser.evaluate(handler)).toBe("() => { globalThis.clicks = 1 }");
+    expect(await browser.evaluate("[globalThis.runs, globalThis.clicks]")).toEqual([1, null]);
+    expect(await browser.evaluate("let once = 0; once++; const get = () => once; get")).toBe("() => once");
+    expect(await browser.evaluate("once")).toBe(1);
+    expect(await browser.evaluate("class A {}; A")).toBe("class A {}");
+    expect(await browser.evaluate("document.querySelector")).toBe(
+      "function querySelector() { [native code] }",
+    );
+    const thrown = await browser.ok("evaluate", { script: "() => { throw new RangeError('far') }" });
+    expect(thrown.error).toMatchObject({ name: "RangeError", value: "far" });
+  });
+
   test("content and text are cut where they are long, with more of them attached", async () => {
     await browser.show(
       "<!doctype html><p>visible</p><p style='display:none'>hidden</p><iframe srcdoc='framed'></iframe>",
