@@ -248,6 +248,28 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     );
   });
 
+  test("what a server refuses in the form of a download is no download, and nobody waits for it", async () => {
+    const server = `
+import http.server
+class Refusing(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(404)
+        self.send_header("Content-Disposition", "attachment; filename=gone.txt")
+        self.end_headers()
+        self.wfile.write(b"gone")
+server = http.server.HTTPServer(("127.0.0.1", 8124), Refusing)
+open("/tmp/refusing", "w").close()
+server.serve_forever()`;
+    await shell(`python3 -c '${server}' >/dev/null 2>&1 & until [ -e /tmp/refusing ]; do sleep 0.02; done`);
+    const url = "http://localhost:8124/gone.txt";
+    const problem = expect.stringMatching(/could not be loaded: net::ERR_INVALID_RESPONSE/);
+    expect(await browser.call("download", { url, timeout: 20 })).toMatchObject({
+      code: 4001,
+      message: problem,
+    });
+    expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
+  });
+
   test("dialogs are answered at once, and the result tells of them", async () => {
     await browser.show("<script>var answers</script>");
     const { dialogs } = await browser.ok("evaluate", {

@@ -14,11 +14,19 @@ export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadS
   network_idle: "networkIdle",
 };
 
-const navigated = z.object({
-  loaderId: z.string().optional(),
-  errorText: z.string().optional(),
-  isDownload: z.boolean().optional(),
-});
+/** What the browser makes of a URL. */
+export const navigated = z
+  .object({
+    loaderId: z.string().optional(),
+    errorText: z.string().default(""),
+    isDownload: z.boolean().default(false),
+  })
+  // A server may refuse in the form of a download: nothing is downloaded then. One that begins aborts the navigation.
+  .transform(({ isDownload, errorText, ...rest }) => ({
+    ...rest,
+    errorText,
+    isDownload: isDownload && (errorText === "" || errorText === "net::ERR_ABORTED"),
+  }));
 
 /** Opens a URL in the tab. @param hasNetwork whether the sandbox has one. */
 export async function goTo(
@@ -28,9 +36,8 @@ export async function goTo(
   hasNetwork: boolean,
 ): Promise<void> {
   const { loaderId, errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, signal);
-  if (isDownload === true) throw new ToolFailure("The URL is a download. Use the tool download.");
-  if (errorText !== undefined && errorText !== "")
-    throw new ToolFailure(problemOf(url, errorText, hasNetwork));
+  if (isDownload) throw new ToolFailure("The URL is a download. Use the tool download.");
+  if (errorText !== "") throw new ToolFailure(problemOf(url, errorText, hasNetwork));
   // A place in the same document.
   if (loaderId === undefined) return;
   let isCommitted = tab.hasSeen(loaderId);
