@@ -198,6 +198,34 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
+  test("a page that goes on to others by itself fails neither what led to it nor who waits", async () => {
+    const server = `
+import http.server
+class Leading(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        left = int(self.path.split("=")[1])
+        go = "setTimeout(() => { location.href = %r }, 5)"
+        script = go % ("/?left=%d" % (left - 1)) if left else "document.body.append(%r)" % "end"
+        start = "<button onclick=\\"%s\\">start</button>" % (go.replace("%r", "&quot;/?left=6&quot;"))
+        page = "<title>%d</title>%s<script>onload = () => { %s }</script>" % (left, start, script)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8125), Leading)
+open("/tmp/leading", "w").close()
+server.serve_forever()`;
+    await shell(`cat >/tmp/leading.py <<'END'\n${server}\nEND`);
+    await shell("python3 /tmp/leading.py >/dev/null 2>&1 & until [ -e /tmp/leading ]; do sleep 0.02; done");
+    for (let round = 0; round < 5; round++) {
+      await browser.ok("goto", { url: "http://localhost:8125/?left=6" });
+      await browser.ok("wait_for", { selector: "button", text: "end" });
+      await browser.ok("click", { selector: "button" });
+      expect(await browser.ok("wait_for", { url: "left=0", text: "end" })).toMatchObject({ title: "0" });
+    }
+  });
+
   test("wait_for sees what comes later, and its timeout says so", async () => {
     await browser.show(
       "<script>setTimeout(() => document.body.innerHTML = '<p id=p>late text</p>', 300)</script>",

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { Changes } from "./changes.ts";
 import type { DevTools, DevToolsRequest } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
+import { shownUrl } from "./urls.ts";
 
 /** A document in a tab: the page itself, or a frame in it. */
 export interface Frame {
@@ -41,6 +42,8 @@ const frameTree: z.ZodType<FrameTree> = z.object({
     return z.array(frameTree).optional();
   },
 });
+
+const shown = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
 
 const remoteObject = z.object({
   type: z.string(),
@@ -235,6 +238,12 @@ export class Tab {
     const { frameTree: tree } = await this.send("Page.getFrameTree", {}, z.object({ frameTree }), signal);
     const { id: frameId, loaderId, url } = tree.frame;
     return { session: this.session, frameId, loaderId, url };
+  }
+
+  /** The address and title that the browser itself shows, whatever its page does. */
+  async shown(signal: AbortSignal): Promise<{ readonly url: string; readonly title: string }> {
+    const { url, title } = (await this.send("Target.getTargetInfo", {}, shown, signal)).targetInfo;
+    return { url: shownUrl(url), title: title.slice(0, 1_000).toWellFormed() };
   }
 
   /** Calls a function of page-scripts.ts in a frame, apart from the page's own scripts. */
