@@ -198,6 +198,32 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
+  test("a part of a page that never comes does not hold up what is done on the page", async () => {
+    const server = `
+import http.server, threading
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/never": threading.Event().wait()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        page = "<title>%s</title><img src=/never><button onclick=document.title+=1>more</button><a href=/second>go</a>"
+        self.wfile.write((page % self.path).encode())
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8126), Slow)
+open("/tmp/slow", "w").close()
+server.serve_forever()`;
+    await shell(`cat >/tmp/slow.py <<'END'\n${server}\nEND`);
+    await shell("python3 /tmp/slow.py >/dev/null 2>&1 & until [ -e /tmp/slow ]; do sleep 0.02; done");
+    await browser.ok("goto", { url: "http://localhost:8126/first", wait_until: "dom" });
+    // Less than an action waits for a page that it made load.
+    const timeout = 4;
+    expect(await browser.ok("click", { selector: "button", timeout })).toMatchObject({ title: "/first1" });
+    expect(await browser.ok("click", { selector: "a", timeout })).toMatchObject({ title: "/second" });
+    expect(await browser.ok("click", { selector: "button", timeout })).toMatchObject({ title: "/second1" });
+    await browser.show("");
+  });
+
   test("a page that goes on to others by itself fails neither what led to it nor who waits", async () => {
     const server = `
 import http.server

@@ -79,8 +79,8 @@ export class Tab {
   readonly id: string;
   readonly targetId: string;
   readonly session: string;
-  /** Whether its page asks for a new document or loads one. */
-  isLoading = false;
+  /** The document that its page asked to replace, while it loads another one. */
+  #replaced: string | undefined;
 
   constructor(devtools: DevTools, id: string, targetId: string, session: string) {
     this.#devtools = devtools;
@@ -143,6 +143,18 @@ export class Tab {
   /** Wakes what waits in {@link until}. */
   changed(): void {
     this.#changes.announce();
+  }
+
+  /** The page began to load a document, or has loaded it with all its parts. */
+  setLoading(isLoading: boolean): void {
+    this.#replaced = isLoading ? this.loaderId : undefined;
+    this.changed();
+  }
+
+  /** Whether its page asks for a new document, or has one that is not parsed. Parts of one that is may load for ever. */
+  get isLoading(): boolean {
+    if (this.#replaced === undefined) return false;
+    return this.loaderId === this.#replaced || !this.has("DOMContentLoaded");
   }
 
   /** Whether the page's newest document has reached a state. */
