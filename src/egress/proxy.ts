@@ -1,4 +1,10 @@
-import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer,
+  request as httpRequest,
+  type IncomingMessage,
+  type ServerResponse,
+  validateHeaderValue,
+} from "node:http";
 import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -152,6 +158,8 @@ export class EgressProxy {
       const added = port === HTTP_PORT ? await this.#credentialFor(request, url.hostname) : undefined;
       const target = await this.#find(request.socket, url.hostname, added ? HTTPS_PORT : port, gone.signal);
       const plain = await this.#connect(target, gone.signal);
+      // However the request ends, also where it cannot be sent on.
+      gone.signal.addEventListener("abort", () => plain.destroy());
       const socket = added ? await secured(plain, target, this.#limits.idleMs) : plain;
       const upstream = await send(request, url, socket, added, gone.signal);
       response.writeHead(upstream.statusCode ?? 502, passedOn(upstream.rawHeaders));
@@ -171,11 +179,13 @@ export class EgressProxy {
     // A server answers it with what it got.
     if (request.method === "TRACE") throw new Refusal(403, `TRACE is closed for ${hostname}.`);
     try {
-      return { name: found.header, value: await this.#credentials.valueOf(found) };
+      const value = await this.#credentials.valueOf(found);
+      validateHeaderValue(found.header, value);
+      return { name: found.header, value };
     } catch (error) {
       throw new Refusal(
         502,
-        `The credential for ${hostname} cannot be read. Tell the operator of this server.`,
+        `The credential for ${hostname} cannot be read, or has characters that no header may have. Tell the operator of this server.`,
         error,
       );
     }
