@@ -1,4 +1,10 @@
-import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer,
+  request as httpRequest,
+  type IncomingMessage,
+  type ServerResponse,
+  validateHeaderValue,
+} from "node:http";
 import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -34,6 +40,9 @@ const HOP_BY_HOP = new Set([
   "transfer-encoding",
   "upgrade",
 ]);
+
+/** Methods of requests that say nothing of a body where they have none. */
+const BODILESS = new Set(["GET", "HEAD", "DELETE", "OPTIONS", "TRACE"]);
 
 /** Whose connections are served, and what they may reach. */
 export interface EgressClient {
@@ -149,6 +158,8 @@ export class EgressProxy {
       const added = port === HTTP_PORT ? await this.#credentialFor(request, url.hostname) : undefined;
       const target = await this.#find(request.socket, url.hostname, added ? HTTPS_PORT : port, gone.signal);
       const plain = await this.#connect(target, gone.signal);
+      // However the request ends, also where it cannot be sent on.
+      gone.signal.addEventListener("abort", () => plain.destroy());
       const socket = added ? await secured(plain, target, this.#limits.idleMs) : plain;
       const upstream = await send(request, url, socket, added, gone.signal);
       response.writeHead(upstream.statusCode ?? 502, passedOn(upstream.rawHeaders));
@@ -168,11 +179,13 @@ export class EgressProxy {
     // A server answers it with what it got.
     if (request.method === "TRACE") throw new Refusal(403, `TRACE is closed for ${hostname}.`);
     try {
-      return { name: found.header, value: await this.#credentials.valueOf(found) };
+      const value = await this.#credentials.valueOf(found);
+      validateHeaderValue(found.header, value);
+      return { name: found.header, value };
     } catch (error) {
       throw new Refusal(
         502,
-        `The credential for ${hostname} cannot be read. Tell the operator of this server.`,
+        `The credential for ${hostname} cannot be read, or has characters that no header may have. Tell the operator of this server.`,
         error,
       );
     }
@@ -224,7 +237,8 @@ function send(
     path: `${url.pathname}${url.search}`,
     headers: [
       ...["Host", url.host],
-      ...passedOn(request.rawHeaders, "host", ...(added ? [added.name] : [])),
+      ...passedOn(request.rawHeaders, "host", "content-length", ...(added ? [added.name] : [])),
+      ...framingOf(request),
       ...(added ? [added.name, added.value] : []),
       ...["Connection", "close"],
     ],
@@ -234,8 +248,23 @@ function send(
   outgoing.once("error", (error) =>
     reject(new Refusal(502, `${url.host} did not answer: ${reasonOf(error)}.`, error)),
   );
+  // A server that switches protocols, which nobody asked it for, ends a request without a word.
+  outgoing.once("close", () =>
+    reject(new Refusal(502, `${url.host} did not answer: it changed to another protocol.`)),
+  );
   pipeline(request, outgoing).catch(() => {});
   return promise;
+}
+
+/**
+ * How the server finds the end of the body: as the client said. Node leaves the body of a GET or DELETE
+ * in chunks without any frame: the server then takes it for a request of its own, whose `Host` nobody has checked.
+ */
+function framingOf({ headers, method = "" }: IncomingMessage): string[] {
+  const { "transfer-encoding": encoding, "content-length": length } = headers;
+  if (encoding !== undefined) return ["Transfer-Encoding", encoding];
+  if (length !== undefined) return ["Content-Length", length];
+  return BODILESS.has(method) ? [] : ["Content-Length", "0"];
 }
 
 /** The host and port of a `CONNECT`. */

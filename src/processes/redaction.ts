@@ -14,8 +14,10 @@ export class Redaction {
   readonly #forms: readonly Buffer[];
   readonly #quoted: readonly Buffer[];
 
-  /** @param values none of them empty */
-  constructor(values: readonly string[]) {
+  /** @param given none of them empty */
+  constructor(given: readonly string[]) {
+    // What ends in a line's end, as keys in files do, is often written without it: $(…) of a shell drops it.
+    const values = given.map((value) => value.replace(/[\r\n]+$/, "") || value);
     // A terminal writes another end of a line.
     this.#forms = distinct(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
     this.#quoted = distinct(values.flatMap((value) => [value, ...quotedForms(value)]));

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import { quoteIfNeeded } from "../base/shell-quote.ts";
@@ -47,7 +48,10 @@ export async function readPrivateFile(path: string): Promise<PrivateText> {
     // It may grow while it is read.
     const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_FILE_BYTES + 1), 0, MAX_FILE_BYTES + 1, 0);
     if (bytesRead > MAX_FILE_BYTES) throw tooLarge(path);
-    return { text: buffer.toString("utf8", 0, bytesRead), uid, gid };
+    const bytes = buffer.subarray(0, bytesRead);
+    // Else it would hold other names and values than whoever wrote it meant.
+    if (!isUtf8(bytes)) throw new TokenFileError(`${path} is not UTF-8 text`);
+    return { text: bytes.toString(), uid, gid };
   } catch (error) {
     throw error instanceof TokenFileError ? error : unreadable(path, error);
   } finally {

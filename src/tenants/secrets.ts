@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { constants, type Stats } from "node:fs";
 import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
@@ -158,7 +159,10 @@ async function readSecretFile(directory: string, name: string): Promise<string |
   if (!found.isFile()) throw new TokenFileError(`${place} is not a file`);
   assertUnwritable(found, place);
   const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_VALUE_BYTES + 3));
-  const value = buffer.toString("utf8", 0, bytesRead).replace(/\r?\n$/, "");
+  const bytes = buffer.subarray(0, bytesRead);
+  // A variable holds text: a command would get another value than the file has.
+  if (bytesRead < buffer.length && !isUtf8(bytes)) throw new TokenFileError(`${place} is not UTF-8 text`);
+  const value = bytes.toString().replace(/\r?\n$/, "");
   assertUsable(value, place);
   return value;
 }

@@ -51,6 +51,20 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     test: { file: DOMAINS, title: "a request's Host is the name that was checked" },
   },
   {
+    name: "egress: the body of a GET in chunks becomes a request of its own",
+    changes: [{ file: "src/egress/proxy.ts", from: "      ...framingOf(request),\n", to: "" }],
+    test: {
+      file: DOMAINS,
+      title: "a body of %s in chunks arrives as a body, and as no request of its own",
+      row: "GET",
+    },
+  },
+  {
+    name: "egress: a server that changes the protocol unasked leaves its client waiting",
+    changes: [{ file: "src/egress/proxy.ts", from: 'outgoing.once("close"', to: 'outgoing.once("closed"' }],
+    test: { file: DOMAINS, title: "a server that changes the protocol unasked is reported at once" },
+  },
+  {
     name: "egress: a sandbox may have any number of connections",
     changes: [
       {

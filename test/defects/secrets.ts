@@ -23,6 +23,23 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a secret without the line's end at its end is not redacted",
+    changes: [
+      { file: "src/processes/redaction.ts", from: 'value.replace(/[\\r\\n]+$/, "") || value', to: "value" },
+    ],
+    test: {
+      file: "test/unit/processes/redaction.test.ts",
+      title: "a value that ends in a line's end is covered without it too, as a shell's $(…) leaves it",
+    },
+  },
+  {
+    name: "a secret that is no text reaches commands as another one",
+    changes: [
+      { file: "src/tenants/secrets.ts", from: "&& !isUtf8(bytes)", to: "&& isUtf8(bytes) === undefined" },
+    ],
+    test: { file: SECRETS, title: "gives nothing that is no text, and would be other bytes in a variable" },
+  },
+  {
     name: "every tenant may use every secret",
     changes: [
       {

@@ -59,11 +59,13 @@ function answerTo(query: Buffer): Buffer {
   return Buffer.concat([header, query.subarray(QUESTION_AT, at + 5), ...records]);
 }
 
-/** Tells what it got, redirects, or sends what nobody reads. */
+/** Tells what it got, redirects, changes the protocol, or sends what nobody reads. */
 const reply: RequestListener = (request, response) => {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://server");
   if (pathname === "/redirect") {
     response.writeHead(302, { Location: searchParams.get("to") ?? "" }).end();
+  } else if (pathname === "/switch") {
+    request.socket.end("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n");
   } else if (pathname === "/flood") {
     const more = (): void => {
       while (response.write(Buffer.alloc(65_536)));
@@ -81,7 +83,9 @@ const reply: RequestListener = (request, response) => {
       // What it knows of a credential without passing it on.
       const credential = authorization && createHash("sha256").update(authorization).digest("hex");
       const secure = "encrypted" in request.socket;
-      response.end(JSON.stringify({ to, url: request.url, headers, length, credential, secure }));
+      response.end(
+        JSON.stringify({ to, method: request.method, url: request.url, headers, length, credential, secure }),
+      );
     });
   }
 };

@@ -3,7 +3,7 @@ import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { ProcessControl } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/record.ts";
-import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
+import { type Job, type JobEnd, type JobRunner, withoutVariables } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
 /** What programs of sessions are run with. */
@@ -19,7 +19,7 @@ export interface ProgramRequest {
   /** What it is to its session, for the message of its loss: `desktop`. */
   readonly name: string;
   readonly argv: readonly string[];
-  /** The whole environment that Berth sets. */
+  /** Variables over those of the sandbox, and over its secrets. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute. */
   readonly workingDir: string;
@@ -84,11 +84,14 @@ export class Program {
   ): Promise<Program> {
     let program: Program | undefined;
     let said: Buffer = Buffer.alloc(0);
-    const { argv, env, workingDir, output } = request;
+    const { argv, workingDir, output } = request;
+    const { spec } = sandbox;
+    const env = { ...spec.env, ...request.env };
+    const secretEnv = withoutVariables(spec.secretEnv, request.env);
     const job = await host.runner.start(
       sandbox,
       {
-        ...{ argv, env, secretEnv: sandbox.spec.secretEnv, workingDir },
+        ...{ argv, env, secretEnv, workingDir },
         ...{ user: sandbox.user, stdin: true, terminal: undefined },
       },
       (stream, chunk) => {

@@ -132,6 +132,15 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
     await writeFile(token, "new");
     const credential = createHash("sha256").update("Bearer new").digest("hex");
     expect(await seen("http://allowed.example/")).toMatchObject({ credential });
+    // A key of several lines has its place in no header.
+    await writeFile(token, "two\nlines");
+    for (let request = 0; request < 3; request++) {
+      const refused = await get("http://allowed.example/");
+      expect(refused).toMatch(/^502 [\s\S]*credential for allowed\.example .* characters that no header may/);
+      expect(refused).not.toContain("lines");
+    }
+    const connections = () => internet.run("ss", "-Htn", "state", "established", "dport = 443");
+    await expect.poll(connections, { timeout: 10_000 }).toBe("");
     await rm(token);
     const answer = await get("http://allowed.example/");
     expect(answer).toMatch(/^502 [\s\S]*credential for allowed\.example cannot be read/);

@@ -178,6 +178,36 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     expect(answer).not.toContain("other.example");
   });
 
+  test.each(["GET", "DELETE", "OPTIONS", "POST", "PUT"])(
+    "a body of %s in chunks arrives as a body, and as no request of its own",
+    async (method) => {
+      const hidden = "GET /hidden HTTP/1.1\\r\\nHost: other.example\\r\\n\\r\\n";
+      const request = `${method} http://allowed.example/ HTTP/1.1\\r\\nHost: a\\r\\n`;
+      const chunked = `Connection: close\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n2d\\r\\n${hidden}\\r\\n0\\r\\n\\r\\n`;
+      // What names its length among what concerns the connection alone keeps it too.
+      const counted = `Connection: close, Content-Length\\r\\nContent-Length: 45\\r\\n\\r\\n${hidden}`;
+      for (const framed of [chunked, counted]) {
+        const answer = await python(SAY, `${request}${framed}`);
+        expect(answer).toMatch(/^HTTP\/1\.1 200 /);
+        expect(answer).toContain(`"method":"${method}"`);
+        expect(answer).toContain('"length":45');
+        expect(answer).not.toContain("/hidden");
+      }
+    },
+  );
+
+  test.each(["GET", "POST"])("a %s without a body arrives without one", async (method) => {
+    const request = `${method} http://allowed.example/ HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n`;
+    const answer = await python(SAY, request);
+    expect(answer).toMatch(/^HTTP\/1\.1 200 [\s\S]*"length":0/);
+    expect(answer).not.toContain("transfer-encoding");
+  });
+
+  test("a server that changes the protocol unasked is reported at once", async () => {
+    const answer = await get("http://allowed.example/switch");
+    expect(answer).toBe("502 allowed.example did not answer: it changed to another protocol.");
+  });
+
   test("a tunnel carries what comes after either side's end", async () => {
     const connect = `CONNECT allowed.example:${INTERNET.echoPort} HTTP/1.1\\r\\n\\r\\nover and out`;
     expect(await python(SAY, connect, "end")).toMatch(/^HTTP\/1\.1 200 [\s\S]*\r\n\r\nover and out$/);

@@ -5,10 +5,12 @@ import { afterEach, describe, expect, test } from "vitest";
 import { Berth } from "../../../clients/typescript/src/node.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { type Client, failureOf } from "../../support/client.ts";
+import { DESKTOP_ENGINES } from "../../support/desktop.ts";
 import { writeSecrets } from "../../support/secrets.ts";
 import { newDataDir, type TestSettings } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 import { followTurns } from "../../support/turns.ts";
+import { Worker } from "../../support/worker.ts";
 
 const open: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -62,6 +64,24 @@ describe("a secret", () => {
     expect(await run(client, id, { secret_env: {} })).toBe("of the sandbox");
     expect(await run(client, id, { secret_env: { S: "other" } })).toBe("2");
     expect(await run(client, id, { secret_env: {}, env: { S: "plain" } })).toBe("plain");
+  });
+
+  test("of a sandbox gives way to what the session of a desktop or browser sets itself", async () => {
+    const desktops = DESKTOP_ENGINES.find(({ name }) => name === "bubblewrap");
+    const secrets = secretsFile({ key: "of the sandbox" });
+    const { client } = await serve({ ...desktops?.settings, secrets });
+    const { sandbox_id: id } = await client.createSandbox({ secret_env: { S: "key", T: "key" } });
+    const worker = new Worker(client, "ann");
+    const own = { env: { S: "own" } };
+    expect((await worker.create("vm", own, { sandbox_id: id })).failure).toBeNull();
+    const show = 'printf "%s, %s" "$S" "$T"';
+    await worker.execute("vm:launch", { command: `{ ${show}; } >/tmp/new && mv /tmp/new /tmp/seen` });
+    const seen = () => run(client, id, { secret_env: {} }, "cat /tmp/seen 2>/dev/null");
+    await expect.poll(seen, { timeout: 10_000 }).toBe("own, of the sandbox");
+    expect((await worker.create("browser", own, { sandbox_id: id })).failure).toBeNull();
+    const find = `for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/cmdline | grep -qx -e --remote-debugging-pipe && tr '\\0' '\\n' <$p/environ | grep '^S='; done | sort -u`;
+    expect(await run(client, id, { secret_env: {} }, find)).toBe("S=own\n");
+    await worker.destroy();
   });
 
   test("is taken out of the output where that is asked for, also out of the transcript", async () => {
@@ -177,6 +197,18 @@ describe("a directory of secrets", () => {
       expect(failure, name).toMatchObject({ reason: "SECRET_NOT_FOUND" });
     }
   });
+
+  test("gives nothing that is no text, and would be other bytes in a variable", async () => {
+    const root = mounted();
+    writeFileSync(path.join(root, "binary"), Buffer.from([0x6b, 0xff, 0xfe]));
+    const { client, log } = await serve({ secrets: root });
+    const { sandbox_id: id } = await client.createSandbox();
+    const failure = await failureOf(run(client, id, { secret_env: { S: "binary" } }));
+    expect(failure).toMatchObject({ reason: "SECRET_NOT_FOUND" });
+    expect(log.errors).toMatchObject([
+      { fields: { problem: expect.stringMatching(/binary is not UTF-8 text$/) } },
+    ]);
+  });
 });
 
 test.each([
@@ -187,6 +219,12 @@ test.each([
     "secrets: {key: 12345678}",
     0o600,
     /secrets.key: is not text; put it in quotes/,
+  ],
+  [
+    "bytes that are no text",
+    Buffer.from("secrets: {key: hush\xff}", "latin1"),
+    0o600,
+    /bytes-that-are-no-text.yaml is not UTF-8 text/,
   ],
   ["an empty value", 'secrets: {key: ""}', 0o600, /secrets.key is empty/],
   ["a name that is a path", "secrets: {../key: hush}", 0o600, /is not the name of a secret/],

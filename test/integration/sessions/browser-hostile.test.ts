@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
-import { BrowserClient } from "../../support/browser.ts";
+import { BrowserClient, refIn } from "../../support/browser.ts";
 import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
 import { eventually } from "../../support/eventually.ts";
 import { followTurns } from "../../support/turns.ts";
@@ -139,6 +139,16 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     const { tabs } = await browser.ok("tabs");
     expect(tabs.length).toBeLessThanOrEqual(20);
     for (const { id } of tabs.slice(1)) await browser.ok("tabs", { action: "close", tab: id });
+  });
+
+  test("a page whose elements lie deep has a tree", async () => {
+    for (const depth of [200, 500]) {
+      await browser.show(`${"<div>".repeat(depth)}<button>deep</button><input type=file aria-label=file>`);
+      const { tree } = await browser.ok("tree");
+      expect(tree).toMatch(/- button "deep" \[ref=e\d+\]/);
+      expect(tree).toMatch(/- file "file"[^\n]* \[ref=e\d+\]/);
+      await browser.ok("click", { ref: refIn(tree, "button", "deep") });
+    }
   });
 
   test("a huge page has a tree, which is cut", async () => {

@@ -97,6 +97,38 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("'\\ud800'")).toBe("\ufffd");
   });
 
+  test("a script that is a function is called, and one that ends in a function runs once and calls nothing", async () => {
+    await browser.show("<title>T</title>");
+    const body = `/* ${"long ".repeat(20_000)} */ return 5;`;
+    for (const script of [
+      ...[
+        "() => 5",
+        "(() => 5)",
+        "async () => 5;",
+        "// why\n() => 5; // what",
+        "/* why */ (function () { return 5 });",
+      ],
+      ...[
+        "function () { return 5 }",
+        "async function () { return 5 };",
+        "function* f() {}\n5",
+        `() => { ${body} }`,
+      ],
+    ])
+      expect(await browser.evaluate(script), script.slice(0, 40)).toBe(5);
+    const handler = "globalThis.runs = (globalThis.runs ?? 0) + 1; onclick = () => { globalThis.clicks = 1 }";
+    expect(await browser.evaluate(handler)).toBe("() => { globalThis.clicks = 1 }");
+    expect(await browser.evaluate("[globalThis.runs, globalThis.clicks]")).toEqual([1, null]);
+    expect(await browser.evaluate("let once = 0; once++; const get = () => once; get")).toBe("() => once");
+    expect(await browser.evaluate("once")).toBe(1);
+    expect(await browser.evaluate("class A {}; A")).toBe("class A {}");
+    expect(await browser.evaluate("document.querySelector")).toBe(
+      "function querySelector() { [native code] }",
+    );
+    const thrown = await browser.ok("evaluate", { script: "() => { throw new RangeError('far') }" });
+    expect(thrown.error).toMatchObject({ name: "RangeError", value: "far" });
+  });
+
   test("content and text are cut where they are long, with more of them attached", async () => {
     await browser.show(
       "<!doctype html><p>visible</p><p style='display:none'>hidden</p><iframe srcdoc='framed'></iframe>",
@@ -166,6 +198,60 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
+  test("a part of a page that never comes does not hold up what is done on the page", async () => {
+    const server = `
+import http.server, threading
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/never": threading.Event().wait()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        page = "<title>%s</title><img src=/never><button onclick=document.title+=1>more</button><a href=/second>go</a>"
+        self.wfile.write((page % self.path).encode())
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8126), Slow)
+open("/tmp/slow", "w").close()
+server.serve_forever()`;
+    await shell(`cat >/tmp/slow.py <<'END'\n${server}\nEND`);
+    await shell("python3 /tmp/slow.py >/dev/null 2>&1 & until [ -e /tmp/slow ]; do sleep 0.02; done");
+    await browser.ok("goto", { url: "http://localhost:8126/first", wait_until: "dom" });
+    // Less than an action waits for a page that it made load.
+    const timeout = 4;
+    expect(await browser.ok("click", { selector: "button", timeout })).toMatchObject({ title: "/first1" });
+    expect(await browser.ok("click", { selector: "a", timeout })).toMatchObject({ title: "/second" });
+    expect(await browser.ok("click", { selector: "button", timeout })).toMatchObject({ title: "/second1" });
+    await browser.show("");
+  });
+
+  test("a page that goes on to others by itself fails neither what led to it nor who waits", async () => {
+    const server = `
+import http.server
+class Leading(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        left = int(self.path.split("=")[1])
+        go = "setTimeout(() => { location.href = %r }, 5)"
+        script = go % ("/?left=%d" % (left - 1)) if left else "document.body.append(%r)" % "end"
+        start = "<button onclick=\\"%s\\">start</button>" % (go.replace("%r", "&quot;/?left=6&quot;"))
+        page = "<title>%d</title>%s<script>onload = () => { %s }</script>" % (left, start, script)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8125), Leading)
+open("/tmp/leading", "w").close()
+server.serve_forever()`;
+    await shell(`cat >/tmp/leading.py <<'END'\n${server}\nEND`);
+    await shell("python3 /tmp/leading.py >/dev/null 2>&1 & until [ -e /tmp/leading ]; do sleep 0.02; done");
+    for (let round = 0; round < 5; round++) {
+      await browser.ok("goto", { url: "http://localhost:8125/?left=6" });
+      await browser.ok("wait_for", { selector: "button", text: "end" });
+      await browser.ok("click", { selector: "button" });
+      expect(await browser.ok("wait_for", { url: "left=0", text: "end" })).toMatchObject({ title: "0" });
+    }
+  });
+
   test("wait_for sees what comes later, and its timeout says so", async () => {
     await browser.show(
       "<script>setTimeout(() => document.body.innerHTML = '<p id=p>late text</p>', 300)</script>",
@@ -214,6 +300,28 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await shell("find / -name 'report*.csv*' -not -path '/proc/*' 2>/dev/null | wc -l")).stdout).toBe(
       "1\n",
     );
+  });
+
+  test("what a server refuses in the form of a download is no download, and nobody waits for it", async () => {
+    const server = `
+import http.server
+class Refusing(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(404)
+        self.send_header("Content-Disposition", "attachment; filename=gone.txt")
+        self.end_headers()
+        self.wfile.write(b"gone")
+server = http.server.HTTPServer(("127.0.0.1", 8124), Refusing)
+open("/tmp/refusing", "w").close()
+server.serve_forever()`;
+    await shell(`python3 -c '${server}' >/dev/null 2>&1 & until [ -e /tmp/refusing ]; do sleep 0.02; done`);
+    const url = "http://localhost:8124/gone.txt";
+    const problem = expect.stringMatching(/could not be loaded: net::ERR_INVALID_RESPONSE/);
+    expect(await browser.call("download", { url, timeout: 20 })).toMatchObject({
+      code: 4001,
+      message: problem,
+    });
+    expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
   });
 
   test("dialogs are answered at once, and the result tells of them", async () => {

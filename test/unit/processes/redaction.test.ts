@@ -12,6 +12,17 @@ test.each([
   expect(text).toMatch(/^x = (['"])\[redacted\]\1, \[redacted\]$/);
 });
 
+test("a value that ends in a line's end is covered without it too, as a shell's $(…) leaves it", () => {
+  const key = "-----BEGIN KEY-----\nc2VjcmV0\n-----END KEY-----\n";
+  const passed: string[] = [];
+  const redaction = new Redaction([key, "\n"]);
+  const output = new Redaction([key]).output((_, chunk) => passed.push(chunk.toString()));
+  output.data("stdout", Buffer.from(`<${key.trimEnd()}> ${key}`));
+  output.end();
+  expect(passed.join("")).toBe("<[redacted]> [redacted]\n");
+  expect(redaction.text(`x = ${JSON.stringify(key.trimEnd())}`)).toBe('x = "[redacted]"');
+});
+
 test("a terminal's ends of lines are covered, and each stream for itself", () => {
   const passed: string[] = [];
   const output = new Redaction(["one\ntwo"]).output((stream, chunk) => passed.push(`${stream}: ${chunk}`));

@@ -121,7 +121,7 @@ export async function startChromium(
     ...(userAgent === undefined ? [] : [`--user-agent=${userAgent}`]),
     "about:blank",
   ];
-  const place = { env: { ...sandbox.spec.env, ...options.env }, workingDir: sandbox.spec.workingDir };
+  const place = { env: options.env, workingDir: sandbox.spec.workingDir };
   const request = { sessionId, argv, ...place, name: "Chromium", closeMs: CLOSE_MS, output };
   const program = await Program.start(host, sandbox, request, signal);
   let closing: Promise<void> | undefined;

@@ -4,6 +4,7 @@ import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click } from "./input.ts";
+import { navigated } from "./navigation.ts";
 import { DOWNLOAD_SELF } from "./page-scripts.ts";
 import { shownUrl } from "./urls.ts";
 
@@ -84,9 +85,8 @@ async function openToDownload(
   const tab = await browser.tabs.open(signal);
   const own = AbortSignal.any([signal, tab.lost]);
   try {
-    const answer = z.object({ errorText: z.string().optional(), isDownload: z.boolean().optional() });
-    const { errorText = "", isDownload } = await tab.send("Page.navigate", { url }, answer, own);
-    if (isDownload === true || hasBegun()) return;
+    const { errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, own);
+    if (isDownload || hasBegun()) return;
     if (errorText !== "")
       throw new ToolFailure(`The URL could not be loaded: ${errorText.slice(0, 200).toWellFormed()}.`);
     await tab.callIn(await tab.page(own), DOWNLOAD_SELF, [], z.unknown(), own);

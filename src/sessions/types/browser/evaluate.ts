@@ -15,19 +15,25 @@ const cutText = z.object({ text: z.string().max(MAX_RESULT), length: z.number() 
 
 /** Runs a script in the page, as its own scripts run. */
 export async function evaluate({ tab, signal }: BrowserUse, script: string): Promise<Outcome> {
+  const how = { awaitPromise: true, userGesture: true, objectGroup: OBJECT_GROUP };
   const run = async (expression: string): Promise<Evaluated> => {
     // Top-level await is for the REPL alone, which does not await what the script comes to.
-    const how = { awaitPromise: true, replMode: true, userGesture: true, objectGroup: OBJECT_GROUP };
-    const done = await tab.send("Runtime.evaluate", { expression, ...how }, evaluated, signal);
+    const params = { expression, replMode: true, ...how };
+    const done = await tab.send("Runtime.evaluate", params, evaluated, signal);
     const { subtype, objectId } = done.result;
     if (subtype !== "promise" || objectId === undefined || done.exceptionDetails !== undefined) return done;
     return tab.send("Runtime.awaitPromise", { promiseObjectId: objectId }, evaluated, signal);
   };
   let done = await run(script);
   // Nothing of a script with a syntax error has run.
-  if (isReturnAtTop(done)) done = await run(`(async () => {${script}\n})()`);
-  if (done.result.type === "function" && done.exceptionDetails === undefined)
-    done = await run(`(${script}\n)()`);
+  if (isSyntaxError(done, "Illegal return statement")) done = await run(`(async () => {${script}\n})()`);
+  if (isSyntaxError(done, "Function statements require a function name"))
+    done = await run(`(${script.trim().replace(/;+$/, "")}\n)`);
+  const { type, objectId, description } = done.result;
+  if (type === "function" && done.exceptionDetails === undefined && isAllOf(script, description)) {
+    const params = { objectId, functionDeclaration: "function() { return this() }", ...how };
+    done = await tab.send("Runtime.callFunctionOn", params, evaluated, signal);
+  }
   if (done.exceptionDetails !== undefined) {
     const data = { result: null, error: describeException(done), truncated: false };
     return { data, programFailed: true };
@@ -36,10 +42,16 @@ export async function evaluate({ tab, signal }: BrowserUse, script: string): Pro
   return { data: { result: value, error: null, truncated } };
 }
 
-function isReturnAtTop({ exceptionDetails }: Evaluated): boolean {
-  return (
-    exceptionDetails?.exception?.description?.startsWith("SyntaxError: Illegal return statement") ?? false
-  );
+function isSyntaxError({ exceptionDetails }: Evaluated, problem: string): boolean {
+  return exceptionDetails?.exception?.description?.startsWith(`SyntaxError: ${problem}`) ?? false;
+}
+
+/** Whether a function is all that a script is: one that merely ends in a function, as an assignment does, does not call it. */
+function isAllOf(script: string, code = ""): boolean {
+  const at = code === "" || code.startsWith("class") ? -1 : script.indexOf(code);
+  if (at === -1) return false;
+  const rest = `${script.slice(0, at)} ${script.slice(at + code.length)}`;
+  return /^[\s();]*$/.test(rest.replace(/\/\*[\s\S]*?(?:\*\/|$)|\/\/.*/g, ""));
 }
 
 interface Value {
@@ -57,7 +69,7 @@ async function jsonOf({ result }: Evaluated, tab: BrowserUse["tab"], signal: Abo
       truncated: false,
     };
   }
-  if (type === "symbol") return cut(description);
+  if (type === "symbol" || type === "function") return cut(description);
   const params = {
     objectId,
     functionDeclaration: TO_JSON,

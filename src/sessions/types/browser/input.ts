@@ -166,8 +166,5 @@ export async function select(
 /** Lets a page react to an action, and the page that it may load come up. */
 export async function settle(tab: Tab, signal: AbortSignal): Promise<void> {
   await tab.untilOr(REACT_MS, () => tab.isLoading, signal);
-  if (!tab.isLoading) return;
-  const before = tab.loaderId;
-  const isThere = (): boolean => !tab.isLoading || (tab.loaderId !== before && tab.has("DOMContentLoaded"));
-  await tab.untilOr(SETTLE_MS, isThere, signal);
+  await tab.untilOr(SETTLE_MS, () => !tab.isLoading, signal);
 }

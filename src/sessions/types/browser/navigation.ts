@@ -14,11 +14,22 @@ export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadS
   network_idle: "networkIdle",
 };
 
-const navigated = z.object({
-  loaderId: z.string().optional(),
-  errorText: z.string().optional(),
-  isDownload: z.boolean().optional(),
-});
+/** How long a page may go from document to document while something is asked of it. */
+const CHANGING_MS = 2_000;
+
+/** What the browser makes of a URL. */
+export const navigated = z
+  .object({
+    loaderId: z.string().optional(),
+    errorText: z.string().default(""),
+    isDownload: z.boolean().default(false),
+  })
+  // A server may refuse in the form of a download: nothing is downloaded then. One that begins aborts the navigation.
+  .transform(({ isDownload, errorText, ...rest }) => ({
+    ...rest,
+    errorText,
+    isDownload: isDownload && (errorText === "" || errorText === "net::ERR_ABORTED"),
+  }));
 
 /** Opens a URL in the tab. @param hasNetwork whether the sandbox has one. */
 export async function goTo(
@@ -28,9 +39,8 @@ export async function goTo(
   hasNetwork: boolean,
 ): Promise<void> {
   const { loaderId, errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, signal);
-  if (isDownload === true) throw new ToolFailure("The URL is a download. Use the tool download.");
-  if (errorText !== undefined && errorText !== "")
-    throw new ToolFailure(problemOf(url, errorText, hasNetwork));
+  if (isDownload) throw new ToolFailure("The URL is a download. Use the tool download.");
+  if (errorText !== "") throw new ToolFailure(problemOf(url, errorText, hasNetwork));
   // A place in the same document.
   if (loaderId === undefined) return;
   let isCommitted = tab.hasSeen(loaderId);
@@ -57,7 +67,8 @@ export async function reload({ tab, signal }: BrowserUse, state: LoadState): Pro
 /** Goes back or forward in the tab's history. */
 export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: LoadState): Promise<void> {
   const answer = z.object({ currentIndex: z.number(), entries: z.array(z.object({ id: z.number() })) });
-  const { currentIndex, entries } = await tab.send("Page.getNavigationHistory", {}, answer, signal);
+  const ask = () => tab.send("Page.getNavigationHistory", {}, answer, signal);
+  const { currentIndex, entries } = await whileChanging(tab, ask, signal);
   const entry = entries[currentIndex + steps];
   if (entry === undefined)
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
@@ -80,11 +91,34 @@ async function isAt(tab: Tab, index: number, signal: AbortSignal): Promise<boole
   }
 }
 
-/** What every tool that moves the page returns. */
-export async function about(
-  tab: Tab,
-  signal: AbortSignal,
-): Promise<JsonObject & { readonly status: number | null }> {
+/** Asks a page again where it changed its document meanwhile: what was asked of the one before gets no answer. */
+async function whileChanging<T>(tab: Tab, ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  const end = performance.now() + CHANGING_MS;
+  while (performance.now() < end) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof DevToolsError)) throw error;
+      await tab.changes(50, signal);
+    }
+  }
+  return ask();
+}
+
+type About = JsonObject & { readonly status: number | null };
+
+/** What every tool that moves the page returns. What the tool did has happened, so a page that moves on does not fail it. */
+export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
+  try {
+    return await whileChanging(tab, () => aboutDocument(tab, signal), signal);
+  } catch (error) {
+    if (!(error instanceof DevToolsError)) throw error;
+    const { url, title } = await tab.shown(signal);
+    return { url, title, status: null };
+  }
+}
+
+async function aboutDocument(tab: Tab, signal: AbortSignal): Promise<About> {
   const page = await tab.page(signal);
   const answer = z.object({ title: z.string(), status: z.number().int().min(0).max(999) });
   const { title, status } = await tab.callIn(page, ABOUT, [], answer, signal);

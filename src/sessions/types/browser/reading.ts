@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { BrowserUse, Outcome } from "./browser.ts";
+import { DevToolsError } from "./devtools.ts";
 import { bySelector, type ElementName, findElement } from "./elements.ts";
 import { HTML, IS_VISIBLE, SHOWS_TEXT, TEXT } from "./page-scripts.ts";
 import type { LoadState } from "./tab.ts";
@@ -76,7 +77,13 @@ export interface Awaited {
 /** Waits until the page is as named. */
 export async function waitFor(use: BrowserUse, awaited: Awaited): Promise<void> {
   const { tab, signal } = use;
-  while (!(await isAsAwaited(use, awaited))) await tab.changes(POLL_MS, signal);
+  // A page that changes its document meanwhile is asked again.
+  const holds = (): Promise<boolean> =>
+    isAsAwaited(use, awaited).catch((error: unknown) => {
+      if (error instanceof DevToolsError) return false;
+      throw error;
+    });
+  while (!(await holds())) await tab.changes(POLL_MS, signal);
 }
 
 async function isAsAwaited({ tab, signal }: BrowserUse, awaited: Awaited): Promise<boolean> {

@@ -2,7 +2,6 @@ import { z } from "zod";
 import type { BrowserUse, Outcome } from "./browser.ts";
 import { type Box, boxOf, type ElementName, findElement } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
-import { shownUrl } from "./urls.ts";
 
 /** Chromium draws no larger picture; a taller page is cut. */
 const MAX_SIDE = 16_384;
@@ -14,7 +13,6 @@ const metrics = z.object({
   cssVisualViewport: z.object({ pageX: z.number(), pageY: z.number() }),
   cssContentSize: z.object({ width: z.number(), height: z.number() }),
 });
-const info = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
 
 /** Takes a picture of the viewport, of the whole page, or of an element. */
 export async function screenshot(use: BrowserUse, name: ElementName, fullPage: boolean): Promise<Outcome> {
@@ -26,17 +24,17 @@ export async function screenshot(use: BrowserUse, name: ElementName, fullPage: b
     optimizeForSpeed: true,
     ...(part && { clip: { ...part.clip, scale: 1 }, captureBeyondViewport: true }),
   };
-  const [content, { targetInfo }] = await Promise.all([
+  const [content, { url, title }] = await Promise.all([
     tab.fetch("Page.captureScreenshot", params, signal),
-    tab.send("Target.getTargetInfo", {}, info, signal),
+    tab.shown(signal),
   ]);
   const isPng = content.length > HEADER_BYTES && content.subarray(0, SIGNATURE.length).equals(SIGNATURE);
   if (!isPng) throw new ToolFailure("The browser gave no picture.");
   const data = {
     width: content.readUInt32BE(16),
     height: content.readUInt32BE(20),
-    url: shownUrl(targetInfo.url),
-    title: targetInfo.title.slice(0, 1_000).toWellFormed(),
+    url,
+    title,
     truncated: part?.truncated ?? false,
   };
   return { data, attachments: [{ name: "screenshot", mediaType: "image/png", content }] };

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { Changes } from "./changes.ts";
 import type { DevTools, DevToolsRequest } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
+import { shownUrl } from "./urls.ts";
 
 /** A document in a tab: the page itself, or a frame in it. */
 export interface Frame {
@@ -42,6 +43,8 @@ const frameTree: z.ZodType<FrameTree> = z.object({
   },
 });
 
+const shown = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
+
 const remoteObject = z.object({
   type: z.string(),
   subtype: z.string().optional(),
@@ -76,8 +79,8 @@ export class Tab {
   readonly id: string;
   readonly targetId: string;
   readonly session: string;
-  /** Whether its page asks for a new document or loads one. */
-  isLoading = false;
+  /** The document that its page asked to replace, while it loads another one. */
+  #replaced: string | undefined;
 
   constructor(devtools: DevTools, id: string, targetId: string, session: string) {
     this.#devtools = devtools;
@@ -140,6 +143,18 @@ export class Tab {
   /** Wakes what waits in {@link until}. */
   changed(): void {
     this.#changes.announce();
+  }
+
+  /** The page began to load a document, or has loaded it with all its parts. */
+  setLoading(isLoading: boolean): void {
+    this.#replaced = isLoading ? this.loaderId : undefined;
+    this.changed();
+  }
+
+  /** Whether its page asks for a new document, or has one that is not parsed. Parts of one that is may load for ever. */
+  get isLoading(): boolean {
+    if (this.#replaced === undefined) return false;
+    return this.loaderId === this.#replaced || !this.has("DOMContentLoaded");
   }
 
   /** Whether the page's newest document has reached a state. */
@@ -235,6 +250,12 @@ export class Tab {
     const { frameTree: tree } = await this.send("Page.getFrameTree", {}, z.object({ frameTree }), signal);
     const { id: frameId, loaderId, url } = tree.frame;
     return { session: this.session, frameId, loaderId, url };
+  }
+
+  /** The address and title that the browser itself shows, whatever its page does. */
+  async shown(signal: AbortSignal): Promise<{ readonly url: string; readonly title: string }> {
+    const { url, title } = (await this.send("Target.getTargetInfo", {}, shown, signal)).targetInfo;
+    return { url: shownUrl(url), title: title.slice(0, 1_000).toWellFormed() };
   }
 
   /** Calls a function of page-scripts.ts in a frame, apart from the page's own scripts. */

@@ -185,9 +185,7 @@ export class Tabs {
     });
     const loading = (isLoading: boolean) => (params: { frameId: string }, session: string | undefined) => {
       const tab = this.#tabs.get(session ?? "");
-      if (tab?.targetId !== params.frameId) return;
-      tab.isLoading = isLoading;
-      tab.changed();
+      if (tab?.targetId === params.frameId) tab.setLoading(isLoading);
     };
     const frameId = z.object({ frameId: z.string() });
     devtools.on("Page.frameStartedLoading", frameId, loading(true));

@@ -120,8 +120,8 @@ async function readFrame(tab: Tab, frame: Frame, signal: AbortSignal): Promise<F
   const byId = new Map(nodes.map((node) => [node.nodeId, node]));
   const root = nodes.find(({ parentId }) => parentId === undefined);
   const facts = await readFacts(tab, session, root?.backendDOMNodeId, signal).catch((error: unknown) => {
-    // Of a huge page, single elements are asked for.
-    if (error instanceof DevToolsError && error.tooLarge) return readFewFacts(tab, session, nodes, signal);
+    // Of a huge page, or one whose elements lie too deep for the browser's answer, single elements are asked for.
+    if (error instanceof DevToolsError) return readFewFacts(tab, session, nodes, signal);
     throw error;
   });
   const boxes = new Map<number, string>();

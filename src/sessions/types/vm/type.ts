@@ -38,7 +38,7 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
     const workingDir = resolveWorkingDir(sandbox.spec.workingDir, cwd);
     const place = {
       sessionId,
-      env: { ...sandbox.spec.env, ...env },
+      env: env ?? {},
       workingDir,
       record:
         config.record && keptDir !== undefined ? recordingDir(workingDir, keptDir, sessionId) : undefined,
