@@ -2,6 +2,7 @@ import {
   createServer,
   request as httpRequest,
   type IncomingMessage,
+  type Server,
   type ServerResponse,
   validateHeaderValue,
 } from "node:http";
@@ -9,21 +10,23 @@ import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { connect as connectTls } from "node:tls";
+import { SharedPlaces } from "../base/shared-places.ts";
 import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
 import type { DomainRule } from "./domains.ts";
 import { findTarget, Refusal, type Target } from "./target.ts";
 
 /** Bounds of the proxy. */
 export interface ProxyLimits {
-  /** Connections of all sandboxes. */
+  /** Connections of all sandboxes, which owners share: see {@link SharedPlaces}. */
   readonly maxConnections: number;
   /** How long a connection may carry nothing, in milliseconds. */
   readonly idleMs: number;
+  /** How long the header of a request may take to come, in milliseconds. */
+  readonly headersMs: number;
 }
 
-const LIMITS: ProxyLimits = { maxConnections: 1_024, idleMs: 300_000 };
+const LIMITS: ProxyLimits = { maxConnections: 1_024, idleMs: 300_000, headersMs: 30_000 };
 const MAX_HEADER_BYTES = 32 * 1024;
-const HEADERS_TIMEOUT_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 15_000;
 const HTTP_PORT = 80;
 const HTTPS_PORT = 443;
@@ -63,17 +66,22 @@ export class EgressProxy {
   readonly #limits: ProxyLimits;
   readonly #credentials: Credentials;
   readonly #clients = new WeakMap<Duplex, EgressClient>();
-  readonly #server = createServer({
-    maxHeaderSize: MAX_HEADER_BYTES,
-    headersTimeout: HEADERS_TIMEOUT_MS,
-    requestTimeout: 0,
-    connectionsCheckingInterval: HEADERS_TIMEOUT_MS / 3,
-  });
-  #connections = 0;
+  readonly #server: Server;
+  readonly #connections: SharedPlaces;
 
   constructor(credentials: Credentials = NO_CREDENTIALS, limits: Partial<ProxyLimits> = {}) {
     this.#credentials = credentials;
     this.#limits = { ...LIMITS, ...limits };
+    const { headersMs, maxConnections } = this.#limits;
+    this.#connections = new SharedPlaces(maxConnections);
+    this.#server = createServer({
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: headersMs,
+      requestTimeout: 0,
+      connectionsCheckingInterval: headersMs / 3,
+    });
+    // Node looks for headers that take too long once a server listens, which this one never does.
+    this.#server.emit("listening");
     this.#server.on("request", (request, response) => void this.#forward(request, response));
     this.#server.on("connect", (request, client: Socket, head) => void this.#tunnel(request, client, head));
     this.#server.on("checkContinue", (request, response) => {
@@ -86,15 +94,16 @@ export class EgressProxy {
   serve(socket: Socket, client: EgressClient): void {
     // It may have ended meanwhile, and then reports so to nobody.
     socket.on("error", () => socket.destroy());
-    if (this.#connections >= this.#limits.maxConnections) {
+    const { owner } = client;
+    if (!this.#connections.hasRoomFor(owner)) {
       socket.end(
         answer(new Refusal(503, "The egress proxy has reached its limit of connections. Try again later.")),
       );
       socket.setTimeout(1_000, () => socket.destroy());
       return;
     }
-    this.#connections++;
-    socket.once("close", () => this.#connections--);
+    this.#connections.take(owner);
+    socket.once("close", () => this.#connections.giveBack(owner));
     socket.setTimeout(this.#limits.idleMs, () => socket.destroy());
     this.#clients.set(socket, client);
     this.#server.emit("connection", socket);

@@ -1,6 +1,7 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { compositeKey } from "../base/ids.ts";
+import { SharedPlaces } from "../base/shared-places.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { ServiceTime } from "../state/service-time.ts";
@@ -8,11 +9,6 @@ import type { Run, RunOutcome } from "./run.ts";
 
 /** How many runs may be RUNNING at once. */
 const MAX_RUNNING = 10_000;
-/**
- * An owner may have this many times as many as there are places left, so that there is always one for another: nine
- * tenths of all where it is alone, and less where others have many too.
- */
-const MAX_OF_FREE = 9;
 
 /** The place of a run that is being started. To be released when the run is RUNNING, or will not be. */
 export interface StartingRun extends Reservation {
@@ -49,15 +45,14 @@ export class RunningRuns {
   /** By key of the sandbox: the run that works in it, or is being started to. */
   readonly #bySandbox = new Map<string, string>();
   readonly #max: number;
-  /** Places that each owner has, those of runs being started too. */
-  readonly #places = new Map<string, number>();
-  /** Places in all. */
-  #taken = 0;
+  /** Those of runs being started too. */
+  readonly #places: SharedPlaces;
 
   constructor(clock: Clock, time: Pick<ServiceTime, "nowMs">, max = MAX_RUNNING) {
     this.#clock = clock;
     this.#time = time;
     this.#max = max;
+    this.#places = new SharedPlaces(max);
   }
 
   has(owner: string, runId: string): boolean {
@@ -74,16 +69,14 @@ export class RunningRuns {
 
   /** Reserves a place for a run that is about to start. @throws `TOO_MANY_OPERATIONS` at the limit, or the owner's share of it. */
   reserve(owner: string, runId: string): StartingRun {
-    const own = this.#places.get(owner) ?? 0;
-    const free = this.#max - this.#taken;
-    if (own >= MAX_OF_FREE * free) {
+    if (!this.#places.hasRoomFor(owner)) {
       throw new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The server takes ${this.#max} runs that are RUNNING, of which ${free} are left and ${own} are yours. Wait for one of them to end.`,
+        `The server takes ${this.#max} runs that are RUNNING, of which ${this.#places.free} are left and ${this.#places.of(owner)} are yours. Wait for one of them to end.`,
         { metadata: { limit: String(this.#max) } },
       );
     }
-    this.#take(owner);
+    this.#places.take(owner);
     let held = true;
     let claimed: string | undefined;
     return {
@@ -94,7 +87,7 @@ export class RunningRuns {
       release: () => {
         if (!held) return;
         held = false;
-        this.#giveBack(owner);
+        this.#places.giveBack(owner);
         const works = claimed !== undefined && this.#runs.get(key(owner, runId))?.sandbox === claimed;
         if (claimed !== undefined && !works) this.#unclaim(claimed, runId);
       },
@@ -106,7 +99,7 @@ export class RunningRuns {
     const { owner, runId, phase } = run;
     const sandbox = run.sandbox && key(owner, run.sandbox.sandboxId);
     const running: RunningRun = { sandbox, onLost, timers: undefined, lease: undefined };
-    if (!this.has(owner, runId)) this.#take(owner);
+    if (!this.has(owner, runId)) this.#places.take(owner);
     this.#runs.set(key(owner, runId), running);
     if (sandbox !== undefined) this.#bySandbox.set(sandbox, runId);
     if (phase.state !== "RUNNING") return;
@@ -147,7 +140,7 @@ export class RunningRuns {
     const running = this.#of(run);
     if (running === undefined) return;
     this.#runs.delete(key(run.owner, run.runId));
-    this.#giveBack(run.owner);
+    this.#places.giveBack(run.owner);
     if (running.sandbox !== undefined) this.#unclaim(running.sandbox, run.runId);
     cancelTimers(running);
     running.lease?.release();
@@ -156,18 +149,6 @@ export class RunningRuns {
   /** Lets no run expire any more. */
   stop(): void {
     for (const running of this.#runs.values()) cancelTimers(running);
-  }
-
-  #take(owner: string): void {
-    this.#taken++;
-    this.#places.set(owner, (this.#places.get(owner) ?? 0) + 1);
-  }
-
-  #giveBack(owner: string): void {
-    this.#taken--;
-    const left = (this.#places.get(owner) ?? 0) - 1;
-    if (left > 0) this.#places.set(owner, left);
-    else this.#places.delete(owner);
   }
 
   #of({ owner, runId }: Run): RunningRun | undefined {
