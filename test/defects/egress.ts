@@ -6,6 +6,28 @@ const CREDENTIALS = "test/integration/egress/credentials.test.ts";
 /** Those of egress by domain. */
 export const EGRESS_DEFECTS: readonly Defect[] = [
   {
+    name: "one tenant's connections take all of the egress proxy's",
+    changes: [
+      {
+        file: "src/egress/proxy.ts",
+        from: "!this.#connections.hasRoomFor(owner)",
+        to: "this.#connections.free <= 0",
+      },
+    ],
+    test: {
+      file: "test/unit/egress/proxy.test.ts",
+      title: "one tenant's connections leave room for another's",
+    },
+  },
+  {
+    name: "the egress proxy waits for a slow header for ever",
+    changes: [{ file: "src/egress/proxy.ts", from: '    this.#server.emit("listening");\n', to: "" }],
+    test: {
+      file: "test/unit/egress/proxy.test.ts",
+      title: "a header that comes too slowly ends its connection",
+    },
+  },
+  {
     name: "egress: every domain is allowed",
     changes: [
       { file: "src/egress/target.ts", from: "if (!allows(rules, host, port)) {", to: "if (!host) {" },

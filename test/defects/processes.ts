@@ -26,8 +26,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/runs/running-runs.ts",
-        from: "const free = this.#max - this.#taken;",
-        to: "const free = this.#max - this.#runs.size;",
+        from: "    this.#places.take(owner);\n    let held = true;",
+        to: "    let held = false;",
       },
     ],
     test: { file: "test/unit/runs/manager.test.ts", title: "as many succeed as there are places" },
@@ -36,9 +36,9 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "one owner may start as many runs as the server takes",
     changes: [
       {
-        file: "src/runs/running-runs.ts",
-        from: "own >= MAX_OF_FREE * free",
-        to: "free <= 0 && own >= 0",
+        file: "src/base/shared-places.ts",
+        from: "this.of(owner) < MAX_OF_FREE * this.free",
+        to: "this.free > 0",
       },
     ],
     test: { file: "test/unit/runs/manager.test.ts", title: "those of one owner leave places to others" },
