@@ -38,6 +38,15 @@ export function flagValue<T>(
   }
 }
 
+/**
+ * The id that a flag names; undefined where it was not given. An empty one, such as a variable that is not set, would
+ * reach the service as none.
+ */
+export function idValue(flag: string, text: string | undefined): string | undefined {
+  if (text === "") throw new UsageError(`${flag}: the id is empty; name one, or leave ${flag} out`);
+  return text;
+}
+
 /** Reads the values of a repeated flag, as {@link flagValue} does one. */
 export function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
   return texts.map((text) => flagValue(flag, text, read) as T);

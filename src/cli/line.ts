@@ -46,6 +46,23 @@ export function arrangeLine({ before, name = "", rest }: Line, root: Command, an
   return [...path, ...options, ...operands, ...words];
 }
 
+/**
+ * The line that shows the help of the command with these names, such as `session create`. A name that is not one of a
+ * command is left as the last word, so that it is refused.
+ */
+export function helpLine(names: readonly string[], program: Command): string[] {
+  const path: string[] = [];
+  let command = program;
+  for (const name of names) {
+    if (command.commands.length === 0) break;
+    path.push(name);
+    const child = command.commands.find((one) => one.name() === name);
+    if (child === undefined) return path;
+    command = child;
+  }
+  return [...path, "--help"];
+}
+
 /** How many of the first words are options and their values. */
 function countOptions(
   words: readonly string[],

@@ -7,7 +7,7 @@ import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import { CLIENT_OPTIONS, type CommandHost } from "./host.ts";
 import type { Io } from "./io.ts";
 import { Interrupts } from "./io.ts";
-import { arrangeLine, splitLine } from "./line.ts";
+import { arrangeLine, helpLine, splitLine } from "./line.ts";
 import type { ServiceParts } from "./service.ts";
 
 /** What the program is made of. */
@@ -63,7 +63,10 @@ async function programFor(args: readonly string[], host: CommandHost) {
     )
     .enablePositionalOptions();
   const line = splitLine(args, CLIENT_OPTIONS);
-  const only = line.name !== undefined && Object.hasOwn(COMMANDS, line.name) && COMMANDS[line.name];
+  // Commander's own `help` takes one name, and is silent about one that no command has.
+  const explained = line.name === "help" ? line.rest.filter((word) => !word.startsWith("-")) : [];
+  const name = explained[0] ?? line.name;
+  const only = name !== undefined && Object.hasOwn(COMMANDS, name) && COMMANDS[name];
   const isVersion = args[0] === "--version" || args[0] === "-V";
   // Help and suggestions need every command.
   const needed = only ? [only] : isVersion ? [] : Object.values(COMMANDS);
@@ -77,6 +80,7 @@ async function programFor(args: readonly string[], host: CommandHost) {
         writeErr(text.startsWith("error: ") ? complaint(io, text.slice("error: ".length).trimEnd()) : text),
     });
   }
+  if (explained.length > 0) return { program, words: helpLine(explained, program) };
   const [command] = commands;
   return { program, words: only && command ? arrangeLine(line, command, CLIENT_OPTIONS) : args };
 }

@@ -84,7 +84,7 @@ export async function chooseEngine(
   if (settings.dockerRequired) {
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
-      `${noDocker.message} --docker-required allows no other engine.`,
+      `--docker-required allows no other engine. ${noDocker.message}`,
       {
         cause: noDocker,
       },
@@ -102,7 +102,8 @@ export async function chooseEngine(
     if (!(error instanceof BerthError)) throw error;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
-      `No engine can run sandboxes. ${noDocker.message} ${error.message}`,
+      // Lines of their own: a message may end with a command to type.
+      `No engine can run sandboxes.\n${noDocker.message}\n${error.message}`,
       {
         cause: error,
       },

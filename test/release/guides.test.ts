@@ -30,9 +30,15 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     writes: ["403 example.com:80 is not among the egress_domains of this sandbox.\n"],
   },
   "docs/how-to/tokens.md": {
-    before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
-    lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
-    writes: ['"labels":{"made-by":"acme"}', "dashboard"],
+    before: 'alias berth="$PWD/bin/berth"; ln -s "$PWD/node_modules" "$HOME"; cd "$HOME"',
+    // Others must not read the tokens that the first lines write.
+    lasting: [
+      {
+        line: /^berth serve/,
+        ready: 'grep -q "berth listens" "$HOME/lasting.log" && [ -z "$(find . -name "*.token" -perm /077)" ]',
+      },
+    ],
+    writes: ['"labels":{"made-by":"acme"}', '"made-by": "acme"', "dashboard"],
   },
   "docs/how-to/audit.md": {
     before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',

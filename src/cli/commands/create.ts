@@ -3,7 +3,7 @@ import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { addSpecFlags, addWorkspaceFlag, type SpecFlags, specOf } from "../flags.ts";
+import { addSpecFlags, addWorkspaceFlag, idValue, type SpecFlags, specOf } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
@@ -32,7 +32,7 @@ export function createCommand(host: CommandHost): Command {
     .action(
       host.action(async (flags: CreateFlags) => {
         const spec = specOf(flags);
-        const sandboxId = flags.id ?? newId("sbx");
+        const sandboxId = idValue("--id", flags.id) ?? newId("sbx");
         return withClient(host, flags, EXIT.failed, async (client) => {
           host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
           const { signal } = host.interrupts;

@@ -82,7 +82,10 @@ async function start(parts: ServiceParts, config: Config, logger: Logger): Promi
     if (!(error instanceof BerthError)) throw error;
     // Its words describe the log.
     if (error.reason === "INTERNAL") logger.error({ err: error }, "the service could not start");
-    const hint = error.reason === "ENGINE_UNAVAILABLE" ? "See what is missing: berth doctor" : undefined;
+    const hint =
+      error.reason === "ENGINE_UNAVAILABLE"
+        ? "See what is missing: berth doctor, with the same options"
+        : undefined;
     throw new Failed(error.message, { hint, cause: error });
   }
 }

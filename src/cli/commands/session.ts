@@ -13,13 +13,14 @@ import {
   SessionStatus,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
-import type { Tone } from "../colour.ts";
+import { complaint, type Tone } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import {
   addSecretFlags,
   collect,
   flagValue,
+  idValue,
   jsonObject,
   keyValues,
   type SecretFlags,
@@ -102,8 +103,8 @@ function createCommand(host: CommandHost): Command {
         const common = {
           config: flags.config === undefined && settings.length === 0 ? undefined : config,
           secrets: secretsOf(flags),
-          sandboxId: flags.sandbox,
-          workspaceId: flags.workspace,
+          sandboxId: idValue("--sandbox", flags.sandbox),
+          workspaceId: idValue("--workspace", flags.workspace),
           ttl: flagValue("--ttl", flags.ttl, (text) => durationFromMs(parseDuration(text))),
         };
         return withClient(host, flags, EXIT.failed, async (client) => {
@@ -231,7 +232,11 @@ async function tellResults(io: Io, results: readonly SessionResult[], json: bool
       await write(io.stdout, `${visible(session.sessionId)}\n`);
     }
   }
-  for (const { resourceType, failure } of results) {
+  for (const { resourceType, failure, status } of results) {
+    if (status === SessionResultStatus.NOT_FOUND) {
+      const why = `there is no session of the type ${visible(resourceType)}`;
+      await write(io.stderr, complaint(io, why, "See which there are: berth session ls"));
+    }
     if (failure) await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\n`);
   }
   return results.some(({ failure }) => failure !== undefined) ? EXIT.failed : EXIT.ok;

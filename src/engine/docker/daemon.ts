@@ -9,7 +9,8 @@ import { abortError, throwIfAborted } from "../../base/errors.ts";
 import type { OutputStream } from "../port.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
-const DEFAULT_HOST = "unix:///var/run/docker.sock";
+/** Where the daemon of this machine listens by default. */
+export const DEFAULT_SOCKET = "/var/run/docker.sock";
 /** A burst of calls opens many connections; each that is kept costs the daemon a descriptor and both sides memory. */
 const CONNECTIONS = { keepAlive: true, maxFreeSockets: 4 };
 
@@ -34,7 +35,7 @@ export class Daemon {
 
   /** `host` is written as in `DOCKER_HOST`, which is its default: `unix:///path` or `tcp://host:port`. */
   constructor(options: { readonly host?: string | undefined; readonly callTimeoutMs: number }) {
-    const url = new URL(options.host || process.env.DOCKER_HOST || DEFAULT_HOST);
+    const url = new URL(options.host || process.env.DOCKER_HOST || `unix://${DEFAULT_SOCKET}`);
     this.#callTimeoutMs = options.callTimeoutMs;
     if (url.protocol === "unix:") {
       this.socketPath = url.pathname;

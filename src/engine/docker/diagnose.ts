@@ -3,7 +3,7 @@ import path from "node:path";
 import type { Finding } from "../../base/diagnosis.ts";
 import { BerthError } from "../../base/errors.ts";
 import { describeIsolation, type EngineInfo, type IsolationLevel } from "../port.ts";
-import { Daemon } from "./daemon.ts";
+import { Daemon, DEFAULT_SOCKET } from "./daemon.ts";
 import { DockerEngine, type DockerEngineOptions } from "./engine.ts";
 import { answerTo } from "./errors.ts";
 import { podmanFacts } from "./podman.ts";
@@ -79,13 +79,20 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
       fix: "See the daemon's log: journalctl -u docker",
     };
   }
+  const found = `no Docker daemon answers at ${place}`;
+  if (place !== DEFAULT_SOCKET) {
+    return {
+      found,
+      fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that is to listen there",
+    };
+  }
   const install = (await isInstalled("dockerd"))
     ? ""
     : "sudo apt-get update && sudo apt-get install -y docker.io\n";
   const start = (await isDirectory("/run/systemd/system"))
     ? "sudo systemctl enable --now docker"
     : "sudo sh -c 'dockerd >/var/log/dockerd.log 2>&1 &'";
-  return { found: `no Docker daemon answers at ${place}`, fix: install + start };
+  return { found, fix: install + start };
 }
 
 function capabilities(info: EngineInfo, facts: DaemonFacts, isRootless: boolean): Finding[] {

@@ -251,5 +251,7 @@ test("without its engine it does not start, and says what to do", async () => {
     "unix:///no/docker.sock",
   ]);
   expect(exitCode).toBe(1);
-  expect(stderr).toMatch(/^berth: Docker is not running\..*\nSee what is missing: berth doctor\n$/s);
+  expect(stderr).toMatch(
+    /^berth: Docker is not running\..*\nSee what is missing: berth doctor, with the same options\n$/s,
+  );
 });

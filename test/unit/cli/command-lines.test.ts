@@ -40,10 +40,25 @@ test.each<[string[], string]>([
   ],
   [["ls", "--tenant", "☃"], '--tenant: "☃" is not the name of a tenant'],
   [["completion", "tcsh"], "'tcsh' is invalid for argument 'shell'. Allowed choices are bash, zsh, fish"],
+  [["create", "--id", ""], "--id: the id is empty; name one, or leave --id out"],
+  [["session", "create", "bash", "--workspace", ""], "--workspace: the id is empty"],
+  [["session", "create", "bash", "--sandbox", ""], "--sandbox: the id is empty"],
+  [["help", "exce"], "unknown command 'exce'\n(Did you mean exec?)"],
+  [["help", "session", "craete"], "unknown command 'craete'"],
   [["inspect", "--format", "yaml", "x"], '--format: "yaml" is not a format; write json or a template'],
 ])("%j is a wrong command line", async (args, problem) => {
   const { code, stdout, stderr } = await runHere(args);
   expect([code, stdout]).toEqual([2, ""]);
   expect(stderr).toMatch(/^berth: /);
   expect(stderr).toContain(problem);
+});
+
+test.each([
+  [["help", "session", "create"], "session create"],
+  [["help", "session"], "session"],
+  [["help", "exec", "x"], "exec"],
+])("%j shows the help of that command", async (args, command) => {
+  const { code, stdout } = await runHere(args);
+  expect(code).toBe(0);
+  expect(stdout).toContain(`Usage: berth ${command} [options]`);
 });
