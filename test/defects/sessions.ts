@@ -14,8 +14,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/python/driver.ts",
-        from: "    _own_streams()\n    try:",
-        to: "    sys.stdout, sys.stderr = _Stream(1), _Stream(2)\n    try:",
+        from: "    _own_streams()\n    try: answer",
+        to: "    sys.stdout, sys.stderr = _Stream(1), _Stream(2)\n    try: answer",
       },
     ],
     test: { file: PYTHON, title: PRINTERS },
@@ -25,8 +25,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/python/driver.ts",
-        from: "        finally: _hold_back()",
-        to: "        finally: pass",
+        from: "        except BaseException: pass\n    _guard",
+        to: "        finally: pass\n    _guard",
       },
     ],
     test: {

@@ -225,6 +225,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
     await eventually(async () => (await run("signal.setitimer(signal.ITIMER_REAL, 0)")).data.error === null);
     expect((await run("calls > 0")).data.result).toBe("True");
+    expect((await run("signal.getsignal(signal.SIGALRM) is late")).data.result).toBe("True");
+    expect((await run("signal.signal(signal.SIGALRM, signal.SIG_DFL) is late")).data.result).toBe("True");
   });
 
   test("output that is no text comes byte by byte", async () => {

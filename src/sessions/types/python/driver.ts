@@ -14,9 +14,9 @@
  * crashes where one is replaced while a thread is in `print`. One that the code
  * of an execution replaced is put back for the next, and outlives it for a while.
  *
- * What a handler of a signal raises between two executions is dropped, and no request with it: handlers run while the
- * driver waits in `peek`, which takes nothing, and are held back while it works. A child that code forks ends with the exit code of a program, but runs no exit handlers: those are the interpreter's, and
- * multiprocessing's would end its pools.
+ * Handlers of signals are called through a guard, which drops what they raise outside an execution: it would end the
+ * interpreter. A child that code forks ends with the exit code of a program, but runs no exit handlers: those are the
+ * interpreter's, and multiprocessing's would end its pools.
  *
  * The driver has names of its own for builtins and what it calls, so that code
  * which replaces those does not break it. A builtin that was deleted, or replaced
@@ -30,9 +30,8 @@ from ast import Expr, Expression, parse
 from base64 import b64encode
 from json.encoder import encode_basestring_ascii as _quoted
 from linecache import cache as _lines
-from _signal import SIG_BLOCK, SIG_UNBLOCK, pthread_sigmask as _mask
 from os import _exit, close as _close, dup2, getpid, listdir, open as _open, write as _os_write, O_WRONLY
-from signal import SIGINT, signal as _set_signal
+from signal import SIGINT
 from threading import current_thread
 from traceback import format_exception
 _scan = json.JSONDecoder().scan_once
@@ -45,12 +44,29 @@ MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = 256 * 1024, 16, 6 * 1024 * 1
 TARGETS = 16
 _execution, _answer = 0, {}
 _pid = getpid()
-_signals = _signal.valid_signals()
+
+def _is_running(frame):
+    while frame:
+        if frame.f_code is _run.__code__: return True
+        frame = frame.f_back
+    return False
 
 def _interrupted(number, frame):
-    while frame:
-        if frame.f_code is _run.__code__: raise KeyboardInterrupt
-        frame = frame.f_back
+    if _is_running(frame): raise KeyboardInterrupt
+
+_set_handler, _handler_of = _signal.signal, _signal.getsignal
+def _guarded(handler):
+    if not callable(handler): return handler
+    def _guard(number, frame):
+        if _is_running(frame): return handler(number, frame)
+        try: handler(number, frame)
+        except BaseException: pass
+    _guard._handler = handler
+    return _guard
+def _unguarded(handler):
+    return getattr(handler, '_handler', handler)
+_signal.signal = lambda number, handler: _unguarded(_set_handler(number, _guarded(handler)))
+_signal.getsignal = lambda number: _unguarded(_handler_of(number))
 
 _start = threading.Thread.start
 def _start_thread(self):
@@ -105,11 +121,6 @@ def _bounded(text):
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()
 
-def _hold_back():
-    while True:
-        try: return _mask(SIG_BLOCK, _signals)
-        except BaseException: pass
-
 def _run(code):
     name = '<call %d>' % _execution
     _module.__builtins__ = builtins
@@ -155,12 +166,9 @@ def _leave_fork(error):
         _exit(0 if code is None else code & 255 if isinstance(code, int) else 1)
 
 def _execution_of(code):
-    _set_signal(SIGINT, _interrupted)
+    _set_handler(SIGINT, _interrupted)
     _own_streams()
-    try:
-        _mask(SIG_UNBLOCK, _signals)
-        try: answer = _run(code)
-        finally: _hold_back()
+    try: answer = _run(code)
     except BaseException as error:
         if getpid() != _pid: _leave_fork(error)
         _usable_builtins()
@@ -191,7 +199,7 @@ def _serve(request):
         _answer = _execution_of(request['code'])
         for fd in (0, 1, 2): dup2(_null, fd)
         for fd in (1, 2): dup2(_null, _target(_execution, fd), False)
-    nonce = _next_line().strip()
+    nonce = _control.readline().strip()
     pids = [int(name) for name in listdir('/proc') if name.isdigit()]
     answer = dict(_answer, pid=_pid, pids=pids)
     start, end = nonce + tag.encode() + b';', nonce + b'P;'
@@ -199,19 +207,9 @@ def _serve(request):
     _write(err, start)
     _close(out); _close(err)
 
-def _next_line():
-    while True:
-        try:
-            _mask(SIG_UNBLOCK, _signals)
-            _control.peek()
-            _mask(SIG_BLOCK, _signals)
-        except (Exception, KeyboardInterrupt) as error:
-            if getattr(error, 'errno', None) is not None: raise
-        else: return _control.readline()
-
-_set_signal(SIGINT, _interrupted)
+_set_handler(SIGINT, _interrupted)
 while True:
-    _line = _next_line()
+    _line = _control.readline()
     if not _line: _exit(0)
     _serve(_scan(_line.decode(), 0)[0])
 `;
