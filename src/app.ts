@@ -4,11 +4,12 @@ import { auditWarning, diagnoseAudit, openAuditFile } from "./audit.ts";
 import { SystemClock } from "./base/clock.ts";
 import type { Finding } from "./base/diagnosis.ts";
 import { BerthError } from "./base/errors.ts";
-import type { Logger } from "./base/logger.ts";
+import { type Logger, SILENT } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { RotatedFile } from "./base/rotated-file.ts";
 import type { AppSettings } from "./config/settings.ts";
-import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
+import { loadCredentials, NO_CREDENTIALS, type SecretSource } from "./egress/credentials.ts";
+import { diagnoseCredentials } from "./egress/diagnose.ts";
 import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";
@@ -34,6 +35,7 @@ import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
 import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { AuditLog } from "./server/audit-log.ts";
+import { diagnoseTls } from "./server/diagnose.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
@@ -359,11 +361,20 @@ function warningsOf(
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...(settings.tls === undefined ? [] : [diagnoseTls(settings.tls)]),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),
+    ...(settings.egressCredentials === undefined
+      ? []
+      : [await diagnoseCredentials(settings.egressCredentials, await secretsToDiagnose(settings))]),
     ...(await diagnoseAudit(settings)),
     // Volumes are the cluster's.
     ...(settings.engine === "kubernetes" ? [] : await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];
+}
+
+/** The secrets, as far as they can be used: what is wrong with them has a finding of its own. */
+function secretsToDiagnose({ secrets }: AppSettings): Promise<SecretSource> {
+  return Secrets.open(secrets, ALL_SECRETS, SILENT).catch(() => ({ read: async () => "" }));
 }

@@ -5,3 +5,6 @@ export interface Logger {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
 }
+
+/** Logs nothing: a diagnosis is the answer, which a log would only repeat. */
+export const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };

@@ -1,6 +1,6 @@
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import type { Logger } from "../base/logger.ts";
+import { type Logger, SILENT } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
 import { DELEGATE, missingLimits } from "./bubblewrap/info.ts";
@@ -150,9 +150,6 @@ async function dockerAnswers(settings: EngineSettings): Promise<boolean> {
     await docker.close();
   }
 }
-
-/** The diagnosis is the answer; a log would only repeat it. */
-const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
 function isMissing(findings: readonly Finding[]): boolean {
   return findings.some(({ status }) => status === "missing");

@@ -239,7 +239,8 @@ export class Listener {
   }
 }
 
-function createTlsServer(options: tls.TlsOptions): tls.Server {
+/** @throws `INVALID_ARGUMENT` where the certificate or the key cannot be used */
+export function createTlsServer(options: tls.TlsOptions): tls.Server {
   try {
     return tls.createServer(options);
   } catch (cause) {

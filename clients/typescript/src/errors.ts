@@ -125,8 +125,21 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     // Trying again will not help.
     return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
   }
-  const where = code === "UNAVAILABLE" ? `The service at ${address} cannot be reached: ` : "";
-  return new BerthError(where + (error.rawMessage || code), { code, cause: error });
+  if (/wrong version number/i.test(error.rawMessage)) {
+    const message = `What answers at ${address} does not speak TLS. Leave tls out, and write http:// for https://.`;
+    return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
+  }
+  if (code === "UNAVAILABLE" || isUnconnected(error.cause)) {
+    // The library takes a socket that is not there for a defect.
+    const message = `The service at ${address} cannot be reached: ${error.rawMessage || code}`;
+    return new BerthError(message, { code: "UNAVAILABLE", cause: error });
+  }
+  return new BerthError(`The call to ${address} failed: ${error.rawMessage || code}`, { code, cause: error });
+}
+
+/** Whether Node could not connect. */
+function isUnconnected(cause: unknown): boolean {
+  return cause instanceof Error && "syscall" in cause && cause.syscall === "connect";
 }
 
 /** What is wrong with a certificate, by Node, if that is what went wrong. */

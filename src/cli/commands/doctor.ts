@@ -28,6 +28,7 @@ const CHECKED: readonly (keyof Config)[] = [
     "tlsKey",
     "tlsClientCa",
     "tokens",
+    "secrets",
     "engine",
     "dockerRequired",
     "dockerHost",
@@ -38,9 +39,9 @@ const CHECKED: readonly (keyof Config)[] = [
   ] as const),
   ...(["tolerations", "runtimeClass", "imagePullSecrets", "podTemplate", "networkPolicy"] as const),
   ...(["workspaceVolumeBytes", "storageClass", "volumeAccessMode", "volumeClones"] as const),
-  ...(["egressCidrs", "denyCidrs", "egressDns"] as const),
+  ...(["egressCidrs", "denyCidrs", "egressDns", "egressCredentials"] as const),
   ...(["allowRuntimes", "defaultImage", "desktopImage", "dataDir"] as const),
-  ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes"] as const),
+  ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes", "auditLog"] as const),
 ];
 
 /** `berth doctor`: whether a service could run here, and what to do where not. */

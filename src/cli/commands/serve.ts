@@ -17,7 +17,8 @@ export function serveCommand(host: CommandHost): Command {
     .summary("run the service")
     .description(
       "Runs the service until SIGTERM or SIGINT. Every option is also read from its environment variable and from the " +
-        "configuration file; a flag goes before a variable, and a variable before the file.",
+        "configuration file; a flag goes before a variable, and a variable before the file. Where an option may be " +
+        "repeated, its variable has the values with commas between them, and the file has a list of them.",
     )
     .addHelpText(
       "after",

@@ -1,7 +1,17 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { makeCertificate } from "../../support/certificate.ts";
 import { DESKTOP_IMAGE, MISSING_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { type ProgramOptions, runProgram, ServeProcess } from "../../support/program.ts";
+
+let directory: string;
+beforeAll(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), "berth-doctor-"));
+});
+afterAll(() => rm(directory, { recursive: true, force: true }));
 
 interface Report {
   readonly ok: boolean;
@@ -119,6 +129,41 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
     }
   });
 
+  test("a key of another certificate", async () => {
+    const [own, other] = await Promise.all(["own", "other"].map((name) => makeCertificate(directory, name)));
+    const tls = (key = "") => ["--tls-cert", own?.cert ?? "", "--tls-key", key];
+    expect((await doctor(tls(own?.key))).of("tls")?.status).toBe("ok");
+    const { exitCode, of } = await doctor(tls(other?.key));
+    expect(exitCode).toBe(1);
+    expect(of("tls")).toMatchObject({
+      status: "missing",
+      found: expect.stringContaining("The TLS certificate and key cannot be used"),
+      fix: expect.stringContaining("--tls-key"),
+    });
+  });
+
+  test("credentials that cannot be used, or whose secret is not there", async () => {
+    const [credentials, secrets] = ["credentials.json", "secrets.yaml"].map((name) =>
+      path.join(directory, name),
+    );
+    if (!credentials || !secrets) throw new Error("no paths");
+    await writeFile(secrets, "secrets: {key: hunter22}", { mode: 0o600 });
+    const found = async (content: string) => {
+      await writeFile(credentials, content);
+      const { of } = await doctor(["--egress-credentials", credentials, "--secrets", secrets]);
+      return of("egress-credentials");
+    };
+    const named = (name: string) => JSON.stringify({ "a.example": { header: "X-Key", secret_name: name } });
+    expect(await found(named("key"))).toMatchObject({ status: "ok" });
+    for (const content of ["nonsense", named("other")]) {
+      expect(await found(content)).toMatchObject({
+        status: "missing",
+        found: expect.stringContaining(credentials),
+        fix: `Correct ${credentials}, or name another with --egress-credentials`,
+      });
+    }
+  });
+
   test("a data directory that cannot be", async () => {
     const { exitCode, of } = await doctor(["--data-dir", "/etc/hostname/berth"]);
     expect(exitCode).toBe(1);
@@ -179,7 +224,9 @@ test("--help lists its own options and those of the service that it looks at", a
   const { stdout } = await runProgram(["doctor", "--help"]);
   const options = [...stdout.toString().matchAll(/^ +(?:-\w, )?(--[\w-]+)/gm)].map(([, name]) => name);
   expect(options.slice(0, 3)).toEqual(["--json", "--config", "--help"]);
-  expect(options).toContain("--listen");
+  expect(options).toEqual(
+    expect.arrayContaining(["--listen", "--secrets", "--egress-credentials", "--audit-log"]),
+  );
   expect(options).not.toContain("--max-sandboxes");
   expect(stdout.toString()).toContain("berth serve --help");
 });

@@ -142,6 +142,9 @@ describe("its options", () => {
       "--idle-timeout <DURATION> How long a sandbox may stay unused before it is deleted. (env BERTH_IDLE_TIMEOUT, default 1h)",
     );
     expect(help).toContain("BERTH_CONFIG");
+    expect(help).toContain(
+      "Where an option may be repeated, its variable has the values with commas between them",
+    );
     expect(help).not.toContain("--no-");
   });
 });

@@ -80,6 +80,18 @@ test("a service that is down is UNAVAILABLE, after the time for which calls are 
   expect((error as Error).message).toContain(`The service at ${link.address} cannot be reached`);
 });
 
+test("a service whose socket is not there, or that speaks no TLS, is reported as such", async () => {
+  const socket = `unix:${path.join(directory, "none.sock")}`;
+  const none = await failureOf(connect(socket, { retryForMs: 0 }).sandboxes.stats());
+  expect(none).toMatchObject({ code: "UNAVAILABLE", reason: "" });
+  expect((none as Error).message).toContain(`The service at ${socket} cannot be reached`);
+
+  const address = `https://${service.address}`;
+  const plain = await failureOf(connect(address).sandboxes.stats());
+  expect(plain).toMatchObject({ code: "FAILED_PRECONDITION", reason: "" });
+  expect((plain as Error).message).toContain(`What answers at ${address} does not speak TLS`);
+});
+
 test("a call goes on where the service comes back in time", async () => {
   const link = await linked();
   link.cut();
@@ -118,6 +130,7 @@ test("trusts a certificate that it is given, and no other", async () => {
   }
   const plain = await failureOf(connect(secure.address, { retryForMs: 0 }).sandboxes.stats());
   expect(plain).toBeInstanceOf(BerthError);
+  expect((plain as Error).message).toContain(secure.address);
   expect(() => Berth.connect(secure.address, { tls: { ca: own.cert } })).toThrow("not its path");
   expect(() => Berth.connect("http://127.0.0.1:1", { tls: true })).toThrow("write https://");
 });

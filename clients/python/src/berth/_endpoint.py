@@ -84,7 +84,13 @@ def endpoint(
 
 
 def _read(ca: CA | None) -> bytes | None:
-    return ca if ca is None or isinstance(ca, bytes) else Path(ca).read_bytes()
+    if ca is None:
+        return None
+    pem = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
+    # gRPC would call the service unreachable.
+    if b"CERTIFICATE-----" not in pem:
+        raise ValueError(f"ca={'...' if isinstance(ca, bytes) else repr(os.fspath(ca))} holds no certificate in PEM")
+    return pem
 
 
 def _host_and_port(address: str, text: str, default_port: int | None) -> str:

@@ -430,7 +430,9 @@ def _reason_name(number: int) -> str:
 
 
 def _unreachable(target: str, text: str) -> str:
-    if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
+    # Where no TLS was answered, gRPC speaks of certificates, too.
+    is_tls = "WRONG_VERSION_NUMBER" not in text
+    if is_tls and ("CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower()):
         advice = "Its certificate is not signed by the CA given as ca=, or names another host."
     elif "SSL" in text or "TLS" in text.upper():
         advice = "It does not speak TLS there as this client does: check ca= and tls=."

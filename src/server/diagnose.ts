@@ -1,0 +1,16 @@
+import type { Finding } from "../base/diagnosis.ts";
+import { BerthError } from "../base/errors.ts";
+import { createTlsServer, type TlsOptions } from "./listener.ts";
+
+/** Whether a port could speak TLS with this certificate and key. */
+export function diagnoseTls({ cert, key, clientCa }: TlsOptions): Finding {
+  const subject = "tls";
+  try {
+    createTlsServer({ cert, key, ca: clientCa });
+    return { subject, status: "ok", found: "the certificate and the key belong together" };
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    const fix = "Name a certificate and its key, both in PEM, with --tls-cert and --tls-key";
+    return { subject, status: "missing", found: error.message, fix };
+  }
+}
