@@ -15,6 +15,26 @@ function defect(name: string, file: string, title: string, ...changes: Change[])
 
 /** Of what sandboxes are closed to. */
 export const HARDENING_DEFECTS: readonly Defect[] = [
+  {
+    name: "a service whose log nobody reads does not end",
+    changes: [
+      {
+        file: "src/cli/json-log.ts",
+        from: "for (let i = 0; i < 3; i++) destination.flush();",
+        to: "destination.flushSync();",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/json-log.test.ts",
+      title: "none holds it up where their reader has gone",
+      suite: "after 1 lines",
+    },
+  },
+  {
+    name: "a service whose log is on a full disk ends",
+    changes: [{ file: "src/cli/json-log.ts", from: '  destination.on("error", () => {});\n', to: "" }],
+    test: { file: "test/unit/cli/json-log.test.ts", title: "none fails it where the disk is full" },
+  },
   defect("containers keep Docker's capabilities", DOCKER, CAPABILITIES, {
     file: CONTAINER,
     from: '      CapDrop: ["ALL"],\n',

@@ -58,11 +58,8 @@ async function createLogger({ logLevel, logFormat }: Config, { stderr, env }: Io
   const { pino } = await import("pino");
   const options = { level: logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime };
   if (logFormat === "json" || (logFormat === "auto" && !stderr.isTTY)) {
-    // Gathered for a tenth of a second: a line for each call, each with a write of its own, would cost a fifth of the
-    // service's time. The last words of a service that dies are written as it goes.
-    const destination = pino.destination({ dest: 2, sync: true, minLength: 4096, periodicFlush: 100 });
-    process.once("exit", () => destination.flushSync());
-    return pino(options, destination);
+    const { jsonLog } = await import("../json-log.ts");
+    return jsonLog(2, options);
   }
   const { default: pretty } = await import("pino-pretty");
   const colorize = stderr.isTTY === true && !env.NO_COLOR;
