@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import io
 import os
+import pickle
 import tarfile
 import threading
 import uuid
 from collections.abc import AsyncIterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from berth import (
     AsyncBerth,
     AsyncSandbox,
     Berth,
+    CommandError,
     Mount,
     RunMessage,
     SandboxSpec,
@@ -381,3 +385,26 @@ async def test_a_client_belongs_to_its_event_loop_and_its_process(address: str) 
 
 async def _stats(client: AsyncBerth) -> None:
     await client.sandboxes.stats()
+
+
+def test_what_calls_return_and_raise_goes_to_another_process(sync_berth: Berth) -> None:
+    with sync_berth.sandboxes.create(labels={"a": "b"}) as sandbox:
+        info = pickle.loads(pickle.dumps(sandbox.info))
+        assert info == sandbox.info and info.spec == sandbox.info.spec
+        with pytest.raises(CommandError) as failed:
+            sandbox.run("echo why >&2; exit 3", check=True)
+        again = pickle.loads(pickle.dumps(failed.value))
+        assert str(again) == str(failed.value) and again.result.exit_code == 3
+        with pytest.raises(errors.FileNotFoundError) as missing:
+            sandbox.files.read("nothing")
+        for same in (pickle.loads(pickle.dumps(missing.value)), copy.deepcopy(missing.value)):
+            assert type(same) is errors.FileNotFoundError and str(same) == str(missing.value)
+            assert (same.reason, same.metadata) == ("FILE_NOT_FOUND", missing.value.metadata)
+    lost = errors.ConnectionLostError("lost", process_id="prc_1", stdout_received=3)
+    assert pickle.loads(pickle.dumps(lost)).stdout_received == 3
+
+
+async def test_a_file_of_the_last_moment_is_listed(sandbox: AsyncSandbox) -> None:
+    await sandbox.run("touch -d @253402300799.999999999 last", check=True)
+    [listed] = await sandbox.files.list()
+    assert listed.modify_time == datetime.max.replace(tzinfo=timezone.utc)
