@@ -408,3 +408,66 @@ async def test_a_file_of_the_last_moment_is_listed(sandbox: AsyncSandbox) -> Non
     await sandbox.run("touch -d @253402300799.999999999 last", check=True)
     [listed] = await sandbox.files.list()
     assert listed.modify_time == datetime.max.replace(tzinfo=timezone.utc)
+
+
+async def test_a_large_file_that_is_replaced_is_read_as_one(sandbox: AsyncSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 9 * 1024 * 1024
+    await sandbox.files.write("large", b"a" * size)
+    await sandbox.files.write("other", b"b" * size)
+    download = sandbox.files.download_chunks
+
+    async def replaced(path: str, *, offset: int = 0, user: str = "") -> AsyncIterator[bytes]:
+        await sandbox.files.move("other", "large", overwrite=True)
+        async for chunk in download(path, offset=offset, user=user):
+            yield chunk
+
+    monkeypatch.setattr(sandbox.files, "download_chunks", replaced)
+    assert await sandbox.files.read("large") == b"b" * size
+
+
+async def test_what_has_no_size_is_uploaded(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"x" * 200_000), daemon=True)
+    writer.start()
+    assert (await sandbox.files.upload(pipe, "pipe")).size == 200_000
+    await sandbox.files.upload("/proc/version", "version")
+    assert await sandbox.files.read("version") == Path("/proc/version").read_bytes()
+
+
+async def test_of_a_file_that_grows_its_beginning_is_uploaded(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 5_000_000)
+    uploaded = threading.Event()
+
+    def grow() -> None:
+        with log.open("ab", buffering=0) as opened:
+            while not uploaded.is_set() and opened.tell() < 500_000_000:
+                opened.write(b"y" * 100_000)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        assert (await sandbox.files.upload(log, "log")).size >= 5_000_000
+    finally:
+        uploaded.set()
+        writer.join()
+
+
+async def test_a_download_goes_where_its_target_leads(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    await sandbox.files.write("file", "new")
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / ("n" * 255)
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert await sandbox.files.download("file", pipe) == 3
+    reader.join(20)
+    assert read == [b"new"] and pipe.is_fifo()
+    real.write_text("old")
+    link.symlink_to(real)
+    await sandbox.files.download("file", link)
+    assert real.read_text() == "new" and link.is_symlink()
+    with pytest.raises(IsADirectoryError):
+        await sandbox.files.download("file", tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(["link", real.name, "pipe"])
