@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
+import json
 import os
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 import berth
 from berth import AsyncBerth, errors
 from berth.agentflow import Sandbox
+from berth.v1 import session_pb2, session_pb2_grpc
 from session_document import BLOCKS, ON_PYTHON
 
 #: The types that the blocks run on: the page's own where the service has desktops (it is started with an image of
@@ -212,3 +218,44 @@ def test_every_call_has_a_twin() -> None:
     for name in calls:
         twin = inspect.signature(getattr(Sandbox, f"{name}_sync"))
         assert twin.parameters.keys() == inspect.signature(getattr(Sandbox, name)).parameters.keys()
+
+
+async def test_the_token_of_a_profile_goes_with_its_address(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = grpc.aio.server()
+    # It offers but one of the calls.
+    service = Tokens()  # type: ignore[abstract] # pyright: ignore[reportAbstractUsage]
+    session_pb2_grpc.add_SessionServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    (tmp_path / "berth").mkdir()
+    profiles = {"work": {"address": f"127.0.0.1:{port}", "token": "secret"}}
+    (tmp_path / "berth/profiles.json").write_text(json.dumps(profiles))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("BERTH_PROFILE", "work")
+    monkeypatch.delenv("BERTH_ADDRESS")
+    try:
+        sandbox = Sandbox(keep_sessions=True)
+        assert sandbox.server_url == f"127.0.0.1:{port}"
+        await sandbox.get_tools()
+        await asyncio.to_thread(sandbox.get_tools_sync)
+        await sandbox.close()
+    finally:
+        await server.stop(None)
+    assert service.tokens == ["Bearer secret"] * 2
+
+
+class Tokens(session_pb2_grpc.SessionServiceServicer):
+    """Notes with which tokens it is asked for tools."""
+
+    def __init__(self) -> None:
+        self.tokens: list[object] = []
+
+    async def ListTools(  # noqa: N802
+        self,
+        request: session_pb2.ListToolsRequest,
+        context: grpc.aio.ServicerContext[session_pb2.ListToolsRequest, session_pb2.ListToolsResponse],
+    ) -> session_pb2.ListToolsResponse:
+        self.tokens.append(dict(context.invocation_metadata() or ()).get("authorization"))
+        return session_pb2.ListToolsResponse()

@@ -198,3 +198,47 @@ def test_without_asyncio(sync_berth: Berth) -> None:
             entered.write("text")
             entered.close_stdin()
             assert entered.result().stdout == "text"
+
+
+async def test_a_detached_command_goes_on_where_nobody_reads_it(sandbox: AsyncSandbox) -> None:
+    process = await sandbox.exec("head -c 200000000 /dev/zero; touch done", detach=True).start()
+    async with asyncio.timeout(60):
+        while not await sandbox.files.exists("done"):
+            await asyncio.sleep(0.05)
+    # It is read on all the same; of what was written in between, the beginning is lost.
+    assert (await process.wait()).stdout_bytes == 200_000_000
+
+
+async def test_what_is_written_behind_a_write_that_was_given_up_is_whole(sandbox: AsyncSandbox) -> None:
+    command = "while [ ! -e go ]; do sleep 0.05; done; cat"
+    async with sandbox.exec(command, keep_stdin_open=True) as process:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(process.write(b"a" * 3_000_000), 0.5)
+        await sandbox.files.write("go", "")
+        reading = asyncio.create_task(process.result(max_output_bytes=16 << 20))
+        await process.write(b"b" * 100_000)
+        await process.close_stdin()
+        text = (await reading).stdout
+    assert text.count("b") == 100_000 and text.lstrip("a") == "b" * 100_000
+
+
+async def test_one_reads_and_another_writes_from_the_start(sandbox: AsyncSandbox) -> None:
+    process = sandbox.exec("cat", keep_stdin_open=True)
+    reading = asyncio.create_task(process.result())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await process.write("text")
+        await process.close_stdin()
+        assert (await reading).stdout == "text"
+
+
+async def test_what_was_under_way_says_that_the_client_was_closed(address: str, sandbox: AsyncSandbox) -> None:
+    other = AsyncBerth(address)
+    there = await other.sandboxes.get(sandbox.sandbox_id)
+    running = asyncio.create_task(there.run("sleep 1000"))
+    while not await sandbox.processes():
+        await asyncio.sleep(0.02)
+    await other.close()
+    # Not the CancelledError of a task that somebody canceled.
+    with pytest.raises(errors.CanceledError, match="the client was closed"):
+        await running

@@ -369,3 +369,17 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "true" if makes_its_own else "false"}
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environment)
     assert await running.wait() == 0
+
+
+async def test_a_file_that_changed_while_the_connection_was_broken_is_told_at_once(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as made:
+        await made.files.write("large", os.urandom(12 << 20))
+        async with AsyncBerth(link.address, retry_for=60) as other:
+            files = type(made)(other.transport, made.info).files
+            chunks = files.download_chunks("large")
+            await anext(chunks)
+            await made.files.write("large", "more", append=True)
+            link.cut()
+            async with asyncio.timeout(20):
+                with pytest.raises(errors.AbortedError, match="changed while the connection was broken"):
+                    [chunk async for chunk in chunks]

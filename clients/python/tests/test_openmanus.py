@@ -260,3 +260,15 @@ async def test_the_agents_own_sandbox_goes_with_its_run(berth: AsyncBerth) -> No
     agent = Working()
     assert await agent.run() == "Step 1: done"
     assert (await berth.sandboxes.get(agent.sandbox_id)).info.state == "TERMINATED"
+
+
+async def test_what_is_active_in_a_sandbox_may_end_before_that_is_deleted(berth: AsyncBerth) -> None:
+    async with SandboxManager() as manager:
+        sandbox_id = await manager.create_sandbox(SETTINGS)
+        sandbox = await manager.get_sandbox(sandbox_id)
+        running = asyncio.create_task(sandbox.run_command("touch started; sleep 1; echo finished"))
+        while not await sandbox.ready().files.exists("started"):
+            await asyncio.sleep(0.02)
+        await manager.delete_sandbox(sandbox_id)
+        assert await running == "finished"
+        assert (await berth.sandboxes.get(sandbox_id)).info.state == "TERMINATED"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import io
 import os
+import pickle
 import tarfile
 import threading
 import uuid
 from collections.abc import AsyncIterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from berth import (
     AsyncBerth,
     AsyncSandbox,
     Berth,
+    CommandError,
     Mount,
     RunMessage,
     SandboxSpec,
@@ -381,3 +385,89 @@ async def test_a_client_belongs_to_its_event_loop_and_its_process(address: str) 
 
 async def _stats(client: AsyncBerth) -> None:
     await client.sandboxes.stats()
+
+
+def test_what_calls_return_and_raise_goes_to_another_process(sync_berth: Berth) -> None:
+    with sync_berth.sandboxes.create(labels={"a": "b"}) as sandbox:
+        info = pickle.loads(pickle.dumps(sandbox.info))
+        assert info == sandbox.info and info.spec == sandbox.info.spec
+        with pytest.raises(CommandError) as failed:
+            sandbox.run("echo why >&2; exit 3", check=True)
+        again = pickle.loads(pickle.dumps(failed.value))
+        assert str(again) == str(failed.value) and again.result.exit_code == 3
+        with pytest.raises(errors.FileNotFoundError) as missing:
+            sandbox.files.read("nothing")
+        for same in (pickle.loads(pickle.dumps(missing.value)), copy.deepcopy(missing.value)):
+            assert type(same) is errors.FileNotFoundError and str(same) == str(missing.value)
+            assert (same.reason, same.metadata) == ("FILE_NOT_FOUND", missing.value.metadata)
+    lost = errors.ConnectionLostError("lost", process_id="prc_1", stdout_received=3)
+    assert pickle.loads(pickle.dumps(lost)).stdout_received == 3
+
+
+async def test_a_file_of_the_last_moment_is_listed(sandbox: AsyncSandbox) -> None:
+    await sandbox.run("touch -d @253402300799.999999999 last", check=True)
+    [listed] = await sandbox.files.list()
+    assert listed.modify_time == datetime.max.replace(tzinfo=timezone.utc)
+
+
+async def test_a_large_file_that_is_replaced_is_read_as_one(sandbox: AsyncSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 9 * 1024 * 1024
+    await sandbox.files.write("large", b"a" * size)
+    await sandbox.files.write("other", b"b" * size)
+    download = sandbox.files.download_chunks
+
+    async def replaced(path: str, *, offset: int = 0, user: str = "") -> AsyncIterator[bytes]:
+        await sandbox.files.move("other", "large", overwrite=True)
+        async for chunk in download(path, offset=offset, user=user):
+            yield chunk
+
+    monkeypatch.setattr(sandbox.files, "download_chunks", replaced)
+    assert await sandbox.files.read("large") == b"b" * size
+
+
+async def test_what_has_no_size_is_uploaded(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"x" * 200_000), daemon=True)
+    writer.start()
+    assert (await sandbox.files.upload(pipe, "pipe")).size == 200_000
+    await sandbox.files.upload("/proc/version", "version")
+    assert await sandbox.files.read("version") == Path("/proc/version").read_bytes()
+
+
+async def test_of_a_file_that_grows_its_beginning_is_uploaded(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 5_000_000)
+    uploaded = threading.Event()
+
+    def grow() -> None:
+        with log.open("ab", buffering=0) as opened:
+            while not uploaded.is_set() and opened.tell() < 500_000_000:
+                opened.write(b"y" * 100_000)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        assert (await sandbox.files.upload(log, "log")).size >= 5_000_000
+    finally:
+        uploaded.set()
+        writer.join()
+
+
+async def test_a_download_goes_where_its_target_leads(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    await sandbox.files.write("file", "new")
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / ("n" * 255)
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert await sandbox.files.download("file", pipe) == 3
+    reader.join(20)
+    assert read == [b"new"] and pipe.is_fifo()
+    real.write_text("old")
+    link.symlink_to(real)
+    await sandbox.files.download("file", link)
+    assert real.read_text() == "new" and link.is_symlink()
+    with pytest.raises(IsADirectoryError):
+        await sandbox.files.download("file", tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(["link", real.name, "pipe"])

@@ -63,9 +63,10 @@ export class Files {
     const call = (settings: object) => this.#connection.files.readFile(request, settings);
     const { data, endOfFile } = await this.#connection.again(call, signal);
     if (endOfFile || data.length === limit) return data;
-    const pieces = [data];
-    let size = data.length;
-    for await (const piece of this.#download(path, { ...options, offset: offset + size })) {
+    // Again from the start: another file may have taken its place, and both halves must be of one.
+    const pieces: Uint8Array[] = [];
+    let size = 0;
+    for await (const piece of this.#download(path, options)) {
       pieces.push(piece);
       size += piece.length;
       if (size >= limit) break;
@@ -119,8 +120,8 @@ export class Files {
   }
 
   /**
-   * A file as a web stream, from `offset` on. Goes on where it stopped if the connection breaks; throws ABORTED where
-   * the file changed meanwhile.
+   * A file as a web stream, from `offset` on. Goes on where it stopped if the connection breaks; throws
+   * FAILED_PRECONDITION where the file changed meanwhile.
    */
   download(path: Path, options: FileOptions & { readonly offset?: number } = {}): ReadableStream<Uint8Array> {
     return readableOf((signal) => this.#download(path, { ...options, signal }), options.signal);

@@ -105,6 +105,11 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       await this.end();
       throw error;
     }
+    if (!this.#owned && !this.#pulling) {
+      // It goes on without a reader; one that does not read would hold it up. `read` connects again.
+      this.#disconnect();
+      this.#connection.release(this);
+    }
     return this;
   }
 
@@ -149,7 +154,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   /**
    * Writes to its stdin, and returns when the command has room for more. For commands started with `keepStdinOpen` or
    * a terminal. Throws PROCESS_STATE where stdin is closed or the command has ended. Written once, however often the
-   * connection breaks meanwhile.
+   * connection breaks meanwhile. A write that fails may have written a part of its data: the next one goes on behind
+   * that.
    */
   async write(data: Content): Promise<void> {
     await this.#write(content(data), false);
@@ -347,12 +353,14 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     const written = this.#writing.then(async () => {
       await this.#started();
       // Writing nothing says how far stdin is.
-      this.#stdinOffset ??= await this.#writePiece(0n, new Uint8Array(), false);
+      let offset = this.#stdinOffset ?? (await this.#writePiece(0n, new Uint8Array(), false));
+      // Not known again until this is through: what is taken of a write that fails would be taken off the next.
+      this.#stdinOffset = undefined;
       for (let at = 0; at === 0 || at < data.length; at += PIECE_BYTES) {
         const last = at + PIECE_BYTES >= data.length;
-        const piece = data.subarray(at, at + PIECE_BYTES);
-        this.#stdinOffset = await this.#writePiece(this.#stdinOffset, piece, close && last);
+        offset = await this.#writePiece(offset, data.subarray(at, at + PIECE_BYTES), close && last);
       }
+      this.#stdinOffset = offset;
     });
     this.#writing = written.catch(() => {});
     return written;

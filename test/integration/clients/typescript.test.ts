@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
@@ -313,4 +313,42 @@ test("finds a service at a Unix socket", async () => {
     await local.dispose();
     await rm(directory, { recursive: true });
   }
+});
+
+test("a detached command goes on where nobody reads it, and is read on all the same", async () => {
+  await using made = await berth.sandboxes.create();
+  const command = "head -c 200000000 /dev/zero; touch done";
+  const process = await made.exec(command, { detach: true }).start();
+  await eventually(() => made.files.exists("done"));
+  expect((await process.wait()).stdoutBytes).toBe(200_000_000);
+});
+
+test("what is written behind a write that failed is whole", async () => {
+  await using hasty = Berth.connect(service.address, { timeoutMs: 700 });
+  await using made = await berth.sandboxes.create();
+  const there = await hasty.sandboxes.get(made.sandboxId);
+  const command = "while [ ! -e go ]; do sleep 0.05; done; cat";
+  await using process = await there.exec(command, { keepStdinOpen: true }).start();
+  await expect(process.write("a".repeat(3_000_000))).rejects.toMatchObject({ code: "DEADLINE_EXCEEDED" });
+  await made.files.write("go", "");
+  const result = process.result({ maxOutputBytes: 16 << 20 });
+  await process.write("b".repeat(100_000));
+  await process.closeStdin();
+  expect((await result).stdout.replace(/^a*/, "") === "b".repeat(100_000)).toBe(true);
+});
+
+test("a large file that is replaced while it is read is read as one", async () => {
+  await using made = await berth.sandboxes.create();
+  const size = 9 << 20;
+  await made.files.write("large", "a".repeat(size));
+  await made.files.write("other", "b".repeat(size));
+  const { files } = berth.connection;
+  const readFile = files.readFile.bind(files);
+  using spy = vi.spyOn(files, "readFile");
+  spy.mockImplementation(async (...given) => {
+    const answer = await readFile(...given);
+    await made.files.move("other", "large", { overwrite: true });
+    return answer;
+  });
+  expect(Buffer.from(await made.files.read("large")).equals(Buffer.alloc(size, "b"))).toBe(true);
 });

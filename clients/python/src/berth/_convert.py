@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, Protocol
 
 from google.protobuf.duration_pb2 import Duration
@@ -57,7 +58,8 @@ def time(value: Timestamp) -> datetime | None:
     """A Timestamp in UTC; None where it is not set."""
     if value.seconds == 0 and value.nanos == 0:
         return None
-    return datetime.fromtimestamp(value.seconds + value.nanos / 1e9, timezone.utc)
+    # Rounded up, the last moment of the year 9999 is none.
+    return datetime.fromtimestamp(value.seconds, timezone.utc) + timedelta(microseconds=value.nanos // 1000)
 
 
 def content(data: types.Content) -> bytes:
@@ -203,7 +205,8 @@ def sandbox(given: sandbox_pb2.Sandbox) -> types.SandboxInfo:
         expire_time=time(given.expire_time),
         active_operations=given.active_operations,
         termination=termination(given.termination) if given.HasField("termination") else None,
-        read_spec=lambda: spec_of(given.spec),
+        # Not a lambda: what a call returned can be pickled.
+        read_spec=functools.partial(spec_of, given.spec),
     )
 
 

@@ -57,6 +57,8 @@ class Sandbox:
         self.worker_id = worker_id or f"worker-{uuid.uuid4().hex[:12]}"
         #: Where the service is.
         self.server_url = endpoint(server_url, token, ca, tls).address
+        # As it was given: where none was, the address, token and CA of a profile go together.
+        self._server_url = server_url
         self._timeout = timeout
         self._token, self._ca, self._tls = token, ca, tls
         self._keep_sessions = keep_sessions
@@ -67,14 +69,14 @@ class Sandbox:
     @property
     def _calls(self) -> AsyncWorkerDicts:
         if self._async is None:
-            berth = AsyncBerth(self.server_url, token=self._token, ca=self._ca, tls=self._tls)
+            berth = AsyncBerth(self._server_url, token=self._token, ca=self._ca, tls=self._tls)
             self._async = AsyncWorkerDicts(berth, self.worker_id, self._timeout)
         return self._async
 
     @property
     def _sync_calls(self) -> WorkerDicts:
         if self._sync is None:
-            berth = Berth(self.server_url, token=self._token, ca=self._ca, tls=self._tls)
+            berth = Berth(self._server_url, token=self._token, ca=self._ca, tls=self._tls)
             self._sync = WorkerDicts(berth, self.worker_id, self._timeout)
         return self._sync
 

@@ -53,6 +53,17 @@ class BerthError(Exception):
         self.metadata = metadata
         self.retry_after = retry_after
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # By its fields, whatever a subclass is made of; the view that `metadata` is cannot be pickled.
+        return _unpickled, (type(self), self.args, {**self.__dict__, "metadata": dict(self.metadata)})
+
+
+def _unpickled(kind: type[BerthError], args: tuple[object, ...], fields: dict[str, object]) -> BerthError:
+    made = kind.__new__(kind)
+    made.args = args
+    made.__dict__.update(fields, metadata=MappingProxyType(cast("dict[str, str]", fields["metadata"])))
+    return made
+
 
 class InvalidArgumentError(BerthError):
     """A parameter is missing, malformed or out of range; `metadata["field"]` names it."""

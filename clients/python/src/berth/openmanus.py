@@ -61,6 +61,8 @@ __all__ = [
 STUCK_PROMPT = (
     "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted."
 )
+#: How long what is active in a sandbox may go on while that is deleted.
+_DELETE_GRACE_S = 5
 #: The code of a tool that exceeded its timeout.
 _TIMED_OUT = 5006
 _UNITS = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -193,15 +195,16 @@ class DockerSandbox:
         except BerthError as error:
             raise RuntimeError(f"Failed to copy file: {error.message}") from error
 
-    async def cleanup(self) -> None:
-        """Deletes the sandbox. Idempotent."""
+    async def cleanup(self, grace: float = 0) -> None:
+        """Deletes the sandbox, once what is active in it has had `grace` seconds to end. Idempotent."""
         sandbox, self.sandbox = self.sandbox, None
         terminal, self.terminal = self.terminal, None
         try:
+            # With the sandbox goes what runs in its terminal; so that is closed last.
+            if sandbox is not None:
+                await sandbox.delete(grace=grace)
             if terminal is not None:
                 await terminal.close()
-            if sandbox is not None:
-                await sandbox.delete(grace=0)
         finally:
             if self._own_client and self._client is not None:
                 client, self._client = self._client, None
@@ -387,7 +390,7 @@ class SandboxManager:
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is not None:
             self._forget(sandbox_id)
-            await sandbox.cleanup()
+            await sandbox.cleanup(_DELETE_GRACE_S)
 
     async def start_cleanup_task(self) -> None:
         """Does nothing: the service itself deletes idle sandboxes, also after this program has ended."""

@@ -259,6 +259,9 @@ class CommandError(Exception):
         super().__init__(f"the command ended with {how}" + (f": {last}" if last else ""))
         self.result = result
 
+    def __reduce__(self) -> tuple[type[CommandError], tuple[CommandResult]]:
+        return type(self), (self.result,)
+
 
 @dataclass(frozen=True)
 class ProcessInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import tarfile
 import tempfile
 import uuid
@@ -15,7 +16,7 @@ from berth import _convert
 from berth._async.subscription import AsyncSubscription
 from berth._async.transport import AsyncTransport, in_thread, pause
 from berth._retry import Pauses, is_broken
-from berth.errors import BerthError, FileNotFoundError
+from berth.errors import AbortedError, BerthError, FileNotFoundError
 from berth.types import Content, FileChange, FileInfo, Path, Unpacked
 from berth.v1 import file_pb2
 
@@ -79,12 +80,12 @@ class AsyncFiles:
         if limit == 0:
             return b""
         answer = await self._transport.read(self._transport.stubs.files.ReadFile, first)
-        data = answer.data
-        if answer.end_of_file or len(data) == limit:
-            return data
-        parts = [data]
-        size = len(data)
-        async for chunk in self.download_chunks(path, offset=offset + size, user=user):
+        if answer.end_of_file or len(answer.data) == limit:
+            return answer.data
+        # Again from the start: another file may have taken its place, and both halves must be of one.
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in self.download_chunks(path, offset=offset, user=user):
             parts.append(chunk)
             size += len(chunk)
             if limit is not None and size >= limit:
@@ -135,23 +136,31 @@ class AsyncFiles:
     ) -> FileInfo:
         """Copies a local file, or what can be read from an open one, to a file in the sandbox.
 
-        It takes its place at the end, in one step: a failure leaves the old content.
+        It takes its place at the end, in one step: a failure leaves the old content. Of a local file that grows
+        meanwhile, what was there at the start is copied.
         """
         if not isinstance(source, (str, os.PathLike)):
             return await self._upload(path, pieces_of(source), None, mode, create_parents, user)
         with LocalPath(source).open("rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            return await self._upload(path, pieces_of(opened), size, mode, create_parents, user)
+            known = os.fstat(opened.fileno())
+            # A pipe has no size, nor does a file of /proc say its own.
+            size = known.st_size if stat.S_ISREG(known.st_mode) and known.st_size > 0 else None
+            return await self._upload(path, pieces_of(opened, size), size, mode, create_parents, user)
 
     async def download(self, path: Path, target: Local | Writable, *, user: str = "") -> int:
         """Copies a file of the sandbox to a local one, or into an open one. Returns its bytes.
 
-        A local file is there whole or not at all.
+        A local file is there whole or not at all. A link is followed; what is there and no file, such as a pipe or
+        /dev/stdout, is written to.
         """
         if not isinstance(target, (str, os.PathLike)):
             return await self._download(path, target, user)
-        place = LocalPath(target)
-        part = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.part")
+        place = LocalPath(os.path.realpath(target))
+        if place.exists() and not place.is_file():
+            # Opened by the name that was given: a pipe has no other.
+            with LocalPath(target).open("wb") as opened:
+                return await self._download(path, opened, user)
+        part = place.with_name(f".{uuid.uuid4().hex[:16]}.part")
         try:
             with part.open("xb") as opened:
                 size = await self._download(path, opened, user)
@@ -170,28 +179,28 @@ class AsyncFiles:
         """
         known: file_pb2.FileInfo | None = None
         lost: Pauses | None = None
-        while True:
+        changed = False
+        while not changed:
             request = file_pb2.DownloadFileRequest(**self._named(path, user), offset=offset)
             stream = self._transport.stream(self._transport.stubs.files.DownloadFile, request)
             try:
                 while (answer := await stream.read()) is not None:
                     if answer.HasField("header"):
                         file = answer.header.file
-                        if known is not None and (known.size_bytes, known.modify_time) != (
+                        changed = known is not None and (known.size_bytes, known.modify_time) != (
                             file.size_bytes,
                             file.modify_time,
-                        ):
-                            raise BerthError(
-                                f"{path!r} changed while the connection was broken, after {offset} bytes: "
-                                "download it again",
-                                code="ABORTED",
-                            )
+                        )
+                        if changed:
+                            break
                         known = file
                     elif answer.chunk:
                         lost = None
                         offset += len(answer.chunk)
                         yield answer.chunk
-                return
+                if not changed:
+                    return
+                continue
             except BerthError as error:
                 lost = lost or Pauses(self._transport.retry_for)
                 wait = lost.next(error) if is_broken(error) else None
@@ -200,6 +209,9 @@ class AsyncFiles:
             finally:
                 stream.cancel()
             await pause(wait)
+        raise AbortedError(
+            f"{path!r} changed while the connection was broken, after {offset} bytes: download it again", code="ABORTED"
+        )
 
     async def upload_dir(
         self, source: Local, path: Path = ".", *, create_parents: bool = True, user: str = ""
@@ -371,13 +383,15 @@ class AsyncFiles:
         return size
 
 
-async def pieces_of(source: Source) -> AsyncIterator[bytes]:
-    """What is to be sent, in pieces that a message can carry."""
+async def pieces_of(source: Source, most: int | None = None) -> AsyncIterator[bytes]:
+    """What is to be sent, in pieces that a message can carry: of what can be read, `most` bytes."""
     if isinstance(source, bytes):
         for start in range(0, len(source), _CHUNK_BYTES):
             yield source[start : start + _CHUNK_BYTES]
         return
-    while piece := await in_thread(lambda: source.read(_CHUNK_BYTES)):
+    left = _CHUNK_BYTES if most is None else most
+    while piece := await in_thread(functools.partial(source.read, min(left, _CHUNK_BYTES))):
+        left -= 0 if most is None else len(piece)
         yield piece
 
 

@@ -60,6 +60,8 @@ class AsyncProcess:
         self._stream: AsyncStream[process_pb2.ExecResponse] | AsyncStream[process_pb2.AttachProcessResponse] | None
         self._stream = None
         self._lost: Pauses | None = None
+        self._start_lock = Lock()
+        self._started = False
         self._entered = False
         self._ended = False
         self._early: deque[Chunk] = deque()
@@ -86,10 +88,14 @@ class AsyncProcess:
 
     async def start(self) -> AsyncProcess:
         """Starts the command, where it has not started. Raises BerthError where it could not be."""
-        while self.start_time is None and self.status is None:
-            chunk = await self._next()
-            if chunk is not None:
-                self._early.append(chunk)
+        connected = self._stream is not None
+        await self._begin()
+        if self._ended and not self._started:
+            raise RuntimeError("the reader left the command before it started")
+        if not (connected or self._owned or self._entered):
+            # It goes on without a reader; one that does not read would hold it up. `read` connects again.
+            self._disconnect()
+            self._transport.release(self)
         return self
 
     async def read(self) -> Chunk | None:
@@ -97,6 +103,9 @@ class AsyncProcess:
         while not self._early:
             if self.status is not None or self._ended:
                 return None
+            if not self._started:
+                await self._begin()
+                continue
             chunk = await self._next()
             if chunk is not None:
                 return chunk
@@ -134,7 +143,8 @@ class AsyncProcess:
         """Writes to its stdin, and returns when the command has room for more.
 
         For commands started with `keep_stdin_open` or a terminal. Raises ProcessStateError where stdin is
-        closed or the command has ended. Written once, however often the connection breaks meanwhile.
+        closed or the command has ended. Written once, however often the connection breaks meanwhile. A write that is
+        given up, or fails, may have written a part of its data: the next one goes on behind that.
         """
         await self._write(_convert.content(data), close=False)
 
@@ -202,6 +212,14 @@ class AsyncProcess:
             raise RuntimeError("the reader left the command before its end, so that how it ended is not known")
         return self.status
 
+    async def _begin(self) -> None:
+        """Reads until it has started. One does that for all who wait for it: what comes then is its reader's."""
+        async with self._start_lock:
+            while not (self._started or self.status is not None or self._ended):
+                chunk = await self._next()
+                if chunk is not None:
+                    self._early.append(chunk)
+
     async def _next(self) -> Chunk | None:
         """Takes the next event; returns the output in it, if there is any."""
         try:
@@ -242,7 +260,7 @@ class AsyncProcess:
 
     async def _recover(self, error: BerthError) -> None:
         """Waits before the connection is made again; raises where that is not, or no longer, worth while."""
-        started = self.start_time is not None
+        started = self._started
         # Before that, the same request starts another command, unless it names itself.
         safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
         if is_broken(error) and not safe:
@@ -281,6 +299,7 @@ class AsyncProcess:
             lost = gap.to_offset - gap.from_offset
             return self._chunk(_convert.stream_name(gap.stream), gap.to_offset, b"", lost)
         if kind == "started":
+            self._started = True
             self.process_id = event.started.process_id
             self.start_time = _convert.time(event.started.start_time)
         elif kind == "exited":
@@ -308,17 +327,20 @@ class AsyncProcess:
     async def _write(self, data: bytes, close: bool) -> None:
         await self.start()
         async with self._stdin_lock:
-            if self._stdin_offset is None:
+            # Not known again until this is through: what is taken of a write that fails would be taken off the next.
+            offset, self._stdin_offset = self._stdin_offset, None
+            if offset is None:
                 # Writing nothing says how far stdin is.
-                self._stdin_offset = await self._write_piece(0, b"", False)
+                offset = await self._write_piece(0, b"", False)
             view = memoryview(data)
             while True:
                 piece = bytes(view[:_PIECE_BYTES])
                 view = view[_PIECE_BYTES:]
                 last = len(view) == 0
-                self._stdin_offset = await self._write_piece(self._stdin_offset, piece, close and last)
+                offset = await self._write_piece(offset, piece, close and last)
                 if last:
-                    return
+                    break
+            self._stdin_offset = offset
 
     async def _write_piece(self, offset: int, data: bytes, close: bool) -> int:
         request = process_pb2.WriteStdinRequest(

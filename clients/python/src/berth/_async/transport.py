@@ -14,7 +14,7 @@ import grpc.aio
 
 from berth._endpoint import Endpoint
 from berth._retry import Pauses, is_passing
-from berth.errors import BerthError, error_of
+from berth.errors import BerthError, CanceledError, error_of
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
 from berth.v1 import workspace_pb2_grpc
 
@@ -56,6 +56,16 @@ class Stubs:
         self.runs = run_pb2_grpc.RunServiceStub(channel)
 
 
+def _was_canceled() -> bool:
+    """Whether the task that runs was asked to end. gRPC raises the same CancelledError where its channel is closed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _closed() -> BerthError:
+    return CanceledError("the client was closed", code="CANCELLED")
+
+
 class _Call(Protocol[R_co]):
     async def read(self) -> object | R_co: ...
 
@@ -78,7 +88,9 @@ class AsyncStream(Generic[R]):
             # gRPC says so too where it was the call that was canceled, not its reader.
             if self._canceled:
                 return None
-            raise
+            if _was_canceled():
+                raise
+            raise _closed() from None
         except grpc.RpcError as error:
             raise error_of(error, self._target) from error
         # The types of gRPC do not say that EOF is the one of its kind.
@@ -126,6 +138,10 @@ class AsyncTransport:
         """Makes a call once. Raises BerthError."""
         try:
             return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
+        except asyncio.CancelledError:
+            if _was_canceled():
+                raise
+            raise _closed() from None
         except grpc.RpcError as error:
             raise error_of(error, self.endpoint.address) from error
 
@@ -142,7 +158,7 @@ class AsyncTransport:
                 return await self.unary(method, request)
             except BerthError as error:
                 pauses = pauses or Pauses(self.retry_for if retry_for is None else retry_for)
-                pause = pauses.next(error) if is_passing(error) else None
+                pause = pauses.next(error) if is_passing(error) and not self._closed else None
                 if pause is None:
                     raise
             await asyncio.sleep(pause)
@@ -172,7 +188,9 @@ class AsyncTransport:
             if failure is not None:
                 raise failure from None
             if isinstance(error, asyncio.CancelledError):
-                raise
+                if _was_canceled():
+                    raise
+                raise _closed() from None
             raise error_of(error, self.endpoint.address) from error
 
     def adopt(self, resource: Releasable) -> None:

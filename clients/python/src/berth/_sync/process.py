@@ -61,6 +61,8 @@ class Process:
         self._stream: Stream[process_pb2.ExecResponse] | Stream[process_pb2.AttachProcessResponse] | None
         self._stream = None
         self._lost: Pauses | None = None
+        self._start_lock = Lock()
+        self._started = False
         self._entered = False
         self._ended = False
         self._early: deque[Chunk] = deque()
@@ -87,10 +89,14 @@ class Process:
 
     def start(self) -> Process:
         """Starts the command, where it has not started. Raises BerthError where it could not be."""
-        while self.start_time is None and self.status is None:
-            chunk = self._next()
-            if chunk is not None:
-                self._early.append(chunk)
+        connected = self._stream is not None
+        self._begin()
+        if self._ended and not self._started:
+            raise RuntimeError("the reader left the command before it started")
+        if not (connected or self._owned or self._entered):
+            # It goes on without a reader; one that does not read would hold it up. `read` connects again.
+            self._disconnect()
+            self._transport.release(self)
         return self
 
     def read(self) -> Chunk | None:
@@ -98,6 +104,9 @@ class Process:
         while not self._early:
             if self.status is not None or self._ended:
                 return None
+            if not self._started:
+                self._begin()
+                continue
             chunk = self._next()
             if chunk is not None:
                 return chunk
@@ -135,7 +144,8 @@ class Process:
         """Writes to its stdin, and returns when the command has room for more.
 
         For commands started with `keep_stdin_open` or a terminal. Raises ProcessStateError where stdin is
-        closed or the command has ended. Written once, however often the connection breaks meanwhile.
+        closed or the command has ended. Written once, however often the connection breaks meanwhile. A write that is
+        given up, or fails, may have written a part of its data: the next one goes on behind that.
         """
         self._write(_convert.content(data), close=False)
 
@@ -203,6 +213,14 @@ class Process:
             raise RuntimeError("the reader left the command before its end, so that how it ended is not known")
         return self.status
 
+    def _begin(self) -> None:
+        """Reads until it has started. One does that for all who wait for it: what comes then is its reader's."""
+        with self._start_lock:
+            while not (self._started or self.status is not None or self._ended):
+                chunk = self._next()
+                if chunk is not None:
+                    self._early.append(chunk)
+
     def _next(self) -> Chunk | None:
         """Takes the next event; returns the output in it, if there is any."""
         try:
@@ -243,7 +261,7 @@ class Process:
 
     def _recover(self, error: BerthError) -> None:
         """Waits before the connection is made again; raises where that is not, or no longer, worth while."""
-        started = self.start_time is not None
+        started = self._started
         # Before that, the same request starts another command, unless it names itself.
         safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
         if is_broken(error) and not safe:
@@ -282,6 +300,7 @@ class Process:
             lost = gap.to_offset - gap.from_offset
             return self._chunk(_convert.stream_name(gap.stream), gap.to_offset, b"", lost)
         if kind == "started":
+            self._started = True
             self.process_id = event.started.process_id
             self.start_time = _convert.time(event.started.start_time)
         elif kind == "exited":
@@ -309,17 +328,20 @@ class Process:
     def _write(self, data: bytes, close: bool) -> None:
         self.start()
         with self._stdin_lock:
-            if self._stdin_offset is None:
+            # Not known again until this is through: what is taken of a write that fails would be taken off the next.
+            offset, self._stdin_offset = self._stdin_offset, None
+            if offset is None:
                 # Writing nothing says how far stdin is.
-                self._stdin_offset = self._write_piece(0, b"", False)
+                offset = self._write_piece(0, b"", False)
             view = memoryview(data)
             while True:
                 piece = bytes(view[:_PIECE_BYTES])
                 view = view[_PIECE_BYTES:]
                 last = len(view) == 0
-                self._stdin_offset = self._write_piece(self._stdin_offset, piece, close and last)
+                offset = self._write_piece(offset, piece, close and last)
                 if last:
-                    return
+                    break
+            self._stdin_offset = offset
 
     def _write_piece(self, offset: int, data: bytes, close: bool) -> int:
         request = process_pb2.WriteStdinRequest(

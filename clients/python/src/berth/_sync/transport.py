@@ -145,7 +145,7 @@ class Transport:
                 return self.unary(method, request)
             except BerthError as error:
                 pauses = pauses or Pauses(self.retry_for if retry_for is None else retry_for)
-                pause = pauses.next(error) if is_passing(error) else None
+                pause = pauses.next(error) if is_passing(error) and not self._closed else None
                 if pause is None:
                     raise
             time.sleep(pause)
