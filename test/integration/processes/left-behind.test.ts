@@ -50,11 +50,14 @@ async function costOf({ pid }: ServeProcess): Promise<{ percent: number; bytesPe
   };
 }
 
-/** Fails unless the service does next to nothing. */
+/** Fails unless the service soon does next to nothing: how long it reads before is the machine's affair. */
 async function expectIdle(service: ServeProcess, maxPercent = MAX_PERCENT): Promise<void> {
-  const { percent, bytesPerSecond } = await costOf(service);
-  expect(bytesPerSecond).toBeLessThan(MAX_RATE);
-  expect(percent).toBeLessThan(maxPercent);
+  const isIdle = async () => {
+    const { percent, bytesPerSecond } = await costOf(service);
+    const isCheap = bytesPerSecond < MAX_RATE && percent < maxPercent;
+    return isCheap ? "idle" : `${Math.round(percent)} %, ${Math.round(bytesPerSecond)} bytes a second`;
+  };
+  await expect.poll(isIdle, { timeout: 30_000 }).toBe("idle");
 }
 
 // Each engine has a service of its own, and most of a test is waiting.
