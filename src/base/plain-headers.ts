@@ -1,4 +1,5 @@
 import { validateHeaderName, validateHeaderValue } from "node:http";
+import { trimOf } from "./trim.ts";
 
 /**
  * Takes the place of `globalThis.Headers`, in which Connect keeps headers. Node's own brings the whole of its `fetch` along: a
@@ -21,7 +22,7 @@ export class PlainHeaders implements Headers {
   }
 
   #put(name: string, value: string, before: readonly string[]): void {
-    const trimmed = value.replace(/^[\t\n\r ]+|[\t\n\r ]+$/g, "");
+    const trimmed = trimOf(value, "\t\n\r ");
     validateHeaderName(name);
     validateHeaderValue(name, trimmed);
     this.#values.set(name.toLowerCase(), [...before, trimmed]);

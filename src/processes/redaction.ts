@@ -1,3 +1,4 @@
+import { trimEndOf } from "../base/trim.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
 
@@ -17,7 +18,7 @@ export class Redaction {
   /** @param given none of them empty */
   constructor(given: readonly string[]) {
     // What ends in a line's end, as keys in files do, is often written without it: $(…) of a shell drops it.
-    const values = given.map((value) => value.replace(/[\r\n]+$/, "") || value);
+    const values = given.map((value) => trimEndOf(value, "\r\n") || value);
     // A terminal writes another end of a line.
     this.#forms = distinct(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
     this.#quoted = distinct(values.flatMap((value) => [value, ...quotedForms(value)]));

@@ -25,7 +25,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
   {
     name: "a secret without the line's end at its end is not redacted",
     changes: [
-      { file: "src/processes/redaction.ts", from: 'value.replace(/[\\r\\n]+$/, "") || value', to: "value" },
+      { file: "src/processes/redaction.ts", from: 'trimEndOf(value, "\\r\\n") || value', to: "value" },
     ],
     test: {
       file: "test/unit/processes/redaction.test.ts",

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { hasFewValues, type Json } from "../../../base/json.ts";
+import { trimEndOf } from "../../../base/trim.ts";
 import type { BrowserUse, Outcome } from "./browser.ts";
 import { TO_JSON } from "./page-scripts.ts";
 import { describeException, type Evaluated, evaluated } from "./tab.ts";
@@ -28,7 +29,7 @@ export async function evaluate({ tab, signal }: BrowserUse, script: string): Pro
   // Nothing of a script with a syntax error has run.
   if (isSyntaxError(done, "Illegal return statement")) done = await run(`(async () => {${script}\n})()`);
   if (isSyntaxError(done, "Function statements require a function name"))
-    done = await run(`(${script.trim().replace(/;+$/, "")}\n)`);
+    done = await run(`(${trimEndOf(script.trim(), ";")}\n)`);
   const { type, objectId, description } = done.result;
   if (type === "function" && done.exceptionDetails === undefined && isAllOf(script, description)) {
     const params = { objectId, functionDeclaration: "function() { return this() }", ...how };
