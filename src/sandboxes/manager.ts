@@ -242,12 +242,15 @@ export class SandboxManager {
     if (!this.#monitor.info.capabilities.pause) {
       throw new BerthError("UNSUPPORTED", `The engine ${this.#engine.name} cannot pause sandboxes.`);
     }
-    return this.#change(name, "RUNNING", "PAUSED", (ref) => this.#engine.pause(ref, this.#orLost(signal)));
+    return this.#change(name, "PAUSED", (ref) => this.#engine.pause(ref, this.#orLost(signal)));
   }
 
-  /** Resumes frozen processes. Idempotent. */
+  /** Resumes frozen processes, also of a sandbox that was paused past Berth. Idempotent. */
   async resume(name: SandboxName, signal: AbortSignal): Promise<SandboxView> {
-    return this.#change(name, "PAUSED", "RUNNING", (ref) => this.#engine.resume(ref, this.#orLost(signal)));
+    return this.#change(name, "RUNNING", async (ref) => {
+      if (!this.#monitor.info.capabilities.pause) return;
+      await this.#engine.resume(ref, this.#orLost(signal));
+    });
   }
 
   /**
@@ -380,18 +383,19 @@ export class SandboxManager {
     }
   }
 
+  /** Asks the engine each time: whoever runs `docker pause` or `docker unpause` does not tell Berth. */
   async #change(
     name: SandboxName,
-    from: "RUNNING" | "PAUSED",
     to: "RUNNING" | "PAUSED",
     act: (ref: string) => Promise<void>,
   ): Promise<SandboxView> {
     const found = this.#find(name);
     return this.#locks.run(SandboxRegistry.key(found.owner, found.sandboxId), async () => {
-      const record = this.#findAlive(name);
+      const record = this.#find(name);
       const { phase } = record;
-      if (phase.state === from) {
-        await act(phase.engine.ref);
+      if (phase.state !== "RUNNING" && phase.state !== "PAUSED") throw notRunning(record);
+      await act(phase.engine.ref);
+      if (phase.state !== to) {
         record.phase = { state: to, engine: phase.engine };
         record.touch();
         this.#journal.commitEventually(record, { type: to === "PAUSED" ? "PAUSED" : "RESUMED" });

@@ -268,7 +268,7 @@ export class DockerEngine implements Engine {
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     const pipesGone = this.#spawner.end(ref);
     this.#removing.add(ref);
-    const stuck = setTimeout(() => void this.#outside.known(ref)?.killAll(), STUCK_REMOVAL_MS).unref();
+    const stuck = setTimeout(() => void this.#unblock(ref), STUCK_REMOVAL_MS).unref();
     this.#outside.end(ref);
     try {
       await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
@@ -282,6 +282,16 @@ export class DockerEngine implements Engine {
     this.#pauses.forget(ref);
     this.#spawner.forget(ref);
     await pipesGone;
+  }
+
+  /** Kills everything in a container from outside. A pause that froze a start halfway in would keep it from dying. */
+  async #unblock(ref: string): Promise<void> {
+    this.#outside.thaw(ref);
+    // What is gone by now cannot be killed, and the removal itself says how it ends.
+    await this.#outside
+      .known(ref)
+      ?.killAll()
+      .catch(() => {});
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {

@@ -65,6 +65,25 @@ describe("pause and resume", () => {
     }
   });
 
+  test("what was paused or resumed by Docker's own means is as Berth says after its next call", async () => {
+    const { client } = app;
+    const { sandbox_id: id } = await client.createSandbox();
+    const container = await containerOf(app.instance, id);
+    await container.pause();
+    expect((await resume(client, id)).sandbox.state).toBe("SANDBOX_STATE_RUNNING");
+    expect((await container.inspect()).State.Paused).toBe(false);
+    expect(await client.output(id, "echo fine")).toBe("fine\n");
+
+    await pause(client, id);
+    // Docker gets late news of its own pause, which would undo what follows at once.
+    await sleep(300);
+    await container.unpause();
+    expect((await pause(client, id)).sandbox.state).toBe("SANDBOX_STATE_PAUSED");
+    expect((await container.inspect()).State.Paused).toBe(true);
+    await resume(client, id);
+    expect(await client.output(id, "echo fine")).toBe("fine\n");
+  });
+
   test("a paused sandbox is deleted at once", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();

@@ -58,6 +58,24 @@ test("a pause never overlaps the start of a process: Docker would get stuck on b
   await engine.remove(ref);
 });
 
+test("what Docker's own pause froze halfway into a start is removed all the same", async () => {
+  for (const delayMs of [4, 8, 12, 16]) {
+    const { ref } = await engine.create(spec());
+    expect(await engine.outside(ref)).toBeDefined();
+    const starts = [0, 5, 10].map(async (afterMs) => {
+      await sleep(afterMs);
+      const spawned = await engine.spawn(ref, { argv: ["true"], stdin: false }, { data() {}, end() {} });
+      return spawned.wait();
+    });
+    const outcomes = Promise.allSettled(starts);
+    await sleep(delayMs);
+    await docker.getContainer(ref).pause();
+    const removing = engine.remove(ref).then(() => "removed");
+    expect(await Promise.race([removing, sleep(20_000, "stuck")])).toBe("removed");
+    await outcomes;
+  }
+});
+
 test("an engine that starts later knows a sandbox's user", async () => {
   const { ref } = await engine.create(spec({ user: "nobody" }));
   const later = new DockerEngine({ instance, logger: silent });
