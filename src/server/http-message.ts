@@ -75,7 +75,7 @@ export function contentTypeOf({ headers }: HttpRequest): string {
   return (type.split(";", 1)[0] ?? "").trimEnd().toLowerCase();
 }
 
-/** How long a client may go on sending once its answer is complete. */
+/** How long a client may go on sending once its answer is complete, or leave the rest of an answer unread once its call is over. */
 const LINGER_MS = 2000;
 
 /** How long an early answer waits for the end of its request. */
@@ -93,21 +93,29 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
     if (request.complete) return;
     request.resume();
     const timer = setTimeout(() => {
-      if (!request.complete) close(request);
+      if (!request.complete) close(request, http2.constants.NGHTTP2_NO_ERROR);
     }, LINGER_MS);
     timer.unref();
     request.once("close", () => clearTimeout(timer));
   });
 }
 
+/** Ends a call that is over though its client does not read the end of it, which would keep it in flight. */
+export function dismissReader(request: HttpRequest, response: HttpResponse): void {
+  const timer = setTimeout(() => close(request, http2.constants.NGHTTP2_CANCEL), LINGER_MS);
+  timer.unref();
+  response.once("close", () => clearTimeout(timer));
+}
+
 /**
- * Over HTTP/2, to destroy a request leaves its stream open, and the call with
- * it; so does to close the stream while a reader has left a part of it unread.
+ * To destroy a request leaves the connection of HTTP/1.1 alone where all of it
+ * has come, and over HTTP/2 its stream open, and the call with it; so does to
+ * close the stream while a reader has left a part of it unread.
  */
-function close(request: HttpRequest): void {
-  if (!("stream" in request)) request.destroy();
+function close(request: HttpRequest, code: number): void {
+  if (!("stream" in request)) request.socket.destroy();
   else {
-    request.stream.close(http2.constants.NGHTTP2_NO_ERROR);
+    request.stream.close(code);
     request.stream.destroy();
   }
 }

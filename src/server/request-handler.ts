@@ -14,6 +14,7 @@ import { type Page, type Pages, printable, sendPage, textPage } from "./http-end
 import {
   contentTypeOf,
   dismissLateBody,
+  dismissReader,
   endResponse,
   type HttpRequest,
   type HttpResponse,
@@ -131,7 +132,10 @@ export class RequestHandler {
     calls.begin(call);
     const timer =
       call.deadline.kind === "after"
-        ? setTimeout(() => call.abort(deadlineExceeded()), call.deadline.ms)
+        ? setTimeout(() => {
+            call.abort(deadlineExceeded());
+            dismissReader(request, response);
+          }, call.deadline.ms)
         : undefined;
     response.once("close", () => {
       clearTimeout(timer);
