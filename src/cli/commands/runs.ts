@@ -13,6 +13,7 @@ import {
   WatchRunResponseSchema,
 } from "../../../gen/ts/berth/v1/run_pb.js";
 import type { Tone } from "../colour.ts";
+import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { collect, wordValues } from "../flags.ts";
@@ -152,18 +153,27 @@ function cancelCommand(host: CommandHost): Command {
 
 function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
-    .summary("delete a run and its record; one that is RUNNING is canceled first")
-    .argument("<run>", "id of the run")
+    .summary("delete runs and their records; those that are RUNNING are canceled first")
+    .description("Deletes runs and prints the id of each. The exit code is 1 where one does not exist.")
+    .option("-f, --force", "do not mind those that do not exist")
+    .argument("<run...>", "ids of the runs")
     .addHelpText("after", examples("berth runs rm RUN"))
     .action(
-      host.action(async (runId: string, flags: ClientFlags) =>
-        withClient(host, flags, EXIT.failed, async (client) => {
-          await client.runs.deleteRun({ runId }, { signal: host.interrupts.signal });
-          if (flags.json) await writeJson(host.io.stdout, { runId, deleted: true });
-          else await write(host.io.stdout, `${runId}\n`);
-          return EXIT.ok;
-        }),
-      ),
+      host.action((runIds: string[], flags: ClientFlags & { readonly force?: boolean }) => {
+        const { signal } = host.interrupts;
+        return withClient(host, flags, EXIT.failed, (client) =>
+          forEachId(host, client, runIds, {
+            flags,
+            name: "runId",
+            failed: { deleted: false },
+            act: async (runId) => {
+              if (!flags.force) await client.runs.getRun({ runId }, { signal });
+              await client.runs.deleteRun({ runId }, { signal });
+              return { runId, deleted: true };
+            },
+          }),
+        );
+      }),
     );
 }
 

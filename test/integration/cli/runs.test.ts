@@ -45,6 +45,16 @@ test("runs are listed, shown, followed to their end, canceled and deleted", asyn
   expect(gone.stderr).toMatch(/There is no run/);
 });
 
+test("several are deleted at once, and one that is not there is told, unless by force", async () => {
+  const [one, two] = await Promise.all([RunDriver.start(client, {}), RunDriver.start(client, {})]);
+  const removed = await service.run(["runs", "rm", one.runId, "unknown", two.runId]);
+  expect(removed.exitCode).toBe(1);
+  expect(removed.stderr).toMatch(/^berth: There is no run "unknown"\./);
+  expect(removed.stdout.toString().trim().split("\n").sort()).toEqual([one.runId, two.runId].sort());
+  expect(JSON.parse(await berth("runs", "ls", "--all", "--json")).runs ?? []).toEqual([]);
+  expect(await berth("runs", "rm", "-f", "unknown")).toBe("unknown\n");
+});
+
 test("a wrong command line is told as of every command", async () => {
   const { exitCode, stderr } = await service.run(["runs", "show"]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 2, stderr: "berth: missing required argument 'run'\n" });
