@@ -48,8 +48,14 @@ async function live(until: number): Promise<void> {
     const id = await service.create();
     for (let i = 0; i < 3; i++) await service.exec(id, ["sh", "-c", "echo out; echo err >&2"]);
     await service.remove(id);
-    if (++ended % Math.ceil(lives / 20) === 0) readings.push(read(ended));
+    if (++ended % Math.ceil(lives / 20) === 0) show(read(ended));
   }
+}
+
+function show(reading: Reading): void {
+  readings.push(reading);
+  const { memoryMiB, descriptors } = reading;
+  console.error(`soak: ${reading.lives} lives, ${memoryMiB.toFixed(0)} MiB, ${descriptors} descriptors`);
 }
 const many = (until: number): Promise<unknown> =>
   Promise.all(Array.from({ length: Number(values["at-once"]) }, () => live(until))).catch(

@@ -84,10 +84,10 @@ export function addSecretFlags(command: Command, where: string): Command {
   return command
     .option(
       "--secret-env <NAME=SECRET>",
-      "environment variable with a secret of the service, may be repeated",
+      "environment variable set to a secret of the service, may be repeated",
       collect,
     )
-    .option("--redact-secrets", `write [redacted] for the secrets in ${where}`);
+    .option("--redact-secrets", `replace secrets by [redacted] in ${where}`);
 }
 
 /** Adds the flags of every command that runs one in a sandbox that is there. */
@@ -145,21 +145,21 @@ export function addSpecFlags(command: Command): Command {
     .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
     .option(
       "--secret-env <NAME=SECRET>",
-      "environment variable with a secret of the service, may be repeated",
+      "environment variable set to a secret of the service, may be repeated",
       collect,
     )
-    .option("-w, --workdir <dir>", "directory to start in, made if missing (default: /workspace)")
+    .option("-w, --workdir <dir>", "directory to start in, created if missing (default: /workspace)")
     .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the image's)")
-    .option("--memory <size>", "memory, as 512MiB (default: the service's)")
-    .option("--cpus <n>", "CPUs, as 0.5 (default: the service's)")
-    .option("--network", "let it reach public addresses (default: no network)")
+    .option("--memory <size>", "memory limit, such as 512MiB (default: the service's)")
+    .option("--cpus <n>", "CPU limit, such as 0.5 (default: the service's)")
+    .option("--network", "allow access to public addresses (default: no network)")
     .option(
       "--egress-domain <domain>",
-      "let it reach this domain alone: example.org, *.example.org or example.org:8443, may be repeated",
+      "allow access to this domain only: example.org, *.example.org or example.org:8443, may be repeated",
       collect,
     )
     .option("-l, --label <KEY=VALUE>", "label for `berth ls -l`, may be repeated", collect)
-    .option("--runtime <name>", "OCI runtime that the operator allowed, as runsc")
+    .option("--runtime <name>", "OCI runtime that the operator allowed, such as runsc")
     .option(
       "-v, --volume <SOURCE:TARGET[:ro]>",
       "mount a workspace, or a directory of the service's machine by its absolute path, may be repeated",
@@ -167,14 +167,14 @@ export function addSpecFlags(command: Command): Command {
     )
     .option(
       "--mount <settings>",
-      "the same in words: type=workspace|bind,source=…,target=…[,readonly], may be repeated",
+      "the same, with named settings: type=workspace|bind,source=…,target=…[,readonly], may be repeated",
       collect,
     );
 }
 
 /** Adds the flag that makes a workspace the place where commands start. */
 export function addWorkspaceFlag(command: Command): Command {
-  return command.option("--workspace <id>", "workspace to mount at the directory that commands start in");
+  return command.option("--workspace <id>", "workspace to mount at the working directory");
 }
 
 /** Where commands start by the service's own default. */

@@ -35,21 +35,21 @@ const ADDRESS = new Option(
 );
 const TLS_CA = new Option(
   "--tls-ca <file>",
-  "certificates in PEM of the authorities to trust with https:// (env BERTH_TLS_CA, default the public ones)",
+  "file with the certificate authorities to trust for https://, in PEM (env BERTH_TLS_CA, default the public ones)",
 );
 const TOKEN_FILE = new Option(
   "--token-file <file>",
-  "a file with the token to call with (env BERTH_TOKEN_FILE, or BERTH_TOKEN with the token itself)",
+  "file with the token (env BERTH_TOKEN_FILE, or BERTH_TOKEN with the token itself)",
 );
 const PROFILE = new Option(
   "--profile <name>",
-  "an address with its token, of ~/.config/berth/profiles.json (env BERTH_PROFILE)",
+  "a profile of ~/.config/berth/profiles.json: an address and its token (env BERTH_PROFILE)",
 );
 const TENANT = new Option(
   "--tenant <name>",
-  "the tenant to act in, with a token of scope admin (env BERTH_TENANT, default the token's)",
+  "tenant to act as; needs a token of scope admin (env BERTH_TENANT, default the token's)",
 );
-const JSON_OUTPUT = new Option("--json", "write JSON, in the names of the API");
+const JSON_OUTPUT = new Option("--json", "write JSON, with the API's field names");
 
 /** The options of the client, which a person may also write before the command. */
 export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT, JSON_OUTPUT];

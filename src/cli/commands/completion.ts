@@ -17,18 +17,18 @@ export function completionCommand(
   commands: Readonly<Record<string, (host: CommandHost) => Promise<Command>>>,
 ): Command {
   return new Command("completion")
-    .summary("print the script by which a shell completes berth")
+    .summary("print a shell's completion script for berth")
     .description(
-      "Prints a script for bash, zsh or fish, by which Tab completes commands, options and the ids of what the service has. The " +
-        "service is asked as the line says, by --address or BERTH_ADDRESS; one that does not answer at once adds nothing.\n\n" +
-        "To load it in every shell, put a line into its start file:\n" +
+      "Prints a script for bash, zsh or fish that makes Tab complete commands, options and ids. For ids it asks the service that " +
+        "the line names, by --address or BERTH_ADDRESS; without a quick answer it completes none.\n\n" +
+        "To load it in every shell, add a line to the shell's start file:\n" +
         "  ~/.bashrc                   source <(berth completion bash)\n" +
-        "  ~/.zshrc, behind compinit   source <(berth completion zsh)\n" +
+        "  ~/.zshrc, after compinit    source <(berth completion zsh)\n" +
         "  ~/.config/fish/config.fish  berth completion fish | source",
     )
     .usage("[options] SHELL")
     .addArgument(new Argument("<shell>", "the shell").choices(Object.keys(SCRIPTS)))
-    .addArgument(new Argument("[word...]", "behind --, the words of a line to complete: for the scripts"))
+    .addArgument(new Argument("[word...]", "after --, the words of a line to complete; used by the scripts"))
     .addHelpText(
       "after",
       examples("berth completion bash > /etc/bash_completion.d/berth", "berth completion zsh"),

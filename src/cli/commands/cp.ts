@@ -20,20 +20,20 @@ export function cpCommand(host: CommandHost): Command {
   return serviceCommand("cp")
     .summary("copy files and directories into a sandbox, or out of it")
     .description(
-      "Copies a file, or a directory with all that is in it. One side is SANDBOX:PATH, absolute or relative to the sandbox's " +
-        "working directory; the other a path of this machine (./a:b for one with a colon), or - for stdin or stdout. As with " +
-        "`cp -r`, a copy goes into a directory that is there, and DIR/. means what is in a directory.\n\n" +
-        "With -, a file comes and goes as it is, a directory of the sandbox as a tar. " +
-        "A file is replaced in one step. A tree comes whole before any of it moves into place; what is neither file, directory " +
-        "nor symbolic link is left out, and stderr says so. Files keep their modes, not their owners.",
+      "Copies a file, or a directory with everything in it. One side is SANDBOX:PATH, absolute or relative to the sandbox's " +
+        "working directory. The other is a path on this machine (./a:b if it contains a colon), or - for stdin or stdout. As " +
+        "with `cp -r`, the copy goes into the target if that is an existing directory, and DIR/. means the contents of DIR.\n\n" +
+        "With -, a file is copied as it is, and a directory of the sandbox as a tar. A file is replaced in one step. A tree is " +
+        "complete before any of it moves into place. Anything but files, directories and symbolic links is left out, and " +
+        "stderr says so. Files keep their modes, not their owners.",
     )
     .usage("[options] SOURCE TARGET")
     .option(
       "-u, --user <user>",
       "user to act as in the sandbox: a name or uid[:gid] (default: the sandbox's)",
     )
-    .option("-p, --parents", "make directories that are missing above a target in the sandbox")
-    .argument("<source>", "what is copied")
+    .option("-p, --parents", "create missing parent directories of a target in the sandbox")
+    .argument("<source>", "what to copy")
     .argument("<target>", "where to")
     .addHelpText(
       "after",

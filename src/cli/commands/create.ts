@@ -18,9 +18,9 @@ export function createCommand(host: CommandHost): Command {
   return addWorkspaceFlag(addSpecFlags(clientCommand("create")))
     .summary("create a sandbox and print its id")
     .description("Creates a sandbox, ready to run commands, and prints its id.")
-    .option("--id <id>", "the id it is to have (default: a new one)")
-    .option("--idle-timeout <duration>", "how long it may stay unused, as 1h (default: the service's)")
-    .option("--max-lifetime <duration>", "how long it may live at all (default: the service's)")
+    .option("--id <id>", "id of the sandbox (default: a new one)")
+    .option("--idle-timeout <duration>", "how long it may stay unused, such as 1h (default: the service's)")
+    .option("--max-lifetime <duration>", "maximum lifetime, used or not (default: the service's)")
     .addHelpText(
       "after",
       examples(

@@ -49,12 +49,12 @@ export function doctorCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("doctor").option("--json", "write JSON"), CHECKED)
     .summary("check whether the service can run here, and say how to fix what is missing")
     .description(
-      "Looks at what a service with these options would need. Needs no running service and changes nothing. " +
-        "Exit code 1 where something is missing that sandboxes cannot do without.",
+      "Checks what a service with these options would need. Needs no running service and changes nothing. The exit code is 1 " +
+        "if anything is missing that sandboxes require.",
     )
     .addHelpText(
       "after",
-      `\nThe options of the service are those that are looked at; it takes all that \`berth serve --help\` lists.\n${examples("berth doctor", "berth doctor --engine bubblewrap --json")}`,
+      `\nThe options above are those that it checks. It accepts every option that \`berth serve --help\` lists.\n${examples("berth doctor", "berth doctor --engine bubblewrap --json")}`,
     )
     .action(
       host.action(async (flags: { readonly json?: boolean }, command: Command) => {

@@ -50,11 +50,11 @@ export function execCommand(host: CommandHost): Command {
     .summary("run a command in a sandbox")
     .description(
       "Runs a command in a sandbox. stdin is passed on unless it is a terminal. The exit code is the command's, as for `berth run`. " +
-        "With -d the command goes on by itself, with an empty stdin: `berth logs` shows what it writes.",
+        "With -d the command runs in the background with an empty stdin, and `berth logs` shows its output.",
     )
     .usage("[options] SANDBOX -- COMMAND [ARGUMENT...]")
-    .option("--timeout <duration>", "how long it may run, as 30s (default: the sandbox's)")
-    .option("-i, --interactive", "pass stdin on even where it is a terminal")
+    .option("--timeout <duration>", "how long it may run, such as 30s (default: the sandbox's)")
+    .option("-i, --interactive", "pass stdin on even if it is a terminal")
     .option("-d, --detach", "print the process's id and leave it running")
     .argument("<sandbox>", "id of the sandbox")
     .argument("<command...>", "the program and its arguments; put -- before it")

@@ -66,12 +66,12 @@ interface InspectFlags extends ClientFlags {
 /** `berth inspect`: all that the service knows of things. */
 export function inspectCommand(host: CommandHost): Command {
   return serviceCommand("inspect")
-    .summary("show all that is known of sandboxes, processes, runs, workspaces or sessions")
+    .summary("show all details of sandboxes, processes, runs, workspaces or sessions")
     .description(
-      "Prints a JSON array with what the API says of each id, in its names. An id is looked for among sandboxes, processes, runs, " +
-        "workspaces and sessions, in this order. An id that is nowhere is reported on stderr, and the exit code is 1.\n\n" +
-        "With --format, a line for each instead: json, or a template in which {{.FIELD}} is a field, {{json .FIELD}} writes " +
-        'JSON and {{index .FIELD "KEY"}} reads a map.',
+      "Prints a JSON array of the API's answer for each id, with the API's field names. Looks for an id among sandboxes, " +
+        "processes, runs, workspaces and sessions, in this order. An unknown id is reported on stderr, and the exit code is 1.\n\n" +
+        "With --format, prints one line for each id instead: json, or a template in which {{.FIELD}} is a field, {{json .FIELD}} " +
+        'writes JSON and {{index .FIELD "KEY"}} reads a map.',
     )
     .addOption(new Option("--type <kind>", "look only among these").choices(Object.keys(KINDS)))
     .option("-f, --format <format>", "json, or a template such as '{{.spec.image}}'")

@@ -20,10 +20,10 @@ export function killCommand(host: CommandHost): Command {
   return clientCommand("kill")
     .summary("send a signal to processes, or to all processes of sandboxes")
     .description(
-      "Sends a signal to each process with all that it started, and prints the ids. Of a sandbox, every process that `berth ps` " +
-        "lists gets it; the sandbox stays. To end a sandbox, see `berth rm`.",
+      "Sends a signal to each process and everything it started, and prints the ids. For a sandbox, every process that `berth " +
+        "ps` lists gets the signal, and the sandbox stays. To end a sandbox, see `berth rm`.",
     )
-    .option("-s, --signal <signal>", "its name or number, as TERM, SIGINT or 9", "KILL")
+    .option("-s, --signal <signal>", "its name or number, such as TERM, SIGINT or 9", "KILL")
     .argument("<process|sandbox...>", "ids of processes or sandboxes")
     .addHelpText(
       "after",

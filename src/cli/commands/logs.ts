@@ -28,17 +28,17 @@ interface LogsFlags extends ClientFlags {
 /** `berth logs`: what a process wrote. */
 export function logsCommand(host: CommandHost): Command {
   return clientCommand("logs")
-    .summary("show what a process wrote")
+    .summary("show the output of a process")
     .description(
-      "Writes what a process has written, byte for byte, its stdout to stdout and its stderr to stderr. Where bytes are not kept " +
-        "any more, stderr says how many. Processes and their ids: `berth ps --all SANDBOX`. With -f the exit code is the process's, " +
-        "as for `berth exec`.",
+      "Writes the output of a process byte for byte, its stdout to stdout and its stderr to stderr. If a part is no longer kept, " +
+        "stderr says how many bytes are missing. `berth ps --all SANDBOX` lists processes and their ids. With -f the exit code is " +
+        "the process's, as for `berth exec`.",
     )
-    .option("-f, --follow", "go on with what it writes until it ends, also after a connection that broke")
-    .option("--stdout", "its stdout alone")
-    .option("--stderr", "its stderr alone, and to stdout")
+    .option("-f, --follow", "follow the output until the process ends; reconnects if the connection breaks")
+    .option("--stdout", "only its stdout")
+    .option("--stderr", "only its stderr, written to stdout")
     .option("--tail <bytes>", "start that many bytes before the end of each stream")
-    .option("--offset <n>", "leave out the first n bytes of each stream")
+    .option("--offset <n>", "skip the first n bytes of each stream")
     .argument("<process>", "id of the process")
     .addHelpText(
       "after",

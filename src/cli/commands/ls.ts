@@ -50,7 +50,7 @@ export function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .summary("list sandboxes")
     .description("Lists sandboxes, newest first.")
-    .option("-a, --all", "those that have ended within 24 hours too")
+    .option("-a, --all", "also those that ended in the last 24 hours")
     .option("-l, --label <KEY=VALUE>", "only those with this label, may be repeated", collect)
     .addOption(
       new Option("--state <state>", "only those in this state, may be repeated")

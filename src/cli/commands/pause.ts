@@ -15,7 +15,7 @@ export function pauseCommand(host: CommandHost): Command {
   const command = clientCommand("pause")
     .summary("freeze every process of sandboxes")
     .description(
-      "Freezes every process of sandboxes and prints the ids. One that is paused stays paused. Idle timeout and lifetime go on.",
+      "Freezes every process of sandboxes and prints their ids. A paused sandbox stays paused. Idle timeout and lifetime keep counting.",
     )
     .addHelpText("after", examples("berth pause SANDBOX", "berth pause $(berth ls -q -l team=red)"));
   return ofSandboxes(host, command, async ({ sandboxes }, sandboxId, signal) =>
@@ -26,9 +26,9 @@ export function pauseCommand(host: CommandHost): Command {
 /** `berth resume`: lets paused sandboxes go on. */
 export function resumeCommand(host: CommandHost): Command {
   const command = clientCommand("resume")
-    .summary("let the processes of paused sandboxes go on")
+    .summary("resume the processes of paused sandboxes")
     .description(
-      "Lets the processes of paused sandboxes go on and prints the ids. One that runs keeps running.",
+      "Resumes the processes of paused sandboxes and prints their ids. A running sandbox keeps running.",
     )
     .addHelpText("after", examples("berth resume SANDBOX", "berth resume $(berth ls -q --state paused)"));
   return ofSandboxes(host, command, async ({ sandboxes }, sandboxId, signal) =>

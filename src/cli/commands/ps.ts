@@ -40,9 +40,9 @@ export function psCommand(host: CommandHost): Command {
   return listCommand("ps")
     .summary("list the processes of a sandbox")
     .description(
-      "Lists the processes that were started in a sandbox over the service, newest first. What they write is read with `berth logs`.",
+      "Lists the processes that the service started in a sandbox, newest first. `berth logs` shows their output.",
     )
-    .option("-a, --all", "those that have ended within 24 hours too")
+    .option("-a, --all", "also those that ended in the last 24 hours")
     .argument("<sandbox>", "id of the sandbox")
     .addHelpText(
       "after",

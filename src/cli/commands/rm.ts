@@ -19,10 +19,13 @@ export function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
     .summary("delete sandboxes")
     .description(
-      "Deletes sandboxes and prints the id of each once it is gone. The exit code is 1 where one does not exist.",
+      "Deletes sandboxes and prints the id of each once it is gone. The exit code is 1 if one does not exist.",
     )
-    .option("--grace <duration>", "how long running commands may finish, as 5s (default: the service's)")
-    .option("-f, --force", "do not mind those that do not exist")
+    .option(
+      "--grace <duration>",
+      "how long to wait for running commands, such as 5s (default: the service's)",
+    )
+    .option("-f, --force", "ignore those that do not exist")
     .argument("<sandbox...>", "ids of the sandboxes")
     .addHelpText("after", examples("berth rm SANDBOX", "berth rm -f --grace 0s $(berth ls -q -l team=red)"))
     .action(

@@ -31,12 +31,12 @@ export function runCommand(host: CommandHost): Command {
   return addWorkspaceFlag(addSpecFlags(clientCommand("run")))
     .summary("run a command in a new sandbox and delete the sandbox")
     .description(
-      "Creates a sandbox, runs the command, and deletes the sandbox, whatever happens. What the command writes " +
-        "comes as it is written; the exit code is the command's: 128+n where signal n ended it, 124 where it ran into its " +
-        "timeout, 137 where it ran out of memory, 125 where Berth failed.",
+      "Creates a sandbox, runs the command in it, and deletes the sandbox whatever happens. Output is passed on as it is " +
+        "written. The exit code is the command's: 128+n if signal n ended it, 124 if it exceeded its timeout, 137 if it ran out " +
+        "of memory, 125 if Berth failed.",
     )
-    .option("--timeout <duration>", "how long it may run, as 30s (default: the service's)")
-    .option("-i, --interactive", "pass stdin on even where it is a terminal")
+    .option("--timeout <duration>", "how long it may run, such as 30s (default: the service's)")
+    .option("-i, --interactive", "pass stdin on even if it is a terminal")
     .argument("<command...>", "the program and its arguments; put -- before it")
     .passThroughOptions()
     .addHelpText(

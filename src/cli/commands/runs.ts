@@ -28,7 +28,7 @@ export function runsCommand(host: CommandHost): Command {
   return new Command("runs")
     .summary("list, show, follow, cancel and delete runs")
     .description(
-      "Runs are executions of many steps that agents do and the service supervises. To run one command, see `berth run`.",
+      "Runs are executions of many steps, done by an agent and supervised by the service. To run one command, see `berth run`.",
     )
     .addHelpText("after", examples("berth runs ls", "berth runs watch RUN"))
     .addCommand(lsCommand(host))
@@ -68,7 +68,7 @@ interface LsFlags extends ListFlags {
 function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .summary("list runs, newest first")
-    .option("-a, --all", "those that are not RUNNING too")
+    .option("-a, --all", "also those that are not RUNNING")
     .addOption(
       new Option("--state <state>", "only those in this state, may be repeated")
         .choices(Object.keys(STATES))
@@ -106,7 +106,7 @@ function showCommand(host: CommandHost): Command {
 
 function watchCommand(host: CommandHost): Command {
   return clientCommand("watch")
-    .summary("follow what happens to a run, until it ends")
+    .summary("follow a run's events until it ends")
     .description("Prints the events of a run until the run ends or is deleted.")
     .argument("<run>", "id of the run")
     .addHelpText("after", examples("berth runs watch RUN"))
@@ -134,7 +134,7 @@ function watchCommand(host: CommandHost): Command {
 
 function cancelCommand(host: CommandHost): Command {
   return clientCommand("cancel")
-    .summary("end a run; its processes go, and so does its sandbox unless it is to stay")
+    .summary("cancel a run and end its processes; deletes its sandbox unless the run keeps it")
     .argument("<run>", "id of the run")
     .addHelpText("after", examples("berth runs cancel RUN"))
     .action(
@@ -154,8 +154,8 @@ function cancelCommand(host: CommandHost): Command {
 function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
     .summary("delete runs and their records; those that are RUNNING are canceled first")
-    .description("Deletes runs and prints the id of each. The exit code is 1 where one does not exist.")
-    .option("-f, --force", "do not mind those that do not exist")
+    .description("Deletes runs and prints the id of each. The exit code is 1 if one does not exist.")
+    .option("-f, --force", "ignore those that do not exist")
     .argument("<run...>", "ids of the runs")
     .addHelpText("after", examples("berth runs rm RUN"))
     .action(

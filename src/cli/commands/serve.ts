@@ -16,9 +16,9 @@ export function serveCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("serve"))
     .summary("run the service")
     .description(
-      "Runs the service until SIGTERM or SIGINT. Every option is also read from its environment variable and from the " +
-        "configuration file; a flag goes before a variable, and a variable before the file. Where an option may be " +
-        "repeated, its variable has the values with commas between them, and the file has a list of them.",
+      "Runs the service until SIGTERM or SIGINT. Each option can also be set by its environment variable or in the " +
+        "configuration file. Flags override variables, and variables override the file. If an option may be repeated, " +
+        "separate the values with commas in the variable, and use a list in the file.",
     )
     .addHelpText(
       "after",

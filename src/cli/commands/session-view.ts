@@ -20,10 +20,10 @@ interface ViewFlags extends WorkerFlags {
 export function viewCommand(host: CommandHost): Command {
   return workerCommand("view")
     .description(
-      "Shows a session in a page of your browser, with pointer and keys, until Ctrl-C. Prints the page's URL, which " +
-        "works on this machine alone; who knows it can use the session. A session does not expire while it is shown.",
+      "Shows a session in your browser, with pointer and keyboard, until Ctrl-C. Prints the page's URL, which works only on " +
+        "this machine; anyone who knows it can use the session. A session does not expire while it is shown.",
     )
-    .option("--read-only", "show it without pointer and keys")
+    .option("--read-only", "show it, but send no pointer or keyboard input")
     .option("--port <port>", "port of the page (default: any free one)")
     .option("--open", "open the page in the browser")
     .argument("[worker]", "whose session, in place of -w")

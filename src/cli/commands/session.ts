@@ -56,9 +56,9 @@ const SECRETS_OF = "what tools return";
 /** `berth session …`: the sessions of workers. */
 export function sessionCommand(host: CommandHost): Command {
   return new Command("session")
-    .summary("make, list, show and end sessions")
+    .summary("create, list, show and end sessions")
     .description(
-      "Sessions: shells, interpreters and other resources that stay between the calls of a worker.",
+      "Sessions are shells, interpreters and other resources that persist between a worker's calls.",
     )
     .addHelpText(
       "after",
@@ -73,10 +73,10 @@ export function sessionCommand(host: CommandHost): Command {
 
 function createCommand(host: CommandHost): Command {
   return addSecretFlags(workerCommand("create"), SECRETS_OF)
-    .description("Makes a session of each type for a worker, and prints their ids.")
+    .description("Creates a session of each type for a worker, and prints their ids.")
     .option("--config <json>", "their settings, as the type's schema says")
-    .option("--sandbox <id>", "the sandbox to live in (default: one of its own)")
-    .option("--workspace <id>", "the workspace to mount in its sandbox")
+    .option("--sandbox <id>", "sandbox to run in (default: one of its own)")
+    .option("--workspace <id>", "workspace to mount in its sandbox")
     .option("--ttl <duration>", "how long it lives after its last call (default: the service's)")
     .usage("[options] TYPE... [NAME=TEXT | NAME:=JSON]...")
     .argument(
@@ -163,7 +163,7 @@ function lsCommand(host: CommandHost): Command {
 
 function resetCommand(host: CommandHost): Command {
   return addSecretFlags(graceOption(workerCommand("reset")), SECRETS_OF)
-    .description("Ends the worker's session of a type, makes another in its place, and prints its id.")
+    .description("Ends the worker's session of a type, creates another in its place, and prints its id.")
     .option("--config <json>", "its settings (default: those it had)")
     .argument("<type>", "the type")
     .addHelpText(
@@ -192,7 +192,7 @@ function resetCommand(host: CommandHost): Command {
 
 function removeCommand(host: CommandHost): Command {
   return graceOption(workerCommand("rm"))
-    .description("Ends sessions of a worker, all of them where no type is named, and prints their ids.")
+    .description("Ends a worker's sessions and prints their ids. Without a type, ends all of them.")
     .argument("[type...]", "only those of these types")
     .addHelpText("after", examples("berth session rm", "berth session rm -w ann bash python"))
     .action(
@@ -211,7 +211,7 @@ function removeCommand(host: CommandHost): Command {
 function graceOption(command: Command): Command {
   return command.option(
     "--grace <duration>",
-    "how long running calls may finish, as 5s (default: the service's)",
+    "how long to wait for running calls, such as 5s (default: the service's)",
   );
 }
 

@@ -19,11 +19,11 @@ export function shellCommand(host: CommandHost): Command {
   return addExecFlags(serviceCommand("shell"))
     .summary("open a shell in a sandbox, at this terminal")
     .description(
-      "Runs a command in a sandbox with a terminal of its own, which is drawn on this one: bash, or sh where there is no " +
-        "bash, unless another command is given. Every key goes to it, Ctrl-C too, and the size of this terminal is always its " +
-        "size. The exit code is the command's, as for `berth exec`. TERM is xterm-256color unless -e sets it.\n\n" +
-        "Out of a session that does not answer: Enter, then ~. (tilde, dot). It ends the command. ~~ at the beginning of a line " +
-        "is one tilde.",
+      "Runs a command in a sandbox at a terminal, shown on this one: bash if the sandbox has it, else sh, unless you give " +
+        "another command. Every key goes to it, including Ctrl-C, and its terminal always has the size of this one. The exit code " +
+        "is the command's, as for `berth exec`. TERM is xterm-256color unless -e sets it.\n\n" +
+        "To leave a session that does not respond, type Enter, then ~. (tilde, dot): this ends the command. ~~ at the start of a " +
+        "line sends one tilde.",
     )
     .usage("[options] SANDBOX [-- COMMAND [ARGUMENT...]]")
     .argument("<sandbox>", "id of the sandbox")

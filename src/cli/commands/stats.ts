@@ -20,7 +20,7 @@ const MAX_MESSAGE = 200;
 /** `berth stats`: the figures of the service. */
 export function statsCommand(host: CommandHost): Command {
   return clientCommand("stats")
-    .summary("show how the service stands")
+    .summary("show the state of the service")
     .description("Shows how many sandboxes there are, how many operations run, and what engine runs them.")
     .option("--measure", "measure the shared directory again")
     .addHelpText("after", examples("berth stats", "berth stats --measure --json"))

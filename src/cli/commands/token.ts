@@ -33,10 +33,10 @@ interface LsFlags extends TokenFlags {
 /** `berth token`: who may call the service. */
 export function tokenCommand(host: CommandHost): Command {
   return new Command("token")
-    .summary("make, list and revoke the tokens of a tokens file")
+    .summary("create, list and revoke the tokens of a tokens file")
     .description(
-      "Edits the file that `berth serve --tokens FILE` reads. It needs no running service; one that runs takes up a change " +
-        "within a second. The file holds hashes: a token is shown once, when it is made.",
+      "Edits the file that `berth serve --tokens FILE` reads. Needs no running service; a running one applies a change within a " +
+        "second. The file holds hashes: a token is shown once, when it is created.",
     )
     .addHelpText("after", examples("berth token create --tenant default", "berth token ls"))
     .addCommand(createCommand(host))
@@ -46,23 +46,23 @@ export function tokenCommand(host: CommandHost): Command {
 
 function createCommand(host: CommandHost): Command {
   return tokenFileCommand("create")
-    .summary("make a token and print it")
+    .summary("create a token and print it")
     .description(
-      "Makes a token and prints it, and nothing else, to stdout. Makes the file and the tenant where they do not exist.",
+      "Creates a token and prints it, and nothing else, to stdout. Creates the file and the tenant if they do not exist.",
     )
     .requiredOption(
       "--tenant <name>",
-      "whose it is: what it makes belongs to this tenant, and it sees nothing else",
+      "the tenant it belongs to: it sees and creates only what is this tenant's",
     )
     .addOption(
       new Option(
         "--scope <scope>",
-        "what it may do: everything of its tenant, only read, or everything of the service",
+        "what it may do: everything in its tenant, only read, or everything in the service",
       )
         .choices(["user", "read-only", "admin"])
         .default("user"),
     )
-    .option("--expires <duration>", "for how long it is valid, as 12h or 30d (default: until it is revoked)")
+    .option("--expires <duration>", "how long it is valid, such as 12h or 30d (default: until it is revoked)")
     .option("--note <text>", "what it is for; shown by berth token ls")
     .addHelpText(
       "after",
@@ -112,7 +112,7 @@ const TOKENS: ListForm<TokenRecord> = {
 function lsCommand(host: CommandHost): Command {
   return addListFlags(tokenFileCommand("ls").option("--json", "write JSON"))
     .summary("list tokens")
-    .description("Lists the tokens of the file, in its order.")
+    .description("Lists the tokens of the file, in the file's order.")
     .addHelpText("after", examples("berth token ls", "berth token ls -q"))
     .action(
       host.action(async (flags: LsFlags) => {
@@ -130,12 +130,12 @@ function lsCommand(host: CommandHost): Command {
 
 function revokeCommand(host: CommandHost): Command {
   return tokenFileCommand("revoke")
-    .summary("take tokens back")
+    .summary("revoke tokens")
     .description(
-      "Takes tokens out of the file and prints the id of each. A service that runs refuses their calls within a second, " +
-        "and ends those that run. The exit code is 1 where the file has no such token.",
+      "Removes tokens from the file and prints the id of each. A running service refuses new calls with them within a second, " +
+        "and ends their calls in progress. The exit code is 1 if the file has no such token.",
     )
-    .argument("<token...>", "ids of the tokens, as berth token ls shows them")
+    .argument("<token...>", "ids of the tokens, from berth token ls")
     .addHelpText("after", examples("berth token revoke TOKEN"))
     .action(
       host.action(async (ids: string[], flags: TokenFlags) => {

@@ -30,7 +30,7 @@ interface RunFlags extends WorkerFlags {
 export function toolCommand(host: CommandHost): Command {
   return new Command("tool")
     .summary("list and run the tools of sessions")
-    .description("Tools run on a worker's session of their type, or on a temporary one made for the call.")
+    .description("Tools run in a worker's session of their type, or in a temporary one created for the call.")
     .addHelpText("after", examples("berth tool ls", "berth tool run bash:run command='ls -l'"))
     .addCommand(lsCommand(host))
     .addCommand(runCommand(host));
@@ -65,14 +65,17 @@ function lsCommand(host: CommandHost): Command {
 function runCommand(host: CommandHost): Command {
   return workerCommand("run")
     .description(
-      "Runs a tool. What its program writes comes as it is written; else what it returns comes as JSON. The exit code is " +
-        "the program's, or 1 where the tool failed or its code threw an exception, or 124 where it ran into its timeout.",
+      "Runs a tool. Passes on its program's output as it is written; for a tool without output, prints its result as JSON. The " +
+        "exit code is the program's, 1 if the tool failed or its code threw an exception, or 124 if it exceeded its timeout.",
     )
     .usage("[options] TOOL [NAME=TEXT | NAME:=JSON]...")
-    .option("--timeout <duration>", "how long it may run, as 30s (default: the tool's, else the sandbox's)")
+    .option(
+      "--timeout <duration>",
+      "how long it may run, such as 30s (default: the tool's, else the sandbox's)",
+    )
     .option(
       "-o, --output <path>",
-      "write what it returns in binary, such as a screenshot, to a file or directory; - is stdout",
+      "write the binary result, such as a screenshot, to a file or directory; - is stdout",
     )
     .argument("<tool>", "its name, for instance bash:run")
     .argument("[param...]", "its params: command='ls -l', limit:=10")

@@ -27,13 +27,19 @@ export function updateCommand(host: CommandHost): Command {
   return clientCommand("update")
     .summary("change labels, idle timeout or lifetime of sandboxes")
     .description(
-      "Changes sandboxes that have not ended, and prints their ids. Labels that are not named stay; of two updates of the labels " +
-        "at the same time, one may be lost. What else a sandbox is stays as it was created.",
+      "Changes sandboxes that have not ended, and prints their ids. Labels that are not named stay. If two updates change labels " +
+        "at the same time, one may be lost. Nothing else about a sandbox can be changed after its creation.",
     )
     .option("-l, --label <KEY=VALUE>", "set a label, may be repeated", collect)
     .option("--remove-label <KEY>", "remove a label, may be repeated", collect)
-    .option("--idle-timeout <duration>", "how long it may stay unused, as 1h, or default: the service's")
-    .option("--max-lifetime <duration>", "how long it may live from its create on, or default: the service's")
+    .option(
+      "--idle-timeout <duration>",
+      "how long it may stay unused, such as 1h, or the word default for the service's",
+    )
+    .option(
+      "--max-lifetime <duration>",
+      "how long it may live, counted from its creation, or the word default for the service's",
+    )
     .argument("<sandbox...>", "ids of the sandboxes")
     .addHelpText(
       "after",

@@ -14,7 +14,7 @@ const ANSWER_TIMEOUT_MS = 3000;
 export function versionCommand(host: CommandHost): Command {
   return clientCommand("version")
     .summary("show the versions of this program and of the service")
-    .description("Shows the version of this program, and that of the service where one answers.")
+    .description("Shows the version of this program, and that of the service if one answers.")
     .addHelpText("after", examples("berth version", "berth version --json"))
     .action(
       host.action(async (flags: ClientFlags) =>

@@ -39,12 +39,12 @@ export function waitCommand(host: CommandHost): Command {
   return clientCommand("wait")
     .summary("wait until processes or sandboxes have ended")
     .description(
-      "Waits until each has ended, and prints how in the order given: of a process its exit code, as `berth exec` would exit; of a " +
-        "sandbox why it ended, as deleted or idle-timeout.\n\n" +
-        "The exit code is the first of these that is not 0. A sandbox's is 0, but 137 where it ran out of memory and 125 where " +
-        "it was lost or never ready. 124 where the timeout passed, which ends nothing.",
+      "Waits until all have ended, and prints how each ended, in the order given: for a process its exit code, as `berth exec` " +
+        "would exit; for a sandbox the reason, such as deleted or idle-timeout.\n\n" +
+        "The exit code is the first of these that is not 0. A sandbox counts as 0, as 137 if it ran out of memory, and as 125 if " +
+        "it was lost or never became ready. The exit code is 124 if the timeout passed, which ends nothing.",
     )
-    .option("--timeout <duration>", "how long to wait at most, as 30s (default: without end)")
+    .option("--timeout <duration>", "how long to wait at most, such as 30s (default: no limit)")
     .argument("<process|sandbox...>", "ids of processes or sandboxes")
     .addHelpText(
       "after",

@@ -25,15 +25,12 @@ interface DiffFlags extends ClientFlags {
 export function diffCommand(host: CommandHost): Command {
   return clientCommand("diff")
     .argument("<base>", "id of the workspace to compare with")
-    .argument("<workspace>", "id of the workspace whose changes are wanted")
+    .argument("<workspace>", "id of the workspace to show the changes of")
     .summary(
       "show how a workspace differs from another one: what was added (A), deleted (D) and modified (M)",
     )
-    .option("--summary", "print only how much it is")
-    .option(
-      "--exit-code",
-      `end with ${DIFFER} where they differ, and with ${EXIT.noCommand} where the call fails`,
-    )
+    .option("--summary", "print only the totals")
+    .option("--exit-code", `exit with ${DIFFER} if they differ, and with ${EXIT.noCommand} if the call fails`)
     .addHelpText(
       "after",
       `\nWith --json each change is one line, and the summary is the last.\n${examples(

@@ -55,9 +55,9 @@ function exportCommand(host: CommandHost): Command {
 /** `berth workspace import`: a tar from stdin into a workspace. */
 function importCommand(host: CommandHost): Command {
   return clientCommand("import")
-    .argument("<workspace>", "its id; made where there is none")
+    .argument("<workspace>", "its id; created if it does not exist")
     .summary("unpack a tar from stdin into a workspace")
-    .option("--replace", "in place of all that is there")
+    .option("--replace", "replace everything in the workspace")
     .addHelpText(
       "after",
       examples("berth workspace import job < job.tar", "tar c . | berth workspace import --replace job"),
@@ -96,7 +96,7 @@ export function workspaceCommand(host: CommandHost): Command {
   const command = new Command("workspace")
     .summary("keep directories that outlive sandboxes")
     .description(
-      "Workspaces: directories that outlive the sandboxes they appear in. A workspace's id is a name of your own.",
+      "Workspaces are directories that outlive the sandboxes that mount them. You choose a workspace's id.",
     )
     .addHelpText(
       "after",
@@ -129,7 +129,7 @@ export function workspaceCommand(host: CommandHost): Command {
 function createCommand(host: CommandHost): Command {
   return clientCommand("create")
     .argument("<workspace>", "its id")
-    .summary("make a workspace and print its directory")
+    .summary("create a workspace and print its directory")
     .addHelpText("after", examples("berth workspace create job"))
     .action(
       act(host, CreateWorkspaceResponseSchema, {
@@ -143,8 +143,8 @@ function createCommand(host: CommandHost): Command {
 function forkCommand(host: CommandHost): Command {
   return clientCommand("fork")
     .argument("<source>", "id of the workspace to copy")
-    .argument("<workspace>", "the id that the new one is to have")
-    .summary("make a workspace with the content of another one, and print its directory")
+    .argument("<workspace>", "id of the new workspace")
+    .summary("create a workspace as a copy of another one, and print its directory")
     .addHelpText("after", examples("berth workspace fork job job-2"))
     .action(
       act(host, ForkWorkspaceResponseSchema, {
@@ -210,7 +210,7 @@ function lsCommand(host: CommandHost): Command {
 function ensureCommand(host: CommandHost): Command {
   return addSpecFlags(clientCommand("ensure"))
     .argument("<workspace>", "its id")
-    .summary("make sure that a workspace has a running sandbox, and print that one's id")
+    .summary("make sure that a workspace has a running sandbox, and print the sandbox's id")
     .addHelpText(
       "after",
       examples(
@@ -260,7 +260,7 @@ function referenceCommand(host: CommandHost, what: "add" | "remove"): Command {
       }),
     );
   }
-  return command.summary("record that a trace does not use a workspace any more").action(
+  return command.summary("record that a trace no longer uses a workspace").action(
     act(host, RemoveTraceRefResponseSchema, {
       call: (client, [workspaceId, traceId], signal) =>
         client.workspaces.removeTraceRef({ workspaceId, traceId }, { signal }),
@@ -286,7 +286,7 @@ function cleanupCommand(host: CommandHost): Command {
   return clientCommand("cleanup")
     .argument("<workspace>", "its id")
     .summary("end the use of a workspace: delete its sandboxes, clear its references")
-    .option("--force", "even while traces refer to it, and delete the workspace with all that it holds")
+    .option("--force", "even while traces refer to it, and delete the workspace with everything in it")
     .addHelpText("after", examples("berth workspace cleanup job", "berth workspace cleanup --force job"))
     .action(
       act(host, CleanupWorkspaceResponseSchema, {

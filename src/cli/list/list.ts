@@ -48,11 +48,11 @@ export function listCommand(name: string): Command {
 /** Adds the flags that say how a list is written. */
 export function addListFlags(command: Command): Command {
   return command
-    .option("-q, --quiet", "print the ids alone")
+    .option("-q, --quiet", "print only the ids")
     .option(
       "--format <format>",
-      "json (one object a line), a template for each line such as '{{.ID}} {{.spec.image}}', or 'table TEMPLATE', " +
-        "its columns separated by \\t",
+      "json (one object per line), a template for each line such as '{{.ID}} {{.spec.image}}', or 'table TEMPLATE' " +
+        "with columns separated by \\t",
     )
     .addHelpText(
       "after",

@@ -116,7 +116,7 @@ describe("with fish", () => {
   test("tells what each is", async () => {
     expect(await candidates("berth exec ")).toEqual([expect.stringMatching(/^box-1\trunning berth\/test/)]);
     expect(await candidates("berth comp")).toEqual([
-      "completion\tprint the script by which a shell completes berth",
+      "completion\tprint a shell's completion script for berth",
     ]);
   });
 });

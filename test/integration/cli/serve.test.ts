@@ -142,9 +142,7 @@ describe("its options", () => {
       "--idle-timeout <DURATION> How long a sandbox may stay unused before it is deleted. (env BERTH_IDLE_TIMEOUT, default 1h)",
     );
     expect(help).toContain("BERTH_CONFIG");
-    expect(help).toContain(
-      "Where an option may be repeated, its variable has the values with commas between them",
-    );
+    expect(help).toContain("If an option may be repeated, separate the values with commas in the variable");
     expect(help).not.toContain("--no-");
   });
 });
