@@ -15,7 +15,7 @@ export function parseCidr(text: string): Cidr | string {
   const [address = "", bits, ...rest] = text.split("/");
   const family = isIP(address);
   if (family === 0 || rest.length > 0 || address.includes("%"))
-    return `${JSON.stringify(text)} is no range of addresses; write 10.0.0.0/8 or fd00::/8`;
+    return `${JSON.stringify(text)} is not a range of addresses; write 10.0.0.0/8 or fd00::/8`;
   const width = family === 4 ? 32 : 128;
   const prefix = Number(bits ?? width);
   if ((bits !== undefined && !/^\d{1,3}$/.test(bits)) || prefix > width)
@@ -53,7 +53,7 @@ export function addressCidr(address: string): string {
 /** An address's bytes in the order of the network. */
 export function addressBytes(address: string): Buffer {
   const family = isIP(address);
-  if (family === 0) throw new Error(`${JSON.stringify(address)} is no address`);
+  if (family === 0) throw new Error(`${JSON.stringify(address)} is not an address`);
   const bits = addressBits(address, family as 4 | 6);
   return Buffer.from(bits.toString(16).padStart(family === 4 ? 8 : 32, "0"), "hex");
 }

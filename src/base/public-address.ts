@@ -28,7 +28,7 @@ export const NOT_PUBLIC_IPV6 = ["2001::/23", "2001:db8::/32", "2002::/16", "3fff
 const REFUSED = listOf([...NOT_PUBLIC_IPV4, ...NOT_PUBLIC_IPV6]);
 const GLOBAL = listOf([GLOBAL_IPV6]);
 
-/** Whether an IP address belongs to the public internet: to no host, private network or cloud's metadata service. False for what is no address. */
+/** Whether an IP address belongs to the public internet: to no host, private network or cloud's metadata service. False for what is not an address. */
 export function isPublicAddress(address: string): boolean {
   switch (isIP(address)) {
     case 4:

@@ -236,7 +236,7 @@ export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
 export function jsonObject(flag: string, text: string): JsonObject {
   const value = json(flag, text);
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as JsonObject;
-  throw new UsageError(`${flag}: it is no JSON object; write for instance {"cwd": "/tmp"}`);
+  throw new UsageError(`${flag}: it is not JSON object; write for instance {"cwd": "/tmp"}`);
 }
 
 /** Reads `NAME=TEXT` and `NAME:=JSON`; the last one of a name counts. */
@@ -255,6 +255,6 @@ function json(name: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (cause) {
-    throw new UsageError(`${name}: it is no JSON`, { cause });
+    throw new UsageError(`${name}: it is not JSON`, { cause });
   }
 }

@@ -50,7 +50,7 @@ export function parseMount(text: string): MountInit {
   for (const setting of text.split(",")) {
     const [word, value] = splitOnce(setting);
     const key = KEYS.get(word);
-    if (key === undefined) throw problem(`${JSON.stringify(word)} is no setting`);
+    if (key === undefined) throw problem(`${JSON.stringify(word)} is not a setting`);
     if (said[key] !== undefined) throw problem(`${key} is set twice`);
     if (key === "readonly" ? !/^(true|false)?$/.test(value ?? "") : !value)
       throw problem(`${word} has no such value`);

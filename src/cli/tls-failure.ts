@@ -35,7 +35,7 @@ export function tlsFailure(
         message: `the certificate of ${text} is not valid yet`,
         hint: "Set the clocks of this machine and of the service's: date",
       };
-    // What is no TLS, read as such.
+    // What is not TLS, read as such.
     case "ERR_SSL_WRONG_VERSION_NUMBER":
     case "ERR_SSL_PACKET_LENGTH_TOO_LONG":
       return {

@@ -587,7 +587,7 @@ function readCidr(text: string): string {
 function readResolvers(texts: readonly string[]): string[] {
   for (const text of texts) {
     if (isIP(text) === 0 || text.includes("%"))
-      throw new ValueError(`"${text}" is no address; write 10.0.0.53 or fd00::53`);
+      throw new ValueError(`"${text}" is not an address; write 10.0.0.53 or fd00::53`);
   }
   if (texts.length > 3) throw new ValueError("pods have three resolvers at most");
   return [...texts];

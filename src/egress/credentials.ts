@@ -15,7 +15,7 @@ const SECRET = "{secret}";
 
 const CREDENTIAL = z
   .strictObject({
-    header: z.string().regex(TOKEN, "is no name of a header").toLowerCase(),
+    header: z.string().regex(TOKEN, "is not a header name").toLowerCase(),
     value: z.string().includes(SECRET).default(SECRET),
     secret: z.string().min(1).optional(),
     secret_name: z.string().min(1).optional(),
@@ -86,7 +86,7 @@ export async function loadCredentials(file: string, named: SecretSource = NO_SEC
   try {
     content = JSON.parse(await readFile(file, "utf8"));
   } catch (error) {
-    throw refused(error instanceof SyntaxError ? "it is no JSON" : "it cannot be read", error);
+    throw refused(error instanceof SyntaxError ? "it is not JSON" : "it cannot be read", error);
   }
   const parsed = z.record(z.string(), CREDENTIAL).safeParse(content);
   if (!parsed.success) {

@@ -32,7 +32,7 @@ export function parseDomainRule(text: string): DomainRule | string {
   if (pattern === "*") return "it allows everything: leave egress_domains empty for that";
   const labels = name.split(".");
   if (name.length > MAX_NAME_CHARS || labels.length < 2 || !labels.every((label) => LABEL.test(label)))
-    return 'it is no domain such as "example.org", "*.example.org" or "example.org:8443"';
+    return 'it is not a domain such as "example.org", "*.example.org" or "example.org:8443"';
   return { name, below, ports: port === undefined ? WEB_PORTS : [Number(port)] };
 }
 

@@ -149,5 +149,5 @@ async function noError(): Promise<undefined> {
 
 /** The error of a write to a stdin that nobody reads. */
 export function stdinClosed(): BerthError {
-  return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
+  return new BerthError("PROCESS_STATE", "Nothing reads the process's stdin any longer.");
 }

@@ -89,7 +89,7 @@ export class ArchiveCheck {
     if (entry.kind !== "hard-link") return "file";
     const linked = this.#known.get(linkName);
     if (linked === undefined || linked === "directory") {
-      throw refuse(entry, "it is a hard link to what is no file of the archive before it");
+      throw refuse(entry, "it is a hard link to what is not a file of the archive before it");
     }
     return linked;
   }

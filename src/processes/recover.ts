@@ -71,8 +71,7 @@ export async function recoverProcesses(
   };
   const read = (processId: string): Process => {
     const stored = store.get(processId);
-    if (stored === undefined)
-      throw new BerthError("INTERNAL", "The process is not in the database any more.");
+    if (stored === undefined) throw new BerthError("INTERNAL", "The process is no longer in the database.");
     const facts = JSON.parse(stored.facts) as ProcessFacts;
     return Process.ended(initOf(stored, facts), sandboxOf(facts), parts, facts.status as ExitStatus);
   };

@@ -33,7 +33,7 @@ class Search {
     let { matched } = this;
     for (let at = 0; at < chunk.length; at++) {
       if (matched === 0) {
-        // Most of what commands write is no secret.
+        // Most of what commands write is not a secret.
         at = chunk.indexOf(first, at);
         if (at === -1) break;
       }

@@ -125,7 +125,7 @@ export class SandboxStore {
 
   #spec(place: number): SandboxSpec {
     const row = this.#database.prepare("SELECT spec FROM sandboxes WHERE place = ?").get(place);
-    if (row === undefined) throw new BerthError("INTERNAL", "The sandbox is not in the database any more.");
+    if (row === undefined) throw new BerthError("INTERNAL", "The sandbox is no longer in the database.");
     return specFrom(this.#database.seal.openText(row.spec));
   }
 }

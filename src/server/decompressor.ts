@@ -42,7 +42,7 @@ async function gunzip(bytes: Uint8Array, maxBytes: number): Promise<Uint8Array> 
     return Buffer.concat(parts, size);
   } catch (cause) {
     if (cause instanceof BerthError) throw cause;
-    throw new BerthError("INVALID_ARGUMENT", "The message cannot be decompressed: it is no valid gzip.", {
+    throw new BerthError("INVALID_ARGUMENT", "The message cannot be decompressed: it is not valid gzip.", {
       cause,
     });
   } finally {

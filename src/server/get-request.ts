@@ -6,7 +6,7 @@ import type { HttpRequest } from "./http-message.ts";
 interface GetMessage {
   /** The headers that a POST of the same message has. */
   readonly header: Readonly<Record<string, string>>;
-  /** @throws BerthError `INVALID_ARGUMENT` for what is no base64 */
+  /** @throws BerthError `INVALID_ARGUMENT` for what is not base64 */
   readonly bytes: () => Uint8Array;
 }
 

@@ -48,7 +48,7 @@ export function textPage(status: number, text: string): Page {
   return { status, type: "text/plain; charset=utf-8", body: `${text}\n` };
 }
 
-/** Sends an answer that is no RPC's. */
+/** Sends an answer that is not an RPC's. */
 export async function sendPage(request: HttpRequest, response: HttpResponse, page: Page): Promise<void> {
   await requestEnd(request);
   if (request.aborted) return;

@@ -104,7 +104,7 @@ async function* checkedFrames(
       const frame = pending.take(PREFIX_BYTES + length);
       const flags = frame[0] ?? 0;
       const message = frame.subarray(PREFIX_BYTES);
-      // Any other flag marks what is no message.
+      // Any other flag marks what is not a message.
       if ((flags & ~COMPRESSED) !== 0) yield frame;
       else if (flags === 0) {
         await check(message, format);
@@ -169,9 +169,9 @@ export async function check(
 }
 
 const NOT_UTF8 =
-  "The JSON is not UTF-8. Send text as UTF-8, and what is no text in a field of bytes, as base64.";
+  "The JSON is not UTF-8. Send text as UTF-8, and what is not text in a field of bytes, as base64.";
 
-/** Undefined for what is no JSON: the library says what is wrong with it. */
+/** Undefined for what is not JSON: the library says what is wrong with it. */
 function parse(message: Uint8Array): unknown {
   try {
     return JSON.parse(Buffer.from(message.buffer, message.byteOffset, message.length).toString());
@@ -236,7 +236,7 @@ function asBuffer(bytes: Uint8Array = new Uint8Array()): Buffer {
  */
 export const IGNORE_UNKNOWN_HEADER = "berth-ignore-unknown-fields";
 
-/** A longer name is no slip of a known one. */
+/** A longer name is not a slip of a known one. */
 const MAX_NAME = 64;
 
 /**
@@ -297,7 +297,7 @@ function noSuchName(
   const advice = known === undefined ? `It has ${names.join(", ")}.` : `Did you mean "${known}"?`;
   return invalidArgument(
     path.slice(0, MAX_PATH),
-    `${JSON.stringify(name.slice(0, MAX_NAME))} is no name of ${typeName}. ${advice}`,
+    `${JSON.stringify(name.slice(0, MAX_NAME))} is not a name of ${typeName}. ${advice}`,
   );
 }
 
@@ -311,7 +311,7 @@ function noDuration(json: unknown, path: string): BerthError {
   const text = String(JSON.stringify(json)).slice(0, MAX_NAME);
   return invalidArgument(
     path.slice(0, MAX_PATH),
-    `${text} is no duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".`,
+    `${text} is not a duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".`,
   );
 }
 

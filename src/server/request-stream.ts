@@ -77,7 +77,7 @@ class Messages {
   readonly #passedOver: number;
   readonly #pending = new Pending();
 
-  /** @param passedOver flags of what is no message. */
+  /** @param passedOver flags of what is not a message. */
   constructor(maxBytes: number, passedOver: number) {
     this.#maxBytes = maxBytes;
     this.#passedOver = passedOver;

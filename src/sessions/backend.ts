@@ -163,7 +163,7 @@ export interface ToolResult {
   readonly message: string;
   readonly data: Json;
   readonly attachments: readonly Attachment[];
-  /** Whether a command or code that the tool ran failed, which is no failure of the tool. */
+  /** Whether a command or code that the tool ran failed, which is not a failure of the tool. */
   readonly programFailed: boolean;
 }
 

@@ -119,7 +119,7 @@ export class SessionViewer {
 }
 
 function notViewable(type: string): BerthError {
-  return new BerthError("UNSUPPORTED", `A session of the type ${type} has nothing to see.`, {
+  return new BerthError("UNSUPPORTED", `A session of the type ${type} has no screen to show.`, {
     metadata: { resource_type: type },
   });
 }

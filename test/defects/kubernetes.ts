@@ -20,7 +20,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: TRUTH,
-      title: "a Success of Kubernetes without Berth's mark is no exit code",
+      title: "a Success of Kubernetes without Berth's mark is not an exit code",
     },
   },
   {
@@ -68,7 +68,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
         to: 'reason === "DeletionByTaintManager"',
       },
     ],
-    test: { file: DISRUPTION, title: "an end on a node that answers is no lost node: %s", row: "tainted" },
+    test: { file: DISRUPTION, title: "an end on a node that answers is not a lost node: %s", row: "tainted" },
   },
   {
     name: "the lease on the instance is not checked",

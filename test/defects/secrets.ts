@@ -33,11 +33,11 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a secret that is no text reaches commands as another one",
+    name: "a secret that is not text reaches commands as another one",
     changes: [
       { file: "src/tenants/secrets.ts", from: "&& !isUtf8(bytes)", to: "&& isUtf8(bytes) === undefined" },
     ],
-    test: { file: SECRETS, title: "gives nothing that is no text, and would be other bytes in a variable" },
+    test: { file: SECRETS, title: "gives nothing that is not text, and would be other bytes in a variable" },
   },
   {
     name: "every tenant may use every secret",

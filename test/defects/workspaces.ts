@@ -40,7 +40,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       }`,
       },
     ],
-    test: { file: "test/integration/state/store.test.ts", title: "a file that is no database" },
+    test: { file: "test/integration/state/store.test.ts", title: "a file that is not a database" },
   },
   {
     name: "a corrupt entry left by hand is taken over as a new workspace",
@@ -365,7 +365,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SHARED_QUOTA,
-      title: "a shared directory is no workspace: no call lists, names or mounts it",
+      title: "a shared directory is not a workspace: no call lists, names or mounts it",
     },
   },
   {

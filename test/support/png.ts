@@ -13,7 +13,7 @@ const CHANNELS = 3;
 
 /** Reads a PNG with 8 bits for each of red, green and blue, and lines that are not filtered. Fails for any other. */
 export function decodePng(png: Buffer): Picture {
-  if (png.subarray(0, 8).toString("hex") !== SIGNATURE) throw new Error("this is no PNG");
+  if (png.subarray(0, 8).toString("hex") !== SIGNATURE) throw new Error("this is not a PNG");
   const parts: Buffer[] = [];
   for (let at = 8; at < png.length; ) {
     const length = png.readUInt32BE(at);

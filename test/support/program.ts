@@ -57,7 +57,7 @@ export function startProgram(
     },
     stdio: "pipe",
   });
-  // A program that does not read its stdin to the end is no failure of the test.
+  // A program that does not read its stdin to the end is not a failure of the test.
   child.stdin.on("error", () => {});
   if (stdin !== "open") child.stdin.end(stdin);
   return child;

@@ -15,7 +15,7 @@ interface Update {
 const RAW = 0;
 const DESKTOP_SIZE = -223;
 
-/** A minimal client of RFB 3.8 (RFC 6143): raw encoding, 32 bits a pixel. It fails on whatever is no RFB. */
+/** A minimal client of RFB 3.8 (RFC 6143): raw encoding, 32 bits a pixel. It fails on whatever is not RFB. */
 export class RfbClient {
   readonly #link: RfbLink;
   #held: Buffer = Buffer.alloc(0);

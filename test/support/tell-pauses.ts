@@ -8,7 +8,7 @@ import { createServer } from "node:net";
  * What counts is the time that the loop's thread has computed without a turn of
  * a timer, and not the time that has passed: a machine with more to do than it
  * has processors takes the thread from its processor for a tenth of a second and
- * more, which is no pause of the program's making. Waiting for a disk in the
+ * more, which is not a pause of the program's making. Waiting for a disk in the
  * middle of a turn is not seen.
  */
 const TICK_MS = 2;

@@ -174,7 +174,7 @@ async def test_what_cannot_start_says_why(berth: AsyncBerth, sandbox: AsyncSandb
         await sandbox.exec("true", working_dir="/no/such/place").wait()
     with pytest.raises(errors.InvalidArgumentError):
         await sandbox.run("true", timeout=-1)
-    with pytest.raises(ValueError, match="nan is no number of seconds"):
+    with pytest.raises(ValueError, match="nan is not a number of seconds"):
         await sandbox.run("true", timeout=float("nan"))
     await sandbox.delete()
     with pytest.raises(errors.SandboxNotRunningError) as raised:

@@ -20,7 +20,7 @@ export class CommandResult {
     this.processId = fields.processId;
   }
 
-  /** What it wrote to stdout, as text; what is no UTF-8 is U+FFFD. */
+  /** What it wrote to stdout, as text; what is not UTF-8 is U+FFFD. */
   get stdout(): string {
     return new TextDecoder().decode(this.stdoutBytes);
   }

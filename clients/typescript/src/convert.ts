@@ -55,7 +55,7 @@ export function content(data: Content): Uint8Array {
 export function duration(ms: number | undefined): Duration | undefined {
   if (ms === undefined) return undefined;
   if (!Number.isFinite(ms))
-    throw new RangeError(`${ms} is no number of milliseconds; leave it out for the service's default`);
+    throw new RangeError(`${ms} is not a number of milliseconds; leave it out for the service's default`);
   // A computed number, such as 1.005 * 1000, has no whole number of nanoseconds.
   const nanos = Math.round(ms * 1e6);
   return create(DurationSchema, { seconds: BigInt(Math.trunc(nanos / 1e9)), nanos: nanos % 1e9 || 0 });

@@ -34,7 +34,7 @@ export interface ErrorFacts extends ErrorOptions {
 }
 
 /**
- * A call to the service failed. A command that fails is no error: its result says how it ended.
+ * A call to the service failed. A command that fails is not an error: its result says how it ended.
  *
  * Where an AbortSignal ended the call, its reason is thrown instead.
  */

@@ -187,7 +187,7 @@ export class Files {
     });
   }
 
-  /** Makes a directory. With `createParents` (default), one that is there already is no error. */
+  /** Makes a directory. With `createParents` (default), one that is there already is not an error. */
   async mkdir(path: Path, options: WriteOptions = {}): Promise<FileInfo> {
     const { mode, createParents = true, signal } = options;
     const request = {

@@ -58,7 +58,7 @@ export class Sandboxes {
     });
   }
 
-  /** Ends a sandbox; see `Sandbox.delete`. An unknown id is no error. */
+  /** Ends a sandbox; see `Sandbox.delete`. An unknown id is not an error. */
   async delete(
     sandboxId: string,
     { graceMs, signal }: CallSettings & { readonly graceMs?: number } = {},

@@ -34,7 +34,7 @@ export interface Sources {
   readonly commands: Readonly<Record<string, () => Promise<Command>>>;
   /** Whether commands are described, for which all have to be loaded. */
   readonly described: boolean;
-  /** What a service has of a kind; undefined where it is no kind of a service's. */
+  /** What a service has of a kind; undefined where it is not a kind of a service's. */
   readonly live: (kind: string, typed: Typed) => Promise<readonly Candidate[] | undefined>;
 }
 

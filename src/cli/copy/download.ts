@@ -45,9 +45,8 @@ export async function download(
 async function localTarget(path: string, name: string | undefined, isTree: boolean): Promise<string> {
   const standing = await statIfThere(path);
   if (standing?.isDirectory()) return inside(path, name);
-  if (standing !== undefined && isTree)
-    throw new Failed(`${path} is no directory, and what is copied is one`);
-  if (!isTree && path.endsWith("/")) throw new Failed(`${path} is no directory`);
+  if (standing !== undefined && isTree) throw new Failed(`${path} is not a directory, but the source is`);
+  if (!isTree && path.endsWith("/")) throw new Failed(`${path} is not a directory`);
   return path;
 }
 
@@ -114,8 +113,10 @@ async function merge(from: ByteString, to: ByteString): Promise<void> {
     const isDirectory = (await lstat(toBytes(source))).isDirectory();
     const standing = await lstatIfThere(target);
     if (standing !== undefined && standing.isDirectory() !== isDirectory) {
-      const [there, comes] = isDirectory ? ["no directory", "one"] : ["a directory", "none"];
-      throw new Failed(`${visible(toText(target))} is ${there}, and what is copied there is ${comes}`);
+      const why = isDirectory
+        ? "is not a directory, and a directory would replace it"
+        : "is a directory, and a file or link would replace it";
+      throw new Failed(`${visible(toText(target))} ${why}`);
     }
     if (standing !== undefined && isDirectory) await merge(source, target);
     else await rename(toBytes(source), toBytes(target));

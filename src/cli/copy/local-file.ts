@@ -15,7 +15,7 @@ interface LocalSource {
   readonly chunks: Chunks;
 }
 
-/** Opens what is no directory: files, but also pipes and devices, which are read to their end. */
+/** Opens what is not a directory: files, but also pipes and devices, which are read to their end. */
 export async function readLocalFile(file: string): Promise<LocalSource> {
   const standing = await stat(file);
   if (standing.isFIFO()) return { stat: standing, size: undefined, chunks: readPipe(file) };
@@ -34,7 +34,7 @@ export async function* contentOf(handle: FileHandle, size: number | undefined): 
 
 /**
  * Writes a file in one step: until all is there, and where that fails, it is as
- * before. One that is there keeps its mode; what is no file, such as a device,
+ * before. One that is there keeps its mode; what is not a file, such as a device,
  * is written to.
  */
 export async function writeLocalFile(

@@ -11,7 +11,7 @@ export interface TemplateSubject<T> {
   readonly columns: readonly { readonly heading: string; text(item: T): string }[];
 }
 
-/** The fields of an item that is no message: texts, numbers and the like. */
+/** The fields of an item that is not a message: texts, numbers and the like. */
 interface Named {
   readonly named: readonly string[];
 }

@@ -199,7 +199,10 @@ export class DetachedProcess implements SpawnedProcess {
   async wait(signal?: AbortSignal): Promise<number> {
     const code = await this.#state.exitCode(new Promise(() => {}), signal);
     if (code !== UNDELIVERED) return code;
-    throw new BerthError("ENGINE_UNAVAILABLE", "How the process ended is lost with its connection.");
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      "The connection broke before the process's exit code arrived.",
+    );
   }
 
   close(): void {}

@@ -326,5 +326,5 @@ export function overlap(a: string, b: string): boolean {
 }
 
 function unsupported(cause?: unknown): BerthError {
-  return new BerthError("UNSUPPORTED", "Nothing can be mounted in this container any more.", { cause });
+  return new BerthError("UNSUPPORTED", "This container can no longer take mounts.", { cause });
 }

@@ -268,7 +268,7 @@ export class KubernetesEngine implements Engine {
       !(memoryBytes >= 0) ||
       !(cpuNanos >= 0)
     ) {
-      throw new BerthError("ENGINE_UNAVAILABLE", "The sandbox does not show what it uses.", {
+      throw new BerthError("ENGINE_UNAVAILABLE", "The sandbox's resource usage cannot be read.", {
         retryAfterMs: 1000,
       });
     }

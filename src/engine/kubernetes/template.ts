@@ -25,7 +25,7 @@ export async function readTemplate(file: string): Promise<V1Pod> {
   if (kind !== "Pod") throw refuse(`is of kind ${JSON.stringify(kind)}. Write a Pod.`);
   for (const [name, part] of Object.entries({ spec, metadata })) {
     if (typeof part !== "object" || part === null || Array.isArray(part))
-      throw refuse(`${name} is no object.`);
+      throw refuse(`${name} is not an object.`);
   }
   return found as V1Pod;
 }

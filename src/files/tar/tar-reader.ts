@@ -162,7 +162,7 @@ function paxNumber(pax: Map<string, ByteString> | undefined, key: string): numbe
   const value = pax?.get(key);
   if (value === undefined || value === "") return undefined;
   const number = Number(value);
-  if (!/^-?\d{1,15}(\.\d*)?$/.test(value)) throw notTar(`the extended header's ${key} is no number`);
+  if (!/^-?\d{1,15}(\.\d*)?$/.test(value)) throw notTar(`the extended header's ${key} is not a number`);
   return number;
 }
 

@@ -6,7 +6,7 @@ import type { Job, JobEnd, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { parseLeader, plainJobCommand } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
 
-/** More text than this before the first marker is no message of an engine. */
+/** More text than this before the first marker is not a message of an engine. */
 const MAX_PREAMBLE = 16 * 1024;
 
 /** A job with a shell of its own around it, which ends with it. */

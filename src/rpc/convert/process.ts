@@ -75,7 +75,7 @@ export function fromWireOnDisconnect(value: OnDisconnect): "KILL" | "DETACH" {
     case OnDisconnect.DETACH:
       return "DETACH";
     default:
-      throw invalidArgument("on_disconnect", `${value} is no known value.`);
+      throw invalidArgument("on_disconnect", `${value} is not a known value.`);
   }
 }
 

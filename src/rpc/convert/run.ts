@@ -255,7 +255,7 @@ function fromWireOnEnd(value: WireOnEnd, { kind }: RunSandbox): RunSettings["onE
     case WireOnEnd.KEEP:
       return "KEEP";
     default:
-      throw invalidArgument("on_end", `${value} is no known value.`);
+      throw invalidArgument("on_end", `${value} is not a known value.`);
   }
 }
 

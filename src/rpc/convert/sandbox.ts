@@ -186,7 +186,7 @@ export function fromWireStates(states: readonly WireState[], showTerminated: boo
   const wanted = new Set<SandboxState>();
   for (const state of states) {
     const name = names.find((candidate) => STATES[candidate] === state);
-    if (name === undefined) throw invalidArgument("states", `${state} is no state of a sandbox.`);
+    if (name === undefined) throw invalidArgument("states", `${state} is not a state of a sandbox.`);
     wanted.add(name);
   }
   if (states.length === 0) for (const name of names) if (name !== "TERMINATED") wanted.add(name);
@@ -240,7 +240,7 @@ function fromWireNetwork(mode: WireNetworkMode | undefined): NetworkMode | undef
     case WireNetworkMode.EGRESS:
       return "EGRESS";
     default:
-      throw invalidArgument("spec.network.mode", `${mode} is no network mode.`);
+      throw invalidArgument("spec.network.mode", `${mode} is not a network mode.`);
   }
 }
 

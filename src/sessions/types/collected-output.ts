@@ -6,7 +6,7 @@ import type { Attachment, ToolCall } from "../backend.ts";
 
 /** How much of each stream comes with the result: its head and its tail. */
 const MAX_BYTES = 512 * 1024;
-/** How much of output that is no text is shown as text; all of it comes as an attachment. */
+/** How much of output that is not text is shown as text; all of it comes as an attachment. */
 const MAX_MANGLED_BYTES = 64 * 1024;
 
 /** The output of a tool's program: passed on as it comes, and kept for the result. */

@@ -304,7 +304,8 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       .slice(0, limit)
       .map((name) => ({
         path: path.join(root, name),
-        message: "This is no workspace of the server, which leaves it alone. The operator may move it away.",
+        message:
+          "This is not a workspace of the server, which leaves it alone. The operator may move it away.",
       }));
   }
 

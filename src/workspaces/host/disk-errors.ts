@@ -18,7 +18,7 @@ export function diskError(error: unknown): unknown {
     code === "EROFS"
       ? "is read-only"
       : code === "ENOENT" || code === "ENOTDIR"
-        ? "is missing or is no directory"
+        ? "is missing or is not a directory"
         : code === "EACCES" || code === "EPERM"
           ? "may not be written by the server"
           : undefined;

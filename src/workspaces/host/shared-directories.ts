@@ -176,7 +176,7 @@ export function sharedRootExposure(root: string): Exposure | undefined {
 export async function makeOpen(directory: string): Promise<string> {
   await mkdir(directory).catch(unlessThere);
   const stats = await lstat(directory);
-  if (!stats.isDirectory()) throw new Error("it is no directory");
+  if (!stats.isDirectory()) throw new Error("it is not a directory");
   const { mode } = stats;
   if ((mode & SANDBOX_DIRECTORY_MODE) !== SANDBOX_DIRECTORY_MODE)
     await chmod(directory, SANDBOX_DIRECTORY_MODE);

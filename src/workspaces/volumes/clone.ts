@@ -24,7 +24,7 @@ export async function markVolume(volume: OpenVolume, token: string, signal: Abor
 /**
  * Makes a workspace of a volume that no sandbox has yet, if it is a clone of one with that mark: its tree gets its name,
  * and what a copy leaves out goes.
- * @returns the bytes that it takes; undefined: it is no clone.
+ * @returns the bytes that it takes; undefined: it is not a clone.
  * @throws `NO_SPACE`
  */
 export async function adoptClone(

@@ -26,7 +26,7 @@ export interface Hardening {
   readonly environment?: readonly string[];
   /** Why the engine mounts no directories of the host: it refuses all of them then. */
   readonly noMounts?: string;
-  /** The name of a process that is no part of the sandbox's container, with the reason: it has no capability in force. */
+  /** The name of a process that is not a part of the sandbox's container, with the reason: it has no capability in force. */
   readonly besides?: { readonly name: string; readonly reason: string };
   /** System calls that get through, with the reason. */
   readonly open?: { readonly calls: readonly string[]; readonly reason: string };

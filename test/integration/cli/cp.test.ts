@@ -28,7 +28,7 @@ const SANDBOX = "box";
 const SILENT = { exitCode: 0, stdout: "", stderr: "" };
 
 let service: ServeProcess;
-/** For what is no matter of the program: it takes a fraction of its time. */
+/** For what is not a matter of the program: it takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start();
@@ -134,7 +134,7 @@ describe("a file", () => {
     expect(await readFile(`${here}/back`, "utf8")).toBe("");
   });
 
-  test("what is no file is written to, not replaced", async () => {
+  test("what is not a file is written to, not replaced", async () => {
     await inSandbox(`echo x > ${there}/f`);
     expect(await cp(`${SANDBOX}:${there}/f`, "/dev/null")).toEqual(SILENT);
     expect((await lstat("/dev/null")).isCharacterDevice()).toBe(true);
@@ -247,7 +247,7 @@ describe("a tree", () => {
     expect(await inSandbox(`cat ${there}/into/e/f`)).toBe("x\n");
   });
 
-  test("what is no file, directory or link is left out, and said to be", async () => {
+  test("what is not a file, directory or link is left out, and said to be", async () => {
     await mkdir(`${here}/tree`);
     await writeFile(`${here}/tree/f`, "x");
     const socket = net.createServer().listen(`${here}/tree/socket`);
@@ -276,7 +276,7 @@ describe("a sandbox that means harm", () => {
     await inSandbox(`rm ${there}/d/way; mkdir ${there}/d/way; echo gotcha > ${there}/d/way/f`);
     const { exitCode, stderr } = await cp(`${SANDBOX}:${there}/d/.`, `${here}/out`);
     expect(exitCode).toBe(1);
-    expect(stderr).toBe(`berth: ${here}/out/way is no directory, and what is copied there is one\n`);
+    expect(stderr).toBe(`berth: ${here}/out/way is not a directory, and a directory would replace it\n`);
     expect(await readdir(`${here}/outside`)).toEqual([]);
     expect(await readdir(`${here}/out`)).toEqual(["way"]);
   });
@@ -332,9 +332,9 @@ describe("what goes wrong", () => {
     [
       "no directory, with a slash",
       () => ["box:/etc/passwd", `${here}/no/`],
-      () => `${here}/no/ is no directory`,
+      () => `${here}/no/ is not a directory`,
     ],
-    ["a tree over a file", () => ["box:/etc", "/etc/passwd"], () => "/etc/passwd is no directory"],
+    ["a tree over a file", () => ["box:/etc", "/etc/passwd"], () => "/etc/passwd is not a directory"],
     [
       "a tree into nowhere",
       () => ["box:/etc", `${here}/no/x`],

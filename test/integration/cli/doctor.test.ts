@@ -48,7 +48,7 @@ test("where all is there: 0, and what was found", async () => {
   expect(of("node")?.found).toBe(process.version);
 });
 
-test("an image for desktops and browsers that is not to be had is no failure", async () => {
+test("an image for desktops and browsers that is not to be had is not a failure", async () => {
   expect((await doctor(["--desktop-image", DESKTOP_IMAGE])).of("desktop image")).toEqual({
     subject: "desktop image",
     status: "ok",
@@ -191,7 +191,7 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
   });
 });
 
-test("a runtime that Docker does not know is limited, which is no failure", async () => {
+test("a runtime that Docker does not know is limited, which is not a failure", async () => {
   const { exitCode, of } = await doctor(["--allow-runtime", "absent=user-kernel"]);
   expect(exitCode).toBe(0);
   expect(of("runtime absent")).toMatchObject({
@@ -207,7 +207,7 @@ describe("beside a running service", () => {
   });
   afterAll(() => service.stop());
 
-  test("its address is no problem", async () => {
+  test("its address is not a problem", async () => {
     const { exitCode, of } = await doctor(["--listen", service.address]);
     expect(exitCode).toBe(0);
     expect(of("address")?.found).toMatch(/^a service runs on \S+ already, engine docker \d/);

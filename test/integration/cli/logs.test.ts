@@ -9,7 +9,7 @@ const SANDBOX = "box";
 const MIB = 1024 * 1024;
 
 let service: ServeProcess;
-/** For what is no matter of the program: it takes a fraction of its time. */
+/** For what is not a matter of the program: it takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start(["--transcript-window", "1MiB"]);
@@ -49,7 +49,7 @@ describe("what is there", () => {
     processId = await ended("echo to stdout; echo to stderr >&2; printf '\\377\\0\\r\\n'; exit 5");
   });
 
-  test("comes byte for byte, each stream to its own, and is no failure whatever the process's code", async () => {
+  test("comes byte for byte, each stream to its own, and is not a failure whatever the process's code", async () => {
     expect(await logs(processId)).toEqual({
       exitCode: 0,
       stdout: "to stdout\n\xff\0\r\n",

@@ -240,7 +240,7 @@ describe("who does not know the URL gets nothing", () => {
     ["a part of the token", (path: string) => `${path.slice(0, 10)}/`],
     ["a way out of the directory", (path: string) => `${path}novnc/core/../../../../package.json`],
     ["an encoded way out", (path: string) => `${path}novnc/%2e%2e/package.json`],
-    ["a file that is no script", (path: string) => `${path}novnc/package.json`],
+    ["a file that is not a script", (path: string) => `${path}novnc/package.json`],
     ["another file", (path: string) => `${path}etc/passwd`],
   ])("%s", async (_, rawPath) => {
     expect(await get(url, rawPath(new URL(url).pathname))).toMatchObject({

@@ -91,7 +91,7 @@ test("a signal ends the command, and is what the loop throws", async () => {
   await eventually(() => ended(process.processId));
 });
 
-test("characters that are cut in two come whole, and what is no UTF-8 as U+FFFD", async () => {
+test("characters that are cut in two come whole, and what is not UTF-8 as U+FFFD", async () => {
   const texts: string[] = [];
   const line = "printf '\\303'; sleep 0.3; printf '\\251'; sleep 0.3; printf '\\377\\303'";
   for await (const { text } of sandbox.exec(line)) texts.push(text);

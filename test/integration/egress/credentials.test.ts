@@ -150,14 +150,14 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
 });
 
 test.each([
-  ["no JSON", "{", /it is no JSON/],
+  ["no JSON", "{", /it is not JSON/],
   ["a list", "[]", /expected record/],
   ["an unknown key", '{"a.example": {"header": "A", "secret": "token", "extra": 1}}', /a\.example/],
   ["no header", '{"a.example": {"secret": "token"}}', /a\.example\.header/],
   [
     "a header with a line's end",
     '{"a.example": {"header": "A\\r\\nB", "secret": "token"}}',
-    /no name of a header/,
+    /not a header name/,
   ],
   [
     "a value without the secret",

@@ -205,7 +205,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
     });
 
     test.each([
-      ["text", Buffer.from("this is no tar".repeat(100))],
+      ["text", Buffer.from("this is not a tar".repeat(100))],
       ["gzip", Buffer.concat([Buffer.from([0x1f, 0x8b]), randomBytes(2000)])],
       ["nothing", Buffer.alloc(0)],
       ["half a tar", makeTar([{ name: "a", content: "x".repeat(5000) }]).subarray(0, 3000)],

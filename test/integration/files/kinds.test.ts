@@ -49,7 +49,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await refusal(bench().stat("moved"))).toMatchObject({ reason: "FILE_NOT_FOUND" });
   });
 
-  test("a FIFO is no archive", async () => {
+  test("a FIFO is not an archive", async () => {
     await bench().sh("rm -rf /workspace/it; mkfifo /workspace/it");
     expect(await refusal(bench().downloadArchive("it"))).toMatchObject({ reason: "FILE_KIND" });
   });

@@ -116,7 +116,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     await eventually(() => bench().activeOperations === 0);
   });
 
-  test("what is no directory is refused", async () => {
+  test("what is not a directory is refused", async () => {
     const signal = new AbortController().signal;
     expect(await refusal(bench().watch("missing", { signal }))).toMatchObject({ reason: "FILE_NOT_FOUND" });
     expect(await refusal(bench().watch("/etc/passwd", { signal }))).toMatchObject({ reason: "FILE_KIND" });

@@ -72,14 +72,14 @@ describe("on a cluster that enforces no policy", () => {
     onTestFinished(() => engine.close());
     const none = await failure(engine.create(spec()), "UNSUPPORTED");
     expect(none.metadata).toEqual({ capability: "network_none" });
-    expect(none.message).toContain("The network NONE cannot be promised: the cluster does not enforce");
+    expect(none.message).toContain("The network NONE cannot be guaranteed: the cluster does not enforce");
     expect(none.message).toMatch(/it reached another pod \(10\.222\.1\.\d+:\d+\)/);
     expect(none.message).toContain(`it reached the API server (${API}:443)`);
     expect(none.message).toContain(`it reached the API server (${NODE}:6443)`);
     expect(none.message).toContain(`it reached a node (${NODE}:10250)`);
     expect(none.message).toContain("another pod reached it");
     const egress = await failure(engine.create(spec({ network: "EGRESS" })), "UNSUPPORTED");
-    expect(egress.message).toContain("The network EGRESS cannot be promised: the cluster does not enforce");
+    expect(egress.message).toContain("The network EGRESS cannot be guaranteed: the cluster does not enforce");
     expect(await engine.info()).toMatchObject({
       capabilities: { egress: false },
       openNetwork: true,

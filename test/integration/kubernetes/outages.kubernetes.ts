@@ -22,7 +22,7 @@ const CHANGES = 4;
 /** What a command of {@link start} writes to each stream. */
 const TEXT = "x".repeat(20_000);
 
-/** What a call came to; rejects with what is no error of the port. */
+/** What a call came to; rejects with what is not an error of the port. */
 function outcomeOf<T>(call: Promise<T>): Promise<T | BerthError> {
   return call.catch((error: unknown) => {
     if (error instanceof BerthError) return error;

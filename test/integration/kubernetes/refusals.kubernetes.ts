@@ -56,7 +56,7 @@ describe("a kubeconfig", () => {
 
   test.each([
     ["that is not there", () => path.join(DIR, "none"), undefined, /none" cannot be used: .*no such file/],
-    ["that is no YAML", () => write("text", "{: :"), undefined, /text" cannot be used/],
+    ["that is not YAML", () => write("text", "{: :"), undefined, /text" cannot be used/],
     ["that is empty", () => write("empty", ""), undefined, /empty" cannot be used/],
     [
       "without such a context",

@@ -20,7 +20,7 @@ const podNames = async (): Promise<string> => {
   return kubectl(["get", "pods", `--namespace=${NAMESPACE}`, selector, "--output=name"]);
 };
 
-test("a Success of Kubernetes without Berth's mark is no exit code", async () => {
+test("a Success of Kubernetes without Berth's mark is not an exit code", async () => {
   const { ref } = await engine.create(spec());
   // As where a kubelet dies: the streams end with a Success, and nothing says how the process ended.
   const unmark = "sed -i -e '/E%s;/d' -e '/^cat >/d' -e 's/^exit 42$/exit 0/' /run/berth/spawn";

@@ -206,7 +206,7 @@ describe("request ids", () => {
     expect(await app.client.output(sandboxId, "cat once")).toBe("x");
   });
 
-  test("of an upload, the content is no parameter", async () => {
+  test("of an upload, the content is not a parameter", async () => {
     const header = here("uploaded-once", { request_id: "upload-1" });
     const first = await upload("FileService/UploadFile", header, [Buffer.from("first")]);
     const again = await upload("FileService/UploadFile", header, [Buffer.alloc(MIB), Buffer.alloc(MIB)]);

@@ -198,7 +198,7 @@ describe("a directory of secrets", () => {
     }
   });
 
-  test("gives nothing that is no text, and would be other bytes in a variable", async () => {
+  test("gives nothing that is not text, and would be other bytes in a variable", async () => {
     const root = mounted();
     writeFileSync(path.join(root, "binary"), Buffer.from([0x6b, 0xff, 0xfe]));
     const { client, log } = await serve({ secrets: root });
@@ -215,7 +215,7 @@ test.each([
   ["an open file", "secrets: {}", 0o644, /is open to other users .*chmod 600/],
   ["no YAML", "secrets: [hush", 0o600, /:1:\d+: is not YAML \(\w+\)/],
   [
-    "a value that is no text",
+    "a value that is not text",
     "secrets: {key: 12345678}",
     0o600,
     /secrets.key: is not text; put it in quotes/,

@@ -114,7 +114,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) 
     });
   });
 
-  test("is told what is missing, and what is no read", async () => {
+  test("is told what is missing, and what is not a read", async () => {
     const unreadable: Record<string, string>[] = [{ message: "{}" }, { encoding: "xml", message: "{}" }];
     for (const query of unreadable) {
       expect(await getSandbox(query)).toMatchObject({

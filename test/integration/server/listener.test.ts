@@ -117,7 +117,7 @@ describe("a connection of HTTP/1", () => {
     expect(response.headers["keep-alive"]).toBe("timeout=120");
   });
 
-  test("that has sent nothing yet is no slow one", async () => {
+  test("that has sent nothing yet is not a slow one", async () => {
     await using t = await startTestServer({ limits: { sniffTimeoutMs: 100, headersTimeoutMs: 100 } });
     await expectAnswerLater(net.connect(t.port, "127.0.0.1"), "connect");
   });
@@ -410,7 +410,7 @@ describe("TLS", () => {
     socket.destroy();
   });
 
-  test("a spare connection of HTTP/1 that has sent nothing yet is no slow one", async () => {
+  test("a spare connection of HTTP/1 that has sent nothing yet is not a slow one", async () => {
     const limits = { sniffTimeoutMs: 400, headersTimeoutMs: 100 };
     await using t = await startTestServer({ tls: keys, limits });
     await expectAnswerLater(

@@ -302,7 +302,7 @@ server.serve_forever()`;
     );
   });
 
-  test("what a server refuses in the form of a download is no download, and nobody waits for it", async () => {
+  test("what a server refuses in the form of a download is not a download, and nobody waits for it", async () => {
     const server = `
 import http.server
 class Refusing(http.server.BaseHTTPRequestHandler):
@@ -380,11 +380,11 @@ server.serve_forever()`;
     ["type", { selector: "#p", text: "x" }, "takes no text"],
     ["type", { selector: "#off", text: "x" }, "disabled"],
     ["type", { selector: "#date", text: "tomorrow" }, "does not take"],
-    ["select", { selector: "#p", values: [] }, "no select element"],
+    ["select", { selector: "#p", values: [] }, "not a select element"],
     ["select", { selector: "select", values: ["x"] }, 'has no option "x". It has: "one"'],
-    ["upload", { selector: "#p", paths: ["two.html"] }, "no file input"],
+    ["upload", { selector: "#p", paths: ["two.html"] }, "not a file input"],
     ["upload", { selector: "#file", paths: ["missing.txt"] }, "missing.txt"],
-    ["upload", { selector: "#file", paths: ["/tmp"] }, "no file"],
+    ["upload", { selector: "#file", paths: ["/tmp"] }, "is not a file"],
     ["tabs", { action: "close", tab: "t999" }, "There is no tab t999"],
     ["back", {}, "no page to go back to"],
   ])("%s with %j fails, saying %s", async (tool, params, problem) => {

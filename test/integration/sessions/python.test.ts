@@ -229,7 +229,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("signal.signal(signal.SIGALRM, signal.SIG_DFL) is late")).data.result).toBe("True");
   });
 
-  test("output that is no text comes byte by byte", async () => {
+  test("output that is not text comes byte by byte", async () => {
     const answer = await run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nNone");
     expect(answer.attachments).toEqual([
       {

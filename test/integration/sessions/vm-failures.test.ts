@@ -57,7 +57,7 @@ x.XSync(d, 0)
 open("/tmp/lied", "w").close()
 `;
 
-/** Has widgets whose properties are of other types than AT-SPI has them, and one whose value is no number. */
+/** Has widgets whose properties are of other types than AT-SPI has them, and one whose value is not a number. */
 const ODD_WIDGETS = `
 from gi.repository import Gio, GLib
 A, ROOT = "org.a11y.atspi.", "/org/a11y/atspi/accessible/root"

@@ -86,7 +86,7 @@ describe("is refused with its reason, and stays as it was,", () => {
     refusal(dataDir, file, /the database of another program/);
   });
 
-  test("a file that is no database", () => {
+  test("a file that is not a database", () => {
     const { dataDir, file } = usedDataDir();
     writeFileSync(file, "not a database at all\n".repeat(20));
     refusal(dataDir, file, /not a database/);

@@ -157,7 +157,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(await staging()).toEqual([]);
     });
 
-    test("that is no tar, breaks off or begins without a header is refused", async () => {
+    test("that is not a tar, breaks off or begins without a header is refused", async () => {
       for (const tar of [
         Buffer.from("no tar at all"),
         makeTar([{ name: "f", content: "x".repeat(2000) }]).subarray(0, 900),

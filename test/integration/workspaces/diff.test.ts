@@ -48,7 +48,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const { path: to } = await workspaces.fork("source", "fork");
     const nothing = { added_count: 0, removed_count: 0, modified_count: 0 };
     expect(await workspaces.diff("source", "fork")).toMatchObject({ changes: [], summary: nothing });
-    // A write that is under way is no change.
+    // A write that is under way is not a change.
     await writeFile(path.join(to, new TemporaryNames(service.instance).next()), "half");
     expect(await lines("source", "fork")).toEqual([]);
 

@@ -86,7 +86,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await gauges()).toMatchObject({ over: 0 });
   });
 
-  test("a shared directory is no workspace: no call lists, names or mounts it", async () => {
+  test("a shared directory is not a workspace: no call lists, names or mounts it", async () => {
     await workspaces.create("only");
     const { workspaces: listed, broken } = await workspaces.list();
     expect(listed.map(({ workspace_id: id }) => id)).not.toContain("");

@@ -38,7 +38,7 @@ export function handlersBeforeDoor(): Route[] {
   );
 }
 
-/** Gives a handler a message; returns what it is refused with. Throws what is no refusal. */
+/** Gives a handler a message; returns what it is refused with. Throws what is not a refusal. */
 export async function refusalOf(route: Route, message: never): Promise<BerthError | undefined> {
   const { spec } = route;
   const context = contextOf(route);

@@ -16,10 +16,10 @@ describe("a range of addresses", () => {
   });
 
   test.each([
-    ["", "no range of addresses"],
-    ["10.0.0/8", "no range of addresses"],
-    ["10.0.0.0/8/8", "no range of addresses"],
-    ["fe80::1%eth0/64", "no range of addresses"],
+    ["", "not a range of addresses"],
+    ["10.0.0/8", "not a range of addresses"],
+    ["10.0.0.0/8/8", "not a range of addresses"],
+    ["fe80::1%eth0/64", "not a range of addresses"],
     ["10.0.0.0/33", "no prefix of 0 to 32 bits"],
     ["10.0.0.0/-1", "no prefix"],
     ["10.0.0.0/", "no prefix"],

@@ -45,9 +45,9 @@ describe("refused, with what to write", () => {
   });
 
   test.each([
-    ["", '"" is no setting'],
-    ["type=bind,path=/x", '"path" is no setting'],
-    ["constructor=1", '"constructor" is no setting'],
+    ["", '"" is not a setting'],
+    ["type=bind,path=/x", '"path" is not a setting'],
+    ["constructor=1", '"constructor" is not a setting'],
     ["type=tmpfs,target=/x", "type is neither workspace nor bind"],
     ["type=workspace,target=/x", "there is no source"],
     ["type=workspace,source=a", "there is no target"],

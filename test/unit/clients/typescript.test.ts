@@ -26,7 +26,7 @@ test.each(["unix:/run/berth.sock", "unix:///run/berth.sock"])("%s is a socket", 
 });
 
 test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b", "unix:", "a b:1", ""])(
-  "%j is no address",
+  "%j is not an address",
   (address) => {
     expect(() => parseAddress(address, false)).toThrow("is not an address");
   },
@@ -47,7 +47,7 @@ test("a duration is a number of milliseconds, or left out", () => {
   }
   expect(duration(undefined)).toBeUndefined();
   for (const ms of [Number.NaN, Number.POSITIVE_INFINITY])
-    expect(() => duration(ms)).toThrow(`${ms} is no number of milliseconds`);
+    expect(() => duration(ms)).toThrow(`${ms} is not a number of milliseconds`);
 });
 
 test("values of an enum have names, also those of a newer service", () => {

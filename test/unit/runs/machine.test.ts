@@ -178,7 +178,7 @@ describe("the transitions of the document", () => {
   });
 });
 
-describe("what is no transition is refused, with the state named", () => {
+describe("what is not a transition is refused, with the state named", () => {
   test.each([
     ["RUNNING", begun],
     ["FINISHED", finished],

@@ -83,7 +83,7 @@ describe.each([
     const error = await call(STREAM, message);
     expect(error?.code).toBe("invalid_argument");
     expect(error?.message).toContain(
-      `onDisconnect: ${JSON.stringify(onDisconnect)} is no name of berth.v1.OnDisconnect. ${advice}`,
+      `onDisconnect: ${JSON.stringify(onDisconnect)} is not a name of berth.v1.OnDisconnect. ${advice}`,
     );
     expect(error?.details[0]?.debug.metadata).toEqual({ field: "onDisconnect" });
   });
@@ -101,11 +101,14 @@ test("names of enums in lists are looked at; numbers and null are the parser's",
   expect(unknownField(ListSandboxesRequestSchema, { states: "PAUSED" })).toBeUndefined();
 });
 
-test.each([5, "5m", "5", "1e3s", ""])("%j is no duration, and the error says what one is", (idleTimeout) => {
-  const error = unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } });
-  expect(error?.metadata.field).toBe("spec.idleTimeout");
-  expect(error?.message).toContain(`${JSON.stringify(idleTimeout)} is no duration. Give seconds`);
-});
+test.each([5, "5m", "5", "1e3s", ""])(
+  "%j is not a duration, and the error says what one is",
+  (idleTimeout) => {
+    const error = unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } });
+    expect(error?.metadata.field).toBe("spec.idleTimeout");
+    expect(error?.message).toContain(`${JSON.stringify(idleTimeout)} is not a duration. Give seconds`);
+  },
+);
 
 test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {
   expect(unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } })).toBeUndefined();

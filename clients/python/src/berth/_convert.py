@@ -42,7 +42,7 @@ def duration(seconds: float | None) -> Duration | None:
     if seconds is None:
         return None
     if math.isnan(seconds) or math.isinf(seconds):
-        raise ValueError(f"{seconds} is no number of seconds; leave it out for the service's default")
+        raise ValueError(f"{seconds} is not a number of seconds; leave it out for the service's default")
     nanos = round(seconds * 1e9)
     # Both parts have the same sign.
     whole = abs(nanos) // 1_000_000_000 * (1 if nanos >= 0 else -1)
@@ -75,7 +75,7 @@ def struct(values: Mapping[str, types.Json] | None) -> Struct | None:
 
 
 def value(json: types.Json) -> Value:
-    """JSON as a Value. Raises TypeError for what is no JSON."""
+    """JSON as a Value. Raises TypeError for what is not JSON."""
     if json is None:
         return Value(null_value=NullValue.NULL_VALUE)
     if isinstance(json, bool):
@@ -89,7 +89,7 @@ def value(json: types.Json) -> Value:
     # What a type checker excludes comes all the same.
     if isinstance(json, (list, tuple)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Value(list_value=ListValue(values=[value(each) for each in json]))
-    raise TypeError(f"a {type(json).__name__} is no JSON: give None, bool, int, float, str, list or dict")
+    raise TypeError(f"a {type(json).__name__} is not JSON: give None, bool, int, float, str, list or dict")
 
 
 def json_of(given: Value) -> types.Json:

@@ -22,7 +22,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class BerthError(Exception):
     """A call to the service failed.
 
-    A command that fails is no error: its result says how it ended.
+    A command that fails is not an error: its result says how it ended.
     """
 
     #: The gRPC code's name, such as "NOT_FOUND".

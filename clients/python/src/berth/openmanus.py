@@ -386,7 +386,7 @@ class SandboxManager:
                 del self._active[sandbox_id]
 
     async def delete_sandbox(self, sandbox_id: str) -> None:
-        """Deletes a sandbox, once what is active in it has had 5 s to end. An unknown id is no error."""
+        """Deletes a sandbox, once what is active in it has had 5 s to end. An unknown id is not an error."""
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is not None:
             self._forget(sandbox_id)
@@ -755,5 +755,5 @@ def _bytes_of(limit: str) -> int:
     """Docker's "512m" in bytes."""
     match = re.fullmatch(r"(\d+)([bkmg]?)b?", limit.strip().lower())
     if match is None:
-        raise ValueError(f'{limit!r} is no amount of memory: write "512m" or "1g"')
+        raise ValueError(f'{limit!r} is not an amount of memory: write "512m" or "1g"')
     return int(match[1]) * _UNITS[match[2] or "b"]

@@ -201,7 +201,7 @@ class Chunk:
     offset: int
     data: bytes
     #: The bytes as UTF-8 text. A character that is not complete comes with the next chunk of its stream, and
-    #: what is no UTF-8 as U+FFFD.
+    #: what is not UTF-8 as U+FFFD.
     text: str
     #: Bytes that are missing right before these, because the service does not keep them any more. Only where a
     #: reader came late.
@@ -212,7 +212,7 @@ class Chunk:
 class CommandResult:
     """What a command came to."""
 
-    #: The output as bytes, and as text where what is no UTF-8 is U+FFFD. Where `truncated`: head and tail.
+    #: The output as bytes, and as text where what is not UTF-8 is U+FFFD. Where `truncated`: head and tail.
     stdout_bytes: bytes
     stderr_bytes: bytes
     #: Whether bytes of either stream are missing.

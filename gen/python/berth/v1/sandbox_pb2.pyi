@@ -1299,7 +1299,7 @@ class WaitingSandbox(_message.Message):
     IMAGE_FIELD_NUMBER: _builtins.int
     WARM_POOL_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
-    """Its id. Empty: that of another tenant, of none, or it is no sandbox but
+    """Its id. Empty: that of another tenant, of none, or it is not a sandbox but
     something that looks at an image ahead of one.
     """
     reason: Global___WaitReason.ValueType

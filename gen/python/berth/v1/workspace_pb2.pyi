@@ -898,8 +898,8 @@ class WorkspaceChange(_message.Message):
 
     @_builtins.property
     def base_file(self) -> _file_pb2.FileInfo:
-        """What it is in the base; size_bytes is 0 for what is no regular file and no
-        link, modify_time has whole seconds. Unset where it is ADDED.
+        """What it is in the base; size_bytes is 0 for anything but regular files and
+        links, modify_time has whole seconds. Unset where it is ADDED.
         """
 
     @_builtins.property

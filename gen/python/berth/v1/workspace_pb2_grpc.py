@@ -212,7 +212,7 @@ class WorkspaceServiceServicer(object):
         "ref_count" in the metadata) while traces refer to it, unless force;
         UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
         removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-        A deletion that failed half way is no workspace any more: it is listed as
+        A deletion that failed half way is not a workspace any more: it is listed as
         broken until a further call has finished it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

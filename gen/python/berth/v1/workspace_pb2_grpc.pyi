@@ -119,7 +119,7 @@ class WorkspaceServiceStub:
     "ref_count" in the metadata) while traces refer to it, unless force;
     UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
     removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-    A deletion that failed half way is no workspace any more: it is listed as
+    A deletion that failed half way is not a workspace any more: it is listed as
     broken until a further call has finished it.
     """
     ForkWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]
@@ -296,7 +296,7 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     "ref_count" in the metadata) while traces refer to it, unless force;
     UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
     removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-    A deletion that failed half way is no workspace any more: it is listed as
+    A deletion that failed half way is not a workspace any more: it is listed as
     broken until a further call has finished it.
     """
     ForkWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]  # type: ignore[assignment]
@@ -524,7 +524,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         "ref_count" in the metadata) while traces refer to it, unless force;
         UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
         removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-        A deletion that failed half way is no workspace any more: it is listed as
+        A deletion that failed half way is not a workspace any more: it is listed as
         broken until a further call has finished it.
         """
 

@@ -1686,8 +1686,8 @@ export declare const FileService: GenService<{
    * command writes, nothing waits for the disk: after a power failure the file
    * may be missing or empty.
    *
-   * Errors: INVALID_ARGUMENT when the first message is no header, a later one no
-   * chunk, or the chunks do not sum up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
+   * Errors: INVALID_ARGUMENT when the first message is not a header, a later one
+   * is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
    * when the parent is missing; ALREADY_EXISTS (REQUEST_ID_REUSED);
    * FAILED_PRECONDITION (FILE_KIND) when something other than a regular file is
    * there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).

@@ -944,7 +944,7 @@ export declare const SandboxUsageSchema: GenMessage<SandboxUsage>;
  */
 export declare type WaitingSandbox = Message<"berth.v1.WaitingSandbox"> & {
   /**
-   * Its id. Empty: that of another tenant, of none, or it is no sandbox but
+   * Its id. Empty: that of another tenant, of none, or it is not a sandbox but
    * something that looks at an image ahead of one.
    *
    * @generated from field: string sandbox_id = 1;

@@ -814,8 +814,8 @@ export declare type WorkspaceChange = Message<"berth.v1.WorkspaceChange"> & {
   differences: WorkspaceDifference[];
 
   /**
-   * What it is in the base; size_bytes is 0 for what is no regular file and no
-   * link, modify_time has whole seconds. Unset where it is ADDED.
+   * What it is in the base; size_bytes is 0 for anything but regular files and
+   * links, modify_time has whole seconds. Unset where it is ADDED.
    *
    * @generated from field: berth.v1.FileInfo base_file = 5;
    */
@@ -1391,7 +1391,7 @@ export declare const WorkspaceService: GenService<{
    * "ref_count" in the metadata) while traces refer to it, unless force;
    * UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
    * removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-   * A deletion that failed half way is no workspace any more: it is listed as
+   * A deletion that failed half way is not a workspace any more: it is listed as
    * broken until a further call has finished it.
    *
    * @generated from rpc berth.v1.WorkspaceService.CleanupWorkspace

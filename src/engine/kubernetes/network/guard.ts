@@ -90,7 +90,7 @@ export class NetworkGuard {
     const problem = this.problemOf(network);
     if (problem === undefined) return;
     const capability = network === "NONE" ? "network_none" : "egress";
-    throw new BerthError("UNSUPPORTED", `The network ${network} cannot be promised: ${problem}`, {
+    throw new BerthError("UNSUPPORTED", `The network ${network} cannot be guaranteed: ${problem}`, {
       metadata: { capability },
     });
   }

@@ -155,7 +155,7 @@ export function elementTools(files: FileManager): readonly Tool[] {
         const named = { field: `params.paths.${index}`, bytes: fromText(path) };
         const request = { sandbox: browser.place.name, user: undefined, path: named, followLink: true };
         const { info } = await files.stat(request, signal);
-        if (info.kind !== "REGULAR") throw new ToolFailure(`${JSON.stringify(path)} is no file.`);
+        if (info.kind !== "REGULAR") throw new ToolFailure(`${JSON.stringify(path)} is not a file.`);
       }
       const element = await findElement(tab, references, params, signal);
       const { objectId, session } = element;

@@ -20,7 +20,7 @@ const CLOSE_BRACE = 0x7d;
  * @param json what follows the array's opening bracket.
  * @param take takes each item, an object or an array.
  * @returns whether there were no more of them, and none larger, than is taken, and the array has an end.
- * @throws `SyntaxError` where an item is no JSON.
+ * @throws `SyntaxError` where an item is not JSON.
  */
 export async function parseItems(json: Buffer, take: (item: unknown) => void): Promise<boolean> {
   let end = performance.now() + SLICE_MS;

@@ -48,7 +48,7 @@ export const SET_VALUE = `function(text) {
 
 /** On a select: selects options by value or text; returns the values selected, or what there is to choose from. */
 export const SELECT = `function(wanted) {
-  if (!(this instanceof HTMLSelectElement)) return { problem: "is no select element" };
+  if (!(this instanceof HTMLSelectElement)) return { problem: "is not a select element" };
   if (this.disabled) return { problem: "is disabled" };
   if (wanted.length > 1 && !this.multiple) return { problem: "takes one value only" };
   const options = [...this.options];
@@ -116,7 +116,7 @@ export const DOWNLOAD_SELF = `function() {
 
 /** On an element: (number of files) → what keeps it from taking files; empty: nothing. */
 export const FILES_PROBLEM = `function(count) {
-  if (!(this instanceof HTMLInputElement && this.type === "file")) return "is no file input";
+  if (!(this instanceof HTMLInputElement && this.type === "file")) return "is not a file input";
   if (this.disabled) return "is disabled";
   return count > 1 && !this.multiple ? "takes one file only" : "";
 }`;

@@ -9,7 +9,7 @@ export function pageUrl(field: string, text: string): string {
   if (!URL.canParse(text)) {
     throw invalidArgument(
       field,
-      "is no URL. Give it whole, for instance https://example.org/ or file:///workspace/page.html.",
+      "is not a URL. Give it whole, for instance https://example.org/ or file:///workspace/page.html.",
     );
   }
   const { protocol } = new URL(text);

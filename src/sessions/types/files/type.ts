@@ -136,7 +136,7 @@ class Files implements SessionBackend {
     return this.#on("file_path", params.file_path, call, async (file, signal) => {
       const { offset: first, limit } = params;
       const lines = await readLines(this.#files, file, { first, limit }, signal);
-      if (lines === undefined) return failed("The file is no text. Read it with FileService.");
+      if (lines === undefined) return failed("The file is not text. Read it with FileService.");
       const { text, count, more } = lines;
       const content = params.numbered ? await numbered(text, first) : text;
       return succeeded({ content, start_line: first, line_count: count, truncated: more });
@@ -171,7 +171,7 @@ class Files implements SessionBackend {
       const part = await this.#files.read({ ...file, offset: 0, limit: MAX_EDITED_BYTES }, signal);
       if (!part.endOfFile)
         return failed(`The file has more than ${MAX_EDITED_BYTES} bytes, too many to edit.`);
-      // Bytes, so that what is no text around the place stays as it is.
+      // Bytes, so that what is not text around the place stays as it is.
       const before = Buffer.from(part.data);
       const old = Buffer.from(params.old_string);
       const replacement = Buffer.from(params.new_string);

@@ -260,7 +260,7 @@ export class Desktop implements SessionBackend {
   #take(chunk: Buffer): void {
     if (this.#broken !== undefined) return;
     try {
-      // Else what is no answer would be kept for as long as nobody asks.
+      // Else what is not an answer would be kept for as long as nobody asks.
       if (this.#pending === undefined) throw new BadFrame("it answers nothing");
       for (const frame of this.#reader.push(chunk)) this.#takeFrame(frame);
     } catch (error) {
@@ -272,7 +272,7 @@ export class Desktop implements SessionBackend {
 
   #takeFrame({ header, payload }: Frame): void {
     const parsed = answerSchema.safeParse(header);
-    if (!parsed.success) throw new BadFrame("a frame is no answer");
+    if (!parsed.success) throw new BadFrame("a frame is not an answer");
     if (parsed.data.id !== this.#pending?.id) throw new BadFrame("a frame answers nothing");
     this.#recordingStopped ??= parsed.data.stopped;
     // Not a view of what came with it: a caller may keep it.

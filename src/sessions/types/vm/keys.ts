@@ -118,7 +118,7 @@ export function namedKeys(
   return plain.map((name, index) => [fieldOf(index), name]);
 }
 
-/** Whether a character can be typed: it is no control character, and no half of one. */
+/** Whether a character can be typed: it is neither a control character nor half of one. */
 export function isPrintable(character: string): boolean {
   return !/[\p{Cc}\p{Cs}]/u.test(character);
 }

@@ -113,7 +113,7 @@ describe("a failed create leaves nothing behind:", () => {
   });
 
   test.each(["Not A Name", "", "../containers/x", "a/../b", "x?y=z", "-x", "a:b:c", "a\n"])(
-    "%j, which is no image's name",
+    "%j, which is not an image's name",
     async (image) => {
       const error = await failure(engine.create(spec({ image })), "INVALID_ARGUMENT");
       expect(error.metadata).toEqual({ field: "spec.image" });

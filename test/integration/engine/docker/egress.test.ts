@@ -226,7 +226,7 @@ for to in sys.argv[2:]:
     expect(await heard()).not.toContain("foreign");
   });
 
-  test("a name that leads to a private address leads nowhere, and Docker's resolver is no way out", async () => {
+  test("a name that leads to a private address leads nowhere, and Docker's resolver is not a way out", async () => {
     const program = `import socket
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("${PUBLIC.address}", 53))

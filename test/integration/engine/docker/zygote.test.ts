@@ -116,7 +116,7 @@ describe.each([
     ["spaces", ` ${BOB}`, "team:x:3000:bob \n", ["bob", "1000"]],
     ["no newline at the end", BOB.trim(), TEAM.trim(), ["bob", "1000", "bob:team"]],
     ["comments and empty lines", `# users\n\n${BOB}`, `\n# groups\n${TEAM}`, ["bob", "1000", "0"]],
-    ["a gid that is no number", "bob:x:1000:abc::/h:/bin/sh\n", TEAM, ["bob", "1000"]],
+    ["a gid that is not a number", "bob:x:1000:abc::/h:/bin/sh\n", TEAM, ["bob", "1000"]],
     ["missing fields", "bob:x:1000\n", "other:x\nteam:x:3000\n", ["bob", "1000", "1000:team"]],
     ["leading zeros", "bob:x:01000:0077::/h:/bin/sh\n", "team:x:03000:bob\n", ["bob", "1000", "5:3000"]],
     ["a group named by a number", BOB, "77:x:5:bob\n", ["bob", "bob:77", "1000:77"]],

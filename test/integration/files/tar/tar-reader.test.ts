@@ -103,7 +103,7 @@ describe("refuses", () => {
     ["a broken pax header", makeTar([{ name: "p", type: "x", content: "99 path=x\n" }, { name: "a" }])],
     ["a pax header without end", makeTar([{ name: "p", type: "x", content: "9 path=xy" }, { name: "a" }])],
     ["a huge pax header", makeTar([{ name: "p", type: "x", size: 8_000_000_000 }])],
-    ["a size that is no number", makeTar([pax({ size: "many" }), { name: "a" }])],
+    ["a size that is not a number", makeTar([pax({ size: "many" }), { name: "a" }])],
     ["a negative size", makeTar([pax({ size: "-5" }), { name: "a" }])],
   ])("%s", async (_, bytes) => {
     await expect(read(bytes)).rejects.toMatchObject({ reason: "ARCHIVE_REJECTED" });

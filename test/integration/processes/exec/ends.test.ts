@@ -114,7 +114,7 @@ describe("how a command ends", () => {
 });
 
 describe("output", () => {
-  test("is bytes: what is no text and what imitates markers comes as it is", async () => {
+  test("is bytes: what is not text and what imitates markers comes as it is", async () => {
     const all = Buffer.from(Array.from({ length: 256 * 40 }, (_, i) => (i * 7 + (i >> 8)) % 256));
     const { stdout } = await exec("cat; cat >&2", { stdin: all });
     expect(stdout.equals(all)).toBe(true);

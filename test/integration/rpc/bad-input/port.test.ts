@@ -23,7 +23,7 @@ describe("the port refuses", () => {
     expect(failure.message).toMatch(/\w{4}/);
   });
 
-  test("text that is no UTF-8", async () => {
+  test("text that is not UTF-8", async () => {
     const broken = Buffer.from([0x0a, 0x02, 0xc3, 0x28]);
     const failure = await failureOf(app.client.raw("/berth.v1.SandboxService/GetSandbox", broken));
     expect(["INVALID_ARGUMENT", "NOT_FOUND"]).toContain(failure.code);

@@ -39,7 +39,7 @@ test.each([
   ["drained", "EvictionByEvictionAPI", "evicted by an operator from the node n1: Words."],
   ["preempted", "PreemptionByScheduler", "ended for a pod of higher priority on the node n1: Words."],
   ["under pressure", "TerminationByKubelet", "ended by the node n1: Words."],
-])("an end on a node that answers is no lost node: %s", (_how, reason, cause) => {
+])("an end on a node that answers is not a lost node: %s", (_how, reason, cause) => {
   expect(disruptionOf(pod(reason, READY))).toEqual({ cause });
 });
 

@@ -287,7 +287,7 @@ class AsyncFiles:
     async def mkdir(
         self, path: Path, *, mode: int | None = None, create_parents: bool = True, user: str = ""
     ) -> FileInfo:
-        """Makes a directory. With `create_parents`, one that is there already is no error."""
+        """Makes a directory. With `create_parents`, one that is there already is not an error."""
         request = file_pb2.MakeDirectoryRequest(
             **self._named(path, user), mode=mode, create_parents=create_parents
         )

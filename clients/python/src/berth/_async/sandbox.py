@@ -347,7 +347,7 @@ class AsyncSandboxes:
             request.page_token = page.next_page_token
 
     async def delete(self, sandbox_id: str, *, grace: float | None = None) -> None:
-        """Ends a sandbox; see `AsyncSandbox.delete`. An unknown id is no error."""
+        """Ends a sandbox; see `AsyncSandbox.delete`. An unknown id is not an error."""
         request = sandbox_pb2.DeleteSandboxRequest(sandbox_id=sandbox_id, grace=_convert.duration(grace))
         await self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
 

@@ -348,7 +348,7 @@ class Sandboxes:
             request.page_token = page.next_page_token
 
     def delete(self, sandbox_id: str, *, grace: float | None = None) -> None:
-        """Ends a sandbox; see `Sandbox.delete`. An unknown id is no error."""
+        """Ends a sandbox; see `Sandbox.delete`. An unknown id is not an error."""
         request = sandbox_pb2.DeleteSandboxRequest(sandbox_id=sandbox_id, grace=_convert.duration(grace))
         self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
 

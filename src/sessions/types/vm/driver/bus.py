@@ -109,7 +109,7 @@ class Bus:
 
 
 def _fields(data, end):
-    """The serial that a message answers, 0 where it is no answer, and the signature of its body."""
+    """The serial that a message answers, 0 where it is not an answer, and the signature of its body."""
     at, serial, signature = 16, 0, ""
     while at < end:
         at = at + 7 & -8
