@@ -47,9 +47,9 @@ export function table(reports: readonly ClientReport[]): string {
 export function page(reports: readonly ClientReport[]): string {
   return `# Interop
 
-Clients of other libraries and languages, run against a real service by \`npm run interop\`, which writes this page. They
-are made of the packages of their registries and of stubs generated from \`proto/\`; their sources are in
-[interop/clients](../interop/clients), a small program each.
+\`npm run interop\` runs clients of other libraries and languages against a real service, and writes this page. The clients
+use the packages of their registries and stubs generated from \`proto/\`. Each is a small program in
+[interop/clients](../interop/clients).
 
 ${table(reports)}
 
@@ -63,7 +63,7 @@ ${table(reports)}
 | 12 MB | \`Exec\` of 12 MiB of random bytes, counted and hashed |
 | 100 in parallel | 100 calls of \`RunCommand\` at once; each has its own output |
 
-"–" marks what a client cannot do by its nature, "not run" what could not be tried; neither counts as a yes.
+"–" means that a client cannot do this by its nature, "not run" that it could not be tried. Neither counts as a yes.
 
 ## Run it
 
@@ -84,8 +84,8 @@ marked as known to fail; [interop/conformance/features.yaml](../interop/conforma
 
 ## Go stubs
 
-[interop/clients/go/buf.gen.yaml](../interop/clients/go/buf.gen.yaml) generates them for grpc-go and connect-go, with
-nothing installed but Go and Node. Copy it into your module, set \`value\` to the import path of the stubs, and type
+[interop/clients/go/buf.gen.yaml](../interop/clients/go/buf.gen.yaml) generates stubs for grpc-go and connect-go. Only Go
+and Node have to be installed. Copy it into your module, set \`value\` to the import path of the stubs, and run
 
 \`\`\`sh
 npx @bufbuild/buf generate PATH/TO/berth/proto
