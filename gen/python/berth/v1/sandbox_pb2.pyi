@@ -31,29 +31,29 @@ class _SandboxStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SandboxS
     SANDBOX_STATE_UNSPECIFIED: _SandboxState.ValueType  # 0
     """Never sent."""
     SANDBOX_STATE_CREATING: _SandboxState.ValueType  # 1
-    """The image is being pulled or the container started."""
+    """The image is being pulled or the container is being started."""
     SANDBOX_STATE_RUNNING: _SandboxState.ValueType  # 2
     """Ready to run commands."""
     SANDBOX_STATE_PAUSED: _SandboxState.ValueType  # 3
     """Frozen by PauseSandbox."""
     SANDBOX_STATE_DELETING: _SandboxState.ValueType  # 4
-    """Being removed: operations are let finish, then ended."""
+    """Being removed: operations may finish within the grace, then they are ended."""
     SANDBOX_STATE_TERMINATED: _SandboxState.ValueType  # 5
     """Gone; the record stays for 24 hours."""
 
 class SandboxState(_SandboxState, metaclass=_SandboxStateEnumTypeWrapper):
-    """SandboxState is where a sandbox stands in its life."""
+    """SandboxState is the state of a sandbox in its life."""
 
 SANDBOX_STATE_UNSPECIFIED: SandboxState.ValueType  # 0
 """Never sent."""
 SANDBOX_STATE_CREATING: SandboxState.ValueType  # 1
-"""The image is being pulled or the container started."""
+"""The image is being pulled or the container is being started."""
 SANDBOX_STATE_RUNNING: SandboxState.ValueType  # 2
 """Ready to run commands."""
 SANDBOX_STATE_PAUSED: SandboxState.ValueType  # 3
 """Frozen by PauseSandbox."""
 SANDBOX_STATE_DELETING: SandboxState.ValueType  # 4
-"""Being removed: operations are let finish, then ended."""
+"""Being removed: operations may finish within the grace, then they are ended."""
 SANDBOX_STATE_TERMINATED: SandboxState.ValueType  # 5
 """Gone; the record stays for 24 hours."""
 Global___SandboxState: _TypeAlias = SandboxState  # noqa: Y015
@@ -73,25 +73,25 @@ class _TerminationCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Term
     TERMINATION_CAUSE_MAX_LIFETIME: _TerminationCause.ValueType  # 3
     """It reached max_lifetime."""
     TERMINATION_CAUSE_OUT_OF_MEMORY: _TerminationCause.ValueType  # 4
-    """The kernel killed its main process for want of memory."""
+    """The kernel killed its main process because it ran out of memory."""
     TERMINATION_CAUSE_EXITED: _TerminationCause.ValueType  # 5
     """Its main process ended."""
     TERMINATION_CAUSE_REMOVED_EXTERNALLY: _TerminationCause.ValueType  # 6
-    """Somebody removed the container outside Berth, while the server followed the
-    engine.
+    """Somebody removed the container outside Berth while the server was connected
+    to the engine.
     """
     TERMINATION_CAUSE_ENGINE_LOST: _TerminationCause.ValueType  # 7
-    """The engine does not know it any more, and the server could not see why: the
-    daemon crashed, or the container was removed while the server was away. Or
-    its node was lost; the message then has the node's name.
+    """The engine no longer knows it, and the server could not see why: the daemon
+    crashed, or the container was removed while the server was away. Or its
+    node was lost; then the message names the node.
     """
     TERMINATION_CAUSE_CREATE_FAILED: _TerminationCause.ValueType  # 8
     """It never became ready."""
     TERMINATION_CAUSE_SERVER_SHUTDOWN: _TerminationCause.ValueType  # 9
     """The server stopped and was configured to remove its sandboxes."""
     TERMINATION_CAUSE_UNCONTROLLABLE: _TerminationCause.ValueType  # 10
-    """Code in it kept the server from ending or starting processes there, so the
-    server ended it.
+    """Code in it kept the server from starting or ending processes there, so the
+    server ended the sandbox.
     """
 
 class TerminationCause(_TerminationCause, metaclass=_TerminationCauseEnumTypeWrapper):
@@ -106,25 +106,25 @@ TERMINATION_CAUSE_IDLE_TIMEOUT: TerminationCause.ValueType  # 2
 TERMINATION_CAUSE_MAX_LIFETIME: TerminationCause.ValueType  # 3
 """It reached max_lifetime."""
 TERMINATION_CAUSE_OUT_OF_MEMORY: TerminationCause.ValueType  # 4
-"""The kernel killed its main process for want of memory."""
+"""The kernel killed its main process because it ran out of memory."""
 TERMINATION_CAUSE_EXITED: TerminationCause.ValueType  # 5
 """Its main process ended."""
 TERMINATION_CAUSE_REMOVED_EXTERNALLY: TerminationCause.ValueType  # 6
-"""Somebody removed the container outside Berth, while the server followed the
-engine.
+"""Somebody removed the container outside Berth while the server was connected
+to the engine.
 """
 TERMINATION_CAUSE_ENGINE_LOST: TerminationCause.ValueType  # 7
-"""The engine does not know it any more, and the server could not see why: the
-daemon crashed, or the container was removed while the server was away. Or
-its node was lost; the message then has the node's name.
+"""The engine no longer knows it, and the server could not see why: the daemon
+crashed, or the container was removed while the server was away. Or its
+node was lost; then the message names the node.
 """
 TERMINATION_CAUSE_CREATE_FAILED: TerminationCause.ValueType  # 8
 """It never became ready."""
 TERMINATION_CAUSE_SERVER_SHUTDOWN: TerminationCause.ValueType  # 9
 """The server stopped and was configured to remove its sandboxes."""
 TERMINATION_CAUSE_UNCONTROLLABLE: TerminationCause.ValueType  # 10
-"""Code in it kept the server from ending or starting processes there, so the
-server ended it.
+"""Code in it kept the server from starting or ending processes there, so the
+server ended the sandbox.
 """
 Global___TerminationCause: _TypeAlias = TerminationCause  # noqa: Y015
 
@@ -141,7 +141,7 @@ class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMo
     NETWORK_MODE_EGRESS: _NetworkMode.ValueType  # 2
     """Outgoing connections to public addresses. Private ranges, the metadata
     address, the host and other sandboxes stay unreachable. With
-    SandboxSpec.egress_domains, to those alone.
+    SandboxSpec.egress_domains, only to those domains.
     """
 
 class NetworkMode(_NetworkMode, metaclass=_NetworkModeEnumTypeWrapper):
@@ -154,7 +154,7 @@ NETWORK_MODE_NONE: NetworkMode.ValueType  # 1
 NETWORK_MODE_EGRESS: NetworkMode.ValueType  # 2
 """Outgoing connections to public addresses. Private ranges, the metadata
 address, the host and other sandboxes stay unreachable. With
-SandboxSpec.egress_domains, to those alone.
+SandboxSpec.egress_domains, only to those domains.
 """
 Global___NetworkMode: _TypeAlias = NetworkMode  # noqa: Y015
 
@@ -167,25 +167,29 @@ class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolat
     ISOLATION_LEVEL_UNSPECIFIED: _IsolationLevel.ValueType  # 0
     """Never sent."""
     ISOLATION_LEVEL_NAMESPACE: _IsolationLevel.ValueType  # 1
-    """Namespaces of one user on the host's kernel (bubblewrap): for one's own code."""
+    """Namespaces of one user on the host's kernel (bubblewrap): for your own
+    code.
+    """
     ISOLATION_LEVEL_CONTAINER: _IsolationLevel.ValueType  # 2
     """A hardened container on the host's kernel (runc): for semi-trusted code."""
     ISOLATION_LEVEL_USER_KERNEL: _IsolationLevel.ValueType  # 3
-    """A kernel of its own in user space (gVisor): for untrusted code."""
+    """Its own kernel in user space (gVisor): for untrusted code."""
     ISOLATION_LEVEL_VIRTUAL_MACHINE: _IsolationLevel.ValueType  # 4
     """A virtual machine (Kata, Firecracker): for untrusted code."""
 
 class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
-    """IsolationLevel is how far code in a sandbox is kept from the host."""
+    """IsolationLevel is how far code in a sandbox is separated from the host."""
 
 ISOLATION_LEVEL_UNSPECIFIED: IsolationLevel.ValueType  # 0
 """Never sent."""
 ISOLATION_LEVEL_NAMESPACE: IsolationLevel.ValueType  # 1
-"""Namespaces of one user on the host's kernel (bubblewrap): for one's own code."""
+"""Namespaces of one user on the host's kernel (bubblewrap): for your own
+code.
+"""
 ISOLATION_LEVEL_CONTAINER: IsolationLevel.ValueType  # 2
 """A hardened container on the host's kernel (runc): for semi-trusted code."""
 ISOLATION_LEVEL_USER_KERNEL: IsolationLevel.ValueType  # 3
-"""A kernel of its own in user space (gVisor): for untrusted code."""
+"""Its own kernel in user space (gVisor): for untrusted code."""
 ISOLATION_LEVEL_VIRTUAL_MACHINE: IsolationLevel.ValueType  # 4
 """A virtual machine (Kata, Firecracker): for untrusted code."""
 Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
@@ -199,34 +203,34 @@ class _SandboxEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sand
     SANDBOX_EVENT_TYPE_UNSPECIFIED: _SandboxEventType.ValueType  # 0
     """Never sent."""
     SANDBOX_EVENT_TYPE_CREATING: _SandboxEventType.ValueType  # 1
-    """A create began."""
+    """A create started."""
     SANDBOX_EVENT_TYPE_IMAGE_PULL: _SandboxEventType.ValueType  # 2
-    """The image is being pulled; image_pull says how far."""
+    """The image is being pulled; image_pull reports the progress."""
     SANDBOX_EVENT_TYPE_RUNNING: _SandboxEventType.ValueType  # 3
     """The sandbox is ready."""
     SANDBOX_EVENT_TYPE_PAUSED: _SandboxEventType.ValueType  # 4
     """The sandbox was frozen."""
     SANDBOX_EVENT_TYPE_RESUMED: _SandboxEventType.ValueType  # 5
-    """The sandbox goes on after a pause."""
+    """The sandbox continues after a pause."""
     SANDBOX_EVENT_TYPE_UPDATED: _SandboxEventType.ValueType  # 6
     """Labels or deadlines changed."""
     SANDBOX_EVENT_TYPE_DELETING: _SandboxEventType.ValueType  # 7
-    """A delete or an expiry began."""
+    """A delete started, or the sandbox expired."""
     SANDBOX_EVENT_TYPE_TERMINATED: _SandboxEventType.ValueType  # 8
     """The sandbox is gone; termination says why."""
     SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA: _SandboxEventType.ValueType  # 9
-    """A workspace that the sandbox mounts was measured to be past its quota;
-    workspace_usage says which. Sent once, to each sandbox that mounts it then.
+    """A measurement found that a workspace the sandbox mounts exceeds its quota;
+    workspace_usage says which. Sent once for each sandbox that mounts it then.
     """
     SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: _SandboxEventType.ValueType  # 10
-    """That workspace was measured to be within its quota again."""
+    """A measurement found that workspace within its quota again."""
     SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA: _SandboxEventType.ValueType  # 11
-    """The shared directory, which the sandbox has at /shared, was measured to be
-    past its quota; workspace_usage says how far, with no workspace_id. Sent
-    once, to each sandbox that has it then.
+    """A measurement found that the shared directory, which the sandbox has at
+    /shared, exceeds its quota; workspace_usage says by how much, without a
+    workspace_id. Sent once for each sandbox that has it then.
     """
     SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: _SandboxEventType.ValueType  # 12
-    """The shared directory was measured to be within its quota again."""
+    """A measurement found the shared directory within its quota again."""
 
 class SandboxEventType(_SandboxEventType, metaclass=_SandboxEventTypeEnumTypeWrapper):
     """SandboxEventType is what happened to a sandbox."""
@@ -234,34 +238,34 @@ class SandboxEventType(_SandboxEventType, metaclass=_SandboxEventTypeEnumTypeWra
 SANDBOX_EVENT_TYPE_UNSPECIFIED: SandboxEventType.ValueType  # 0
 """Never sent."""
 SANDBOX_EVENT_TYPE_CREATING: SandboxEventType.ValueType  # 1
-"""A create began."""
+"""A create started."""
 SANDBOX_EVENT_TYPE_IMAGE_PULL: SandboxEventType.ValueType  # 2
-"""The image is being pulled; image_pull says how far."""
+"""The image is being pulled; image_pull reports the progress."""
 SANDBOX_EVENT_TYPE_RUNNING: SandboxEventType.ValueType  # 3
 """The sandbox is ready."""
 SANDBOX_EVENT_TYPE_PAUSED: SandboxEventType.ValueType  # 4
 """The sandbox was frozen."""
 SANDBOX_EVENT_TYPE_RESUMED: SandboxEventType.ValueType  # 5
-"""The sandbox goes on after a pause."""
+"""The sandbox continues after a pause."""
 SANDBOX_EVENT_TYPE_UPDATED: SandboxEventType.ValueType  # 6
 """Labels or deadlines changed."""
 SANDBOX_EVENT_TYPE_DELETING: SandboxEventType.ValueType  # 7
-"""A delete or an expiry began."""
+"""A delete started, or the sandbox expired."""
 SANDBOX_EVENT_TYPE_TERMINATED: SandboxEventType.ValueType  # 8
 """The sandbox is gone; termination says why."""
 SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA: SandboxEventType.ValueType  # 9
-"""A workspace that the sandbox mounts was measured to be past its quota;
-workspace_usage says which. Sent once, to each sandbox that mounts it then.
+"""A measurement found that a workspace the sandbox mounts exceeds its quota;
+workspace_usage says which. Sent once for each sandbox that mounts it then.
 """
 SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: SandboxEventType.ValueType  # 10
-"""That workspace was measured to be within its quota again."""
+"""A measurement found that workspace within its quota again."""
 SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA: SandboxEventType.ValueType  # 11
-"""The shared directory, which the sandbox has at /shared, was measured to be
-past its quota; workspace_usage says how far, with no workspace_id. Sent
-once, to each sandbox that has it then.
+"""A measurement found that the shared directory, which the sandbox has at
+/shared, exceeds its quota; workspace_usage says by how much, without a
+workspace_id. Sent once for each sandbox that has it then.
 """
 SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: SandboxEventType.ValueType  # 12
-"""The shared directory was measured to be within its quota again."""
+"""A measurement found the shared directory within its quota again."""
 Global___SandboxEventType: _TypeAlias = SandboxEventType  # noqa: Y015
 
 class _WaitReason:
@@ -273,15 +277,15 @@ class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason
     WAIT_REASON_UNSPECIFIED: _WaitReason.ValueType  # 0
     """Never sent."""
     WAIT_REASON_STARTING: _WaitReason.ValueType  # 1
-    """It is being started, and nothing is known to keep it from that."""
+    """It is being started, and nothing is known to prevent that."""
     WAIT_REASON_UNSCHEDULABLE: _WaitReason.ValueType  # 2
-    """No node takes it: the message has the words of the scheduler."""
+    """No node accepts it; the message is the scheduler's."""
     WAIT_REASON_IMAGE: _WaitReason.ValueType  # 3
-    """Its node cannot have the image."""
+    """Its node cannot get the image."""
     WAIT_REASON_RUNTIME: _WaitReason.ValueType  # 4
     """Its node does not have the runtime."""
     WAIT_REASON_VOLUME: _WaitReason.ValueType  # 5
-    """A volume is not there, or not on its node."""
+    """A volume does not exist, or is not available on its node."""
 
 class WaitReason(_WaitReason, metaclass=_WaitReasonEnumTypeWrapper):
     """WaitReason is what a sandbox waits for before it can start."""
@@ -289,20 +293,20 @@ class WaitReason(_WaitReason, metaclass=_WaitReasonEnumTypeWrapper):
 WAIT_REASON_UNSPECIFIED: WaitReason.ValueType  # 0
 """Never sent."""
 WAIT_REASON_STARTING: WaitReason.ValueType  # 1
-"""It is being started, and nothing is known to keep it from that."""
+"""It is being started, and nothing is known to prevent that."""
 WAIT_REASON_UNSCHEDULABLE: WaitReason.ValueType  # 2
-"""No node takes it: the message has the words of the scheduler."""
+"""No node accepts it; the message is the scheduler's."""
 WAIT_REASON_IMAGE: WaitReason.ValueType  # 3
-"""Its node cannot have the image."""
+"""Its node cannot get the image."""
 WAIT_REASON_RUNTIME: WaitReason.ValueType  # 4
 """Its node does not have the runtime."""
 WAIT_REASON_VOLUME: WaitReason.ValueType  # 5
-"""A volume is not there, or not on its node."""
+"""A volume does not exist, or is not available on its node."""
 Global___WaitReason: _TypeAlias = WaitReason  # noqa: Y015
 
 @_typing.final
 class Resources(_message.Message):
-    """Resources bounds what a sandbox may use."""
+    """Resources limits what a sandbox may use."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,11 +323,11 @@ class Resources(_message.Message):
     the engine's machine has.
     """
     pids_limit: _builtins.int
-    """Processes and threads at once. Default 512; 16 to 32768."""
+    """Maximum number of processes and threads at once. Default 512; 16 to 32768."""
     disk_bytes: _builtins.int
-    """Bytes the sandbox may write to its root file system. Default: no bound.
-    FAILED_PRECONDITION (UNSUPPORTED) where the engine's storage cannot hold
-    one.
+    """Bytes the sandbox may write to its root file system. Default: no limit.
+    FAILED_PRECONDITION (UNSUPPORTED) if the engine's storage cannot enforce a
+    limit.
     """
     def __init__(
         self,
@@ -376,13 +380,14 @@ class Mount(_message.Message):
     workspace_id: _builtins.str
     """A workspace, by its id."""
     host_path: _builtins.str
-    """An absolute path on the engine's machine, below a directory that the
+    """An absolute path on the engine's machine, in a directory that the
     operator allowed with --allow-host-path. Symbolic links are resolved
-    before that check.
+    before the check.
     """
     target: _builtins.str
     """Where it appears: an absolute path inside the sandbox, without "..". Not in
-    /proc, /sys or /dev (except /dev/shm), and not where a file is. Required.
+    /proc, /sys or /dev (except /dev/shm), and not the path of a file.
+    Required.
     """
     read_only: _builtins.bool
     """Whether the sandbox may only read it. Default false."""
@@ -406,8 +411,8 @@ Global___Mount: _TypeAlias = Mount  # noqa: Y015
 
 @_typing.final
 class SandboxSpec(_message.Message):
-    """SandboxSpec is what a sandbox should be. Unset fields take the server's
-    defaults; Sandbox.spec shows the values in force.
+    """SandboxSpec describes a sandbox. Unset fields take the server's defaults;
+    Sandbox.spec shows the effective values.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -487,28 +492,29 @@ class SandboxSpec(_message.Message):
     EGRESS_DOMAINS_FIELD_NUMBER: _builtins.int
     SECRET_ENV_FIELD_NUMBER: _builtins.int
     image: _builtins.str
-    """The image to start from, as Docker names it. Default: the server's
-    --default-image, python:3.12-slim unless configured. The image needs
-    /bin/sh.
+    """The image to start from, as Docker names it. It needs /bin/sh. Default: the
+    server's --default-image, python:3.12-slim unless configured.
     """
     working_dir: _builtins.str
-    """Directory commands start in; made if missing. Absolute. Default /workspace."""
+    """Directory that commands start in, an absolute path; created if missing.
+    Default /workspace.
+    """
     user: _builtins.str
-    """User commands run as: a name or "uid[:gid]". Default: the image's."""
+    """User that commands run as: a name or "uid[:gid]". Default: the image's."""
     runtime: _builtins.str
     """An OCI runtime the operator allowed, for instance "runsc". Default: the
     engine's own.
     """
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment of every command, over the image's own. At most 1024 entries;
-        names are not empty and hold neither "=" nor NUL. Berth adds
+        """Environment of every command; it overrides the image's. At most 1024
+        entries; names are not empty and contain neither "=" nor NUL. Berth adds
         PYTHONUNBUFFERED=1 and TERM=dumb unless they are set here.
         """
 
     @_builtins.property
     def resources(self) -> Global___Resources:
-        """Bounds on memory, CPU, processes and disk."""
+        """Limits on memory, CPU, processes and disk."""
 
     @_builtins.property
     def network(self) -> Global___Network:
@@ -516,7 +522,7 @@ class SandboxSpec(_message.Message):
 
     @_builtins.property
     def mounts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mount]:
-        """Workspaces and host directories to appear inside; at most 32."""
+        """Workspaces and host directories to mount; at most 32."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -532,31 +538,33 @@ class SandboxSpec(_message.Message):
 
     @_builtins.property
     def max_lifetime(self) -> _duration_pb2.Duration:
-        """How long it may live at all. Default: the server's --max-lifetime, unbounded
-        unless configured. At most 24 days.
+        """How long it may live at all. Default: the server's --max-lifetime,
+        unlimited unless configured. At most 24 days.
         """
 
     @_builtins.property
     def command_timeout(self) -> _duration_pb2.Duration:
-        """Timeout of commands that name none. Default 300 s. At most 24 days."""
+        """Timeout of commands that set none. Default 300 s. At most 24 days."""
 
     @_builtins.property
     def egress_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The only domains it may reach, over HTTP and HTTPS: "example.org", names
-        below one ("*.example.org"), with another port than 80 and 443
-        ("example.org:8443"). At most 64. Berth's proxy is then the only way out of
-        the sandbox, and refuses every other name and private addresses. Programs
-        find it by HTTP_PROXY and HTTPS_PROXY; names are not resolved inside. It sets
-        the network mode to EGRESS; with NONE it is refused. Empty: the mode decides
-        alone. Needs the capability "egress_domains".
+        """The only domains it may reach, over HTTP and HTTPS: a domain
+        ("example.org"), all names below one ("*.example.org"), or a domain with a
+        port other than 80 and 443 ("example.org:8443"). At most 64. Berth's proxy
+        is then the only way out of the sandbox, and refuses every other name and
+        private addresses. Programs find the proxy through HTTP_PROXY and
+        HTTPS_PROXY; names are not resolved inside. Sets the network mode to
+        EGRESS, and is refused with NONE. Empty: only the mode decides. Needs the
+        capability "egress_domains".
         """
 
     @_builtins.property
     def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Environment variables of every command whose values are secrets of the
-        server: the variable's name, and the name of the secret. Over env. The value
-        is put in when a command starts, and stored nowhere; what the server may not
-        give then fails the command, as SECRET_NOT_FOUND.
+        server: maps the variable's name to the secret's name. Overrides env. The
+        value is inserted when a command starts, and stored nowhere. If the secret
+        is missing or not granted at that time, the command fails with
+        SECRET_NOT_FOUND.
         """
 
     def __init__(
@@ -639,21 +647,19 @@ class Sandbox(_message.Message):
     sandbox_id: _builtins.str
     """Its id: the caller's own, or "sbx_" and 20 characters of lower-case base32."""
     state: Global___SandboxState.ValueType
-    """Where it stands in its life."""
+    """Its current state."""
     generation: _builtins.int
-    """Which container stands behind the id: 1 at first, one more each time it was
+    """Which container is behind the id: 1 at first, plus one each time it is
     replaced.
     """
     engine: _builtins.str
     """The engine that runs it, for instance "docker"."""
     isolation: Global___IsolationLevel.ValueType
-    """How far code in it is kept from the host."""
+    """How far code in it is separated from the host."""
     owner: _builtins.str
-    """Who created it: the name that belongs to the token, "default" without
-    tokens.
-    """
+    """Who created it: the token's tenant, "default" without tokens."""
     active_operations: _builtins.int
-    """Operations that use it at this moment."""
+    """Operations that use it now."""
     network_open: _builtins.bool
     """Whether it reaches the engine's own network although its network mode is
     NETWORK_MODE_NONE: on Kubernetes, where the operator said with
@@ -661,25 +667,25 @@ class Sandbox(_message.Message):
     """
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
-        """The spec in force, defaults filled in."""
+        """The effective spec, with defaults filled in."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When its create began."""
+        """When its create started."""
 
     @_builtins.property
     def last_used_time(self) -> _timestamp_pb2.Timestamp:
-        """When an operation on it last began or ended."""
+        """When an operation on it last started or ended."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it will be deleted if nothing uses it. Unset while an operation keeps
-        it in use and no max_lifetime bounds it, and once it has ended.
+        """When it will be deleted if nothing uses it. Unset once it has ended, and
+        while an operation uses it unless it has a max_lifetime.
         """
 
     @_builtins.property
     def termination(self) -> Global___Termination:
-        """How it ended. Set in state TERMINATED only."""
+        """How it ended. Set only in state TERMINATED."""
 
     def __init__(
         self,
@@ -717,22 +723,23 @@ class CreateSandboxRequest(_message.Message):
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request: a retry with the same id gets the first
-    answer and makes nothing new. Kept for 24 hours. 1-256 bytes. Optional.
+    answer and changes nothing. Kept for 24 hours. 1-256 bytes. Optional.
 
-    A request with an id goes on when its caller leaves or its deadline passes,
-    so that a retry gets its answer; what ends it is its own timeout, the end of
-    its sandbox, session or run, and the end of the service. Without an id it is
-    canceled. In all RPCs, but: Exec follows on_disconnect, and an upload ends
-    with its caller. A request that failed is forgotten: its retry tries again.
+    A request with an id continues when its caller disconnects or its deadline
+    passes, so that a retry gets its answer. Only its own timeout, the end of
+    its sandbox, session or run, or the end of the service ends it. A request
+    without an id is canceled. This holds for all RPCs with two exceptions:
+    Exec follows on_disconnect, and an upload ends with its caller. A request
+    that failed is forgotten: a retry runs it again.
     """
     sandbox_id: _builtins.str
-    """The id it is to have: 1-256 bytes of UTF-8 without control characters.
-    Optional; the server makes one. The id of a terminated sandbox may be used
-    again, which counts its generation up.
+    """Its id: 1-256 bytes of UTF-8 without control characters. Default: the
+    server generates one. The id of a terminated sandbox may be used again; its
+    generation then increases by one.
     """
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
-        """What the sandbox should be. Optional: all defaults."""
+        """What sandbox to create. Optional: all defaults."""
 
     def __init__(
         self,
@@ -851,16 +858,16 @@ class ListSandboxesRequest(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     SHOW_TERMINATED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many at most in one answer. Default 50, at most 1000."""
+    """Maximum number of sandboxes in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page. It is a
-    place in the list, and stays one when what stood there has gone.
+    """next_page_token of the previous page. Empty for the first page. It marks a
+    place in the list, and stays valid if the sandbox at that place is gone.
     """
     show_terminated: _builtins.bool
     """Whether terminated sandboxes are listed too. Default false."""
     @_builtins.property
     def label_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Only sandboxes that carry every one of these labels with these values."""
+        """Only sandboxes that have all of these labels with these values."""
 
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___SandboxState.ValueType]:
@@ -949,22 +956,22 @@ class UpdateSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     generation: _builtins.int
-    """The generation the caller knows; a replaced sandbox is refused. Optional."""
+    """The generation the caller expects; a replaced sandbox is refused. Optional."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Which of labels, idle_timeout and max_lifetime to change. Required."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The labels to have; they replace all present ones."""
+        """The new labels; they replace all existing ones."""
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """The idle timeout to have. Unset: the server's default."""
+        """The new idle timeout. Unset: the server's default."""
 
     @_builtins.property
     def max_lifetime(self) -> _duration_pb2.Duration:
-        """The longest life to have, counted from the create. Unset: the server's
+        """The new maximum lifetime, counted from the create. Unset: the server's
         default.
         """
 
@@ -989,7 +996,7 @@ Global___UpdateSandboxRequest: _TypeAlias = UpdateSandboxRequest  # noqa: Y015
 
 @_typing.final
 class UpdateSandboxResponse(_message.Message):
-    """UpdateSandboxResponse holds the changed sandbox."""
+    """UpdateSandboxResponse holds the updated sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1025,7 +1032,7 @@ class KeepAliveSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     generation: _builtins.int
-    """The generation the caller knows; a replaced sandbox is refused. Optional."""
+    """The generation the caller expects; a replaced sandbox is refused. Optional."""
     def __init__(
         self,
         *,
@@ -1079,7 +1086,7 @@ class PauseSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     generation: _builtins.int
-    """The generation the caller knows; a replaced sandbox is refused. Optional."""
+    """The generation the caller expects; a replaced sandbox is refused. Optional."""
     def __init__(
         self,
         *,
@@ -1133,7 +1140,7 @@ class ResumeSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     generation: _builtins.int
-    """The generation the caller knows; a replaced sandbox is refused. Optional."""
+    """The generation the caller expects; a replaced sandbox is refused. Optional."""
     def __init__(
         self,
         *,
@@ -1188,7 +1195,7 @@ class DeleteSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     generation: _builtins.int
-    """The generation the caller knows; a replaced sandbox is refused. Optional."""
+    """The generation the caller expects; a replaced sandbox is refused. Optional."""
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
         """How long active operations may still run before they are ended. Unset: the
@@ -1230,13 +1237,13 @@ Global___DeleteSandboxResponse: _TypeAlias = DeleteSandboxResponse  # noqa: Y015
 
 @_typing.final
 class GetStatsRequest(_message.Message):
-    """GetStatsRequest asks for the figures."""
+    """GetStatsRequest requests the figures."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MEASURE_SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     measure_shared_directory: _builtins.bool
-    """Whether the shared directory is measured again, which reads its whole tree.
+    """Whether to measure the shared directory again, which reads its whole tree.
     Default false.
     """
     def __init__(
@@ -1264,10 +1271,10 @@ class SandboxUsage(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id."""
     is_active: _builtins.bool
-    """Whether an operation uses it at this moment."""
+    """Whether an operation uses it now."""
     @_builtins.property
     def last_used(self) -> _timestamp_pb2.Timestamp:
-        """When an operation on it last began or ended."""
+        """When an operation on it last started or ended."""
 
     def __init__(
         self,
@@ -1286,7 +1293,7 @@ Global___SandboxUsage: _TypeAlias = SandboxUsage  # noqa: Y015
 
 @_typing.final
 class WaitingSandbox(_message.Message):
-    """WaitingSandbox is a sandbox that the engine has been asked for and that does not
+    """WaitingSandbox is a sandbox that was requested from the engine but does not
     run yet.
     """
 
@@ -1299,20 +1306,20 @@ class WaitingSandbox(_message.Message):
     IMAGE_FIELD_NUMBER: _builtins.int
     WARM_POOL_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
-    """Its id. Empty: that of another tenant, of none, or it is not a sandbox but
-    something that looks at an image ahead of one.
+    """Its id. Empty if it belongs to another tenant or to none, or is not a
+    sandbox but a container that inspects an image before one is created.
     """
     reason: Global___WaitReason.ValueType
     """What it waits for."""
     message: _builtins.str
-    """The engine's words, 500 characters at most; may be empty."""
+    """The engine's message, at most 500 characters; may be empty."""
     image: _builtins.str
     """The image it starts from."""
     warm_pool: _builtins.bool
-    """Whether it is to become one of a warm pool."""
+    """Whether it is for a warm pool."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
-        """Since when the engine has it, by the engine's clock."""
+        """When the engine received it, by the engine's clock."""
 
     def __init__(
         self,
@@ -1334,7 +1341,7 @@ Global___WaitingSandbox: _TypeAlias = WaitingSandbox  # noqa: Y015
 
 @_typing.final
 class WarmPoolStats(_message.Message):
-    """WarmPoolStats is how one warm pool stands."""
+    """WarmPoolStats is the state of one warm pool."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1346,16 +1353,16 @@ class WarmPoolStats(_message.Message):
     image: _builtins.str
     """The image its sandboxes start from."""
     target: _builtins.int
-    """How many it is to hold."""
+    """How many sandboxes it should hold."""
     ready: _builtins.int
     """How many are ready to be claimed."""
     resource_type: _builtins.str
-    """The type of the sessions that its sandboxes are prepared for, for instance
-    "vm". Empty: sandboxes for whatever asks for the image.
+    """The type of sessions that its sandboxes are prepared for, for instance
+    "vm". Empty: sandboxes for any create with the image.
     """
     problem: _builtins.str
-    """Why the last start of one failed, 500 characters at most; empty once one has
-    succeeded.
+    """Why the last start of a sandbox failed, at most 500 characters; empty once
+    a start has succeeded.
     """
     def __init__(
         self,
@@ -1390,9 +1397,9 @@ class EngineInfo(_message.Message):
     version: _builtins.str
     """Its version, as it reports it."""
     isolation: Global___IsolationLevel.ValueType
-    """How far code in its sandboxes is kept from the host by default."""
+    """How far code in its sandboxes is separated from the host by default."""
     available: _builtins.bool
-    """Whether it answered last time."""
+    """Whether it answered the last time."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
@@ -1439,11 +1446,11 @@ class GetStatsResponse(_message.Message):
     WAITING_SANDBOXES_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
-    """Live sandboxes, those being created and deleted included: of all tenants, or
-    of the caller's (see GetStats).
+    """Live sandboxes, including those being created and deleted: of all tenants,
+    or of the caller's (see GetStats).
     """
     active_operations: _builtins.int
-    """Operations that use one of these at this moment."""
+    """Operations that use one of these now."""
     max_sandboxes: _builtins.int
     """How many live sandboxes the server may hold."""
     is_shutting_down: _builtins.bool
@@ -1451,16 +1458,17 @@ class GetStatsResponse(_message.Message):
     server_version: _builtins.str
     """The version of the server, for instance "0.1.0"."""
     waiting_sandboxes: _builtins.int
-    """How many sandboxes wait to start in the engine: of all tenants and warm pools,
-    or of the caller's tenant. Always 0 with engines that start one at once.
+    """How many sandboxes wait to start in the engine: of all tenants and warm
+    pools, or of the caller's tenant. Always 0 with engines that start
+    sandboxes immediately.
     """
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """The idle timeout of sandboxes that name none."""
+        """The idle timeout of sandboxes that set none."""
 
     @_builtins.property
     def cleanup_interval(self) -> _duration_pb2.Duration:
-        """How often expired sandboxes are looked for."""
+        """How often the server looks for expired sandboxes."""
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxUsage]:
@@ -1476,27 +1484,27 @@ class GetStatsResponse(_message.Message):
 
     @_builtins.property
     def transcripts(self) -> Global___StorageUsage:
-        """What the output of commands takes that is kept, in memory and on disk."""
+        """Storage used by the kept output of commands, in memory and on disk."""
 
     @_builtins.property
     def answers(self) -> Global___StorageUsage:
-        """What the answers take that are kept for retries by request_id."""
+        """Storage used by the answers kept for retries by request_id."""
 
     @_builtins.property
     def shared_directory(self) -> Global___SharedDirectoryUsage:
-        """What the caller's sandboxes share at /shared; unset where the server sets no
-        quota for it (--shared-quota).
+        """The directory that the caller's sandboxes share at /shared. Unset if the
+        server sets no quota for it (--shared-quota).
         """
 
     @_builtins.property
     def tenant_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantQuotaUsage]:
-        """The quotas of the caller's tenant and what it uses of them; never another
-        tenant's.
+        """The quotas of the caller's tenant and how much of each it uses; never
+        another tenant's.
         """
 
     @_builtins.property
     def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingSandbox]:
-        """The first 100 of these, the longest wait first."""
+        """The first 100 of these, longest wait first."""
 
     def __init__(
         self,
@@ -1540,11 +1548,11 @@ class TenantQuotaUsage(_message.Message):
     "execs", "creates_per_second", "transcript_bytes" or "workspace_bytes".
     """
     used: _builtins.int
-    """What the tenant uses, those being created and removed included; 0 for
+    """What the tenant uses, including what is being created or removed; 0 for
     "creates_per_second".
     """
     limit: _builtins.float
-    """Most that it may use; unset: only the limits of the server bound it."""
+    """The most it may use. Unset: only the server's limits apply."""
     def __init__(
         self,
         *,
@@ -1573,18 +1581,18 @@ class SharedDirectoryUsage(_message.Message):
     ENFORCED_FIELD_NUMBER: _builtins.int
     OVER_QUOTA_FIELD_NUMBER: _builtins.int
     size_bytes: _builtins.int
-    """Bytes its files take on the disk, as last measured; 0 before the first
+    """Bytes its files take on disk, as last measured; 0 before the first
     measurement.
     """
     quota_bytes: _builtins.int
-    """Most bytes that they may take."""
+    """The most bytes they may take."""
     enforced: _builtins.bool
-    """Whether the file system refuses writes past the quota; else the server
-    measures it now and then.
+    """Whether the file system refuses writes beyond the quota. Otherwise the
+    server measures the directory periodically.
     """
     over_quota: _builtins.bool
-    """Whether size_bytes is more than quota_bytes. While it is, workspaces of the
-    caller get no new sandbox by EnsureWorkspaceSandbox.
+    """Whether size_bytes is more than quota_bytes. If so, EnsureWorkspaceSandbox
+    creates no new sandbox for the caller's workspaces.
     """
     def __init__(
         self,
@@ -1604,7 +1612,7 @@ Global___SharedDirectoryUsage: _TypeAlias = SharedDirectoryUsage  # noqa: Y015
 
 @_typing.final
 class StorageUsage(_message.Message):
-    """StorageUsage is what something takes of what it may take."""
+    """StorageUsage is how much of its storage limit something uses."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1616,15 +1624,15 @@ class StorageUsage(_message.Message):
     used_bytes: _builtins.int
     """Bytes of all tenants; owner_used_bytes for callers without scope admin."""
     memory_bytes: _builtins.int
-    """Of the bytes of all tenants, those in memory; 0 for callers without scope
+    """How many bytes of all tenants are in memory; 0 for callers without scope
     admin.
     """
     limit_bytes: _builtins.int
-    """What all may take; beyond it the oldest gives way."""
+    """Limit for all tenants; beyond it the oldest data is dropped."""
     owner_used_bytes: _builtins.int
     """Bytes of the caller."""
     owner_limit_bytes: _builtins.int
-    """What those of one owner may take."""
+    """Limit for each owner."""
     def __init__(
         self,
         *,
@@ -1644,14 +1652,14 @@ Global___StorageUsage: _TypeAlias = StorageUsage  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):
-    """WatchEventsRequest says where to begin."""
+    """WatchEventsRequest says where to start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     after_sequence: _builtins.int
-    """Only events with a larger sequence. 0 (the default) begins with the oldest
+    """Only events with a larger sequence. 0 (the default) starts with the oldest
     event kept.
     """
     sandbox_id: _builtins.str
@@ -1672,7 +1680,7 @@ Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
 
 @_typing.final
 class ImagePull(_message.Message):
-    """ImagePull is how far the pull of an image is."""
+    """ImagePull is the progress of an image pull."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1686,7 +1694,7 @@ class ImagePull(_message.Message):
     current_bytes: _builtins.int
     """Bytes fetched so far."""
     total_bytes: _builtins.int
-    """Bytes known to be needed; grows while layers are discovered."""
+    """Bytes known to be needed; grows as layers are discovered."""
     layers_done: _builtins.int
     """Layers done."""
     layers_total: _builtins.int
@@ -1722,9 +1730,9 @@ class WorkspaceUsage(_message.Message):
     workspace_id: _builtins.str
     """The workspace. Empty: the shared directory."""
     size_bytes: _builtins.int
-    """Bytes its files take on the disk, as just measured."""
+    """Bytes its files take on disk, as just measured."""
     quota_bytes: _builtins.int
-    """Most bytes that they may take."""
+    """The most bytes they may take."""
     def __init__(
         self,
         *,
@@ -1755,7 +1763,9 @@ class SandboxEvent(_message.Message):
     IMAGE_PULL_FIELD_NUMBER: _builtins.int
     WORKSPACE_USAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Its place in the history of this server: strictly growing, never used twice."""
+    """Its number in the history of this server: strictly increasing, never
+    reused.
+    """
     sandbox_id: _builtins.str
     """The sandbox it happened to."""
     generation: _builtins.int
@@ -1772,7 +1782,7 @@ class SandboxEvent(_message.Message):
 
     @_builtins.property
     def image_pull(self) -> Global___ImagePull:
-        """How far the pull is: set for IMAGE_PULL."""
+        """Progress of the pull: set for IMAGE_PULL."""
 
     @_builtins.property
     def workspace_usage(self) -> Global___WorkspaceUsage:
@@ -1802,9 +1812,9 @@ Global___SandboxEvent: _TypeAlias = SandboxEvent  # noqa: Y015
 
 @_typing.final
 class HistoryTrimmed(_message.Message):
-    """HistoryTrimmed says that events are missing from the stream: they gave way to
-    newer ones, or were lost as the server's machine lost its power. Not every
-    sequence in the range was an event of the caller's.
+    """HistoryTrimmed says that events are missing from the stream: they were
+    dropped for newer ones, or lost when the server's machine lost power. Not
+    every sequence in the range was one of the caller's events.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1848,7 +1858,7 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def keepalive(self) -> Global___WatchKeepalive:
-        """Sent now and then so that idle connections stay open; carries nothing."""
+        """Sent periodically so that idle connections stay open; carries nothing."""
 
     def __init__(
         self,

@@ -9,9 +9,9 @@ class SandboxServiceStub(object):
     """SandboxService creates, finds, changes and removes sandboxes: isolated places
     to run code.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
-    not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+    does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -76,22 +76,23 @@ class SandboxServiceServicer(object):
     """SandboxService creates, finds, changes and removes sandboxes: isolated places
     to run code.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
-    not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+    does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateSandbox(self, request, context):
-        """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-        A missing image is pulled first; WatchEvents reports its progress.
+        """CreateSandbox creates a sandbox and returns when it is ready to run
+        commands. A missing image is pulled first; WatchEvents reports the
+        progress.
 
-        A call that fails leaves nothing behind, and so does one without a request_id
-        that is canceled; with one, see CreateSandboxRequest.
+        A call that fails leaves nothing behind, nor does a canceled call without a
+        request_id. For calls with a request_id, see CreateSandboxRequest.
 
         Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-        REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-        as many sandboxes as it may (a create waits up to 10 s for the place of one
-        that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+        REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
+        reached its limit of sandboxes (if one is being removed, a create waits up
+        to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
         SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
         host path or a runtime that the operator did not allow.
         """
@@ -100,9 +101,9 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSandbox(self, request, context):
-        """GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
-        of more than 10,000 terminated ones on the server, the oldest of the owner
-        with the most go first.
+        """GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
+        hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
+        drops the oldest of the owner with the most.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
         """
@@ -130,7 +131,8 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def KeepAliveSandbox(self, request, context):
-        """KeepAliveSandbox resets the idle clock, as any operation on the sandbox does.
+        """KeepAliveSandbox resets the idle clock, as every operation on the sandbox
+        does.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
         (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
@@ -140,12 +142,12 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PauseSandbox(self, request, context):
-        """PauseSandbox freezes every process of the sandbox. It waits for nothing and
-        is idempotent: a paused sandbox stays paused. While paused the idle clock
-        and the lifetime go on.
+        """PauseSandbox freezes every process of the sandbox without waiting for
+        operations. Idempotent: a paused sandbox stays paused. The idle clock and
+        the lifetime keep running during a pause.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
-        (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED where the engine cannot
+        (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED if the engine cannot
         pause).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -153,7 +155,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSandbox(self, request, context):
-        """ResumeSandbox lets the processes of a paused sandbox go on. Idempotent: a
+        """ResumeSandbox continues the processes of a paused sandbox. Idempotent: a
         running sandbox stays running.
 
         Errors: as PauseSandbox.
@@ -163,8 +165,8 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSandbox(self, request, context):
-        """DeleteSandbox ends a sandbox and returns when its container is gone. It waits
-        for active operations up to the grace, then ends them with ABORTED
+        """DeleteSandbox ends a sandbox and returns when its container is gone. It
+        waits up to the grace for active operations, then ends them with ABORTED
         (SANDBOX_DELETED). Idempotent: an unknown or terminated id is OK.
 
         Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
@@ -174,12 +176,13 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStats(self, request, context):
-        """GetStats reads the figures of the sandbox manager: those of the whole server
-        for callers of scope admin, and where it has no tokens; else what is the
-        caller's tenant's.
+        """GetStats reads the figures of the sandbox manager. Callers with scope
+        admin, and all callers of a server without tokens, get those of the whole
+        server; others get those of their tenant.
 
         Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-        measured and is gone, or holds what the server may not read.
+        to be measured but is gone, or the server is not permitted to read all of
+        it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,16 +190,18 @@ class SandboxServiceServicer(object):
 
     def WatchEvents(self, request, context):
         """WatchEvents streams lifecycle events in the order of their sequence: first
-        the kept history after after_sequence, then what happens. It ends only by
-        the caller's cancel or the server's shutdown (UNAVAILABLE).
+        the kept history after after_sequence, then new events as they happen. It
+        ends only when the caller cancels it or the server shuts down
+        (UNAVAILABLE).
 
-        An event is sent once the server has stored it; while its disk is full,
-        events wait. The newest 10,000 are kept; beyond that the oldest of the owner
-        with the most go first. A watcher that falls further behind than its own
-        kept history gets a trimmed item in place of the lost events.
+        The server sends an event once it has stored it; while its disk is full,
+        events wait. It keeps 10,000 events; beyond that it drops the oldest of the
+        owner with the most. A watcher that falls behind its own kept history gets
+        a trimmed item in place of the lost events.
 
         Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-        after_sequence lies beyond the newest event, as after the history was lost.
+        after_sequence is beyond the newest event, for instance because the history
+        was lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,9 +271,9 @@ class SandboxService(object):
     """SandboxService creates, finds, changes and removes sandboxes: isolated places
     to run code.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
-    not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+    does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

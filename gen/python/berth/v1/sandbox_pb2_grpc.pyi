@@ -30,9 +30,9 @@ class SandboxServiceStub:
     """SandboxService creates, finds, changes and removes sandboxes: isolated places
     to run code.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
-    not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+    does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -40,23 +40,24 @@ class SandboxServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SandboxServiceAsyncStub: ...
     CreateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]
-    """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-    A missing image is pulled first; WatchEvents reports its progress.
+    """CreateSandbox creates a sandbox and returns when it is ready to run
+    commands. A missing image is pulled first; WatchEvents reports the
+    progress.
 
-    A call that fails leaves nothing behind, and so does one without a request_id
-    that is canceled; with one, see CreateSandboxRequest.
+    A call that fails leaves nothing behind, nor does a canceled call without a
+    request_id. For calls with a request_id, see CreateSandboxRequest.
 
     Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-    REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-    as many sandboxes as it may (a create waits up to 10 s for the place of one
-    that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+    REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
+    reached its limit of sandboxes (if one is being removed, a create waits up
+    to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
     SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
     host path or a runtime that the operator did not allow.
     """
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]
-    """GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
-    of more than 10,000 terminated ones on the server, the oldest of the owner
-    with the most go first.
+    """GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
+    hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
+    drops the oldest of the owner with the most.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
     """
@@ -72,53 +73,57 @@ class SandboxServiceStub:
     (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
     """
     KeepAliveSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.KeepAliveSandboxRequest, _sandbox_pb2.KeepAliveSandboxResponse]
-    """KeepAliveSandbox resets the idle clock, as any operation on the sandbox does.
+    """KeepAliveSandbox resets the idle clock, as every operation on the sandbox
+    does.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
     (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
     """
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]
-    """PauseSandbox freezes every process of the sandbox. It waits for nothing and
-    is idempotent: a paused sandbox stays paused. While paused the idle clock
-    and the lifetime go on.
+    """PauseSandbox freezes every process of the sandbox without waiting for
+    operations. Idempotent: a paused sandbox stays paused. The idle clock and
+    the lifetime keep running during a pause.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
-    (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED where the engine cannot
+    (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED if the engine cannot
     pause).
     """
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]
-    """ResumeSandbox lets the processes of a paused sandbox go on. Idempotent: a
+    """ResumeSandbox continues the processes of a paused sandbox. Idempotent: a
     running sandbox stays running.
 
     Errors: as PauseSandbox.
     """
     DeleteSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSandboxRequest, _sandbox_pb2.DeleteSandboxResponse]
-    """DeleteSandbox ends a sandbox and returns when its container is gone. It waits
-    for active operations up to the grace, then ends them with ABORTED
+    """DeleteSandbox ends a sandbox and returns when its container is gone. It
+    waits up to the grace for active operations, then ends them with ABORTED
     (SANDBOX_DELETED). Idempotent: an unknown or terminated id is OK.
 
     Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
     """
     GetStats: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetStatsRequest, _sandbox_pb2.GetStatsResponse]
-    """GetStats reads the figures of the sandbox manager: those of the whole server
-    for callers of scope admin, and where it has no tokens; else what is the
-    caller's tenant's.
+    """GetStats reads the figures of the sandbox manager. Callers with scope
+    admin, and all callers of a server without tokens, get those of the whole
+    server; others get those of their tenant.
 
     Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-    measured and is gone, or holds what the server may not read.
+    to be measured but is gone, or the server is not permitted to read all of
+    it.
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]
     """WatchEvents streams lifecycle events in the order of their sequence: first
-    the kept history after after_sequence, then what happens. It ends only by
-    the caller's cancel or the server's shutdown (UNAVAILABLE).
+    the kept history after after_sequence, then new events as they happen. It
+    ends only when the caller cancels it or the server shuts down
+    (UNAVAILABLE).
 
-    An event is sent once the server has stored it; while its disk is full,
-    events wait. The newest 10,000 are kept; beyond that the oldest of the owner
-    with the most go first. A watcher that falls further behind than its own
-    kept history gets a trimmed item in place of the lost events.
+    The server sends an event once it has stored it; while its disk is full,
+    events wait. It keeps 10,000 events; beyond that it drops the oldest of the
+    owner with the most. A watcher that falls behind its own kept history gets
+    a trimmed item in place of the lost events.
 
     Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-    after_sequence lies beyond the newest event, as after the history was lost.
+    after_sequence is beyond the newest event, for instance because the history
+    was lost.
     """
 
 @_typing.type_check_only
@@ -126,30 +131,31 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """SandboxService creates, finds, changes and removes sandboxes: isolated places
     to run code.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
-    not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+    does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]  # type: ignore[assignment]
-    """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-    A missing image is pulled first; WatchEvents reports its progress.
+    """CreateSandbox creates a sandbox and returns when it is ready to run
+    commands. A missing image is pulled first; WatchEvents reports the
+    progress.
 
-    A call that fails leaves nothing behind, and so does one without a request_id
-    that is canceled; with one, see CreateSandboxRequest.
+    A call that fails leaves nothing behind, nor does a canceled call without a
+    request_id. For calls with a request_id, see CreateSandboxRequest.
 
     Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-    REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-    as many sandboxes as it may (a create waits up to 10 s for the place of one
-    that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+    REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
+    reached its limit of sandboxes (if one is being removed, a create waits up
+    to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
     SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
     host path or a runtime that the operator did not allow.
     """
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]  # type: ignore[assignment]
-    """GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
-    of more than 10,000 terminated ones on the server, the oldest of the owner
-    with the most go first.
+    """GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
+    hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
+    drops the oldest of the owner with the most.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
     """
@@ -165,62 +171,66 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
     """
     KeepAliveSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.KeepAliveSandboxRequest, _sandbox_pb2.KeepAliveSandboxResponse]  # type: ignore[assignment]
-    """KeepAliveSandbox resets the idle clock, as any operation on the sandbox does.
+    """KeepAliveSandbox resets the idle clock, as every operation on the sandbox
+    does.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
     (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
     """
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]  # type: ignore[assignment]
-    """PauseSandbox freezes every process of the sandbox. It waits for nothing and
-    is idempotent: a paused sandbox stays paused. While paused the idle clock
-    and the lifetime go on.
+    """PauseSandbox freezes every process of the sandbox without waiting for
+    operations. Idempotent: a paused sandbox stays paused. The idle clock and
+    the lifetime keep running during a pause.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
-    (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED where the engine cannot
+    (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED if the engine cannot
     pause).
     """
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
-    """ResumeSandbox lets the processes of a paused sandbox go on. Idempotent: a
+    """ResumeSandbox continues the processes of a paused sandbox. Idempotent: a
     running sandbox stays running.
 
     Errors: as PauseSandbox.
     """
     DeleteSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSandboxRequest, _sandbox_pb2.DeleteSandboxResponse]  # type: ignore[assignment]
-    """DeleteSandbox ends a sandbox and returns when its container is gone. It waits
-    for active operations up to the grace, then ends them with ABORTED
+    """DeleteSandbox ends a sandbox and returns when its container is gone. It
+    waits up to the grace for active operations, then ends them with ABORTED
     (SANDBOX_DELETED). Idempotent: an unknown or terminated id is OK.
 
     Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetStatsRequest, _sandbox_pb2.GetStatsResponse]  # type: ignore[assignment]
-    """GetStats reads the figures of the sandbox manager: those of the whole server
-    for callers of scope admin, and where it has no tokens; else what is the
-    caller's tenant's.
+    """GetStats reads the figures of the sandbox manager. Callers with scope
+    admin, and all callers of a server without tokens, get those of the whole
+    server; others get those of their tenant.
 
     Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-    measured and is gone, or holds what the server may not read.
+    to be measured but is gone, or the server is not permitted to read all of
+    it.
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """WatchEvents streams lifecycle events in the order of their sequence: first
-    the kept history after after_sequence, then what happens. It ends only by
-    the caller's cancel or the server's shutdown (UNAVAILABLE).
+    the kept history after after_sequence, then new events as they happen. It
+    ends only when the caller cancels it or the server shuts down
+    (UNAVAILABLE).
 
-    An event is sent once the server has stored it; while its disk is full,
-    events wait. The newest 10,000 are kept; beyond that the oldest of the owner
-    with the most go first. A watcher that falls further behind than its own
-    kept history gets a trimmed item in place of the lost events.
+    The server sends an event once it has stored it; while its disk is full,
+    events wait. It keeps 10,000 events; beyond that it drops the oldest of the
+    owner with the most. A watcher that falls behind its own kept history gets
+    a trimmed item in place of the lost events.
 
     Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-    after_sequence lies beyond the newest event, as after the history was lost.
+    after_sequence is beyond the newest event, for instance because the history
+    was lost.
     """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     """SandboxService creates, finds, changes and removes sandboxes: isolated places
     to run code.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
-    not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+    does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -229,16 +239,17 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.CreateSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.CreateSandboxResponse, _abc.Awaitable[_sandbox_pb2.CreateSandboxResponse]]:
-        """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-        A missing image is pulled first; WatchEvents reports its progress.
+        """CreateSandbox creates a sandbox and returns when it is ready to run
+        commands. A missing image is pulled first; WatchEvents reports the
+        progress.
 
-        A call that fails leaves nothing behind, and so does one without a request_id
-        that is canceled; with one, see CreateSandboxRequest.
+        A call that fails leaves nothing behind, nor does a canceled call without a
+        request_id. For calls with a request_id, see CreateSandboxRequest.
 
         Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-        REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-        as many sandboxes as it may (a create waits up to 10 s for the place of one
-        that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+        REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
+        reached its limit of sandboxes (if one is being removed, a create waits up
+        to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
         SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
         host path or a runtime that the operator did not allow.
         """
@@ -249,9 +260,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetSandboxResponse, _abc.Awaitable[_sandbox_pb2.GetSandboxResponse]]:
-        """GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
-        of more than 10,000 terminated ones on the server, the oldest of the owner
-        with the most go first.
+        """GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
+        hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
+        drops the oldest of the owner with the most.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
         """
@@ -285,7 +296,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.KeepAliveSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.KeepAliveSandboxResponse, _abc.Awaitable[_sandbox_pb2.KeepAliveSandboxResponse]]:
-        """KeepAliveSandbox resets the idle clock, as any operation on the sandbox does.
+        """KeepAliveSandbox resets the idle clock, as every operation on the sandbox
+        does.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
         (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
@@ -297,12 +309,12 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.PauseSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.PauseSandboxResponse, _abc.Awaitable[_sandbox_pb2.PauseSandboxResponse]]:
-        """PauseSandbox freezes every process of the sandbox. It waits for nothing and
-        is idempotent: a paused sandbox stays paused. While paused the idle clock
-        and the lifetime go on.
+        """PauseSandbox freezes every process of the sandbox without waiting for
+        operations. Idempotent: a paused sandbox stays paused. The idle clock and
+        the lifetime keep running during a pause.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
-        (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED where the engine cannot
+        (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED if the engine cannot
         pause).
         """
 
@@ -312,7 +324,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ResumeSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ResumeSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResumeSandboxResponse]]:
-        """ResumeSandbox lets the processes of a paused sandbox go on. Idempotent: a
+        """ResumeSandbox continues the processes of a paused sandbox. Idempotent: a
         running sandbox stays running.
 
         Errors: as PauseSandbox.
@@ -324,8 +336,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.DeleteSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.DeleteSandboxResponse, _abc.Awaitable[_sandbox_pb2.DeleteSandboxResponse]]:
-        """DeleteSandbox ends a sandbox and returns when its container is gone. It waits
-        for active operations up to the grace, then ends them with ABORTED
+        """DeleteSandbox ends a sandbox and returns when its container is gone. It
+        waits up to the grace for active operations, then ends them with ABORTED
         (SANDBOX_DELETED). Idempotent: an unknown or terminated id is OK.
 
         Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
@@ -337,12 +349,13 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetStatsResponse, _abc.Awaitable[_sandbox_pb2.GetStatsResponse]]:
-        """GetStats reads the figures of the sandbox manager: those of the whole server
-        for callers of scope admin, and where it has no tokens; else what is the
-        caller's tenant's.
+        """GetStats reads the figures of the sandbox manager. Callers with scope
+        admin, and all callers of a server without tokens, get those of the whole
+        server; others get those of their tenant.
 
         Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-        measured and is gone, or holds what the server may not read.
+        to be measured but is gone, or the server is not permitted to read all of
+        it.
         """
 
     @_abc_1.abstractmethod
@@ -352,16 +365,18 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchEventsResponse], _abc.AsyncIterator[_sandbox_pb2.WatchEventsResponse]]:
         """WatchEvents streams lifecycle events in the order of their sequence: first
-        the kept history after after_sequence, then what happens. It ends only by
-        the caller's cancel or the server's shutdown (UNAVAILABLE).
+        the kept history after after_sequence, then new events as they happen. It
+        ends only when the caller cancels it or the server shuts down
+        (UNAVAILABLE).
 
-        An event is sent once the server has stored it; while its disk is full,
-        events wait. The newest 10,000 are kept; beyond that the oldest of the owner
-        with the most go first. A watcher that falls further behind than its own
-        kept history gets a trimmed item in place of the lost events.
+        The server sends an event once it has stored it; while its disk is full,
+        events wait. It keeps 10,000 events; beyond that it drops the oldest of the
+        owner with the most. A watcher that falls behind its own kept history gets
+        a trimmed item in place of the lost events.
 
         Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-        after_sequence lies beyond the newest event, as after the history was lost.
+        after_sequence is beyond the newest event, for instance because the history
+        was lost.
         """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

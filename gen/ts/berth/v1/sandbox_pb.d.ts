@@ -12,7 +12,7 @@ import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_berth_v1_sandbox: GenFile;
 
 /**
- * Resources bounds what a sandbox may use.
+ * Resources limits what a sandbox may use.
  *
  * @generated from message berth.v1.Resources
  */
@@ -34,16 +34,16 @@ export declare type Resources = Message<"berth.v1.Resources"> & {
   cpuMillis: number;
 
   /**
-   * Processes and threads at once. Default 512; 16 to 32768.
+   * Maximum number of processes and threads at once. Default 512; 16 to 32768.
    *
    * @generated from field: int32 pids_limit = 3;
    */
   pidsLimit: number;
 
   /**
-   * Bytes the sandbox may write to its root file system. Default: no bound.
-   * FAILED_PRECONDITION (UNSUPPORTED) where the engine's storage cannot hold
-   * one.
+   * Bytes the sandbox may write to its root file system. Default: no limit.
+   * FAILED_PRECONDITION (UNSUPPORTED) if the engine's storage cannot enforce a
+   * limit.
    *
    * @generated from field: int64 disk_bytes = 4;
    */
@@ -97,9 +97,9 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
     case: "workspaceId";
   } | {
     /**
-     * An absolute path on the engine's machine, below a directory that the
+     * An absolute path on the engine's machine, in a directory that the
      * operator allowed with --allow-host-path. Symbolic links are resolved
-     * before that check.
+     * before the check.
      *
      * @generated from field: string host_path = 2;
      */
@@ -109,7 +109,8 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
 
   /**
    * Where it appears: an absolute path inside the sandbox, without "..". Not in
-   * /proc, /sys or /dev (except /dev/shm), and not where a file is. Required.
+   * /proc, /sys or /dev (except /dev/shm), and not the path of a file.
+   * Required.
    *
    * @generated from field: string target = 3;
    */
@@ -130,24 +131,23 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
 export declare const MountSchema: GenMessage<Mount>;
 
 /**
- * SandboxSpec is what a sandbox should be. Unset fields take the server's
- * defaults; Sandbox.spec shows the values in force.
+ * SandboxSpec describes a sandbox. Unset fields take the server's defaults;
+ * Sandbox.spec shows the effective values.
  *
  * @generated from message berth.v1.SandboxSpec
  */
 export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   /**
-   * The image to start from, as Docker names it. Default: the server's
-   * --default-image, python:3.12-slim unless configured. The image needs
-   * /bin/sh.
+   * The image to start from, as Docker names it. It needs /bin/sh. Default: the
+   * server's --default-image, python:3.12-slim unless configured.
    *
    * @generated from field: string image = 1;
    */
   image: string;
 
   /**
-   * Environment of every command, over the image's own. At most 1024 entries;
-   * names are not empty and hold neither "=" nor NUL. Berth adds
+   * Environment of every command; it overrides the image's. At most 1024
+   * entries; names are not empty and contain neither "=" nor NUL. Berth adds
    * PYTHONUNBUFFERED=1 and TERM=dumb unless they are set here.
    *
    * @generated from field: map<string, string> env = 2;
@@ -155,21 +155,22 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   env: { [key: string]: string };
 
   /**
-   * Directory commands start in; made if missing. Absolute. Default /workspace.
+   * Directory that commands start in, an absolute path; created if missing.
+   * Default /workspace.
    *
    * @generated from field: string working_dir = 3;
    */
   workingDir: string;
 
   /**
-   * User commands run as: a name or "uid[:gid]". Default: the image's.
+   * User that commands run as: a name or "uid[:gid]". Default: the image's.
    *
    * @generated from field: string user = 4;
    */
   user: string;
 
   /**
-   * Bounds on memory, CPU, processes and disk.
+   * Limits on memory, CPU, processes and disk.
    *
    * @generated from field: berth.v1.Resources resources = 5;
    */
@@ -183,7 +184,7 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   network?: Network | undefined;
 
   /**
-   * Workspaces and host directories to appear inside; at most 32.
+   * Workspaces and host directories to mount; at most 32.
    *
    * @generated from field: repeated berth.v1.Mount mounts = 7;
    */
@@ -206,15 +207,15 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   idleTimeout?: Duration | undefined;
 
   /**
-   * How long it may live at all. Default: the server's --max-lifetime, unbounded
-   * unless configured. At most 24 days.
+   * How long it may live at all. Default: the server's --max-lifetime,
+   * unlimited unless configured. At most 24 days.
    *
    * @generated from field: google.protobuf.Duration max_lifetime = 10;
    */
   maxLifetime?: Duration | undefined;
 
   /**
-   * Timeout of commands that name none. Default 300 s. At most 24 days.
+   * Timeout of commands that set none. Default 300 s. At most 24 days.
    *
    * @generated from field: google.protobuf.Duration command_timeout = 11;
    */
@@ -229,13 +230,14 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   runtime: string;
 
   /**
-   * The only domains it may reach, over HTTP and HTTPS: "example.org", names
-   * below one ("*.example.org"), with another port than 80 and 443
-   * ("example.org:8443"). At most 64. Berth's proxy is then the only way out of
-   * the sandbox, and refuses every other name and private addresses. Programs
-   * find it by HTTP_PROXY and HTTPS_PROXY; names are not resolved inside. It sets
-   * the network mode to EGRESS; with NONE it is refused. Empty: the mode decides
-   * alone. Needs the capability "egress_domains".
+   * The only domains it may reach, over HTTP and HTTPS: a domain
+   * ("example.org"), all names below one ("*.example.org"), or a domain with a
+   * port other than 80 and 443 ("example.org:8443"). At most 64. Berth's proxy
+   * is then the only way out of the sandbox, and refuses every other name and
+   * private addresses. Programs find the proxy through HTTP_PROXY and
+   * HTTPS_PROXY; names are not resolved inside. Sets the network mode to
+   * EGRESS, and is refused with NONE. Empty: only the mode decides. Needs the
+   * capability "egress_domains".
    *
    * @generated from field: repeated string egress_domains = 13;
    */
@@ -243,9 +245,10 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
 
   /**
    * Environment variables of every command whose values are secrets of the
-   * server: the variable's name, and the name of the secret. Over env. The value
-   * is put in when a command starts, and stored nowhere; what the server may not
-   * give then fails the command, as SECRET_NOT_FOUND.
+   * server: maps the variable's name to the secret's name. Overrides env. The
+   * value is inserted when a command starts, and stored nowhere. If the secret
+   * is missing or not granted at that time, the command fails with
+   * SECRET_NOT_FOUND.
    *
    * @generated from field: map<string, string> secret_env = 14;
    */
@@ -306,21 +309,21 @@ export declare type Sandbox = Message<"berth.v1.Sandbox"> & {
   sandboxId: string;
 
   /**
-   * The spec in force, defaults filled in.
+   * The effective spec, with defaults filled in.
    *
    * @generated from field: berth.v1.SandboxSpec spec = 2;
    */
   spec?: SandboxSpec | undefined;
 
   /**
-   * Where it stands in its life.
+   * Its current state.
    *
    * @generated from field: berth.v1.SandboxState state = 3;
    */
   state: SandboxState;
 
   /**
-   * Which container stands behind the id: 1 at first, one more each time it was
+   * Which container is behind the id: 1 at first, plus one each time it is
    * replaced.
    *
    * @generated from field: int64 generation = 4;
@@ -335,51 +338,50 @@ export declare type Sandbox = Message<"berth.v1.Sandbox"> & {
   engine: string;
 
   /**
-   * How far code in it is kept from the host.
+   * How far code in it is separated from the host.
    *
    * @generated from field: berth.v1.IsolationLevel isolation = 6;
    */
   isolation: IsolationLevel;
 
   /**
-   * Who created it: the name that belongs to the token, "default" without
-   * tokens.
+   * Who created it: the token's tenant, "default" without tokens.
    *
    * @generated from field: string owner = 7;
    */
   owner: string;
 
   /**
-   * When its create began.
+   * When its create started.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 8;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * When an operation on it last began or ended.
+   * When an operation on it last started or ended.
    *
    * @generated from field: google.protobuf.Timestamp last_used_time = 9;
    */
   lastUsedTime?: Timestamp | undefined;
 
   /**
-   * When it will be deleted if nothing uses it. Unset while an operation keeps
-   * it in use and no max_lifetime bounds it, and once it has ended.
+   * When it will be deleted if nothing uses it. Unset once it has ended, and
+   * while an operation uses it unless it has a max_lifetime.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 10;
    */
   expireTime?: Timestamp | undefined;
 
   /**
-   * Operations that use it at this moment.
+   * Operations that use it now.
    *
    * @generated from field: int32 active_operations = 11;
    */
   activeOperations: number;
 
   /**
-   * How it ended. Set in state TERMINATED only.
+   * How it ended. Set only in state TERMINATED.
    *
    * @generated from field: berth.v1.Termination termination = 12;
    */
@@ -409,29 +411,30 @@ export declare const SandboxSchema: GenMessage<Sandbox>;
 export declare type CreateSandboxRequest = Message<"berth.v1.CreateSandboxRequest"> & {
   /**
    * The caller's id of this request: a retry with the same id gets the first
-   * answer and makes nothing new. Kept for 24 hours. 1-256 bytes. Optional.
+   * answer and changes nothing. Kept for 24 hours. 1-256 bytes. Optional.
    *
-   * A request with an id goes on when its caller leaves or its deadline passes,
-   * so that a retry gets its answer; what ends it is its own timeout, the end of
-   * its sandbox, session or run, and the end of the service. Without an id it is
-   * canceled. In all RPCs, but: Exec follows on_disconnect, and an upload ends
-   * with its caller. A request that failed is forgotten: its retry tries again.
+   * A request with an id continues when its caller disconnects or its deadline
+   * passes, so that a retry gets its answer. Only its own timeout, the end of
+   * its sandbox, session or run, or the end of the service ends it. A request
+   * without an id is canceled. This holds for all RPCs with two exceptions:
+   * Exec follows on_disconnect, and an upload ends with its caller. A request
+   * that failed is forgotten: a retry runs it again.
    *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
 
   /**
-   * What the sandbox should be. Optional: all defaults.
+   * What sandbox to create. Optional: all defaults.
    *
    * @generated from field: berth.v1.SandboxSpec spec = 2;
    */
   spec?: SandboxSpec | undefined;
 
   /**
-   * The id it is to have: 1-256 bytes of UTF-8 without control characters.
-   * Optional; the server makes one. The id of a terminated sandbox may be used
-   * again, which counts its generation up.
+   * Its id: 1-256 bytes of UTF-8 without control characters. Default: the
+   * server generates one. The id of a terminated sandbox may be used again; its
+   * generation then increases by one.
    *
    * @generated from field: string sandbox_id = 3;
    */
@@ -511,22 +514,22 @@ export declare const GetSandboxResponseSchema: GenMessage<GetSandboxResponse>;
  */
 export declare type ListSandboxesRequest = Message<"berth.v1.ListSandboxesRequest"> & {
   /**
-   * How many at most in one answer. Default 50, at most 1000.
+   * Maximum number of sandboxes in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page. It is a
-   * place in the list, and stays one when what stood there has gone.
+   * next_page_token of the previous page. Empty for the first page. It marks a
+   * place in the list, and stays valid if the sandbox at that place is gone.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Only sandboxes that carry every one of these labels with these values.
+   * Only sandboxes that have all of these labels with these values.
    *
    * @generated from field: map<string, string> label_selector = 3;
    */
@@ -608,21 +611,21 @@ export declare type UpdateSandboxRequest = Message<"berth.v1.UpdateSandboxReques
   updateMask?: FieldMask | undefined;
 
   /**
-   * The labels to have; they replace all present ones.
+   * The new labels; they replace all existing ones.
    *
    * @generated from field: map<string, string> labels = 4;
    */
   labels: { [key: string]: string };
 
   /**
-   * The idle timeout to have. Unset: the server's default.
+   * The new idle timeout. Unset: the server's default.
    *
    * @generated from field: google.protobuf.Duration idle_timeout = 5;
    */
   idleTimeout?: Duration | undefined;
 
   /**
-   * The longest life to have, counted from the create. Unset: the server's
+   * The new maximum lifetime, counted from the create. Unset: the server's
    * default.
    *
    * @generated from field: google.protobuf.Duration max_lifetime = 6;
@@ -630,7 +633,7 @@ export declare type UpdateSandboxRequest = Message<"berth.v1.UpdateSandboxReques
   maxLifetime?: Duration | undefined;
 
   /**
-   * The generation the caller knows; a replaced sandbox is refused. Optional.
+   * The generation the caller expects; a replaced sandbox is refused. Optional.
    *
    * @generated from field: int64 generation = 7;
    */
@@ -644,7 +647,7 @@ export declare type UpdateSandboxRequest = Message<"berth.v1.UpdateSandboxReques
 export declare const UpdateSandboxRequestSchema: GenMessage<UpdateSandboxRequest>;
 
 /**
- * UpdateSandboxResponse holds the changed sandbox.
+ * UpdateSandboxResponse holds the updated sandbox.
  *
  * @generated from message berth.v1.UpdateSandboxResponse
  */
@@ -684,7 +687,7 @@ export declare type KeepAliveSandboxRequest = Message<"berth.v1.KeepAliveSandbox
   sandboxId: string;
 
   /**
-   * The generation the caller knows; a replaced sandbox is refused. Optional.
+   * The generation the caller expects; a replaced sandbox is refused. Optional.
    *
    * @generated from field: int64 generation = 3;
    */
@@ -738,7 +741,7 @@ export declare type PauseSandboxRequest = Message<"berth.v1.PauseSandboxRequest"
   sandboxId: string;
 
   /**
-   * The generation the caller knows; a replaced sandbox is refused. Optional.
+   * The generation the caller expects; a replaced sandbox is refused. Optional.
    *
    * @generated from field: int64 generation = 3;
    */
@@ -792,7 +795,7 @@ export declare type ResumeSandboxRequest = Message<"berth.v1.ResumeSandboxReques
   sandboxId: string;
 
   /**
-   * The generation the caller knows; a replaced sandbox is refused. Optional.
+   * The generation the caller expects; a replaced sandbox is refused. Optional.
    *
    * @generated from field: int64 generation = 3;
    */
@@ -854,7 +857,7 @@ export declare type DeleteSandboxRequest = Message<"berth.v1.DeleteSandboxReques
   grace?: Duration | undefined;
 
   /**
-   * The generation the caller knows; a replaced sandbox is refused. Optional.
+   * The generation the caller expects; a replaced sandbox is refused. Optional.
    *
    * @generated from field: int64 generation = 4;
    */
@@ -882,13 +885,13 @@ export declare type DeleteSandboxResponse = Message<"berth.v1.DeleteSandboxRespo
 export declare const DeleteSandboxResponseSchema: GenMessage<DeleteSandboxResponse>;
 
 /**
- * GetStatsRequest asks for the figures.
+ * GetStatsRequest requests the figures.
  *
  * @generated from message berth.v1.GetStatsRequest
  */
 export declare type GetStatsRequest = Message<"berth.v1.GetStatsRequest"> & {
   /**
-   * Whether the shared directory is measured again, which reads its whole tree.
+   * Whether to measure the shared directory again, which reads its whole tree.
    * Default false.
    *
    * @generated from field: bool measure_shared_directory = 1;
@@ -916,14 +919,14 @@ export declare type SandboxUsage = Message<"berth.v1.SandboxUsage"> & {
   sandboxId: string;
 
   /**
-   * When an operation on it last began or ended.
+   * When an operation on it last started or ended.
    *
    * @generated from field: google.protobuf.Timestamp last_used = 2;
    */
   lastUsed?: Timestamp | undefined;
 
   /**
-   * Whether an operation uses it at this moment.
+   * Whether an operation uses it now.
    *
    * @generated from field: bool is_active = 3;
    */
@@ -937,15 +940,15 @@ export declare type SandboxUsage = Message<"berth.v1.SandboxUsage"> & {
 export declare const SandboxUsageSchema: GenMessage<SandboxUsage>;
 
 /**
- * WaitingSandbox is a sandbox that the engine has been asked for and that does not
+ * WaitingSandbox is a sandbox that was requested from the engine but does not
  * run yet.
  *
  * @generated from message berth.v1.WaitingSandbox
  */
 export declare type WaitingSandbox = Message<"berth.v1.WaitingSandbox"> & {
   /**
-   * Its id. Empty: that of another tenant, of none, or it is not a sandbox but
-   * something that looks at an image ahead of one.
+   * Its id. Empty if it belongs to another tenant or to none, or is not a
+   * sandbox but a container that inspects an image before one is created.
    *
    * @generated from field: string sandbox_id = 1;
    */
@@ -959,14 +962,14 @@ export declare type WaitingSandbox = Message<"berth.v1.WaitingSandbox"> & {
   reason: WaitReason;
 
   /**
-   * The engine's words, 500 characters at most; may be empty.
+   * The engine's message, at most 500 characters; may be empty.
    *
    * @generated from field: string message = 3;
    */
   message: string;
 
   /**
-   * Since when the engine has it, by the engine's clock.
+   * When the engine received it, by the engine's clock.
    *
    * @generated from field: google.protobuf.Timestamp since = 4;
    */
@@ -980,7 +983,7 @@ export declare type WaitingSandbox = Message<"berth.v1.WaitingSandbox"> & {
   image: string;
 
   /**
-   * Whether it is to become one of a warm pool.
+   * Whether it is for a warm pool.
    *
    * @generated from field: bool warm_pool = 6;
    */
@@ -994,7 +997,7 @@ export declare type WaitingSandbox = Message<"berth.v1.WaitingSandbox"> & {
 export declare const WaitingSandboxSchema: GenMessage<WaitingSandbox>;
 
 /**
- * WarmPoolStats is how one warm pool stands.
+ * WarmPoolStats is the state of one warm pool.
  *
  * @generated from message berth.v1.WarmPoolStats
  */
@@ -1007,7 +1010,7 @@ export declare type WarmPoolStats = Message<"berth.v1.WarmPoolStats"> & {
   image: string;
 
   /**
-   * How many it is to hold.
+   * How many sandboxes it should hold.
    *
    * @generated from field: int32 target = 2;
    */
@@ -1021,16 +1024,16 @@ export declare type WarmPoolStats = Message<"berth.v1.WarmPoolStats"> & {
   ready: number;
 
   /**
-   * The type of the sessions that its sandboxes are prepared for, for instance
-   * "vm". Empty: sandboxes for whatever asks for the image.
+   * The type of sessions that its sandboxes are prepared for, for instance
+   * "vm". Empty: sandboxes for any create with the image.
    *
    * @generated from field: string resource_type = 4;
    */
   resourceType: string;
 
   /**
-   * Why the last start of one failed, 500 characters at most; empty once one has
-   * succeeded.
+   * Why the last start of a sandbox failed, at most 500 characters; empty once
+   * a start has succeeded.
    *
    * @generated from field: string problem = 5;
    */
@@ -1064,7 +1067,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
   version: string;
 
   /**
-   * How far code in its sandboxes is kept from the host by default.
+   * How far code in its sandboxes is separated from the host by default.
    *
    * @generated from field: berth.v1.IsolationLevel isolation = 3;
    */
@@ -1079,7 +1082,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
   capabilities: string[];
 
   /**
-   * Whether it answered last time.
+   * Whether it answered the last time.
    *
    * @generated from field: bool available = 5;
    */
@@ -1099,15 +1102,15 @@ export declare const EngineInfoSchema: GenMessage<EngineInfo>;
  */
 export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   /**
-   * Live sandboxes, those being created and deleted included: of all tenants, or
-   * of the caller's (see GetStats).
+   * Live sandboxes, including those being created and deleted: of all tenants,
+   * or of the caller's (see GetStats).
    *
    * @generated from field: int32 total_sandboxes = 1;
    */
   totalSandboxes: number;
 
   /**
-   * Operations that use one of these at this moment.
+   * Operations that use one of these now.
    *
    * @generated from field: int32 active_operations = 2;
    */
@@ -1121,14 +1124,14 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   maxSandboxes: number;
 
   /**
-   * The idle timeout of sandboxes that name none.
+   * The idle timeout of sandboxes that set none.
    *
    * @generated from field: google.protobuf.Duration idle_timeout = 4;
    */
   idleTimeout?: Duration | undefined;
 
   /**
-   * How often expired sandboxes are looked for.
+   * How often the server looks for expired sandboxes.
    *
    * @generated from field: google.protobuf.Duration cleanup_interval = 5;
    */
@@ -1163,22 +1166,22 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   engine?: EngineInfo | undefined;
 
   /**
-   * What the output of commands takes that is kept, in memory and on disk.
+   * Storage used by the kept output of commands, in memory and on disk.
    *
    * @generated from field: berth.v1.StorageUsage transcripts = 10;
    */
   transcripts?: StorageUsage | undefined;
 
   /**
-   * What the answers take that are kept for retries by request_id.
+   * Storage used by the answers kept for retries by request_id.
    *
    * @generated from field: berth.v1.StorageUsage answers = 11;
    */
   answers?: StorageUsage | undefined;
 
   /**
-   * What the caller's sandboxes share at /shared; unset where the server sets no
-   * quota for it (--shared-quota).
+   * The directory that the caller's sandboxes share at /shared. Unset if the
+   * server sets no quota for it (--shared-quota).
    *
    * @generated from field: berth.v1.SharedDirectoryUsage shared_directory = 12;
    */
@@ -1192,23 +1195,24 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   serverVersion: string;
 
   /**
-   * The quotas of the caller's tenant and what it uses of them; never another
-   * tenant's.
+   * The quotas of the caller's tenant and how much of each it uses; never
+   * another tenant's.
    *
    * @generated from field: repeated berth.v1.TenantQuotaUsage tenant_quotas = 14;
    */
   tenantQuotas: TenantQuotaUsage[];
 
   /**
-   * How many sandboxes wait to start in the engine: of all tenants and warm pools,
-   * or of the caller's tenant. Always 0 with engines that start one at once.
+   * How many sandboxes wait to start in the engine: of all tenants and warm
+   * pools, or of the caller's tenant. Always 0 with engines that start
+   * sandboxes immediately.
    *
    * @generated from field: int32 waiting_sandboxes = 15;
    */
   waitingSandboxes: number;
 
   /**
-   * The first 100 of these, the longest wait first.
+   * The first 100 of these, longest wait first.
    *
    * @generated from field: repeated berth.v1.WaitingSandbox waiting = 16;
    */
@@ -1236,7 +1240,7 @@ export declare type TenantQuotaUsage = Message<"berth.v1.TenantQuotaUsage"> & {
   quota: string;
 
   /**
-   * What the tenant uses, those being created and removed included; 0 for
+   * What the tenant uses, including what is being created or removed; 0 for
    * "creates_per_second".
    *
    * @generated from field: int64 used = 2;
@@ -1244,7 +1248,7 @@ export declare type TenantQuotaUsage = Message<"berth.v1.TenantQuotaUsage"> & {
   used: bigint;
 
   /**
-   * Most that it may use; unset: only the limits of the server bound it.
+   * The most it may use. Unset: only the server's limits apply.
    *
    * @generated from field: optional double limit = 3;
    */
@@ -1264,7 +1268,7 @@ export declare const TenantQuotaUsageSchema: GenMessage<TenantQuotaUsage>;
  */
 export declare type SharedDirectoryUsage = Message<"berth.v1.SharedDirectoryUsage"> & {
   /**
-   * Bytes its files take on the disk, as last measured; 0 before the first
+   * Bytes its files take on disk, as last measured; 0 before the first
    * measurement.
    *
    * @generated from field: int64 size_bytes = 1;
@@ -1272,23 +1276,23 @@ export declare type SharedDirectoryUsage = Message<"berth.v1.SharedDirectoryUsag
   sizeBytes: bigint;
 
   /**
-   * Most bytes that they may take.
+   * The most bytes they may take.
    *
    * @generated from field: int64 quota_bytes = 2;
    */
   quotaBytes: bigint;
 
   /**
-   * Whether the file system refuses writes past the quota; else the server
-   * measures it now and then.
+   * Whether the file system refuses writes beyond the quota. Otherwise the
+   * server measures the directory periodically.
    *
    * @generated from field: bool enforced = 3;
    */
   enforced: boolean;
 
   /**
-   * Whether size_bytes is more than quota_bytes. While it is, workspaces of the
-   * caller get no new sandbox by EnsureWorkspaceSandbox.
+   * Whether size_bytes is more than quota_bytes. If so, EnsureWorkspaceSandbox
+   * creates no new sandbox for the caller's workspaces.
    *
    * @generated from field: bool over_quota = 4;
    */
@@ -1302,7 +1306,7 @@ export declare type SharedDirectoryUsage = Message<"berth.v1.SharedDirectoryUsag
 export declare const SharedDirectoryUsageSchema: GenMessage<SharedDirectoryUsage>;
 
 /**
- * StorageUsage is what something takes of what it may take.
+ * StorageUsage is how much of its storage limit something uses.
  *
  * @generated from message berth.v1.StorageUsage
  */
@@ -1315,7 +1319,7 @@ export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
   usedBytes: bigint;
 
   /**
-   * Of the bytes of all tenants, those in memory; 0 for callers without scope
+   * How many bytes of all tenants are in memory; 0 for callers without scope
    * admin.
    *
    * @generated from field: int64 memory_bytes = 2;
@@ -1323,7 +1327,7 @@ export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
   memoryBytes: bigint;
 
   /**
-   * What all may take; beyond it the oldest gives way.
+   * Limit for all tenants; beyond it the oldest data is dropped.
    *
    * @generated from field: int64 limit_bytes = 3;
    */
@@ -1337,7 +1341,7 @@ export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
   ownerUsedBytes: bigint;
 
   /**
-   * What those of one owner may take.
+   * Limit for each owner.
    *
    * @generated from field: int64 owner_limit_bytes = 5;
    */
@@ -1351,13 +1355,13 @@ export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
 export declare const StorageUsageSchema: GenMessage<StorageUsage>;
 
 /**
- * WatchEventsRequest says where to begin.
+ * WatchEventsRequest says where to start.
  *
  * @generated from message berth.v1.WatchEventsRequest
  */
 export declare type WatchEventsRequest = Message<"berth.v1.WatchEventsRequest"> & {
   /**
-   * Only events with a larger sequence. 0 (the default) begins with the oldest
+   * Only events with a larger sequence. 0 (the default) starts with the oldest
    * event kept.
    *
    * @generated from field: int64 after_sequence = 1;
@@ -1379,7 +1383,7 @@ export declare type WatchEventsRequest = Message<"berth.v1.WatchEventsRequest"> 
 export declare const WatchEventsRequestSchema: GenMessage<WatchEventsRequest>;
 
 /**
- * ImagePull is how far the pull of an image is.
+ * ImagePull is the progress of an image pull.
  *
  * @generated from message berth.v1.ImagePull
  */
@@ -1399,7 +1403,7 @@ export declare type ImagePull = Message<"berth.v1.ImagePull"> & {
   currentBytes: bigint;
 
   /**
-   * Bytes known to be needed; grows while layers are discovered.
+   * Bytes known to be needed; grows as layers are discovered.
    *
    * @generated from field: int64 total_bytes = 3;
    */
@@ -1441,14 +1445,14 @@ export declare type WorkspaceUsage = Message<"berth.v1.WorkspaceUsage"> & {
   workspaceId: string;
 
   /**
-   * Bytes its files take on the disk, as just measured.
+   * Bytes its files take on disk, as just measured.
    *
    * @generated from field: int64 size_bytes = 2;
    */
   sizeBytes: bigint;
 
   /**
-   * Most bytes that they may take.
+   * The most bytes they may take.
    *
    * @generated from field: int64 quota_bytes = 3;
    */
@@ -1468,7 +1472,8 @@ export declare const WorkspaceUsageSchema: GenMessage<WorkspaceUsage>;
  */
 export declare type SandboxEvent = Message<"berth.v1.SandboxEvent"> & {
   /**
-   * Its place in the history of this server: strictly growing, never used twice.
+   * Its number in the history of this server: strictly increasing, never
+   * reused.
    *
    * @generated from field: int64 sequence = 1;
    */
@@ -1510,7 +1515,7 @@ export declare type SandboxEvent = Message<"berth.v1.SandboxEvent"> & {
   termination?: Termination | undefined;
 
   /**
-   * How far the pull is: set for IMAGE_PULL.
+   * Progress of the pull: set for IMAGE_PULL.
    *
    * @generated from field: berth.v1.ImagePull image_pull = 7;
    */
@@ -1532,9 +1537,9 @@ export declare type SandboxEvent = Message<"berth.v1.SandboxEvent"> & {
 export declare const SandboxEventSchema: GenMessage<SandboxEvent>;
 
 /**
- * HistoryTrimmed says that events are missing from the stream: they gave way to
- * newer ones, or were lost as the server's machine lost its power. Not every
- * sequence in the range was an event of the caller's.
+ * HistoryTrimmed says that events are missing from the stream: they were
+ * dropped for newer ones, or lost when the server's machine lost power. Not
+ * every sequence in the range was one of the caller's events.
  *
  * @generated from message berth.v1.HistoryTrimmed
  */
@@ -1589,7 +1594,7 @@ export declare type WatchEventsResponse = Message<"berth.v1.WatchEventsResponse"
     case: "trimmed";
   } | {
     /**
-     * Sent now and then so that idle connections stay open; carries nothing.
+     * Sent periodically so that idle connections stay open; carries nothing.
      *
      * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
      */
@@ -1619,7 +1624,7 @@ export declare type WatchKeepalive = Message<"berth.v1.WatchKeepalive"> & {
 export declare const WatchKeepaliveSchema: GenMessage<WatchKeepalive>;
 
 /**
- * SandboxState is where a sandbox stands in its life.
+ * SandboxState is the state of a sandbox in its life.
  *
  * @generated from enum berth.v1.SandboxState
  */
@@ -1632,7 +1637,7 @@ export enum SandboxState {
   UNSPECIFIED = 0,
 
   /**
-   * The image is being pulled or the container started.
+   * The image is being pulled or the container is being started.
    *
    * @generated from enum value: SANDBOX_STATE_CREATING = 1;
    */
@@ -1653,7 +1658,7 @@ export enum SandboxState {
   PAUSED = 3,
 
   /**
-   * Being removed: operations are let finish, then ended.
+   * Being removed: operations may finish within the grace, then they are ended.
    *
    * @generated from enum value: SANDBOX_STATE_DELETING = 4;
    */
@@ -1707,7 +1712,7 @@ export enum TerminationCause {
   MAX_LIFETIME = 3,
 
   /**
-   * The kernel killed its main process for want of memory.
+   * The kernel killed its main process because it ran out of memory.
    *
    * @generated from enum value: TERMINATION_CAUSE_OUT_OF_MEMORY = 4;
    */
@@ -1721,17 +1726,17 @@ export enum TerminationCause {
   EXITED = 5,
 
   /**
-   * Somebody removed the container outside Berth, while the server followed the
-   * engine.
+   * Somebody removed the container outside Berth while the server was connected
+   * to the engine.
    *
    * @generated from enum value: TERMINATION_CAUSE_REMOVED_EXTERNALLY = 6;
    */
   REMOVED_EXTERNALLY = 6,
 
   /**
-   * The engine does not know it any more, and the server could not see why: the
-   * daemon crashed, or the container was removed while the server was away. Or
-   * its node was lost; the message then has the node's name.
+   * The engine no longer knows it, and the server could not see why: the daemon
+   * crashed, or the container was removed while the server was away. Or its
+   * node was lost; then the message names the node.
    *
    * @generated from enum value: TERMINATION_CAUSE_ENGINE_LOST = 7;
    */
@@ -1752,8 +1757,8 @@ export enum TerminationCause {
   SERVER_SHUTDOWN = 9,
 
   /**
-   * Code in it kept the server from ending or starting processes there, so the
-   * server ended it.
+   * Code in it kept the server from starting or ending processes there, so the
+   * server ended the sandbox.
    *
    * @generated from enum value: TERMINATION_CAUSE_UNCONTROLLABLE = 10;
    */
@@ -1788,7 +1793,7 @@ export enum NetworkMode {
   /**
    * Outgoing connections to public addresses. Private ranges, the metadata
    * address, the host and other sandboxes stay unreachable. With
-   * SandboxSpec.egress_domains, to those alone.
+   * SandboxSpec.egress_domains, only to those domains.
    *
    * @generated from enum value: NETWORK_MODE_EGRESS = 2;
    */
@@ -1801,7 +1806,7 @@ export enum NetworkMode {
 export declare const NetworkModeSchema: GenEnum<NetworkMode>;
 
 /**
- * IsolationLevel is how far code in a sandbox is kept from the host.
+ * IsolationLevel is how far code in a sandbox is separated from the host.
  *
  * @generated from enum berth.v1.IsolationLevel
  */
@@ -1814,7 +1819,8 @@ export enum IsolationLevel {
   UNSPECIFIED = 0,
 
   /**
-   * Namespaces of one user on the host's kernel (bubblewrap): for one's own code.
+   * Namespaces of one user on the host's kernel (bubblewrap): for your own
+   * code.
    *
    * @generated from enum value: ISOLATION_LEVEL_NAMESPACE = 1;
    */
@@ -1828,7 +1834,7 @@ export enum IsolationLevel {
   CONTAINER = 2,
 
   /**
-   * A kernel of its own in user space (gVisor): for untrusted code.
+   * Its own kernel in user space (gVisor): for untrusted code.
    *
    * @generated from enum value: ISOLATION_LEVEL_USER_KERNEL = 3;
    */
@@ -1861,14 +1867,14 @@ export enum SandboxEventType {
   UNSPECIFIED = 0,
 
   /**
-   * A create began.
+   * A create started.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_CREATING = 1;
    */
   CREATING = 1,
 
   /**
-   * The image is being pulled; image_pull says how far.
+   * The image is being pulled; image_pull reports the progress.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_IMAGE_PULL = 2;
    */
@@ -1889,7 +1895,7 @@ export enum SandboxEventType {
   PAUSED = 4,
 
   /**
-   * The sandbox goes on after a pause.
+   * The sandbox continues after a pause.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_RESUMED = 5;
    */
@@ -1903,7 +1909,7 @@ export enum SandboxEventType {
   UPDATED = 6,
 
   /**
-   * A delete or an expiry began.
+   * A delete started, or the sandbox expired.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_DELETING = 7;
    */
@@ -1917,31 +1923,31 @@ export enum SandboxEventType {
   TERMINATED = 8,
 
   /**
-   * A workspace that the sandbox mounts was measured to be past its quota;
-   * workspace_usage says which. Sent once, to each sandbox that mounts it then.
+   * A measurement found that a workspace the sandbox mounts exceeds its quota;
+   * workspace_usage says which. Sent once for each sandbox that mounts it then.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA = 9;
    */
   WORKSPACE_OVER_QUOTA = 9,
 
   /**
-   * That workspace was measured to be within its quota again.
+   * A measurement found that workspace within its quota again.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA = 10;
    */
   WORKSPACE_WITHIN_QUOTA = 10,
 
   /**
-   * The shared directory, which the sandbox has at /shared, was measured to be
-   * past its quota; workspace_usage says how far, with no workspace_id. Sent
-   * once, to each sandbox that has it then.
+   * A measurement found that the shared directory, which the sandbox has at
+   * /shared, exceeds its quota; workspace_usage says by how much, without a
+   * workspace_id. Sent once for each sandbox that has it then.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA = 11;
    */
   SHARED_OVER_QUOTA = 11,
 
   /**
-   * The shared directory was measured to be within its quota again.
+   * A measurement found the shared directory within its quota again.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA = 12;
    */
@@ -1967,21 +1973,21 @@ export enum WaitReason {
   UNSPECIFIED = 0,
 
   /**
-   * It is being started, and nothing is known to keep it from that.
+   * It is being started, and nothing is known to prevent that.
    *
    * @generated from enum value: WAIT_REASON_STARTING = 1;
    */
   STARTING = 1,
 
   /**
-   * No node takes it: the message has the words of the scheduler.
+   * No node accepts it; the message is the scheduler's.
    *
    * @generated from enum value: WAIT_REASON_UNSCHEDULABLE = 2;
    */
   UNSCHEDULABLE = 2,
 
   /**
-   * Its node cannot have the image.
+   * Its node cannot get the image.
    *
    * @generated from enum value: WAIT_REASON_IMAGE = 3;
    */
@@ -1995,7 +2001,7 @@ export enum WaitReason {
   RUNTIME = 4,
 
   /**
-   * A volume is not there, or not on its node.
+   * A volume does not exist, or is not available on its node.
    *
    * @generated from enum value: WAIT_REASON_VOLUME = 5;
    */
@@ -2011,24 +2017,25 @@ export declare const WaitReasonSchema: GenEnum<WaitReason>;
  * SandboxService creates, finds, changes and removes sandboxes: isolated places
  * to run code.
  *
- * Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
- * not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+ * does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SandboxService
  */
 export declare const SandboxService: GenService<{
   /**
-   * CreateSandbox makes a sandbox and returns when it is ready to run commands.
-   * A missing image is pulled first; WatchEvents reports its progress.
+   * CreateSandbox creates a sandbox and returns when it is ready to run
+   * commands. A missing image is pulled first; WatchEvents reports the
+   * progress.
    *
-   * A call that fails leaves nothing behind, and so does one without a request_id
-   * that is canceled; with one, see CreateSandboxRequest.
+   * A call that fails leaves nothing behind, nor does a canceled call without a
+   * request_id. For calls with a request_id, see CreateSandboxRequest.
    *
    * Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-   * REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-   * as many sandboxes as it may (a create waits up to 10 s for the place of one
-   * that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+   * REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
+   * reached its limit of sandboxes (if one is being removed, a create waits up
+   * to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
    * SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
    * host path or a runtime that the operator did not allow.
    *
@@ -2040,9 +2047,9 @@ export declare const SandboxService: GenService<{
     output: typeof CreateSandboxResponseSchema;
   },
   /**
-   * GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
-   * of more than 10,000 terminated ones on the server, the oldest of the owner
-   * with the most go first.
+   * GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
+   * hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
+   * drops the oldest of the owner with the most.
    *
    * Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
    *
@@ -2079,7 +2086,8 @@ export declare const SandboxService: GenService<{
     output: typeof UpdateSandboxResponseSchema;
   },
   /**
-   * KeepAliveSandbox resets the idle clock, as any operation on the sandbox does.
+   * KeepAliveSandbox resets the idle clock, as every operation on the sandbox
+   * does.
    *
    * Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
    * (SANDBOX_NOT_RUNNING when it has ended, SANDBOX_REPLACED).
@@ -2092,12 +2100,12 @@ export declare const SandboxService: GenService<{
     output: typeof KeepAliveSandboxResponseSchema;
   },
   /**
-   * PauseSandbox freezes every process of the sandbox. It waits for nothing and
-   * is idempotent: a paused sandbox stays paused. While paused the idle clock
-   * and the lifetime go on.
+   * PauseSandbox freezes every process of the sandbox without waiting for
+   * operations. Idempotent: a paused sandbox stays paused. The idle clock and
+   * the lifetime keep running during a pause.
    *
    * Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
-   * (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED where the engine cannot
+   * (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED if the engine cannot
    * pause).
    *
    * @generated from rpc berth.v1.SandboxService.PauseSandbox
@@ -2108,7 +2116,7 @@ export declare const SandboxService: GenService<{
     output: typeof PauseSandboxResponseSchema;
   },
   /**
-   * ResumeSandbox lets the processes of a paused sandbox go on. Idempotent: a
+   * ResumeSandbox continues the processes of a paused sandbox. Idempotent: a
    * running sandbox stays running.
    *
    * Errors: as PauseSandbox.
@@ -2121,8 +2129,8 @@ export declare const SandboxService: GenService<{
     output: typeof ResumeSandboxResponseSchema;
   },
   /**
-   * DeleteSandbox ends a sandbox and returns when its container is gone. It waits
-   * for active operations up to the grace, then ends them with ABORTED
+   * DeleteSandbox ends a sandbox and returns when its container is gone. It
+   * waits up to the grace for active operations, then ends them with ABORTED
    * (SANDBOX_DELETED). Idempotent: an unknown or terminated id is OK.
    *
    * Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
@@ -2135,12 +2143,13 @@ export declare const SandboxService: GenService<{
     output: typeof DeleteSandboxResponseSchema;
   },
   /**
-   * GetStats reads the figures of the sandbox manager: those of the whole server
-   * for callers of scope admin, and where it has no tokens; else what is the
-   * caller's tenant's.
+   * GetStats reads the figures of the sandbox manager. Callers with scope
+   * admin, and all callers of a server without tokens, get those of the whole
+   * server; others get those of their tenant.
    *
    * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-   * measured and is gone, or holds what the server may not read.
+   * to be measured but is gone, or the server is not permitted to read all of
+   * it.
    *
    * @generated from rpc berth.v1.SandboxService.GetStats
    */
@@ -2151,16 +2160,18 @@ export declare const SandboxService: GenService<{
   },
   /**
    * WatchEvents streams lifecycle events in the order of their sequence: first
-   * the kept history after after_sequence, then what happens. It ends only by
-   * the caller's cancel or the server's shutdown (UNAVAILABLE).
+   * the kept history after after_sequence, then new events as they happen. It
+   * ends only when the caller cancels it or the server shuts down
+   * (UNAVAILABLE).
    *
-   * An event is sent once the server has stored it; while its disk is full,
-   * events wait. The newest 10,000 are kept; beyond that the oldest of the owner
-   * with the most go first. A watcher that falls further behind than its own
-   * kept history gets a trimmed item in place of the lost events.
+   * The server sends an event once it has stored it; while its disk is full,
+   * events wait. It keeps 10,000 events; beyond that it drops the oldest of the
+   * owner with the most. A watcher that falls behind its own kept history gets
+   * a trimmed item in place of the lost events.
    *
    * Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-   * after_sequence lies beyond the newest event, as after the history was lost.
+   * after_sequence is beyond the newest event, for instance because the history
+   * was lost.
    *
    * @generated from rpc berth.v1.SandboxService.WatchEvents
    */

@@ -284,7 +284,7 @@ export const SandboxStateSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_sandbox, 0);
 
 /**
- * SandboxState is where a sandbox stands in its life.
+ * SandboxState is the state of a sandbox in its life.
  *
  * @generated from enum berth.v1.SandboxState
  */
@@ -326,7 +326,7 @@ export const IsolationLevelSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_sandbox, 3);
 
 /**
- * IsolationLevel is how far code in a sandbox is kept from the host.
+ * IsolationLevel is how far code in a sandbox is separated from the host.
  *
  * @generated from enum berth.v1.IsolationLevel
  */
@@ -365,9 +365,9 @@ export const WaitReason = /*@__PURE__*/
  * SandboxService creates, finds, changes and removes sandboxes: isolated places
  * to run code.
  *
- * Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE while the engine does
- * not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
+ * does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SandboxService
  */
