@@ -30,7 +30,7 @@ class _OutputStreamEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutputSt
     OUTPUT_STREAM_UNSPECIFIED: _OutputStream.ValueType  # 0
     """Never sent."""
     OUTPUT_STREAM_STDOUT: _OutputStream.ValueType  # 1
-    """Standard output; everything, when the process has a terminal."""
+    """Standard output. If the process has a terminal, all its output."""
     OUTPUT_STREAM_STDERR: _OutputStream.ValueType  # 2
     """Standard error."""
 
@@ -40,7 +40,7 @@ class OutputStream(_OutputStream, metaclass=_OutputStreamEnumTypeWrapper):
 OUTPUT_STREAM_UNSPECIFIED: OutputStream.ValueType  # 0
 """Never sent."""
 OUTPUT_STREAM_STDOUT: OutputStream.ValueType  # 1
-"""Standard output; everything, when the process has a terminal."""
+"""Standard output. If the process has a terminal, all its output."""
 OUTPUT_STREAM_STDERR: OutputStream.ValueType  # 2
 """Standard error."""
 Global___OutputStream: _TypeAlias = OutputStream  # noqa: Y015
@@ -54,7 +54,7 @@ class _ExitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitCause.V
     EXIT_CAUSE_UNSPECIFIED: _ExitCause.ValueType  # 0
     """Never sent."""
     EXIT_CAUSE_EXITED: _ExitCause.ValueType  # 1
-    """It exited by itself; exit_code says how. 127: no such command. 126: not
+    """It exited by itself; see exit_code. 127: command not found. 126: not
     executable.
     """
     EXIT_CAUSE_SIGNALED: _ExitCause.ValueType  # 2
@@ -62,15 +62,17 @@ class _ExitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitCause.V
     EXIT_CAUSE_TIMED_OUT: _ExitCause.ValueType  # 3
     """It exceeded its timeout and was killed with its whole process tree."""
     EXIT_CAUSE_OUT_OF_MEMORY: _ExitCause.ValueType  # 4
-    """The kernel killed it for want of memory, as its control group counts."""
+    """The kernel killed it because it ran out of memory, according to the
+    counters of its control group.
+    """
     EXIT_CAUSE_OUTPUT_LIMIT: _ExitCause.ValueType  # 5
     """It wrote more than output_limit_bytes and was killed."""
     EXIT_CAUSE_CANCELED: _ExitCause.ValueType  # 6
-    """Its caller went away or canceled, and it was killed."""
+    """Its caller disconnected or canceled, and it was killed."""
     EXIT_CAUSE_SANDBOX_TERMINATED: _ExitCause.ValueType  # 7
     """Its sandbox ended."""
     EXIT_CAUSE_ENGINE_LOST: _ExitCause.ValueType  # 8
-    """The engine lost track of it: how it ended, or whether, is unknown."""
+    """The engine lost track of it: whether and how it ended is unknown."""
 
 class ExitCause(_ExitCause, metaclass=_ExitCauseEnumTypeWrapper):
     """ExitCause is why a process ended."""
@@ -78,7 +80,7 @@ class ExitCause(_ExitCause, metaclass=_ExitCauseEnumTypeWrapper):
 EXIT_CAUSE_UNSPECIFIED: ExitCause.ValueType  # 0
 """Never sent."""
 EXIT_CAUSE_EXITED: ExitCause.ValueType  # 1
-"""It exited by itself; exit_code says how. 127: no such command. 126: not
+"""It exited by itself; see exit_code. 127: command not found. 126: not
 executable.
 """
 EXIT_CAUSE_SIGNALED: ExitCause.ValueType  # 2
@@ -86,15 +88,17 @@ EXIT_CAUSE_SIGNALED: ExitCause.ValueType  # 2
 EXIT_CAUSE_TIMED_OUT: ExitCause.ValueType  # 3
 """It exceeded its timeout and was killed with its whole process tree."""
 EXIT_CAUSE_OUT_OF_MEMORY: ExitCause.ValueType  # 4
-"""The kernel killed it for want of memory, as its control group counts."""
+"""The kernel killed it because it ran out of memory, according to the
+counters of its control group.
+"""
 EXIT_CAUSE_OUTPUT_LIMIT: ExitCause.ValueType  # 5
 """It wrote more than output_limit_bytes and was killed."""
 EXIT_CAUSE_CANCELED: ExitCause.ValueType  # 6
-"""Its caller went away or canceled, and it was killed."""
+"""Its caller disconnected or canceled, and it was killed."""
 EXIT_CAUSE_SANDBOX_TERMINATED: ExitCause.ValueType  # 7
 """Its sandbox ended."""
 EXIT_CAUSE_ENGINE_LOST: ExitCause.ValueType  # 8
-"""The engine lost track of it: how it ended, or whether, is unknown."""
+"""The engine lost track of it: whether and how it ended is unknown."""
 Global___ExitCause: _TypeAlias = ExitCause  # noqa: Y015
 
 class _OnDisconnect:
@@ -108,11 +112,11 @@ class _OnDisconnectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnDiscon
     ON_DISCONNECT_KILL: _OnDisconnect.ValueType  # 1
     """The process is killed once disconnect_grace has passed."""
     ON_DISCONNECT_DETACH: _OnDisconnect.ValueType  # 2
-    """The process goes on; AttachProcess reads its transcript."""
+    """The process continues; AttachProcess reads its transcript."""
 
 class OnDisconnect(_OnDisconnect, metaclass=_OnDisconnectEnumTypeWrapper):
-    """OnDisconnect is what happens to a process when the caller that started it goes
-    away.
+    """OnDisconnect is what happens to a process when the caller that started it
+    disconnects.
     """
 
 ON_DISCONNECT_UNSPECIFIED: OnDisconnect.ValueType  # 0
@@ -120,7 +124,7 @@ ON_DISCONNECT_UNSPECIFIED: OnDisconnect.ValueType  # 0
 ON_DISCONNECT_KILL: OnDisconnect.ValueType  # 1
 """The process is killed once disconnect_grace has passed."""
 ON_DISCONNECT_DETACH: OnDisconnect.ValueType  # 2
-"""The process goes on; AttachProcess reads its transcript."""
+"""The process continues; AttachProcess reads its transcript."""
 Global___OnDisconnect: _TypeAlias = OnDisconnect  # noqa: Y015
 
 @_typing.final
@@ -132,9 +136,9 @@ class Argv(_message.Message):
     ARGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The program, looked up in PATH unless it holds a "/", and its arguments.
-        None holds NUL. At least one; at most 65536, each at most 131071 bytes (the
-        kernel's bound on one argument), and 1 MiB together.
+        """The program, looked up in PATH unless it contains a "/", and its arguments,
+        without NUL. 1-65536 entries, each at most 131071 bytes (the kernel's limit
+        for one argument), and 1 MiB together.
         """
 
     def __init__(
@@ -192,20 +196,20 @@ class ExitStatus(_message.Message):
     cause: Global___ExitCause.ValueType
     """Why."""
     exit_code: _builtins.int
-    """Its exit code, 0-255; 128 + signal where a signal ended it. -1 when it is not
-    known (ENGINE_LOST, and processes that were killed before they reported).
+    """Its exit code, 0-255; 128 + signal if a signal ended it. -1 if unknown
+    (ENGINE_LOST, or the process was killed before it reported).
     """
     signal: _builtins.int
-    """The signal that ended it, 1-64; 0 if none did. Where the program was not
-    killed through Berth, it is inferred from an exit code of 128 + signal,
-    which a program may also choose by itself.
+    """The signal that ended it, 1-64; 0 if none did. Unless Berth killed the
+    program, the signal is inferred from an exit code of 128 + signal, which a
+    program may also choose itself.
     """
     stdout_bytes: _builtins.int
-    """Bytes it wrote to stdout, those that were not kept included."""
+    """Bytes it wrote to stdout, including those not kept."""
     stderr_bytes: _builtins.int
-    """Bytes it wrote to stderr, those that were not kept included."""
+    """Bytes it wrote to stderr, including those not kept."""
     message: _builtins.str
-    """One sentence for a person where the cause alone does not say enough, else
+    """One sentence for a person if the cause does not say enough, otherwise
     empty.
     """
     @_builtins.property
@@ -233,7 +237,7 @@ Global___ExitStatus: _TypeAlias = ExitStatus  # noqa: Y015
 
 @_typing.final
 class ExecRequest(_message.Message):
-    """ExecRequest asks for a process."""
+    """ExecRequest describes a process to start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -298,51 +302,54 @@ class ExecRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox to run it in. Required."""
     shell: _builtins.str
-    """A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-    on one argument.
+    """A command line for /bin/sh -c. Without NUL, at most 131071 bytes: the
+    kernel's limit for one argument.
     """
     working_dir: _builtins.str
-    """Directory to start in: absolute, or relative to the sandbox's own. Default:
-    the sandbox's. It must exist.
+    """Directory to start in: absolute, or relative to the sandbox's. Default: the
+    sandbox's. It must exist.
     """
     user: _builtins.str
     """User to run as: a name or "uid[:gid]". Default: the sandbox's."""
     stdin: _builtins.bytes
-    """Bytes for its stdin. Without keep_stdin_open, end of file follows at once."""
+    """Bytes for its stdin. Without keep_stdin_open, end of file follows
+    immediately.
+    """
     keep_stdin_open: _builtins.bool
     """Whether stdin stays open for WriteStdin. Default false."""
     on_disconnect: Global___OnDisconnect.ValueType
-    """What happens when the caller goes away. Default KILL."""
+    """What happens if the caller disconnects. Default KILL."""
     output_limit_bytes: _builtins.int
-    """Bytes both streams may have together; one more and the process is killed
-    with OUTPUT_LIMIT. Default: no limit.
+    """Maximum bytes of both streams together. If the process writes more, it is
+    killed with OUTPUT_LIMIT. Default: no limit.
     """
     run_id: _builtins.str
-    """The run it belongs to, which must be RUNNING: it is killed when the run ends.
-    Optional.
+    """The run it belongs to, which must be RUNNING. The process is killed when
+    the run ends. Optional.
     """
     request_id: _builtins.str
-    """The caller's id of this request, 1-256 bytes: the same id again attaches to
-    the process it started, from offset 0. Kept for 24 hours. Optional.
+    """The caller's id of this request, 1-256 bytes. A retry with the same id
+    attaches to the process that the first request started, from offset 0. Kept
+    for 24 hours. Optional.
     """
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     redact_secrets: _builtins.bool
-    """Whether the values of the secrets in its environment are replaced by
-    "[redacted]" wherever the command writes them, also in its transcript.
-    Offsets and lengths are those of what remains. Output that may be the
-    beginning of a secret is held back until it is known. A command with this
+    """Whether to replace the values of the secrets in its environment by
+    "[redacted]" wherever the command writes them, including in its transcript.
+    Offsets and lengths are those of the redacted output. Output that may be
+    the start of a secret is held back until that is decided. Such a command
     does not outlive the server. Default false.
     """
     @_builtins.property
     def argv(self) -> Global___Argv:
-        """A program and its arguments, with no shell between."""
+        """A program and its arguments, run without a shell."""
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment, over the sandbox's own. As SandboxSpec.env."""
+        """Environment; it overrides the sandbox's. Limits as for SandboxSpec.env."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -358,15 +365,16 @@ class ExecRequest(_message.Message):
 
     @_builtins.property
     def disconnect_grace(self) -> _duration_pb2.Duration:
-        """How long a lost caller may come back by AttachProcess before KILL acts.
-        Default 0. At most 24 days.
+        """How long a disconnected caller has to return with AttachProcess before KILL
+        takes effect. Default 0. At most 24 days.
         """
 
     @_builtins.property
     def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables whose values are secrets of the server: the variable's
-        name, and the name of the secret. Over env and the sandbox's own. The value
-        is put in when the command starts, and stored nowhere.
+        """Environment variables whose values are secrets of the server: maps the
+        variable's name to the secret's name. Overrides env and the sandbox's
+        environment. The value is inserted when the command starts, and stored
+        nowhere.
         """
 
     def __init__(
@@ -431,7 +439,9 @@ Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Output(_message.Message):
-    """Output is bytes that the process wrote, exactly and in order within a stream."""
+    """Output is bytes that the process wrote, unchanged and in order within a
+    stream.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -441,7 +451,7 @@ class Output(_message.Message):
     stream: Global___OutputStream.ValueType
     """The stream."""
     offset: _builtins.int
-    """Place of the first byte in the stream, from 0."""
+    """Offset of the first byte in the stream, from 0."""
     data: _builtins.bytes
     """The bytes. Not empty."""
     def __init__(
@@ -461,7 +471,7 @@ Global___Output: _TypeAlias = Output  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
-    """Gap is bytes that this reader cannot get any more."""
+    """Gap is bytes that this reader can no longer get."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -471,9 +481,9 @@ class Gap(_message.Message):
     stream: Global___OutputStream.ValueType
     """The stream."""
     from_offset: _builtins.int
-    """Place of the first missing byte."""
+    """Offset of the first missing byte."""
     to_offset: _builtins.int
-    """Place of the first byte that is there again."""
+    """Offset of the first byte after the gap."""
     def __init__(
         self,
         *,
@@ -491,7 +501,7 @@ Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class Keepalive(_message.Message):
-    """Keepalive is sent now and then so that idle connections stay open."""
+    """Keepalive is sent periodically so that idle connections stay open."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -527,7 +537,7 @@ class ExecResponse(_message.Message):
 
     @_builtins.property
     def gap(self) -> Global___Gap:
-        """Bytes are missing, as after a late attach by request_id."""
+        """Bytes are missing, for instance after a late attach by request_id."""
 
     @_builtins.property
     def exited(self) -> Global___ExitStatus:
@@ -558,7 +568,7 @@ Global___ExecResponse: _TypeAlias = ExecResponse  # noqa: Y015
 
 @_typing.final
 class RunCommandRequest(_message.Message):
-    """RunCommandRequest asks for a process and its collected output. Fields as in
+    """RunCommandRequest describes a process whose output is collected. Fields as in
     ExecRequest.
     """
 
@@ -621,48 +631,49 @@ class RunCommandRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox to run it in. Required."""
     shell: _builtins.str
-    """A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-    on one argument.
+    """A command line for /bin/sh -c. Without NUL, at most 131071 bytes: the
+    kernel's limit for one argument.
     """
     working_dir: _builtins.str
-    """Directory to start in: absolute, or relative to the sandbox's own. Default:
-    the sandbox's. It must exist.
+    """Directory to start in: absolute, or relative to the sandbox's. Default: the
+    sandbox's. It must exist.
     """
     user: _builtins.str
     """User to run as: a name or "uid[:gid]". Default: the sandbox's."""
     stdin: _builtins.bytes
-    """Bytes for its stdin; end of file follows at once."""
+    """Bytes for its stdin; end of file follows immediately."""
     max_output_bytes: _builtins.int
-    """Bytes to return of each stream. Default 1 MiB; at most 16 MiB. Of a longer
-    stream the first and the last half of that many are returned.
+    """Maximum bytes to return of each stream. Default 1 MiB; at most 16 MiB. Of a
+    longer stream, the head and the tail are returned, each half that many
+    bytes.
     """
     run_id: _builtins.str
-    """The run it belongs to, which must be RUNNING: it is killed when the run ends.
-    Optional.
+    """The run it belongs to, which must be RUNNING. The process is killed when
+    the run ends. Optional.
     """
     request_id: _builtins.str
-    """The caller's id of this request, 1-256 bytes: the same id again gets the
-    result of the process it started, which goes on when the caller leaves. Kept
-    for 24 hours. Optional.
+    """The caller's id of this request, 1-256 bytes. A retry with the same id gets
+    the result of the process that the first request started, which continues
+    if the caller disconnects. Kept for 24 hours. Optional.
     """
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     redact_secrets: _builtins.bool
-    """Whether the values of the secrets in its environment are replaced by
-    "[redacted]" wherever the command writes them, also in its transcript.
-    Offsets and lengths are those of what remains. Output that may be the
-    beginning of a secret is held back until it is known. A command with this
+    """Whether to replace the values of the secrets in its environment by
+    "[redacted]" wherever the command writes them, including in its transcript.
+    Offsets and lengths are those of the redacted output. Output that may be
+    the start of a secret is held back until that is decided. Such a command
     does not outlive the server. Default false.
     """
     @_builtins.property
     def argv(self) -> Global___Argv:
-        """A program and its arguments, with no shell between."""
+        """A program and its arguments, run without a shell."""
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment, over the sandbox's own. As SandboxSpec.env."""
+        """Environment; it overrides the sandbox's. Limits as for SandboxSpec.env."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -672,9 +683,10 @@ class RunCommandRequest(_message.Message):
 
     @_builtins.property
     def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables whose values are secrets of the server: the variable's
-        name, and the name of the secret. Over env and the sandbox's own. The value
-        is put in when the command starts, and stored nowhere.
+        """Environment variables whose values are secrets of the server: maps the
+        variable's name to the secret's name. Overrides env and the sandbox's
+        environment. The value is inserted when the command starts, and stored
+        nowhere.
         """
 
     def __init__(
@@ -719,9 +731,9 @@ class RunCommandResponse(_message.Message):
     STDERR_GAP_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     stdout: _builtins.bytes
-    """What it wrote to stdout; head and tail joined where stdout_gap is set."""
+    """What it wrote to stdout; head and tail joined if stdout_gap is set."""
     stderr: _builtins.bytes
-    """What it wrote to stderr; head and tail joined where stderr_gap is set."""
+    """What it wrote to stderr; head and tail joined if stderr_gap is set."""
     truncated: _builtins.bool
     """Whether bytes of either stream are missing."""
     process_id: _builtins.str
@@ -732,11 +744,11 @@ class RunCommandResponse(_message.Message):
 
     @_builtins.property
     def stdout_gap(self) -> Global___Gap:
-        """The bytes of stdout that are missing. Set only where some are."""
+        """The missing bytes of stdout. Set only if there are any."""
 
     @_builtins.property
     def stderr_gap(self) -> Global___Gap:
-        """The bytes of stderr that are missing. Set only where some are."""
+        """The missing bytes of stderr. Set only if there are any."""
 
     def __init__(
         self,
@@ -759,7 +771,7 @@ Global___RunCommandResponse: _TypeAlias = RunCommandResponse  # noqa: Y015
 
 @_typing.final
 class AttachProcessRequest(_message.Message):
-    """AttachProcessRequest says from where to read."""
+    """AttachProcessRequest says where to start reading."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -769,9 +781,9 @@ class AttachProcessRequest(_message.Message):
     process_id: _builtins.str
     """The process's id. Required."""
     stdout_offset: _builtins.int
-    """Place in stdout to begin at. Default 0."""
+    """Offset in stdout to start at. Default 0."""
     stderr_offset: _builtins.int
-    """Place in stderr to begin at. Default 0."""
+    """Offset in stderr to start at. Default 0."""
     def __init__(
         self,
         *,
@@ -808,7 +820,7 @@ class AttachProcessResponse(_message.Message):
 
     @_builtins.property
     def gap(self) -> Global___Gap:
-        """Bytes are missing: the transcript does not hold them any more."""
+        """Bytes are missing: the transcript no longer holds them."""
 
     @_builtins.property
     def exited(self) -> Global___ExitStatus:
@@ -849,12 +861,14 @@ class WriteStdinRequest(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The caller's id of this request. Optional; offset alone makes a retry safe."""
+    """The caller's id of this request. Optional; offset already makes a retry
+    safe.
+    """
     process_id: _builtins.str
     """The process's id. Required."""
     offset: _builtins.int
-    """Place of the first byte in all that was written to stdin, ExecRequest.stdin
-    included.
+    """Offset of the first byte in everything written to stdin, including
+    ExecRequest.stdin.
     """
     data: _builtins.bytes
     """The bytes. May be empty."""
@@ -879,13 +893,13 @@ Global___WriteStdinRequest: _TypeAlias = WriteStdinRequest  # noqa: Y015
 
 @_typing.final
 class WriteStdinResponse(_message.Message):
-    """WriteStdinResponse says how far stdin is."""
+    """WriteStdinResponse says how much of stdin the server has accepted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Bytes the server has taken in all: the offset of the next write."""
+    """Bytes the server has accepted in total: the offset of the next write."""
     def __init__(
         self,
         *,
@@ -982,7 +996,7 @@ Global___ResizeTerminalRequest: _TypeAlias = ResizeTerminalRequest  # noqa: Y015
 
 @_typing.final
 class ResizeTerminalResponse(_message.Message):
-    """ResizeTerminalResponse says that the terminal has its new size."""
+    """ResizeTerminalResponse says that the terminal was resized."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1018,7 +1032,7 @@ class Process(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox it runs in."""
     shell: _builtins.str
-    """A line for /bin/sh -c."""
+    """A command line for /bin/sh -c."""
     stdout_bytes: _builtins.int
     """Bytes written to stdout so far."""
     stderr_bytes: _builtins.int
@@ -1122,10 +1136,10 @@ class ListProcessesRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     page_size: _builtins.int
-    """How many at most in one answer. Default 50, at most 1000."""
+    """Maximum number of processes in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page. It is a
-    place in the list, and stays one when what stood there has gone.
+    """next_page_token of the previous page. Empty for the first page. It marks a
+    place in the list, and stays valid if the process at that place is gone.
     """
     show_ended: _builtins.bool
     """Whether ended processes are listed too. Default false."""

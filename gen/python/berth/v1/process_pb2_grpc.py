@@ -9,11 +9,11 @@ class ProcessServiceStub(object):
     """ProcessService runs commands in sandboxes.
 
     A command that fails is a result, not an RPC error: a non-zero exit, a signal
-    or a timeout comes as ExitStatus. RPC errors say why a command did not start,
-    or that the call was wrong.
+    or a timeout is reported as ExitStatus. RPC errors say why a command did not
+    start, or what is wrong with the call.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -68,39 +68,37 @@ class ProcessServiceServicer(object):
     """ProcessService runs commands in sandboxes.
 
     A command that fails is a result, not an RPC error: a non-zero exit, a signal
-    or a timeout comes as ExitStatus. RPC errors say why a command did not start,
-    or that the call was wrong.
+    or a timeout is reported as ExitStatus. RPC errors say why a command did not
+    start, or what is wrong with the call.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def Exec(self, request, context):
-        """Exec starts a process and streams what becomes of it: started first, then
-        output, then exited, always last. The stream is lossless: the process waits
-        for its reader, as for a pipe, once it is further ahead than the server's
-        transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
-        ahead.
+        """Exec starts a process and streams its events: started first, then output,
+        then exited, always last. The stream is lossless: as with a pipe, the
+        process blocks once it is further ahead of its reader than the server's
+        transcript holds (64 MiB by default), or 128 KiB if it has a terminal.
 
-        When the caller goes away, on_disconnect says what happens to the process.
+        If the caller disconnects, on_disconnect says what happens to the process.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
         SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
-        A working directory that does not exist, or a user that is unknown, is
-        INVALID_ARGUMENT.
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND). A
+        missing working directory or an unknown user is INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunCommand(self, request, context):
-        """RunCommand runs a process to its end and returns its collected output: the
-        same as Exec, for callers that want one message. Output past
-        max_output_bytes does not end the process: its head and tail are kept.
+        """RunCommand runs a process to its end and returns its collected output: Exec
+        for callers that want one message. Output beyond max_output_bytes does not
+        end the process: the head and tail of the output are kept.
 
-        The process is killed when the caller goes away, unless the request has a
+        The process is killed if the caller disconnects, unless the request has a
         request_id.
 
         Errors: as Exec.
@@ -112,8 +110,8 @@ class ProcessServiceServicer(object):
     def AttachProcess(self, request, context):
         """AttachProcess streams the transcript of a process from the given offsets,
         then follows it live, and ends with exited. Any number of readers may
-        attach, also after the exit. A slow reader stalls neither the process nor
-        the others: what it cannot get any more comes as a gap.
+        attach, even after the exit. A slow reader stalls neither the process nor
+        other readers: bytes that it can no longer get are reported as a gap.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for
         an offset beyond the bytes written.
@@ -124,16 +122,16 @@ class ProcessServiceServicer(object):
 
     def WriteStdin(self, request, context):
         """WriteStdin writes to the stdin of a process that was started with
-        keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-        took are skipped, so that a retry writes nothing twice. It answers when the
-        process has room for more. The server may have taken a part of a call that
-        was given up: the same call again writes the rest.
+        keep_stdin_open or a terminal. Idempotent by offset: the server skips bytes
+        it already accepted, so a retry writes nothing twice. It returns when the
+        process has room for more. If a call is canceled, the server may have
+        accepted part of it: the same call again writes the rest.
 
-        Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-        bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-        stdin is closed, was never kept open, or the process has ended;
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
-        read.
+        Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE)
+        when bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE)
+        when stdin is closed, was never kept open, or the process has ended;
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much input waits for
+        processes to read it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,9 +158,9 @@ class ProcessServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetProcess(self, request, context):
-        """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
-        than 10,000 ended ones on the server, the oldest of the owner with the most
-        go first.
+        """GetProcess reads one process. An ended process stays readable for 24 hours.
+        The server keeps at most 10,000 ended processes; beyond that it drops the
+        oldest of the owner with the most.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND).
         """
@@ -233,11 +231,11 @@ class ProcessService(object):
     """ProcessService runs commands in sandboxes.
 
     A command that fails is a result, not an RPC error: a non-zero exit, a signal
-    or a timeout comes as ExitStatus. RPC errors say why a command did not start,
-    or that the call was wrong.
+    or a timeout is reported as ExitStatus. RPC errors say why a command did not
+    start, or what is wrong with the call.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

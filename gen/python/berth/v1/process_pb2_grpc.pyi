@@ -30,11 +30,11 @@ class ProcessServiceStub:
     """ProcessService runs commands in sandboxes.
 
     A command that fails is a result, not an RPC error: a non-zero exit, a signal
-    or a timeout comes as ExitStatus. RPC errors say why a command did not start,
-    or that the call was wrong.
+    or a timeout is reported as ExitStatus. RPC errors say why a command did not
+    start, or what is wrong with the call.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -42,27 +42,25 @@ class ProcessServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ProcessServiceAsyncStub: ...
     Exec: _grpc.UnaryStreamMultiCallable[_process_pb2.ExecRequest, _process_pb2.ExecResponse]
-    """Exec starts a process and streams what becomes of it: started first, then
-    output, then exited, always last. The stream is lossless: the process waits
-    for its reader, as for a pipe, once it is further ahead than the server's
-    transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
-    ahead.
+    """Exec starts a process and streams its events: started first, then output,
+    then exited, always last. The stream is lossless: as with a pipe, the
+    process blocks once it is further ahead of its reader than the server's
+    transcript holds (64 MiB by default), or 128 KiB if it has a terminal.
 
-    When the caller goes away, on_disconnect says what happens to the process.
+    If the caller disconnects, on_disconnect says what happens to the process.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
     SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
-    A working directory that does not exist, or a user that is unknown, is
-    INVALID_ARGUMENT.
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND). A
+    missing working directory or an unknown user is INVALID_ARGUMENT.
     """
     RunCommand: _grpc.UnaryUnaryMultiCallable[_process_pb2.RunCommandRequest, _process_pb2.RunCommandResponse]
-    """RunCommand runs a process to its end and returns its collected output: the
-    same as Exec, for callers that want one message. Output past
-    max_output_bytes does not end the process: its head and tail are kept.
+    """RunCommand runs a process to its end and returns its collected output: Exec
+    for callers that want one message. Output beyond max_output_bytes does not
+    end the process: the head and tail of the output are kept.
 
-    The process is killed when the caller goes away, unless the request has a
+    The process is killed if the caller disconnects, unless the request has a
     request_id.
 
     Errors: as Exec.
@@ -70,24 +68,24 @@ class ProcessServiceStub:
     AttachProcess: _grpc.UnaryStreamMultiCallable[_process_pb2.AttachProcessRequest, _process_pb2.AttachProcessResponse]
     """AttachProcess streams the transcript of a process from the given offsets,
     then follows it live, and ends with exited. Any number of readers may
-    attach, also after the exit. A slow reader stalls neither the process nor
-    the others: what it cannot get any more comes as a gap.
+    attach, even after the exit. A slow reader stalls neither the process nor
+    other readers: bytes that it can no longer get are reported as a gap.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for
     an offset beyond the bytes written.
     """
     WriteStdin: _grpc.UnaryUnaryMultiCallable[_process_pb2.WriteStdinRequest, _process_pb2.WriteStdinResponse]
     """WriteStdin writes to the stdin of a process that was started with
-    keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-    took are skipped, so that a retry writes nothing twice. It answers when the
-    process has room for more. The server may have taken a part of a call that
-    was given up: the same call again writes the rest.
+    keep_stdin_open or a terminal. Idempotent by offset: the server skips bytes
+    it already accepted, so a retry writes nothing twice. It returns when the
+    process has room for more. If a call is canceled, the server may have
+    accepted part of it: the same call again writes the rest.
 
-    Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-    bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-    stdin is closed, was never kept open, or the process has ended;
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
-    read.
+    Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE)
+    when bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE)
+    when stdin is closed, was never kept open, or the process has ended;
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much input waits for
+    processes to read it.
     """
     SignalProcess: _grpc.UnaryUnaryMultiCallable[_process_pb2.SignalProcessRequest, _process_pb2.SignalProcessResponse]
     """SignalProcess sends a signal to the process group of a process.
@@ -102,9 +100,9 @@ class ProcessServiceStub:
     (PROCESS_STATE) when it has no terminal or has ended.
     """
     GetProcess: _grpc.UnaryUnaryMultiCallable[_process_pb2.GetProcessRequest, _process_pb2.GetProcessResponse]
-    """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
-    than 10,000 ended ones on the server, the oldest of the owner with the most
-    go first.
+    """GetProcess reads one process. An ended process stays readable for 24 hours.
+    The server keeps at most 10,000 ended processes; beyond that it drops the
+    oldest of the owner with the most.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND).
     """
@@ -119,36 +117,34 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     """ProcessService runs commands in sandboxes.
 
     A command that fails is a result, not an RPC error: a non-zero exit, a signal
-    or a timeout comes as ExitStatus. RPC errors say why a command did not start,
-    or that the call was wrong.
+    or a timeout is reported as ExitStatus. RPC errors say why a command did not
+    start, or what is wrong with the call.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Exec: _aio.UnaryStreamMultiCallable[_process_pb2.ExecRequest, _process_pb2.ExecResponse]  # type: ignore[assignment]
-    """Exec starts a process and streams what becomes of it: started first, then
-    output, then exited, always last. The stream is lossless: the process waits
-    for its reader, as for a pipe, once it is further ahead than the server's
-    transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
-    ahead.
+    """Exec starts a process and streams its events: started first, then output,
+    then exited, always last. The stream is lossless: as with a pipe, the
+    process blocks once it is further ahead of its reader than the server's
+    transcript holds (64 MiB by default), or 128 KiB if it has a terminal.
 
-    When the caller goes away, on_disconnect says what happens to the process.
+    If the caller disconnects, on_disconnect says what happens to the process.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
     SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
-    A working directory that does not exist, or a user that is unknown, is
-    INVALID_ARGUMENT.
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND). A
+    missing working directory or an unknown user is INVALID_ARGUMENT.
     """
     RunCommand: _aio.UnaryUnaryMultiCallable[_process_pb2.RunCommandRequest, _process_pb2.RunCommandResponse]  # type: ignore[assignment]
-    """RunCommand runs a process to its end and returns its collected output: the
-    same as Exec, for callers that want one message. Output past
-    max_output_bytes does not end the process: its head and tail are kept.
+    """RunCommand runs a process to its end and returns its collected output: Exec
+    for callers that want one message. Output beyond max_output_bytes does not
+    end the process: the head and tail of the output are kept.
 
-    The process is killed when the caller goes away, unless the request has a
+    The process is killed if the caller disconnects, unless the request has a
     request_id.
 
     Errors: as Exec.
@@ -156,24 +152,24 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     AttachProcess: _aio.UnaryStreamMultiCallable[_process_pb2.AttachProcessRequest, _process_pb2.AttachProcessResponse]  # type: ignore[assignment]
     """AttachProcess streams the transcript of a process from the given offsets,
     then follows it live, and ends with exited. Any number of readers may
-    attach, also after the exit. A slow reader stalls neither the process nor
-    the others: what it cannot get any more comes as a gap.
+    attach, even after the exit. A slow reader stalls neither the process nor
+    other readers: bytes that it can no longer get are reported as a gap.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for
     an offset beyond the bytes written.
     """
     WriteStdin: _aio.UnaryUnaryMultiCallable[_process_pb2.WriteStdinRequest, _process_pb2.WriteStdinResponse]  # type: ignore[assignment]
     """WriteStdin writes to the stdin of a process that was started with
-    keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-    took are skipped, so that a retry writes nothing twice. It answers when the
-    process has room for more. The server may have taken a part of a call that
-    was given up: the same call again writes the rest.
+    keep_stdin_open or a terminal. Idempotent by offset: the server skips bytes
+    it already accepted, so a retry writes nothing twice. It returns when the
+    process has room for more. If a call is canceled, the server may have
+    accepted part of it: the same call again writes the rest.
 
-    Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-    bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-    stdin is closed, was never kept open, or the process has ended;
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
-    read.
+    Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE)
+    when bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE)
+    when stdin is closed, was never kept open, or the process has ended;
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much input waits for
+    processes to read it.
     """
     SignalProcess: _aio.UnaryUnaryMultiCallable[_process_pb2.SignalProcessRequest, _process_pb2.SignalProcessResponse]  # type: ignore[assignment]
     """SignalProcess sends a signal to the process group of a process.
@@ -188,9 +184,9 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     (PROCESS_STATE) when it has no terminal or has ended.
     """
     GetProcess: _aio.UnaryUnaryMultiCallable[_process_pb2.GetProcessRequest, _process_pb2.GetProcessResponse]  # type: ignore[assignment]
-    """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
-    than 10,000 ended ones on the server, the oldest of the owner with the most
-    go first.
+    """GetProcess reads one process. An ended process stays readable for 24 hours.
+    The server keeps at most 10,000 ended processes; beyond that it drops the
+    oldest of the owner with the most.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND).
     """
@@ -204,11 +200,11 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     """ProcessService runs commands in sandboxes.
 
     A command that fails is a result, not an RPC error: a non-zero exit, a signal
-    or a timeout comes as ExitStatus. RPC errors say why a command did not start,
-    or that the call was wrong.
+    or a timeout is reported as ExitStatus. RPC errors say why a command did not
+    start, or what is wrong with the call.
 
-    Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -217,20 +213,18 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _process_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_process_pb2.ExecResponse], _abc.AsyncIterator[_process_pb2.ExecResponse]]:
-        """Exec starts a process and streams what becomes of it: started first, then
-        output, then exited, always last. The stream is lossless: the process waits
-        for its reader, as for a pipe, once it is further ahead than the server's
-        transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
-        ahead.
+        """Exec starts a process and streams its events: started first, then output,
+        then exited, always last. The stream is lossless: as with a pipe, the
+        process blocks once it is further ahead of its reader than the server's
+        transcript holds (64 MiB by default), or 128 KiB if it has a terminal.
 
-        When the caller goes away, on_disconnect says what happens to the process.
+        If the caller disconnects, on_disconnect says what happens to the process.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
         SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
-        A working directory that does not exist, or a user that is unknown, is
-        INVALID_ARGUMENT.
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND). A
+        missing working directory or an unknown user is INVALID_ARGUMENT.
         """
 
     @_abc_1.abstractmethod
@@ -239,11 +233,11 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _process_pb2.RunCommandRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_process_pb2.RunCommandResponse, _abc.Awaitable[_process_pb2.RunCommandResponse]]:
-        """RunCommand runs a process to its end and returns its collected output: the
-        same as Exec, for callers that want one message. Output past
-        max_output_bytes does not end the process: its head and tail are kept.
+        """RunCommand runs a process to its end and returns its collected output: Exec
+        for callers that want one message. Output beyond max_output_bytes does not
+        end the process: the head and tail of the output are kept.
 
-        The process is killed when the caller goes away, unless the request has a
+        The process is killed if the caller disconnects, unless the request has a
         request_id.
 
         Errors: as Exec.
@@ -257,8 +251,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_process_pb2.AttachProcessResponse], _abc.AsyncIterator[_process_pb2.AttachProcessResponse]]:
         """AttachProcess streams the transcript of a process from the given offsets,
         then follows it live, and ends with exited. Any number of readers may
-        attach, also after the exit. A slow reader stalls neither the process nor
-        the others: what it cannot get any more comes as a gap.
+        attach, even after the exit. A slow reader stalls neither the process nor
+        other readers: bytes that it can no longer get are reported as a gap.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for
         an offset beyond the bytes written.
@@ -271,16 +265,16 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_process_pb2.WriteStdinResponse, _abc.Awaitable[_process_pb2.WriteStdinResponse]]:
         """WriteStdin writes to the stdin of a process that was started with
-        keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-        took are skipped, so that a retry writes nothing twice. It answers when the
-        process has room for more. The server may have taken a part of a call that
-        was given up: the same call again writes the rest.
+        keep_stdin_open or a terminal. Idempotent by offset: the server skips bytes
+        it already accepted, so a retry writes nothing twice. It returns when the
+        process has room for more. If a call is canceled, the server may have
+        accepted part of it: the same call again writes the rest.
 
-        Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-        bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-        stdin is closed, was never kept open, or the process has ended;
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
-        read.
+        Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE)
+        when bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE)
+        when stdin is closed, was never kept open, or the process has ended;
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much input waits for
+        processes to read it.
         """
 
     @_abc_1.abstractmethod
@@ -313,9 +307,9 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _process_pb2.GetProcessRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_process_pb2.GetProcessResponse, _abc.Awaitable[_process_pb2.GetProcessResponse]]:
-        """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
-        than 10,000 ended ones on the server, the oldest of the owner with the most
-        go first.
+        """GetProcess reads one process. An ended process stays readable for 24 hours.
+        The server keeps at most 10,000 ended processes; beyond that it drops the
+        oldest of the owner with the most.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND).
         """

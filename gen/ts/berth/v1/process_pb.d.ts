@@ -18,9 +18,9 @@ export declare const file_berth_v1_process: GenFile;
  */
 export declare type Argv = Message<"berth.v1.Argv"> & {
   /**
-   * The program, looked up in PATH unless it holds a "/", and its arguments.
-   * None holds NUL. At least one; at most 65536, each at most 131071 bytes (the
-   * kernel's bound on one argument), and 1 MiB together.
+   * The program, looked up in PATH unless it contains a "/", and its arguments,
+   * without NUL. 1-65536 entries, each at most 131071 bytes (the kernel's limit
+   * for one argument), and 1 MiB together.
    *
    * @generated from field: repeated string args = 1;
    */
@@ -74,17 +74,17 @@ export declare type ExitStatus = Message<"berth.v1.ExitStatus"> & {
   cause: ExitCause;
 
   /**
-   * Its exit code, 0-255; 128 + signal where a signal ended it. -1 when it is not
-   * known (ENGINE_LOST, and processes that were killed before they reported).
+   * Its exit code, 0-255; 128 + signal if a signal ended it. -1 if unknown
+   * (ENGINE_LOST, or the process was killed before it reported).
    *
    * @generated from field: int32 exit_code = 2;
    */
   exitCode: number;
 
   /**
-   * The signal that ended it, 1-64; 0 if none did. Where the program was not
-   * killed through Berth, it is inferred from an exit code of 128 + signal,
-   * which a program may also choose by itself.
+   * The signal that ended it, 1-64; 0 if none did. Unless Berth killed the
+   * program, the signal is inferred from an exit code of 128 + signal, which a
+   * program may also choose itself.
    *
    * @generated from field: int32 signal = 3;
    */
@@ -98,21 +98,21 @@ export declare type ExitStatus = Message<"berth.v1.ExitStatus"> & {
   duration?: Duration | undefined;
 
   /**
-   * Bytes it wrote to stdout, those that were not kept included.
+   * Bytes it wrote to stdout, including those not kept.
    *
    * @generated from field: int64 stdout_bytes = 5;
    */
   stdoutBytes: bigint;
 
   /**
-   * Bytes it wrote to stderr, those that were not kept included.
+   * Bytes it wrote to stderr, including those not kept.
    *
    * @generated from field: int64 stderr_bytes = 6;
    */
   stderrBytes: bigint;
 
   /**
-   * One sentence for a person where the cause alone does not say enough, else
+   * One sentence for a person if the cause does not say enough, otherwise
    * empty.
    *
    * @generated from field: string message = 7;
@@ -127,7 +127,7 @@ export declare type ExitStatus = Message<"berth.v1.ExitStatus"> & {
 export declare const ExitStatusSchema: GenMessage<ExitStatus>;
 
 /**
- * ExecRequest asks for a process.
+ * ExecRequest describes a process to start.
  *
  * @generated from message berth.v1.ExecRequest
  */
@@ -146,8 +146,8 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
    */
   command: {
     /**
-     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-     * on one argument.
+     * A command line for /bin/sh -c. Without NUL, at most 131071 bytes: the
+     * kernel's limit for one argument.
      *
      * @generated from field: string shell = 2;
      */
@@ -155,7 +155,7 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
     case: "shell";
   } | {
     /**
-     * A program and its arguments, with no shell between.
+     * A program and its arguments, run without a shell.
      *
      * @generated from field: berth.v1.Argv argv = 3;
      */
@@ -164,15 +164,15 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Environment, over the sandbox's own. As SandboxSpec.env.
+   * Environment; it overrides the sandbox's. Limits as for SandboxSpec.env.
    *
    * @generated from field: map<string, string> env = 4;
    */
   env: { [key: string]: string };
 
   /**
-   * Directory to start in: absolute, or relative to the sandbox's own. Default:
-   * the sandbox's. It must exist.
+   * Directory to start in: absolute, or relative to the sandbox's. Default: the
+   * sandbox's. It must exist.
    *
    * @generated from field: string working_dir = 5;
    */
@@ -194,7 +194,8 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
   timeout?: Duration | undefined;
 
   /**
-   * Bytes for its stdin. Without keep_stdin_open, end of file follows at once.
+   * Bytes for its stdin. Without keep_stdin_open, end of file follows
+   * immediately.
    *
    * @generated from field: bytes stdin = 8;
    */
@@ -216,46 +217,47 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
   terminal?: Terminal | undefined;
 
   /**
-   * What happens when the caller goes away. Default KILL.
+   * What happens if the caller disconnects. Default KILL.
    *
    * @generated from field: berth.v1.OnDisconnect on_disconnect = 11;
    */
   onDisconnect: OnDisconnect;
 
   /**
-   * How long a lost caller may come back by AttachProcess before KILL acts.
-   * Default 0. At most 24 days.
+   * How long a disconnected caller has to return with AttachProcess before KILL
+   * takes effect. Default 0. At most 24 days.
    *
    * @generated from field: google.protobuf.Duration disconnect_grace = 12;
    */
   disconnectGrace?: Duration | undefined;
 
   /**
-   * Bytes both streams may have together; one more and the process is killed
-   * with OUTPUT_LIMIT. Default: no limit.
+   * Maximum bytes of both streams together. If the process writes more, it is
+   * killed with OUTPUT_LIMIT. Default: no limit.
    *
    * @generated from field: int64 output_limit_bytes = 13;
    */
   outputLimitBytes: bigint;
 
   /**
-   * The run it belongs to, which must be RUNNING: it is killed when the run ends.
-   * Optional.
+   * The run it belongs to, which must be RUNNING. The process is killed when
+   * the run ends. Optional.
    *
    * @generated from field: string run_id = 14;
    */
   runId: string;
 
   /**
-   * The caller's id of this request, 1-256 bytes: the same id again attaches to
-   * the process it started, from offset 0. Kept for 24 hours. Optional.
+   * The caller's id of this request, 1-256 bytes. A retry with the same id
+   * attaches to the process that the first request started, from offset 0. Kept
+   * for 24 hours. Optional.
    *
    * @generated from field: string request_id = 15;
    */
   requestId: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 16;
@@ -263,19 +265,20 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
   generation: bigint;
 
   /**
-   * Environment variables whose values are secrets of the server: the variable's
-   * name, and the name of the secret. Over env and the sandbox's own. The value
-   * is put in when the command starts, and stored nowhere.
+   * Environment variables whose values are secrets of the server: maps the
+   * variable's name to the secret's name. Overrides env and the sandbox's
+   * environment. The value is inserted when the command starts, and stored
+   * nowhere.
    *
    * @generated from field: map<string, string> secret_env = 17;
    */
   secretEnv: { [key: string]: string };
 
   /**
-   * Whether the values of the secrets in its environment are replaced by
-   * "[redacted]" wherever the command writes them, also in its transcript.
-   * Offsets and lengths are those of what remains. Output that may be the
-   * beginning of a secret is held back until it is known. A command with this
+   * Whether to replace the values of the secrets in its environment by
+   * "[redacted]" wherever the command writes them, including in its transcript.
+   * Offsets and lengths are those of the redacted output. Output that may be
+   * the start of a secret is held back until that is decided. Such a command
    * does not outlive the server. Default false.
    *
    * @generated from field: bool redact_secrets = 18;
@@ -317,7 +320,8 @@ export declare type Started = Message<"berth.v1.Started"> & {
 export declare const StartedSchema: GenMessage<Started>;
 
 /**
- * Output is bytes that the process wrote, exactly and in order within a stream.
+ * Output is bytes that the process wrote, unchanged and in order within a
+ * stream.
  *
  * @generated from message berth.v1.Output
  */
@@ -330,7 +334,7 @@ export declare type Output = Message<"berth.v1.Output"> & {
   stream: OutputStream;
 
   /**
-   * Place of the first byte in the stream, from 0.
+   * Offset of the first byte in the stream, from 0.
    *
    * @generated from field: int64 offset = 2;
    */
@@ -351,7 +355,7 @@ export declare type Output = Message<"berth.v1.Output"> & {
 export declare const OutputSchema: GenMessage<Output>;
 
 /**
- * Gap is bytes that this reader cannot get any more.
+ * Gap is bytes that this reader can no longer get.
  *
  * @generated from message berth.v1.Gap
  */
@@ -364,14 +368,14 @@ export declare type Gap = Message<"berth.v1.Gap"> & {
   stream: OutputStream;
 
   /**
-   * Place of the first missing byte.
+   * Offset of the first missing byte.
    *
    * @generated from field: int64 from_offset = 2;
    */
   fromOffset: bigint;
 
   /**
-   * Place of the first byte that is there again.
+   * Offset of the first byte after the gap.
    *
    * @generated from field: int64 to_offset = 3;
    */
@@ -385,7 +389,7 @@ export declare type Gap = Message<"berth.v1.Gap"> & {
 export declare const GapSchema: GenMessage<Gap>;
 
 /**
- * Keepalive is sent now and then so that idle connections stay open.
+ * Keepalive is sent periodically so that idle connections stay open.
  *
  * @generated from message berth.v1.Keepalive
  */
@@ -427,7 +431,7 @@ export declare type ExecResponse = Message<"berth.v1.ExecResponse"> & {
     case: "output";
   } | {
     /**
-     * Bytes are missing, as after a late attach by request_id.
+     * Bytes are missing, for instance after a late attach by request_id.
      *
      * @generated from field: berth.v1.Gap gap = 3;
      */
@@ -459,7 +463,7 @@ export declare type ExecResponse = Message<"berth.v1.ExecResponse"> & {
 export declare const ExecResponseSchema: GenMessage<ExecResponse>;
 
 /**
- * RunCommandRequest asks for a process and its collected output. Fields as in
+ * RunCommandRequest describes a process whose output is collected. Fields as in
  * ExecRequest.
  *
  * @generated from message berth.v1.RunCommandRequest
@@ -479,8 +483,8 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
    */
   command: {
     /**
-     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-     * on one argument.
+     * A command line for /bin/sh -c. Without NUL, at most 131071 bytes: the
+     * kernel's limit for one argument.
      *
      * @generated from field: string shell = 2;
      */
@@ -488,7 +492,7 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
     case: "shell";
   } | {
     /**
-     * A program and its arguments, with no shell between.
+     * A program and its arguments, run without a shell.
      *
      * @generated from field: berth.v1.Argv argv = 3;
      */
@@ -497,15 +501,15 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   } | { case: undefined; value?: undefined };
 
   /**
-   * Environment, over the sandbox's own. As SandboxSpec.env.
+   * Environment; it overrides the sandbox's. Limits as for SandboxSpec.env.
    *
    * @generated from field: map<string, string> env = 4;
    */
   env: { [key: string]: string };
 
   /**
-   * Directory to start in: absolute, or relative to the sandbox's own. Default:
-   * the sandbox's. It must exist.
+   * Directory to start in: absolute, or relative to the sandbox's. Default: the
+   * sandbox's. It must exist.
    *
    * @generated from field: string working_dir = 5;
    */
@@ -527,39 +531,40 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   timeout?: Duration | undefined;
 
   /**
-   * Bytes for its stdin; end of file follows at once.
+   * Bytes for its stdin; end of file follows immediately.
    *
    * @generated from field: bytes stdin = 8;
    */
   stdin: Uint8Array;
 
   /**
-   * Bytes to return of each stream. Default 1 MiB; at most 16 MiB. Of a longer
-   * stream the first and the last half of that many are returned.
+   * Maximum bytes to return of each stream. Default 1 MiB; at most 16 MiB. Of a
+   * longer stream, the head and the tail are returned, each half that many
+   * bytes.
    *
    * @generated from field: int64 max_output_bytes = 9;
    */
   maxOutputBytes: bigint;
 
   /**
-   * The run it belongs to, which must be RUNNING: it is killed when the run ends.
-   * Optional.
+   * The run it belongs to, which must be RUNNING. The process is killed when
+   * the run ends. Optional.
    *
    * @generated from field: string run_id = 10;
    */
   runId: string;
 
   /**
-   * The caller's id of this request, 1-256 bytes: the same id again gets the
-   * result of the process it started, which goes on when the caller leaves. Kept
-   * for 24 hours. Optional.
+   * The caller's id of this request, 1-256 bytes. A retry with the same id gets
+   * the result of the process that the first request started, which continues
+   * if the caller disconnects. Kept for 24 hours. Optional.
    *
    * @generated from field: string request_id = 11;
    */
   requestId: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 12;
@@ -567,19 +572,20 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   generation: bigint;
 
   /**
-   * Environment variables whose values are secrets of the server: the variable's
-   * name, and the name of the secret. Over env and the sandbox's own. The value
-   * is put in when the command starts, and stored nowhere.
+   * Environment variables whose values are secrets of the server: maps the
+   * variable's name to the secret's name. Overrides env and the sandbox's
+   * environment. The value is inserted when the command starts, and stored
+   * nowhere.
    *
    * @generated from field: map<string, string> secret_env = 13;
    */
   secretEnv: { [key: string]: string };
 
   /**
-   * Whether the values of the secrets in its environment are replaced by
-   * "[redacted]" wherever the command writes them, also in its transcript.
-   * Offsets and lengths are those of what remains. Output that may be the
-   * beginning of a secret is held back until it is known. A command with this
+   * Whether to replace the values of the secrets in its environment by
+   * "[redacted]" wherever the command writes them, including in its transcript.
+   * Offsets and lengths are those of the redacted output. Output that may be
+   * the start of a secret is held back until that is decided. Such a command
    * does not outlive the server. Default false.
    *
    * @generated from field: bool redact_secrets = 14;
@@ -600,14 +606,14 @@ export declare const RunCommandRequestSchema: GenMessage<RunCommandRequest>;
  */
 export declare type RunCommandResponse = Message<"berth.v1.RunCommandResponse"> & {
   /**
-   * What it wrote to stdout; head and tail joined where stdout_gap is set.
+   * What it wrote to stdout; head and tail joined if stdout_gap is set.
    *
    * @generated from field: bytes stdout = 1;
    */
   stdout: Uint8Array;
 
   /**
-   * What it wrote to stderr; head and tail joined where stderr_gap is set.
+   * What it wrote to stderr; head and tail joined if stderr_gap is set.
    *
    * @generated from field: bytes stderr = 2;
    */
@@ -628,14 +634,14 @@ export declare type RunCommandResponse = Message<"berth.v1.RunCommandResponse"> 
   truncated: boolean;
 
   /**
-   * The bytes of stdout that are missing. Set only where some are.
+   * The missing bytes of stdout. Set only if there are any.
    *
    * @generated from field: berth.v1.Gap stdout_gap = 5;
    */
   stdoutGap?: Gap | undefined;
 
   /**
-   * The bytes of stderr that are missing. Set only where some are.
+   * The missing bytes of stderr. Set only if there are any.
    *
    * @generated from field: berth.v1.Gap stderr_gap = 6;
    */
@@ -656,7 +662,7 @@ export declare type RunCommandResponse = Message<"berth.v1.RunCommandResponse"> 
 export declare const RunCommandResponseSchema: GenMessage<RunCommandResponse>;
 
 /**
- * AttachProcessRequest says from where to read.
+ * AttachProcessRequest says where to start reading.
  *
  * @generated from message berth.v1.AttachProcessRequest
  */
@@ -669,14 +675,14 @@ export declare type AttachProcessRequest = Message<"berth.v1.AttachProcessReques
   processId: string;
 
   /**
-   * Place in stdout to begin at. Default 0.
+   * Offset in stdout to start at. Default 0.
    *
    * @generated from field: int64 stdout_offset = 2;
    */
   stdoutOffset: bigint;
 
   /**
-   * Place in stderr to begin at. Default 0.
+   * Offset in stderr to start at. Default 0.
    *
    * @generated from field: int64 stderr_offset = 3;
    */
@@ -718,7 +724,7 @@ export declare type AttachProcessResponse = Message<"berth.v1.AttachProcessRespo
     case: "output";
   } | {
     /**
-     * Bytes are missing: the transcript does not hold them any more.
+     * Bytes are missing: the transcript no longer holds them.
      *
      * @generated from field: berth.v1.Gap gap = 3;
      */
@@ -756,7 +762,8 @@ export declare const AttachProcessResponseSchema: GenMessage<AttachProcessRespon
  */
 export declare type WriteStdinRequest = Message<"berth.v1.WriteStdinRequest"> & {
   /**
-   * The caller's id of this request. Optional; offset alone makes a retry safe.
+   * The caller's id of this request. Optional; offset already makes a retry
+   * safe.
    *
    * @generated from field: string request_id = 1;
    */
@@ -770,8 +777,8 @@ export declare type WriteStdinRequest = Message<"berth.v1.WriteStdinRequest"> & 
   processId: string;
 
   /**
-   * Place of the first byte in all that was written to stdin, ExecRequest.stdin
-   * included.
+   * Offset of the first byte in everything written to stdin, including
+   * ExecRequest.stdin.
    *
    * @generated from field: int64 offset = 3;
    */
@@ -799,13 +806,13 @@ export declare type WriteStdinRequest = Message<"berth.v1.WriteStdinRequest"> & 
 export declare const WriteStdinRequestSchema: GenMessage<WriteStdinRequest>;
 
 /**
- * WriteStdinResponse says how far stdin is.
+ * WriteStdinResponse says how much of stdin the server has accepted.
  *
  * @generated from message berth.v1.WriteStdinResponse
  */
 export declare type WriteStdinResponse = Message<"berth.v1.WriteStdinResponse"> & {
   /**
-   * Bytes the server has taken in all: the offset of the next write.
+   * Bytes the server has accepted in total: the offset of the next write.
    *
    * @generated from field: int64 offset = 1;
    */
@@ -908,7 +915,7 @@ export declare type ResizeTerminalRequest = Message<"berth.v1.ResizeTerminalRequ
 export declare const ResizeTerminalRequestSchema: GenMessage<ResizeTerminalRequest>;
 
 /**
- * ResizeTerminalResponse says that the terminal has its new size.
+ * ResizeTerminalResponse says that the terminal was resized.
  *
  * @generated from message berth.v1.ResizeTerminalResponse
  */
@@ -948,7 +955,7 @@ export declare type Process = Message<"berth.v1.Process"> & {
    */
   command: {
     /**
-     * A line for /bin/sh -c.
+     * A command line for /bin/sh -c.
      *
      * @generated from field: string shell = 3;
      */
@@ -1067,15 +1074,15 @@ export declare type ListProcessesRequest = Message<"berth.v1.ListProcessesReques
   sandboxId: string;
 
   /**
-   * How many at most in one answer. Default 50, at most 1000.
+   * Maximum number of processes in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page. It is a
-   * place in the list, and stays one when what stood there has gone.
+   * next_page_token of the previous page. Empty for the first page. It marks a
+   * place in the list, and stays valid if the process at that place is gone.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1136,7 +1143,7 @@ export enum OutputStream {
   UNSPECIFIED = 0,
 
   /**
-   * Standard output; everything, when the process has a terminal.
+   * Standard output. If the process has a terminal, all its output.
    *
    * @generated from enum value: OUTPUT_STREAM_STDOUT = 1;
    */
@@ -1169,7 +1176,7 @@ export enum ExitCause {
   UNSPECIFIED = 0,
 
   /**
-   * It exited by itself; exit_code says how. 127: no such command. 126: not
+   * It exited by itself; see exit_code. 127: command not found. 126: not
    * executable.
    *
    * @generated from enum value: EXIT_CAUSE_EXITED = 1;
@@ -1191,7 +1198,8 @@ export enum ExitCause {
   TIMED_OUT = 3,
 
   /**
-   * The kernel killed it for want of memory, as its control group counts.
+   * The kernel killed it because it ran out of memory, according to the
+   * counters of its control group.
    *
    * @generated from enum value: EXIT_CAUSE_OUT_OF_MEMORY = 4;
    */
@@ -1205,7 +1213,7 @@ export enum ExitCause {
   OUTPUT_LIMIT = 5,
 
   /**
-   * Its caller went away or canceled, and it was killed.
+   * Its caller disconnected or canceled, and it was killed.
    *
    * @generated from enum value: EXIT_CAUSE_CANCELED = 6;
    */
@@ -1219,7 +1227,7 @@ export enum ExitCause {
   SANDBOX_TERMINATED = 7,
 
   /**
-   * The engine lost track of it: how it ended, or whether, is unknown.
+   * The engine lost track of it: whether and how it ended is unknown.
    *
    * @generated from enum value: EXIT_CAUSE_ENGINE_LOST = 8;
    */
@@ -1232,8 +1240,8 @@ export enum ExitCause {
 export declare const ExitCauseSchema: GenEnum<ExitCause>;
 
 /**
- * OnDisconnect is what happens to a process when the caller that started it goes
- * away.
+ * OnDisconnect is what happens to a process when the caller that started it
+ * disconnects.
  *
  * @generated from enum berth.v1.OnDisconnect
  */
@@ -1253,7 +1261,7 @@ export enum OnDisconnect {
   KILL = 1,
 
   /**
-   * The process goes on; AttachProcess reads its transcript.
+   * The process continues; AttachProcess reads its transcript.
    *
    * @generated from enum value: ON_DISCONNECT_DETACH = 2;
    */
@@ -1269,30 +1277,28 @@ export declare const OnDisconnectSchema: GenEnum<OnDisconnect>;
  * ProcessService runs commands in sandboxes.
  *
  * A command that fails is a result, not an RPC error: a non-zero exit, a signal
- * or a timeout comes as ExitStatus. RPC errors say why a command did not start,
- * or that the call was wrong.
+ * or a timeout is reported as ExitStatus. RPC errors say why a command did not
+ * start, or what is wrong with the call.
  *
- * Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
- * UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+ * UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.ProcessService
  */
 export declare const ProcessService: GenService<{
   /**
-   * Exec starts a process and streams what becomes of it: started first, then
-   * output, then exited, always last. The stream is lossless: the process waits
-   * for its reader, as for a pipe, once it is further ahead than the server's
-   * transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
-   * ahead.
+   * Exec starts a process and streams its events: started first, then output,
+   * then exited, always last. The stream is lossless: as with a pipe, the
+   * process blocks once it is further ahead of its reader than the server's
+   * transcript holds (64 MiB by default), or 128 KiB if it has a terminal.
    *
-   * When the caller goes away, on_disconnect says what happens to the process.
+   * If the caller disconnects, on_disconnect says what happens to the process.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
    * (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
    * SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
-   * A working directory that does not exist, or a user that is unknown, is
-   * INVALID_ARGUMENT.
+   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND). A
+   * missing working directory or an unknown user is INVALID_ARGUMENT.
    *
    * @generated from rpc berth.v1.ProcessService.Exec
    */
@@ -1302,11 +1308,11 @@ export declare const ProcessService: GenService<{
     output: typeof ExecResponseSchema;
   },
   /**
-   * RunCommand runs a process to its end and returns its collected output: the
-   * same as Exec, for callers that want one message. Output past
-   * max_output_bytes does not end the process: its head and tail are kept.
+   * RunCommand runs a process to its end and returns its collected output: Exec
+   * for callers that want one message. Output beyond max_output_bytes does not
+   * end the process: the head and tail of the output are kept.
    *
-   * The process is killed when the caller goes away, unless the request has a
+   * The process is killed if the caller disconnects, unless the request has a
    * request_id.
    *
    * Errors: as Exec.
@@ -1321,8 +1327,8 @@ export declare const ProcessService: GenService<{
   /**
    * AttachProcess streams the transcript of a process from the given offsets,
    * then follows it live, and ends with exited. Any number of readers may
-   * attach, also after the exit. A slow reader stalls neither the process nor
-   * the others: what it cannot get any more comes as a gap.
+   * attach, even after the exit. A slow reader stalls neither the process nor
+   * other readers: bytes that it can no longer get are reported as a gap.
    *
    * Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for
    * an offset beyond the bytes written.
@@ -1336,16 +1342,16 @@ export declare const ProcessService: GenService<{
   },
   /**
    * WriteStdin writes to the stdin of a process that was started with
-   * keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-   * took are skipped, so that a retry writes nothing twice. It answers when the
-   * process has room for more. The server may have taken a part of a call that
-   * was given up: the same call again writes the rest.
+   * keep_stdin_open or a terminal. Idempotent by offset: the server skips bytes
+   * it already accepted, so a retry writes nothing twice. It returns when the
+   * process has room for more. If a call is canceled, the server may have
+   * accepted part of it: the same call again writes the rest.
    *
-   * Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
-   * bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-   * stdin is closed, was never kept open, or the process has ended;
-   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
-   * read.
+   * Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE)
+   * when bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE)
+   * when stdin is closed, was never kept open, or the process has ended;
+   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much input waits for
+   * processes to read it.
    *
    * @generated from rpc berth.v1.ProcessService.WriteStdin
    */
@@ -1381,9 +1387,9 @@ export declare const ProcessService: GenService<{
     output: typeof ResizeTerminalResponseSchema;
   },
   /**
-   * GetProcess reads one process. Ended ones stay readable for 24 hours; of more
-   * than 10,000 ended ones on the server, the oldest of the owner with the most
-   * go first.
+   * GetProcess reads one process. An ended process stays readable for 24 hours.
+   * The server keeps at most 10,000 ended processes; beyond that it drops the
+   * oldest of the owner with the most.
    *
    * Errors: NOT_FOUND (PROCESS_NOT_FOUND).
    *

@@ -214,8 +214,8 @@ export const OnDisconnectSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_process, 2);
 
 /**
- * OnDisconnect is what happens to a process when the caller that started it goes
- * away.
+ * OnDisconnect is what happens to a process when the caller that started it
+ * disconnects.
  *
  * @generated from enum berth.v1.OnDisconnect
  */
@@ -226,11 +226,11 @@ export const OnDisconnect = /*@__PURE__*/
  * ProcessService runs commands in sandboxes.
  *
  * A command that fails is a result, not an RPC error: a non-zero exit, a signal
- * or a timeout comes as ExitStatus. RPC errors say why a command did not start,
- * or that the call was wrong.
+ * or a timeout is reported as ExitStatus. RPC errors say why a command did not
+ * start, or what is wrong with the call.
  *
- * Any RPC may also end in UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
- * UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
+ * UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.ProcessService
  */
