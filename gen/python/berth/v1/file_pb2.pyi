@@ -75,11 +75,11 @@ class _FileChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileCh
     FILE_CHANGE_TYPE_UNSPECIFIED: _FileChangeType.ValueType  # 0
     """Never sent."""
     FILE_CHANGE_TYPE_CREATED: _FileChangeType.ValueType  # 1
-    """It is there now."""
+    """It was created."""
     FILE_CHANGE_TYPE_MODIFIED: _FileChangeType.ValueType  # 2
     """Its content, mode or owner changed."""
     FILE_CHANGE_TYPE_REMOVED: _FileChangeType.ValueType  # 3
-    """It is gone."""
+    """It was removed."""
 
 class FileChangeType(_FileChangeType, metaclass=_FileChangeTypeEnumTypeWrapper):
     """FileChangeType is what happened to a file."""
@@ -87,16 +87,16 @@ class FileChangeType(_FileChangeType, metaclass=_FileChangeTypeEnumTypeWrapper):
 FILE_CHANGE_TYPE_UNSPECIFIED: FileChangeType.ValueType  # 0
 """Never sent."""
 FILE_CHANGE_TYPE_CREATED: FileChangeType.ValueType  # 1
-"""It is there now."""
+"""It was created."""
 FILE_CHANGE_TYPE_MODIFIED: FileChangeType.ValueType  # 2
 """Its content, mode or owner changed."""
 FILE_CHANGE_TYPE_REMOVED: FileChangeType.ValueType  # 3
-"""It is gone."""
+"""It was removed."""
 Global___FileChangeType: _TypeAlias = FileChangeType  # noqa: Y015
 
 @_typing.final
 class FileInfo(_message.Message):
-    """FileInfo is what is known of a file, its name aside. Every field is output
+    """FileInfo is the metadata of a file, without its name. Every field is output
     only.
     """
 
@@ -113,21 +113,23 @@ class FileInfo(_message.Message):
     kind: Global___FileKind.ValueType
     """What it is."""
     size_bytes: _builtins.int
-    """Bytes of a regular file; bytes of the target's name for a symbolic link; as
-    the file system reports for the others.
+    """For a regular file its bytes, for a symbolic link the bytes of its target's
+    name, for other kinds what the file system reports.
     """
     mode: _builtins.int
-    """Permission bits with set-user-id, set-group-id and sticky: 0 to 07777 octal."""
+    """Permission bits including set-user-id, set-group-id and sticky: 0 to 07777
+    octal.
+    """
     uid: _builtins.int
-    """Number of the user that owns it."""
+    """Numeric id of the user that owns it."""
     gid: _builtins.int
-    """Number of the group that owns it."""
+    """Numeric id of the group that owns it."""
     link_target: _builtins.str
-    """Where a symbolic link points, exactly only where that is UTF-8: other bytes
-    are shown as U+FFFD. Empty for other kinds.
+    """Target of a symbolic link, exact only if it is UTF-8: other bytes are shown
+    as U+FFFD. Empty for other kinds.
     """
     raw_link_target: _builtins.bytes
-    """Where a symbolic link points, exactly. Empty for other kinds."""
+    """Exact target of a symbolic link. Empty for other kinds."""
     @_builtins.property
     def modify_time(self) -> _timestamp_pb2.Timestamp:
         """When its content last changed."""
@@ -162,14 +164,14 @@ class DirectoryEntry(_message.Message):
     RAW_NAME_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name in the directory, exactly only where that is UTF-8: other bytes are
-    shown as U+FFFD.
+    """Its name in the directory, exact only if it is UTF-8: other bytes are shown
+    as U+FFFD.
     """
     raw_name: _builtins.bytes
-    """Its name in the directory, exactly. Always set."""
+    """Its exact name in the directory. Always set."""
     @_builtins.property
     def file(self) -> Global___FileInfo:
-        """What is known of it. A symbolic link is not followed."""
+        """Its metadata. A symbolic link is not followed."""
 
     def __init__(
         self,
@@ -203,15 +205,15 @@ class StatFileRequest(_message.Message):
     path: _builtins.str
     """The file. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The file, where its path is not UTF-8."""
+    """The file, if its path is not UTF-8."""
     follow_symlink: _builtins.bool
-    """Whether a symbolic link at the end of the path is followed. Default false:
+    """Whether to follow a symbolic link at the end of the path. Default false:
     the link itself is reported.
     """
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -234,7 +236,7 @@ Global___StatFileRequest: _TypeAlias = StatFileRequest  # noqa: Y015
 
 @_typing.final
 class StatFileResponse(_message.Message):
-    """StatFileResponse says what the file is."""
+    """StatFileResponse describes the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -242,14 +244,14 @@ class StatFileResponse(_message.Message):
     RAW_PATH_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Its absolute path, ".", ".." and repeated "/" resolved by name; bytes that
-    are not UTF-8 are shown as U+FFFD.
+    """Its absolute path, with ".", ".." and repeated "/" resolved by name. Bytes
+    that are not UTF-8 are shown as U+FFFD.
     """
     raw_path: _builtins.bytes
-    """The same path, exactly. Always set."""
+    """The same path, exact. Always set."""
     @_builtins.property
     def file(self) -> Global___FileInfo:
-        """What is known of it."""
+        """Its metadata."""
 
     def __init__(
         self,
@@ -284,15 +286,15 @@ class ListDirectoryRequest(_message.Message):
     path: _builtins.str
     """The directory; "." is the working directory. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The directory, where its path is not UTF-8."""
+    """The directory, if its path is not UTF-8."""
     page_size: _builtins.int
-    """How many entries at most in one answer. Default 50, at most 1000."""
+    """Maximum number of entries in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the previous page. Empty for the first page."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -344,7 +346,7 @@ Global___ListDirectoryResponse: _TypeAlias = ListDirectoryResponse  # noqa: Y015
 
 @_typing.final
 class MakeDirectoryRequest(_message.Message):
-    """MakeDirectoryRequest names a directory to make."""
+    """MakeDirectoryRequest names a directory to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -363,17 +365,17 @@ class MakeDirectoryRequest(_message.Message):
     path: _builtins.str
     """The directory. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The directory, where its path is not UTF-8."""
+    """The directory, if its path is not UTF-8."""
     mode: _builtins.int
     """Permission bits: 0 to 07777 octal. Default 0755. Parents get 0755."""
     create_parents: _builtins.bool
-    """Whether missing parents are made too; a directory that is there already is
-    then no error and stays as it is. Default false.
+    """Whether to create missing parents too. An existing directory is then not an
+    error and stays as it is. Default false.
     """
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -400,7 +402,7 @@ Global___MakeDirectoryRequest: _TypeAlias = MakeDirectoryRequest  # noqa: Y015
 
 @_typing.final
 class MakeDirectoryResponse(_message.Message):
-    """MakeDirectoryResponse says what was made."""
+    """MakeDirectoryResponse describes the new directory."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -443,15 +445,15 @@ class RemoveFileRequest(_message.Message):
     path: _builtins.str
     """The file or directory. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The file or directory, where its path is not UTF-8."""
+    """The file or directory, if its path is not UTF-8."""
     recursive: _builtins.bool
-    """Whether a directory goes with all it holds. Default false."""
+    """Whether to remove a directory with everything in it. Default false."""
     allow_missing: _builtins.bool
-    """Whether a file that is not there is no error. Default false."""
+    """Whether a missing file is OK rather than an error. Default false."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -476,7 +478,7 @@ Global___RemoveFileRequest: _TypeAlias = RemoveFileRequest  # noqa: Y015
 
 @_typing.final
 class RemoveFileResponse(_message.Message):
-    """RemoveFileResponse says that the file is gone."""
+    """RemoveFileResponse says that the file was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -514,23 +516,23 @@ class MoveFileRequest(_message.Message):
     source_path: _builtins.str
     """The file or directory. Required, or raw_source_path."""
     raw_source_path: _builtins.bytes
-    """The file or directory, where its path is not UTF-8."""
+    """The file or directory, if its path is not UTF-8."""
     target_path: _builtins.str
-    """The path it is to have, its name included. Required, or raw_target_path."""
+    """Its new path, including its name. Required, or raw_target_path."""
     raw_target_path: _builtins.bytes
-    """The path it is to have, where that is not UTF-8."""
+    """Its new path, if that is not UTF-8."""
     overwrite: _builtins.bool
-    """Whether a file, or an empty directory, at the target is replaced. Default
+    """Whether to replace a file or an empty directory at the target. Default
     false.
     """
     create_parents: _builtins.bool
-    """Whether missing parents of the target are made, with mode 0755. Default
+    """Whether to create missing parents of the target, with mode 0755. Default
     false.
     """
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -557,7 +559,7 @@ Global___MoveFileRequest: _TypeAlias = MoveFileRequest  # noqa: Y015
 
 @_typing.final
 class MoveFileResponse(_message.Message):
-    """MoveFileResponse says what was moved."""
+    """MoveFileResponse describes the moved file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -597,17 +599,17 @@ class ReadFileRequest(_message.Message):
     path: _builtins.str
     """The file. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The file, where its path is not UTF-8."""
+    """The file, if its path is not UTF-8."""
     offset: _builtins.int
-    """Place of the first byte. Default 0. The file's size is allowed and reads
-    nothing.
+    """Offset of the first byte. Default 0. An offset equal to the file's size is
+    allowed and reads nothing.
     """
     limit: _builtins.int
-    """How many bytes at most. Default and maximum 8 MiB."""
+    """Maximum bytes to read. Default and maximum 8 MiB."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -631,7 +633,7 @@ Global___ReadFileRequest: _TypeAlias = ReadFileRequest  # noqa: Y015
 
 @_typing.final
 class ReadFileResponse(_message.Message):
-    """ReadFileResponse holds a part of a file."""
+    """ReadFileResponse holds part of a file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -639,12 +641,12 @@ class ReadFileResponse(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     END_OF_FILE_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The bytes, exactly."""
+    """The bytes, unchanged."""
     end_of_file: _builtins.bool
     """Whether data reaches the end of the file."""
     @_builtins.property
     def file(self) -> Global___FileInfo:
-        """What is known of the file, its size included."""
+        """Metadata of the file, including its size."""
 
     def __init__(
         self,
@@ -684,23 +686,23 @@ class WriteFileRequest(_message.Message):
     path: _builtins.str
     """The file. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The file, where its path is not UTF-8."""
+    """The file, if its path is not UTF-8."""
     data: _builtins.bytes
     """The content: at most 8 MiB, may be empty."""
     mode: _builtins.int
-    """Permission bits: 0 to 07777 octal. Default: those of the file that is there,
+    """Permission bits: 0 to 07777 octal. Default: those of the existing file,
     0644 for a new one.
     """
     append: _builtins.bool
-    """Whether data is added at the end of what is there, which is not atomic.
-    Default false: it replaces it.
+    """Whether to append data to the existing content, which is not atomic.
+    Default false: data replaces it.
     """
     create_parents: _builtins.bool
-    """Whether missing parents are made, with mode 0755. Default false."""
+    """Whether to create missing parents, with mode 0755. Default false."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -729,7 +731,7 @@ Global___WriteFileRequest: _TypeAlias = WriteFileRequest  # noqa: Y015
 
 @_typing.final
 class WriteFileResponse(_message.Message):
-    """WriteFileResponse says what was written."""
+    """WriteFileResponse describes the written file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -768,13 +770,13 @@ class DownloadFileRequest(_message.Message):
     path: _builtins.str
     """The file. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The file, where its path is not UTF-8."""
+    """The file, if its path is not UTF-8."""
     offset: _builtins.int
-    """Place of the first byte, to go on after a broken download. Default 0."""
+    """Offset of the first byte, to continue an interrupted download. Default 0."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -804,10 +806,10 @@ class DownloadFileHeader(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Place of the first byte that follows."""
+    """Offset of the first byte that follows."""
     @_builtins.property
     def file(self) -> Global___FileInfo:
-        """What is known of the file, as the download begins."""
+        """Metadata of the file when the download starts."""
 
     def __init__(
         self,
@@ -835,7 +837,7 @@ class DownloadFileResponse(_message.Message):
     """The next bytes. Not empty, at most 1 MiB."""
     @_builtins.property
     def header(self) -> Global___DownloadFileHeader:
-        """What the file is. Always first, once."""
+        """Describes the file. Always first, once."""
 
     def __init__(
         self,
@@ -869,30 +871,30 @@ class UploadFileHeader(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The caller's id of this request; see CreateSandboxRequest. The content is no
-    parameter: a retry of an upload that was finished gets the first answer.
-    Optional.
+    """The caller's id of this request; see CreateSandboxRequest. The content does
+    not count as a parameter: a retry of a finished upload gets the first
+    answer. Optional.
     """
     sandbox_id: _builtins.str
     """The sandbox's id. Required."""
     path: _builtins.str
     """The file. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The file, where its path is not UTF-8."""
+    """The file, if its path is not UTF-8."""
     size_bytes: _builtins.int
-    """How many bytes follow in all; other than that many, and nothing is written.
-    Optional.
+    """How many bytes follow in total. If a different number arrives, nothing is
+    written. Optional.
     """
     mode: _builtins.int
-    """Permission bits: 0 to 07777 octal. Default: those of the file that is there,
+    """Permission bits: 0 to 07777 octal. Default: those of the existing file,
     0644 for a new one.
     """
     create_parents: _builtins.bool
-    """Whether missing parents are made, with mode 0755. Default false."""
+    """Whether to create missing parents, with mode 0755. Default false."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -955,7 +957,7 @@ Global___UploadFileRequest: _TypeAlias = UploadFileRequest  # noqa: Y015
 
 @_typing.final
 class UploadFileResponse(_message.Message):
-    """UploadFileResponse says what was written."""
+    """UploadFileResponse describes the written file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -993,11 +995,11 @@ class DownloadArchiveRequest(_message.Message):
     path: _builtins.str
     """The directory or file. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The directory or file, where its path is not UTF-8."""
+    """The directory or file, if its path is not UTF-8."""
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -1059,15 +1061,15 @@ class UploadArchiveHeader(_message.Message):
     path: _builtins.str
     """The directory to unpack into. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The directory to unpack into, where its path is not UTF-8."""
+    """The directory to unpack into, if its path is not UTF-8."""
     create_parents: _builtins.bool
-    """Whether the directory and its parents are made where missing, with mode
-    0755. Default false.
+    """Whether to create the directory and its parents if missing, with mode 0755.
+    Default false.
     """
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     def __init__(
@@ -1128,7 +1130,7 @@ class UploadArchiveResponse(_message.Message):
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     entry_count: _builtins.int
-    """Entries of the archive, directories and links included."""
+    """Entries in the archive, including directories and links."""
     size_bytes: _builtins.int
     """Bytes of its regular files."""
     def __init__(
@@ -1163,20 +1165,20 @@ class WatchDirectoryRequest(_message.Message):
     path: _builtins.str
     """The directory. Required, or raw_path."""
     raw_path: _builtins.bytes
-    """The directory, where its path is not UTF-8."""
+    """The directory, if its path is not UTF-8."""
     recursive: _builtins.bool
-    """Whether directories below it are watched too. Symbolic links are not
-    followed. Default false.
+    """Whether to watch directories below it too. Symbolic links are not followed.
+    Default false.
     """
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
     generation: _builtins.int
-    """The sandbox generation the caller knows; a replaced sandbox is refused.
+    """The sandbox generation the caller expects; a replaced sandbox is refused.
     Optional.
     """
     @_builtins.property
     def interval(self) -> _duration_pb2.Duration:
-        """How often to look. Default 1 s; 100 ms to 1 h."""
+        """How often to scan. Default 1 s; 100 ms to 1 h."""
 
     def __init__(
         self,
@@ -1199,7 +1201,7 @@ Global___WatchDirectoryRequest: _TypeAlias = WatchDirectoryRequest  # noqa: Y015
 
 @_typing.final
 class WatchDirectoryStarted(_message.Message):
-    """WatchDirectoryStarted says that the watch stands: changes from now on are
+    """WatchDirectoryStarted says that the watch is active: changes from now on are
     seen.
     """
 
@@ -1207,7 +1209,7 @@ class WatchDirectoryStarted(_message.Message):
 
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     entry_count: _builtins.int
-    """Entries there as it began."""
+    """Entries in the directory when the watch started."""
     def __init__(
         self,
         *,
@@ -1235,14 +1237,14 @@ class FileChange(_message.Message):
     type: Global___FileChangeType.ValueType
     """What happened."""
     path: _builtins.str
-    """The file's path below the watched directory, exactly only where that is
+    """The file's path relative to the watched directory, exact only if it is
     UTF-8: other bytes are shown as U+FFFD.
     """
     raw_path: _builtins.bytes
-    """The file's path below the watched directory, exactly. Always set."""
+    """The file's exact path relative to the watched directory. Always set."""
     @_builtins.property
     def file(self) -> Global___FileInfo:
-        """What is known of it after the change. Unset for REMOVED."""
+        """Its metadata after the change. Unset for REMOVED."""
 
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
@@ -1276,7 +1278,7 @@ class WatchDirectoryResponse(_message.Message):
     KEEPALIVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___WatchDirectoryStarted:
-        """The watch stands. Always first, once."""
+        """The watch is active. Always first, once."""
 
     @_builtins.property
     def change(self) -> Global___FileChange:
@@ -1284,7 +1286,7 @@ class WatchDirectoryResponse(_message.Message):
 
     @_builtins.property
     def keepalive(self) -> _sandbox_pb2.WatchKeepalive:
-        """Sent now and then so that idle connections stay open; carries nothing."""
+        """Sent periodically so that idle connections stay open; carries nothing."""
 
     def __init__(
         self,

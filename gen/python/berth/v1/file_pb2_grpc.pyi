@@ -29,28 +29,28 @@ GRPC_VERSION: str
 class FileServiceStub:
     """FileService reads and writes the files of sandboxes.
 
-    Everything happens inside the sandbox with the rights of the user it acts as;
-    a path of a sandbox is never opened on the host.
+    Everything happens inside the sandbox with the rights of the user that the
+    call acts as. A sandbox's path is never opened on the host.
 
-    Paths. A path is absolute, or relative to the sandbox's working directory. It
-    is given as path, or as raw_path where it is not UTF-8; exactly one of the two
-    is set. It is 1-4096 bytes, each name in it at most 255, and holds no NUL. ".."
-    is resolved by name, before any symbolic link is followed. INVALID_ARGUMENT: a
-    relative path that ".." leads out of the working directory, an absolute one
-    that begins in the working directory and is led out of it by "..", and one
-    that climbs above the root.
+    Paths. A path is absolute, or relative to the sandbox's working directory.
+    Set exactly one of path and raw_path; raw_path is for paths that are not
+    UTF-8. A path is 1-4096 bytes without NUL, each name in it at most 255 bytes.
+    ".." is resolved by name, before any symbolic link is followed. A path is
+    INVALID_ARGUMENT if ".." leads a relative path out of the working directory,
+    leads an absolute path that starts in the working directory out of it, or
+    leads above the root.
 
-    Links. A symbolic link on the way is followed, as it is at the end of the path
-    unless the RPC says otherwise.
+    Links. Symbolic links within a path are followed. So is one at the end of the
+    path, unless the RPC says otherwise.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad path or an unknown user;
-    NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory on the way is
-    missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED; FILE_KIND
-    when something on the way is not a directory); PERMISSION_DENIED
-    (FILE_PERMISSION, a read-only file system included); RESOURCE_EXHAUSTED
+    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
+    path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
+    FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
+    (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
     (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
     UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -58,43 +58,44 @@ class FileServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FileServiceAsyncStub: ...
     StatFile: _grpc.UnaryUnaryMultiCallable[_file_pb2.StatFileRequest, _file_pb2.StatFileResponse]
-    """StatFile reads what is known of a file, without opening it.
+    """StatFile reads the metadata of a file without opening it.
 
     Errors: NOT_FOUND (FILE_NOT_FOUND).
     """
     ListDirectory: _grpc.UnaryUnaryMultiCallable[_file_pb2.ListDirectoryRequest, _file_pb2.ListDirectoryResponse]
-    """ListDirectory lists the entries of a directory in byte order of their names,
-    "." and ".." left out, and so is what a write has under way. Entries that
-    come or go between two pages may be missed; none is listed twice.
+    """ListDirectory lists the entries of a directory in byte order of their
+    names, without ".", ".." and the temporary files of writes in progress.
+    Entries that appear or disappear between two pages may be missed; none is
+    listed twice.
 
     Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
     (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.
     """
     MakeDirectory: _grpc.UnaryUnaryMultiCallable[_file_pb2.MakeDirectoryRequest, _file_pb2.MakeDirectoryResponse]
-    """MakeDirectory makes a directory.
+    """MakeDirectory creates a directory.
 
     Errors: NOT_FOUND (FILE_NOT_FOUND) when its parent is missing; ALREADY_EXISTS
     (FILE_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (NO_SPACE).
     """
     RemoveFile: _grpc.UnaryUnaryMultiCallable[_file_pb2.RemoveFileRequest, _file_pb2.RemoveFileResponse]
     """RemoveFile removes a file, an empty directory or, with recursive, a whole
-    tree. Of a symbolic link the link itself goes. A recursive removal that fails
-    may have removed a part.
+    tree. For a symbolic link it removes the link itself. A recursive removal
+    that fails may have removed part of the tree.
 
     Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
     unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
     (DIRECTORY_NOT_EMPTY).
     """
     MoveFile: _grpc.UnaryUnaryMultiCallable[_file_pb2.MoveFileRequest, _file_pb2.MoveFileResponse]
-    """MoveFile gives a file or directory another path. Of a symbolic link the link
-    itself is moved. Within one file system it is one atomic step; else a copy,
-    then a removal of the source.
+    """MoveFile moves a file or directory to another path. For a symbolic link it
+    moves the link itself. Within one file system the move is atomic; otherwise
+    it is a copy, then a removal of the source.
 
-    Errors: INVALID_ARGUMENT when the target lies inside the source; NOT_FOUND
+    Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
     (FILE_NOT_FOUND) when the source or the target's parent is missing;
     ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
     FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,
-    DIRECTORY_NOT_EMPTY when the target is a directory that holds something);
+    DIRECTORY_NOT_EMPTY when the target is a directory that is not empty);
     RESOURCE_EXHAUSTED (NO_SPACE).
     """
     ReadFile: _grpc.UnaryUnaryMultiCallable[_file_pb2.ReadFileRequest, _file_pb2.ReadFileResponse]
@@ -107,154 +108,157 @@ class FileServiceStub:
     """
     WriteFile: _grpc.UnaryUnaryMultiCallable[_file_pb2.WriteFileRequest, _file_pb2.WriteFileResponse]
     """WriteFile writes up to 8 MiB to a regular file in one message; UploadFile
-    writes files of any size. Without append the new content takes the place of
-    the old in one atomic step: a reader sees one or the other whole, and a
-    failure leaves the old.
+    writes files of any size. Without append, the new content replaces the old
+    atomically: a reader sees all of one or the other, and a failure keeps the
+    old content.
 
-    A new file belongs to the user it acts as. A replaced file keeps its mode
-    unless one is given, and its owner where that user may set it.
+    A new file belongs to the user that the call acts as. A replaced file keeps
+    its mode unless one is given, and its owner if that user may set it.
 
-    Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
-    (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when something other
-    than a regular file is there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
-    NO_SPACE).
+    Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing;
+    ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when
+    the path is something other than a regular file; RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, NO_SPACE).
     """
     DownloadFile: _grpc.UnaryStreamMultiCallable[_file_pb2.DownloadFileRequest, _file_pb2.DownloadFileResponse]
-    """DownloadFile streams a regular file of any size: a header, then the bytes. A
-    file that is written to meanwhile comes as it is read.
+    """DownloadFile streams a regular file of any size: a header, then the bytes.
+    If the file is written during the download, the stream holds what was read.
 
     Errors: as ReadFile.
     """
     UploadFile: _grpc.StreamUnaryMultiCallable[_file_pb2.UploadFileRequest, _file_pb2.UploadFileResponse]
     """UploadFile writes a regular file of any size: the first message holds the
-    header, each one after it a chunk. The content takes its place in one atomic
-    step after the last chunk: a caller that goes away, and any failure, leaves
-    the old content and no temporary file. Of two uploads to one path, one is
-    there whole. Mode and owner are as in WriteFile. As with a file that a
-    command writes, nothing waits for the disk: after a power failure the file
-    may be missing or empty.
+    header, each later one a chunk. After the last chunk, the new content
+    replaces the old atomically: if the caller disconnects or the call fails,
+    the old content stays and no temporary file remains. Of two uploads to one
+    path, one ends up there whole. Mode and owner are as in WriteFile. As with
+    a file that a command writes, the server does not wait for the disk: after
+    a power failure the file may be missing or empty.
 
-    Errors: INVALID_ARGUMENT when the first message is not a header, a later one
-    is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
-    when the parent is missing; ALREADY_EXISTS (REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (FILE_KIND) when something other than a regular file is
-    there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+    Errors: INVALID_ARGUMENT when the first message is not a header, a later
+    one is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND
+    (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
+    (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when the path is
+    something other than a regular file; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE
+    for one chunk, NO_SPACE).
     """
     DownloadArchive: _grpc.UnaryStreamMultiCallable[_file_pb2.DownloadArchiveRequest, _file_pb2.DownloadArchiveResponse]
     """DownloadArchive streams a directory, or one file, as an uncompressed tar
-    (POSIX pax) whose names are relative to the directory, or the file's own
-    name. Symbolic links are archived as links. Sockets, and files that vanish or
-    become something else meanwhile, are left out; a file whose size changes while
-    it is read comes with the size it had, filled up with zeros where it shrank.
-    Holes of a sparse file that are 1 MiB or more in all are kept, in the form
-    that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
-    The archive is whole only if the call ends in OK.
+    (POSIX pax). Names are relative to the directory, or the name of the file.
+    Symbolic links are archived as links. Sockets are left out, as are files
+    that vanish or change kind during the download. A file whose size changes
+    while it is read is archived with its original size, padded with zeros if
+    it shrank. Holes of a sparse file are kept if they total 1 MiB or more, in
+    the format that GNU tar, bsdtar, Python's tarfile and UploadArchive read
+    (GNU.sparse 1.0). The archive is complete only if the call ends with OK.
 
-    Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-    a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
-    that knows no holes, such as busybox's, and a file of more than 1 GiB has less
-    than a sixteenth of its size on the disk.
+    Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND when it
+    is a device, FIFO or socket; UNSUPPORTED when the image has no tar, or has
+    one that does not support holes, such as busybox's, and a file of more than
+    1 GiB takes less than a sixteenth of its size on disk).
     """
     UploadArchive: _grpc.StreamUnaryMultiCallable[_file_pb2.UploadArchiveRequest, _file_pb2.UploadArchiveResponse]
-    """UploadArchive unpacks an uncompressed tar into a directory: the first message
-    holds the header, each one after it a chunk. Files of the same name are
-    replaced, others stay. Nothing is unpacked before the whole archive has come
-    and every entry was checked.
+    """UploadArchive unpacks an uncompressed tar into a directory: the first
+    message holds the header, each later one a chunk. Files of the same name
+    are replaced; others stay. Nothing is unpacked until the whole archive has
+    arrived and every entry has been checked.
 
-    The archive is refused as a whole for an entry with an absolute name or one
-    with "..", a hard link to a file outside the archive, an entry below a
-    symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
-    tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-    it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
-    as GNU's tar does (its old form, and GNU.sparse 1.0).
+    The whole archive is refused if it is not a tar, has more than 500,000
+    entries, or contains an entry with an absolute name or "..", a hard link to
+    a file outside the archive, an entry below a symbolic link, a device or a
+    FIFO. Set-user-id and set-group-id bits are dropped. Files belong to the
+    user that the call acts as. Sparse files in GNU tar's formats (the old one
+    and GNU.sparse 1.0) keep their holes, with up to 10,000 parts in total.
 
     Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
     ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND
     (FILE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
     (FILE_KIND when the target, or what an entry would replace, is of another
-    kind, or a link stands on an entry's way; UNSUPPORTED when the image has no
-    tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+    kind, or an entry's path goes through a link; UNSUPPORTED when the image
+    has no tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk,
+    NO_SPACE).
     """
     WatchDirectory: _grpc.UnaryStreamMultiCallable[_file_pb2.WatchDirectoryRequest, _file_pb2.WatchDirectoryResponse]
-    """WatchDirectory streams the changes of a directory: started once the watch
-    stands, then each change seen. The directory is looked at every interval:
-    changes that undo each other between two looks are not seen, a rename is a
-    REMOVED and a CREATED, and the temporary files of WriteFile and its like are
-    left out. The watch keeps the sandbox in use. It ends with NOT_FOUND when the
-    directory itself goes.
+    """WatchDirectory streams the changes in a directory: started once the watch
+    is active, then each change seen. The directory is scanned once per
+    interval: changes that undo each other between two scans are not seen, a
+    rename is a REMOVED and a CREATED, and the temporary files of WriteFile and
+    similar RPCs are left out. The watch keeps the sandbox in use. It ends with
+    NOT_FOUND when the directory itself is removed.
 
     Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
-    FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when it
-    holds more than 100,000 files).
+    FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
+    it contains more than 100,000 files).
     """
 
 @_typing.type_check_only
 class FileServiceAsyncStub(FileServiceStub):
     """FileService reads and writes the files of sandboxes.
 
-    Everything happens inside the sandbox with the rights of the user it acts as;
-    a path of a sandbox is never opened on the host.
+    Everything happens inside the sandbox with the rights of the user that the
+    call acts as. A sandbox's path is never opened on the host.
 
-    Paths. A path is absolute, or relative to the sandbox's working directory. It
-    is given as path, or as raw_path where it is not UTF-8; exactly one of the two
-    is set. It is 1-4096 bytes, each name in it at most 255, and holds no NUL. ".."
-    is resolved by name, before any symbolic link is followed. INVALID_ARGUMENT: a
-    relative path that ".." leads out of the working directory, an absolute one
-    that begins in the working directory and is led out of it by "..", and one
-    that climbs above the root.
+    Paths. A path is absolute, or relative to the sandbox's working directory.
+    Set exactly one of path and raw_path; raw_path is for paths that are not
+    UTF-8. A path is 1-4096 bytes without NUL, each name in it at most 255 bytes.
+    ".." is resolved by name, before any symbolic link is followed. A path is
+    INVALID_ARGUMENT if ".." leads a relative path out of the working directory,
+    leads an absolute path that starts in the working directory out of it, or
+    leads above the root.
 
-    Links. A symbolic link on the way is followed, as it is at the end of the path
-    unless the RPC says otherwise.
+    Links. Symbolic links within a path are followed. So is one at the end of the
+    path, unless the RPC says otherwise.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad path or an unknown user;
-    NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory on the way is
-    missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED; FILE_KIND
-    when something on the way is not a directory); PERMISSION_DENIED
-    (FILE_PERMISSION, a read-only file system included); RESOURCE_EXHAUSTED
+    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
+    path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
+    FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
+    (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
     (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
     UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     StatFile: _aio.UnaryUnaryMultiCallable[_file_pb2.StatFileRequest, _file_pb2.StatFileResponse]  # type: ignore[assignment]
-    """StatFile reads what is known of a file, without opening it.
+    """StatFile reads the metadata of a file without opening it.
 
     Errors: NOT_FOUND (FILE_NOT_FOUND).
     """
     ListDirectory: _aio.UnaryUnaryMultiCallable[_file_pb2.ListDirectoryRequest, _file_pb2.ListDirectoryResponse]  # type: ignore[assignment]
-    """ListDirectory lists the entries of a directory in byte order of their names,
-    "." and ".." left out, and so is what a write has under way. Entries that
-    come or go between two pages may be missed; none is listed twice.
+    """ListDirectory lists the entries of a directory in byte order of their
+    names, without ".", ".." and the temporary files of writes in progress.
+    Entries that appear or disappear between two pages may be missed; none is
+    listed twice.
 
     Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
     (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.
     """
     MakeDirectory: _aio.UnaryUnaryMultiCallable[_file_pb2.MakeDirectoryRequest, _file_pb2.MakeDirectoryResponse]  # type: ignore[assignment]
-    """MakeDirectory makes a directory.
+    """MakeDirectory creates a directory.
 
     Errors: NOT_FOUND (FILE_NOT_FOUND) when its parent is missing; ALREADY_EXISTS
     (FILE_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (NO_SPACE).
     """
     RemoveFile: _aio.UnaryUnaryMultiCallable[_file_pb2.RemoveFileRequest, _file_pb2.RemoveFileResponse]  # type: ignore[assignment]
     """RemoveFile removes a file, an empty directory or, with recursive, a whole
-    tree. Of a symbolic link the link itself goes. A recursive removal that fails
-    may have removed a part.
+    tree. For a symbolic link it removes the link itself. A recursive removal
+    that fails may have removed part of the tree.
 
     Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
     unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
     (DIRECTORY_NOT_EMPTY).
     """
     MoveFile: _aio.UnaryUnaryMultiCallable[_file_pb2.MoveFileRequest, _file_pb2.MoveFileResponse]  # type: ignore[assignment]
-    """MoveFile gives a file or directory another path. Of a symbolic link the link
-    itself is moved. Within one file system it is one atomic step; else a copy,
-    then a removal of the source.
+    """MoveFile moves a file or directory to another path. For a symbolic link it
+    moves the link itself. Within one file system the move is atomic; otherwise
+    it is a copy, then a removal of the source.
 
-    Errors: INVALID_ARGUMENT when the target lies inside the source; NOT_FOUND
+    Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
     (FILE_NOT_FOUND) when the source or the target's parent is missing;
     ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
     FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,
-    DIRECTORY_NOT_EMPTY when the target is a directory that holds something);
+    DIRECTORY_NOT_EMPTY when the target is a directory that is not empty);
     RESOURCE_EXHAUSTED (NO_SPACE).
     """
     ReadFile: _aio.UnaryUnaryMultiCallable[_file_pb2.ReadFileRequest, _file_pb2.ReadFileResponse]  # type: ignore[assignment]
@@ -267,112 +271,114 @@ class FileServiceAsyncStub(FileServiceStub):
     """
     WriteFile: _aio.UnaryUnaryMultiCallable[_file_pb2.WriteFileRequest, _file_pb2.WriteFileResponse]  # type: ignore[assignment]
     """WriteFile writes up to 8 MiB to a regular file in one message; UploadFile
-    writes files of any size. Without append the new content takes the place of
-    the old in one atomic step: a reader sees one or the other whole, and a
-    failure leaves the old.
+    writes files of any size. Without append, the new content replaces the old
+    atomically: a reader sees all of one or the other, and a failure keeps the
+    old content.
 
-    A new file belongs to the user it acts as. A replaced file keeps its mode
-    unless one is given, and its owner where that user may set it.
+    A new file belongs to the user that the call acts as. A replaced file keeps
+    its mode unless one is given, and its owner if that user may set it.
 
-    Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
-    (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when something other
-    than a regular file is there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
-    NO_SPACE).
+    Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing;
+    ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when
+    the path is something other than a regular file; RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, NO_SPACE).
     """
     DownloadFile: _aio.UnaryStreamMultiCallable[_file_pb2.DownloadFileRequest, _file_pb2.DownloadFileResponse]  # type: ignore[assignment]
-    """DownloadFile streams a regular file of any size: a header, then the bytes. A
-    file that is written to meanwhile comes as it is read.
+    """DownloadFile streams a regular file of any size: a header, then the bytes.
+    If the file is written during the download, the stream holds what was read.
 
     Errors: as ReadFile.
     """
     UploadFile: _aio.StreamUnaryMultiCallable[_file_pb2.UploadFileRequest, _file_pb2.UploadFileResponse]  # type: ignore[assignment]
     """UploadFile writes a regular file of any size: the first message holds the
-    header, each one after it a chunk. The content takes its place in one atomic
-    step after the last chunk: a caller that goes away, and any failure, leaves
-    the old content and no temporary file. Of two uploads to one path, one is
-    there whole. Mode and owner are as in WriteFile. As with a file that a
-    command writes, nothing waits for the disk: after a power failure the file
-    may be missing or empty.
+    header, each later one a chunk. After the last chunk, the new content
+    replaces the old atomically: if the caller disconnects or the call fails,
+    the old content stays and no temporary file remains. Of two uploads to one
+    path, one ends up there whole. Mode and owner are as in WriteFile. As with
+    a file that a command writes, the server does not wait for the disk: after
+    a power failure the file may be missing or empty.
 
-    Errors: INVALID_ARGUMENT when the first message is not a header, a later one
-    is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
-    when the parent is missing; ALREADY_EXISTS (REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (FILE_KIND) when something other than a regular file is
-    there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+    Errors: INVALID_ARGUMENT when the first message is not a header, a later
+    one is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND
+    (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
+    (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when the path is
+    something other than a regular file; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE
+    for one chunk, NO_SPACE).
     """
     DownloadArchive: _aio.UnaryStreamMultiCallable[_file_pb2.DownloadArchiveRequest, _file_pb2.DownloadArchiveResponse]  # type: ignore[assignment]
     """DownloadArchive streams a directory, or one file, as an uncompressed tar
-    (POSIX pax) whose names are relative to the directory, or the file's own
-    name. Symbolic links are archived as links. Sockets, and files that vanish or
-    become something else meanwhile, are left out; a file whose size changes while
-    it is read comes with the size it had, filled up with zeros where it shrank.
-    Holes of a sparse file that are 1 MiB or more in all are kept, in the form
-    that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
-    The archive is whole only if the call ends in OK.
+    (POSIX pax). Names are relative to the directory, or the name of the file.
+    Symbolic links are archived as links. Sockets are left out, as are files
+    that vanish or change kind during the download. A file whose size changes
+    while it is read is archived with its original size, padded with zeros if
+    it shrank. Holes of a sparse file are kept if they total 1 MiB or more, in
+    the format that GNU tar, bsdtar, Python's tarfile and UploadArchive read
+    (GNU.sparse 1.0). The archive is complete only if the call ends with OK.
 
-    Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-    a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
-    that knows no holes, such as busybox's, and a file of more than 1 GiB has less
-    than a sixteenth of its size on the disk.
+    Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND when it
+    is a device, FIFO or socket; UNSUPPORTED when the image has no tar, or has
+    one that does not support holes, such as busybox's, and a file of more than
+    1 GiB takes less than a sixteenth of its size on disk).
     """
     UploadArchive: _aio.StreamUnaryMultiCallable[_file_pb2.UploadArchiveRequest, _file_pb2.UploadArchiveResponse]  # type: ignore[assignment]
-    """UploadArchive unpacks an uncompressed tar into a directory: the first message
-    holds the header, each one after it a chunk. Files of the same name are
-    replaced, others stay. Nothing is unpacked before the whole archive has come
-    and every entry was checked.
+    """UploadArchive unpacks an uncompressed tar into a directory: the first
+    message holds the header, each later one a chunk. Files of the same name
+    are replaced; others stay. Nothing is unpacked until the whole archive has
+    arrived and every entry has been checked.
 
-    The archive is refused as a whole for an entry with an absolute name or one
-    with "..", a hard link to a file outside the archive, an entry below a
-    symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
-    tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-    it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
-    as GNU's tar does (its old form, and GNU.sparse 1.0).
+    The whole archive is refused if it is not a tar, has more than 500,000
+    entries, or contains an entry with an absolute name or "..", a hard link to
+    a file outside the archive, an entry below a symbolic link, a device or a
+    FIFO. Set-user-id and set-group-id bits are dropped. Files belong to the
+    user that the call acts as. Sparse files in GNU tar's formats (the old one
+    and GNU.sparse 1.0) keep their holes, with up to 10,000 parts in total.
 
     Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
     ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND
     (FILE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
     (FILE_KIND when the target, or what an entry would replace, is of another
-    kind, or a link stands on an entry's way; UNSUPPORTED when the image has no
-    tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+    kind, or an entry's path goes through a link; UNSUPPORTED when the image
+    has no tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk,
+    NO_SPACE).
     """
     WatchDirectory: _aio.UnaryStreamMultiCallable[_file_pb2.WatchDirectoryRequest, _file_pb2.WatchDirectoryResponse]  # type: ignore[assignment]
-    """WatchDirectory streams the changes of a directory: started once the watch
-    stands, then each change seen. The directory is looked at every interval:
-    changes that undo each other between two looks are not seen, a rename is a
-    REMOVED and a CREATED, and the temporary files of WriteFile and its like are
-    left out. The watch keeps the sandbox in use. It ends with NOT_FOUND when the
-    directory itself goes.
+    """WatchDirectory streams the changes in a directory: started once the watch
+    is active, then each change seen. The directory is scanned once per
+    interval: changes that undo each other between two scans are not seen, a
+    rename is a REMOVED and a CREATED, and the temporary files of WriteFile and
+    similar RPCs are left out. The watch keeps the sandbox in use. It ends with
+    NOT_FOUND when the directory itself is removed.
 
     Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
-    FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when it
-    holds more than 100,000 files).
+    FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
+    it contains more than 100,000 files).
     """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     """FileService reads and writes the files of sandboxes.
 
-    Everything happens inside the sandbox with the rights of the user it acts as;
-    a path of a sandbox is never opened on the host.
+    Everything happens inside the sandbox with the rights of the user that the
+    call acts as. A sandbox's path is never opened on the host.
 
-    Paths. A path is absolute, or relative to the sandbox's working directory. It
-    is given as path, or as raw_path where it is not UTF-8; exactly one of the two
-    is set. It is 1-4096 bytes, each name in it at most 255, and holds no NUL. ".."
-    is resolved by name, before any symbolic link is followed. INVALID_ARGUMENT: a
-    relative path that ".." leads out of the working directory, an absolute one
-    that begins in the working directory and is led out of it by "..", and one
-    that climbs above the root.
+    Paths. A path is absolute, or relative to the sandbox's working directory.
+    Set exactly one of path and raw_path; raw_path is for paths that are not
+    UTF-8. A path is 1-4096 bytes without NUL, each name in it at most 255 bytes.
+    ".." is resolved by name, before any symbolic link is followed. A path is
+    INVALID_ARGUMENT if ".." leads a relative path out of the working directory,
+    leads an absolute path that starts in the working directory out of it, or
+    leads above the root.
 
-    Links. A symbolic link on the way is followed, as it is at the end of the path
-    unless the RPC says otherwise.
+    Links. Symbolic links within a path are followed. So is one at the end of the
+    path, unless the RPC says otherwise.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad path or an unknown user;
-    NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory on the way is
-    missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED; FILE_KIND
-    when something on the way is not a directory); PERMISSION_DENIED
-    (FILE_PERMISSION, a read-only file system included); RESOURCE_EXHAUSTED
+    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
+    path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
+    FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
+    (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
     (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
     UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -381,7 +387,7 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_pb2.StatFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.StatFileResponse, _abc.Awaitable[_file_pb2.StatFileResponse]]:
-        """StatFile reads what is known of a file, without opening it.
+        """StatFile reads the metadata of a file without opening it.
 
         Errors: NOT_FOUND (FILE_NOT_FOUND).
         """
@@ -392,9 +398,10 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_pb2.ListDirectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.ListDirectoryResponse, _abc.Awaitable[_file_pb2.ListDirectoryResponse]]:
-        """ListDirectory lists the entries of a directory in byte order of their names,
-        "." and ".." left out, and so is what a write has under way. Entries that
-        come or go between two pages may be missed; none is listed twice.
+        """ListDirectory lists the entries of a directory in byte order of their
+        names, without ".", ".." and the temporary files of writes in progress.
+        Entries that appear or disappear between two pages may be missed; none is
+        listed twice.
 
         Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
         (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.
@@ -406,7 +413,7 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_pb2.MakeDirectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.MakeDirectoryResponse, _abc.Awaitable[_file_pb2.MakeDirectoryResponse]]:
-        """MakeDirectory makes a directory.
+        """MakeDirectory creates a directory.
 
         Errors: NOT_FOUND (FILE_NOT_FOUND) when its parent is missing; ALREADY_EXISTS
         (FILE_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (NO_SPACE).
@@ -419,8 +426,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.RemoveFileResponse, _abc.Awaitable[_file_pb2.RemoveFileResponse]]:
         """RemoveFile removes a file, an empty directory or, with recursive, a whole
-        tree. Of a symbolic link the link itself goes. A recursive removal that fails
-        may have removed a part.
+        tree. For a symbolic link it removes the link itself. A recursive removal
+        that fails may have removed part of the tree.
 
         Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
         unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
@@ -433,15 +440,15 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_pb2.MoveFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.MoveFileResponse, _abc.Awaitable[_file_pb2.MoveFileResponse]]:
-        """MoveFile gives a file or directory another path. Of a symbolic link the link
-        itself is moved. Within one file system it is one atomic step; else a copy,
-        then a removal of the source.
+        """MoveFile moves a file or directory to another path. For a symbolic link it
+        moves the link itself. Within one file system the move is atomic; otherwise
+        it is a copy, then a removal of the source.
 
-        Errors: INVALID_ARGUMENT when the target lies inside the source; NOT_FOUND
+        Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
         (FILE_NOT_FOUND) when the source or the target's parent is missing;
         ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
         FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,
-        DIRECTORY_NOT_EMPTY when the target is a directory that holds something);
+        DIRECTORY_NOT_EMPTY when the target is a directory that is not empty);
         RESOURCE_EXHAUSTED (NO_SPACE).
         """
 
@@ -466,17 +473,17 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.WriteFileResponse, _abc.Awaitable[_file_pb2.WriteFileResponse]]:
         """WriteFile writes up to 8 MiB to a regular file in one message; UploadFile
-        writes files of any size. Without append the new content takes the place of
-        the old in one atomic step: a reader sees one or the other whole, and a
-        failure leaves the old.
+        writes files of any size. Without append, the new content replaces the old
+        atomically: a reader sees all of one or the other, and a failure keeps the
+        old content.
 
-        A new file belongs to the user it acts as. A replaced file keeps its mode
-        unless one is given, and its owner where that user may set it.
+        A new file belongs to the user that the call acts as. A replaced file keeps
+        its mode unless one is given, and its owner if that user may set it.
 
-        Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
-        (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when something other
-        than a regular file is there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
-        NO_SPACE).
+        Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing;
+        ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when
+        the path is something other than a regular file; RESOURCE_EXHAUSTED
+        (MESSAGE_TOO_LARGE, NO_SPACE).
         """
 
     @_abc_1.abstractmethod
@@ -485,8 +492,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_pb2.DownloadFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_file_pb2.DownloadFileResponse], _abc.AsyncIterator[_file_pb2.DownloadFileResponse]]:
-        """DownloadFile streams a regular file of any size: a header, then the bytes. A
-        file that is written to meanwhile comes as it is read.
+        """DownloadFile streams a regular file of any size: a header, then the bytes.
+        If the file is written during the download, the stream holds what was read.
 
         Errors: as ReadFile.
         """
@@ -498,18 +505,19 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.UploadFileResponse, _abc.Awaitable[_file_pb2.UploadFileResponse]]:
         """UploadFile writes a regular file of any size: the first message holds the
-        header, each one after it a chunk. The content takes its place in one atomic
-        step after the last chunk: a caller that goes away, and any failure, leaves
-        the old content and no temporary file. Of two uploads to one path, one is
-        there whole. Mode and owner are as in WriteFile. As with a file that a
-        command writes, nothing waits for the disk: after a power failure the file
-        may be missing or empty.
+        header, each later one a chunk. After the last chunk, the new content
+        replaces the old atomically: if the caller disconnects or the call fails,
+        the old content stays and no temporary file remains. Of two uploads to one
+        path, one ends up there whole. Mode and owner are as in WriteFile. As with
+        a file that a command writes, the server does not wait for the disk: after
+        a power failure the file may be missing or empty.
 
-        Errors: INVALID_ARGUMENT when the first message is not a header, a later one
-        is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
-        when the parent is missing; ALREADY_EXISTS (REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (FILE_KIND) when something other than a regular file is
-        there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+        Errors: INVALID_ARGUMENT when the first message is not a header, a later
+        one is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND
+        (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
+        (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when the path is
+        something other than a regular file; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE
+        for one chunk, NO_SPACE).
         """
 
     @_abc_1.abstractmethod
@@ -519,18 +527,18 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_file_pb2.DownloadArchiveResponse], _abc.AsyncIterator[_file_pb2.DownloadArchiveResponse]]:
         """DownloadArchive streams a directory, or one file, as an uncompressed tar
-        (POSIX pax) whose names are relative to the directory, or the file's own
-        name. Symbolic links are archived as links. Sockets, and files that vanish or
-        become something else meanwhile, are left out; a file whose size changes while
-        it is read comes with the size it had, filled up with zeros where it shrank.
-        Holes of a sparse file that are 1 MiB or more in all are kept, in the form
-        that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
-        The archive is whole only if the call ends in OK.
+        (POSIX pax). Names are relative to the directory, or the name of the file.
+        Symbolic links are archived as links. Sockets are left out, as are files
+        that vanish or change kind during the download. A file whose size changes
+        while it is read is archived with its original size, padded with zeros if
+        it shrank. Holes of a sparse file are kept if they total 1 MiB or more, in
+        the format that GNU tar, bsdtar, Python's tarfile and UploadArchive read
+        (GNU.sparse 1.0). The archive is complete only if the call ends with OK.
 
-        Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-        a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
-        that knows no holes, such as busybox's, and a file of more than 1 GiB has less
-        than a sixteenth of its size on the disk.
+        Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND when it
+        is a device, FIFO or socket; UNSUPPORTED when the image has no tar, or has
+        one that does not support holes, such as busybox's, and a file of more than
+        1 GiB takes less than a sixteenth of its size on disk).
         """
 
     @_abc_1.abstractmethod
@@ -539,24 +547,25 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_file_pb2.UploadArchiveRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.UploadArchiveResponse, _abc.Awaitable[_file_pb2.UploadArchiveResponse]]:
-        """UploadArchive unpacks an uncompressed tar into a directory: the first message
-        holds the header, each one after it a chunk. Files of the same name are
-        replaced, others stay. Nothing is unpacked before the whole archive has come
-        and every entry was checked.
+        """UploadArchive unpacks an uncompressed tar into a directory: the first
+        message holds the header, each later one a chunk. Files of the same name
+        are replaced; others stay. Nothing is unpacked until the whole archive has
+        arrived and every entry has been checked.
 
-        The archive is refused as a whole for an entry with an absolute name or one
-        with "..", a hard link to a file outside the archive, an entry below a
-        symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
-        tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-        it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
-        as GNU's tar does (its old form, and GNU.sparse 1.0).
+        The whole archive is refused if it is not a tar, has more than 500,000
+        entries, or contains an entry with an absolute name or "..", a hard link to
+        a file outside the archive, an entry below a symbolic link, a device or a
+        FIFO. Set-user-id and set-group-id bits are dropped. Files belong to the
+        user that the call acts as. Sparse files in GNU tar's formats (the old one
+        and GNU.sparse 1.0) keep their holes, with up to 10,000 parts in total.
 
         Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
         ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND
         (FILE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
         (FILE_KIND when the target, or what an entry would replace, is of another
-        kind, or a link stands on an entry's way; UNSUPPORTED when the image has no
-        tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+        kind, or an entry's path goes through a link; UNSUPPORTED when the image
+        has no tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk,
+        NO_SPACE).
         """
 
     @_abc_1.abstractmethod
@@ -565,16 +574,16 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_pb2.WatchDirectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_file_pb2.WatchDirectoryResponse], _abc.AsyncIterator[_file_pb2.WatchDirectoryResponse]]:
-        """WatchDirectory streams the changes of a directory: started once the watch
-        stands, then each change seen. The directory is looked at every interval:
-        changes that undo each other between two looks are not seen, a rename is a
-        REMOVED and a CREATED, and the temporary files of WriteFile and its like are
-        left out. The watch keeps the sandbox in use. It ends with NOT_FOUND when the
-        directory itself goes.
+        """WatchDirectory streams the changes in a directory: started once the watch
+        is active, then each change seen. The directory is scanned once per
+        interval: changes that undo each other between two scans are not seen, a
+        rename is a REMOVED and a CREATED, and the temporary files of WriteFile and
+        similar RPCs are left out. The watch keeps the sandbox in use. It ends with
+        NOT_FOUND when the directory itself is removed.
 
         Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
-        FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when it
-        holds more than 100,000 files).
+        FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
+        it contains more than 100,000 files).
         """
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -13,7 +13,7 @@ import type { WatchKeepalive } from "./sandbox_pb.js";
 export declare const file_berth_v1_file: GenFile;
 
 /**
- * FileInfo is what is known of a file, its name aside. Every field is output
+ * FileInfo is the metadata of a file, without its name. Every field is output
  * only.
  *
  * @generated from message berth.v1.FileInfo
@@ -27,29 +27,30 @@ export declare type FileInfo = Message<"berth.v1.FileInfo"> & {
   kind: FileKind;
 
   /**
-   * Bytes of a regular file; bytes of the target's name for a symbolic link; as
-   * the file system reports for the others.
+   * For a regular file its bytes, for a symbolic link the bytes of its target's
+   * name, for other kinds what the file system reports.
    *
    * @generated from field: int64 size_bytes = 2;
    */
   sizeBytes: bigint;
 
   /**
-   * Permission bits with set-user-id, set-group-id and sticky: 0 to 07777 octal.
+   * Permission bits including set-user-id, set-group-id and sticky: 0 to 07777
+   * octal.
    *
    * @generated from field: uint32 mode = 3;
    */
   mode: number;
 
   /**
-   * Number of the user that owns it.
+   * Numeric id of the user that owns it.
    *
    * @generated from field: uint32 uid = 4;
    */
   uid: number;
 
   /**
-   * Number of the group that owns it.
+   * Numeric id of the group that owns it.
    *
    * @generated from field: uint32 gid = 5;
    */
@@ -63,15 +64,15 @@ export declare type FileInfo = Message<"berth.v1.FileInfo"> & {
   modifyTime?: Timestamp | undefined;
 
   /**
-   * Where a symbolic link points, exactly only where that is UTF-8: other bytes
-   * are shown as U+FFFD. Empty for other kinds.
+   * Target of a symbolic link, exact only if it is UTF-8: other bytes are shown
+   * as U+FFFD. Empty for other kinds.
    *
    * @generated from field: string link_target = 7;
    */
   linkTarget: string;
 
   /**
-   * Where a symbolic link points, exactly. Empty for other kinds.
+   * Exact target of a symbolic link. Empty for other kinds.
    *
    * @generated from field: bytes raw_link_target = 8;
    */
@@ -91,22 +92,22 @@ export declare const FileInfoSchema: GenMessage<FileInfo>;
  */
 export declare type DirectoryEntry = Message<"berth.v1.DirectoryEntry"> & {
   /**
-   * Its name in the directory, exactly only where that is UTF-8: other bytes are
-   * shown as U+FFFD.
+   * Its name in the directory, exact only if it is UTF-8: other bytes are shown
+   * as U+FFFD.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Its name in the directory, exactly. Always set.
+   * Its exact name in the directory. Always set.
    *
    * @generated from field: bytes raw_name = 2;
    */
   rawName: Uint8Array;
 
   /**
-   * What is known of it. A symbolic link is not followed.
+   * Its metadata. A symbolic link is not followed.
    *
    * @generated from field: berth.v1.FileInfo file = 3;
    */
@@ -140,14 +141,14 @@ export declare type StatFileRequest = Message<"berth.v1.StatFileRequest"> & {
   path: string;
 
   /**
-   * The file, where its path is not UTF-8.
+   * The file, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * Whether a symbolic link at the end of the path is followed. Default false:
+   * Whether to follow a symbolic link at the end of the path. Default false:
    * the link itself is reported.
    *
    * @generated from field: bool follow_symlink = 4;
@@ -162,7 +163,7 @@ export declare type StatFileRequest = Message<"berth.v1.StatFileRequest"> & {
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 6;
@@ -177,28 +178,28 @@ export declare type StatFileRequest = Message<"berth.v1.StatFileRequest"> & {
 export declare const StatFileRequestSchema: GenMessage<StatFileRequest>;
 
 /**
- * StatFileResponse says what the file is.
+ * StatFileResponse describes the file.
  *
  * @generated from message berth.v1.StatFileResponse
  */
 export declare type StatFileResponse = Message<"berth.v1.StatFileResponse"> & {
   /**
-   * Its absolute path, ".", ".." and repeated "/" resolved by name; bytes that
-   * are not UTF-8 are shown as U+FFFD.
+   * Its absolute path, with ".", ".." and repeated "/" resolved by name. Bytes
+   * that are not UTF-8 are shown as U+FFFD.
    *
    * @generated from field: string path = 1;
    */
   path: string;
 
   /**
-   * The same path, exactly. Always set.
+   * The same path, exact. Always set.
    *
    * @generated from field: bytes raw_path = 2;
    */
   rawPath: Uint8Array;
 
   /**
-   * What is known of it.
+   * Its metadata.
    *
    * @generated from field: berth.v1.FileInfo file = 3;
    */
@@ -232,21 +233,21 @@ export declare type ListDirectoryRequest = Message<"berth.v1.ListDirectoryReques
   path: string;
 
   /**
-   * The directory, where its path is not UTF-8.
+   * The directory, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * How many entries at most in one answer. Default 50, at most 1000.
+   * Maximum number of entries in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the previous page. Empty for the first page.
    *
    * @generated from field: string page_token = 5;
    */
@@ -260,7 +261,7 @@ export declare type ListDirectoryRequest = Message<"berth.v1.ListDirectoryReques
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 7;
@@ -302,7 +303,7 @@ export declare type ListDirectoryResponse = Message<"berth.v1.ListDirectoryRespo
 export declare const ListDirectoryResponseSchema: GenMessage<ListDirectoryResponse>;
 
 /**
- * MakeDirectoryRequest names a directory to make.
+ * MakeDirectoryRequest names a directory to create.
  *
  * @generated from message berth.v1.MakeDirectoryRequest
  */
@@ -329,7 +330,7 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
   path: string;
 
   /**
-   * The directory, where its path is not UTF-8.
+   * The directory, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 4;
    */
@@ -343,8 +344,8 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
   mode?: number | undefined;
 
   /**
-   * Whether missing parents are made too; a directory that is there already is
-   * then no error and stays as it is. Default false.
+   * Whether to create missing parents too. An existing directory is then not an
+   * error and stays as it is. Default false.
    *
    * @generated from field: bool create_parents = 6;
    */
@@ -358,7 +359,7 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 8;
@@ -373,7 +374,7 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
 export declare const MakeDirectoryRequestSchema: GenMessage<MakeDirectoryRequest>;
 
 /**
- * MakeDirectoryResponse says what was made.
+ * MakeDirectoryResponse describes the new directory.
  *
  * @generated from message berth.v1.MakeDirectoryResponse
  */
@@ -420,21 +421,21 @@ export declare type RemoveFileRequest = Message<"berth.v1.RemoveFileRequest"> & 
   path: string;
 
   /**
-   * The file or directory, where its path is not UTF-8.
+   * The file or directory, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 4;
    */
   rawPath: Uint8Array;
 
   /**
-   * Whether a directory goes with all it holds. Default false.
+   * Whether to remove a directory with everything in it. Default false.
    *
    * @generated from field: bool recursive = 5;
    */
   recursive: boolean;
 
   /**
-   * Whether a file that is not there is no error. Default false.
+   * Whether a missing file is OK rather than an error. Default false.
    *
    * @generated from field: bool allow_missing = 6;
    */
@@ -448,7 +449,7 @@ export declare type RemoveFileRequest = Message<"berth.v1.RemoveFileRequest"> & 
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 8;
@@ -463,7 +464,7 @@ export declare type RemoveFileRequest = Message<"berth.v1.RemoveFileRequest"> & 
 export declare const RemoveFileRequestSchema: GenMessage<RemoveFileRequest>;
 
 /**
- * RemoveFileResponse says that the file is gone.
+ * RemoveFileResponse says that the file was removed.
  *
  * @generated from message berth.v1.RemoveFileResponse
  */
@@ -504,28 +505,28 @@ export declare type MoveFileRequest = Message<"berth.v1.MoveFileRequest"> & {
   sourcePath: string;
 
   /**
-   * The file or directory, where its path is not UTF-8.
+   * The file or directory, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_source_path = 4;
    */
   rawSourcePath: Uint8Array;
 
   /**
-   * The path it is to have, its name included. Required, or raw_target_path.
+   * Its new path, including its name. Required, or raw_target_path.
    *
    * @generated from field: string target_path = 5;
    */
   targetPath: string;
 
   /**
-   * The path it is to have, where that is not UTF-8.
+   * Its new path, if that is not UTF-8.
    *
    * @generated from field: bytes raw_target_path = 6;
    */
   rawTargetPath: Uint8Array;
 
   /**
-   * Whether a file, or an empty directory, at the target is replaced. Default
+   * Whether to replace a file or an empty directory at the target. Default
    * false.
    *
    * @generated from field: bool overwrite = 7;
@@ -533,7 +534,7 @@ export declare type MoveFileRequest = Message<"berth.v1.MoveFileRequest"> & {
   overwrite: boolean;
 
   /**
-   * Whether missing parents of the target are made, with mode 0755. Default
+   * Whether to create missing parents of the target, with mode 0755. Default
    * false.
    *
    * @generated from field: bool create_parents = 8;
@@ -548,7 +549,7 @@ export declare type MoveFileRequest = Message<"berth.v1.MoveFileRequest"> & {
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 10;
@@ -563,7 +564,7 @@ export declare type MoveFileRequest = Message<"berth.v1.MoveFileRequest"> & {
 export declare const MoveFileRequestSchema: GenMessage<MoveFileRequest>;
 
 /**
- * MoveFileResponse says what was moved.
+ * MoveFileResponse describes the moved file.
  *
  * @generated from message berth.v1.MoveFileResponse
  */
@@ -603,22 +604,22 @@ export declare type ReadFileRequest = Message<"berth.v1.ReadFileRequest"> & {
   path: string;
 
   /**
-   * The file, where its path is not UTF-8.
+   * The file, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * Place of the first byte. Default 0. The file's size is allowed and reads
-   * nothing.
+   * Offset of the first byte. Default 0. An offset equal to the file's size is
+   * allowed and reads nothing.
    *
    * @generated from field: int64 offset = 4;
    */
   offset: bigint;
 
   /**
-   * How many bytes at most. Default and maximum 8 MiB.
+   * Maximum bytes to read. Default and maximum 8 MiB.
    *
    * @generated from field: int64 limit = 5;
    */
@@ -632,7 +633,7 @@ export declare type ReadFileRequest = Message<"berth.v1.ReadFileRequest"> & {
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 7;
@@ -647,20 +648,20 @@ export declare type ReadFileRequest = Message<"berth.v1.ReadFileRequest"> & {
 export declare const ReadFileRequestSchema: GenMessage<ReadFileRequest>;
 
 /**
- * ReadFileResponse holds a part of a file.
+ * ReadFileResponse holds part of a file.
  *
  * @generated from message berth.v1.ReadFileResponse
  */
 export declare type ReadFileResponse = Message<"berth.v1.ReadFileResponse"> & {
   /**
-   * The bytes, exactly.
+   * The bytes, unchanged.
    *
    * @generated from field: bytes data = 1;
    */
   data: Uint8Array;
 
   /**
-   * What is known of the file, its size included.
+   * Metadata of the file, including its size.
    *
    * @generated from field: berth.v1.FileInfo file = 2;
    */
@@ -708,7 +709,7 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
   path: string;
 
   /**
-   * The file, where its path is not UTF-8.
+   * The file, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 4;
    */
@@ -722,7 +723,7 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
   data: Uint8Array;
 
   /**
-   * Permission bits: 0 to 07777 octal. Default: those of the file that is there,
+   * Permission bits: 0 to 07777 octal. Default: those of the existing file,
    * 0644 for a new one.
    *
    * @generated from field: optional uint32 mode = 6;
@@ -730,15 +731,15 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
   mode?: number | undefined;
 
   /**
-   * Whether data is added at the end of what is there, which is not atomic.
-   * Default false: it replaces it.
+   * Whether to append data to the existing content, which is not atomic.
+   * Default false: data replaces it.
    *
    * @generated from field: bool append = 7;
    */
   append: boolean;
 
   /**
-   * Whether missing parents are made, with mode 0755. Default false.
+   * Whether to create missing parents, with mode 0755. Default false.
    *
    * @generated from field: bool create_parents = 8;
    */
@@ -752,7 +753,7 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 10;
@@ -767,7 +768,7 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
 export declare const WriteFileRequestSchema: GenMessage<WriteFileRequest>;
 
 /**
- * WriteFileResponse says what was written.
+ * WriteFileResponse describes the written file.
  *
  * @generated from message berth.v1.WriteFileResponse
  */
@@ -807,14 +808,14 @@ export declare type DownloadFileRequest = Message<"berth.v1.DownloadFileRequest"
   path: string;
 
   /**
-   * The file, where its path is not UTF-8.
+   * The file, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * Place of the first byte, to go on after a broken download. Default 0.
+   * Offset of the first byte, to continue an interrupted download. Default 0.
    *
    * @generated from field: int64 offset = 4;
    */
@@ -828,7 +829,7 @@ export declare type DownloadFileRequest = Message<"berth.v1.DownloadFileRequest"
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 6;
@@ -849,14 +850,14 @@ export declare const DownloadFileRequestSchema: GenMessage<DownloadFileRequest>;
  */
 export declare type DownloadFileHeader = Message<"berth.v1.DownloadFileHeader"> & {
   /**
-   * What is known of the file, as the download begins.
+   * Metadata of the file when the download starts.
    *
    * @generated from field: berth.v1.FileInfo file = 1;
    */
   file?: FileInfo | undefined;
 
   /**
-   * Place of the first byte that follows.
+   * Offset of the first byte that follows.
    *
    * @generated from field: int64 offset = 2;
    */
@@ -882,7 +883,7 @@ export declare type DownloadFileResponse = Message<"berth.v1.DownloadFileRespons
    */
   part: {
     /**
-     * What the file is. Always first, once.
+     * Describes the file. Always first, once.
      *
      * @generated from field: berth.v1.DownloadFileHeader header = 1;
      */
@@ -912,9 +913,9 @@ export declare const DownloadFileResponseSchema: GenMessage<DownloadFileResponse
  */
 export declare type UploadFileHeader = Message<"berth.v1.UploadFileHeader"> & {
   /**
-   * The caller's id of this request; see CreateSandboxRequest. The content is no
-   * parameter: a retry of an upload that was finished gets the first answer.
-   * Optional.
+   * The caller's id of this request; see CreateSandboxRequest. The content does
+   * not count as a parameter: a retry of a finished upload gets the first
+   * answer. Optional.
    *
    * @generated from field: string request_id = 1;
    */
@@ -935,22 +936,22 @@ export declare type UploadFileHeader = Message<"berth.v1.UploadFileHeader"> & {
   path: string;
 
   /**
-   * The file, where its path is not UTF-8.
+   * The file, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 4;
    */
   rawPath: Uint8Array;
 
   /**
-   * How many bytes follow in all; other than that many, and nothing is written.
-   * Optional.
+   * How many bytes follow in total. If a different number arrives, nothing is
+   * written. Optional.
    *
    * @generated from field: optional int64 size_bytes = 5;
    */
   sizeBytes?: bigint | undefined;
 
   /**
-   * Permission bits: 0 to 07777 octal. Default: those of the file that is there,
+   * Permission bits: 0 to 07777 octal. Default: those of the existing file,
    * 0644 for a new one.
    *
    * @generated from field: optional uint32 mode = 6;
@@ -958,7 +959,7 @@ export declare type UploadFileHeader = Message<"berth.v1.UploadFileHeader"> & {
   mode?: number | undefined;
 
   /**
-   * Whether missing parents are made, with mode 0755. Default false.
+   * Whether to create missing parents, with mode 0755. Default false.
    *
    * @generated from field: bool create_parents = 7;
    */
@@ -972,7 +973,7 @@ export declare type UploadFileHeader = Message<"berth.v1.UploadFileHeader"> & {
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 9;
@@ -1023,7 +1024,7 @@ export declare type UploadFileRequest = Message<"berth.v1.UploadFileRequest"> & 
 export declare const UploadFileRequestSchema: GenMessage<UploadFileRequest>;
 
 /**
- * UploadFileResponse says what was written.
+ * UploadFileResponse describes the written file.
  *
  * @generated from message berth.v1.UploadFileResponse
  */
@@ -1063,7 +1064,7 @@ export declare type DownloadArchiveRequest = Message<"berth.v1.DownloadArchiveRe
   path: string;
 
   /**
-   * The directory or file, where its path is not UTF-8.
+   * The directory or file, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 3;
    */
@@ -1077,7 +1078,7 @@ export declare type DownloadArchiveRequest = Message<"berth.v1.DownloadArchiveRe
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 5;
@@ -1139,15 +1140,15 @@ export declare type UploadArchiveHeader = Message<"berth.v1.UploadArchiveHeader"
   path: string;
 
   /**
-   * The directory to unpack into, where its path is not UTF-8.
+   * The directory to unpack into, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 4;
    */
   rawPath: Uint8Array;
 
   /**
-   * Whether the directory and its parents are made where missing, with mode
-   * 0755. Default false.
+   * Whether to create the directory and its parents if missing, with mode 0755.
+   * Default false.
    *
    * @generated from field: bool create_parents = 5;
    */
@@ -1161,7 +1162,7 @@ export declare type UploadArchiveHeader = Message<"berth.v1.UploadArchiveHeader"
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 7;
@@ -1218,7 +1219,7 @@ export declare const UploadArchiveRequestSchema: GenMessage<UploadArchiveRequest
  */
 export declare type UploadArchiveResponse = Message<"berth.v1.UploadArchiveResponse"> & {
   /**
-   * Entries of the archive, directories and links included.
+   * Entries in the archive, including directories and links.
    *
    * @generated from field: int64 entry_count = 1;
    */
@@ -1259,22 +1260,22 @@ export declare type WatchDirectoryRequest = Message<"berth.v1.WatchDirectoryRequ
   path: string;
 
   /**
-   * The directory, where its path is not UTF-8.
+   * The directory, if its path is not UTF-8.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * Whether directories below it are watched too. Symbolic links are not
-   * followed. Default false.
+   * Whether to watch directories below it too. Symbolic links are not followed.
+   * Default false.
    *
    * @generated from field: bool recursive = 4;
    */
   recursive: boolean;
 
   /**
-   * How often to look. Default 1 s; 100 ms to 1 h.
+   * How often to scan. Default 1 s; 100 ms to 1 h.
    *
    * @generated from field: google.protobuf.Duration interval = 5;
    */
@@ -1288,7 +1289,7 @@ export declare type WatchDirectoryRequest = Message<"berth.v1.WatchDirectoryRequ
   user: string;
 
   /**
-   * The sandbox generation the caller knows; a replaced sandbox is refused.
+   * The sandbox generation the caller expects; a replaced sandbox is refused.
    * Optional.
    *
    * @generated from field: int64 generation = 7;
@@ -1303,14 +1304,14 @@ export declare type WatchDirectoryRequest = Message<"berth.v1.WatchDirectoryRequ
 export declare const WatchDirectoryRequestSchema: GenMessage<WatchDirectoryRequest>;
 
 /**
- * WatchDirectoryStarted says that the watch stands: changes from now on are
+ * WatchDirectoryStarted says that the watch is active: changes from now on are
  * seen.
  *
  * @generated from message berth.v1.WatchDirectoryStarted
  */
 export declare type WatchDirectoryStarted = Message<"berth.v1.WatchDirectoryStarted"> & {
   /**
-   * Entries there as it began.
+   * Entries in the directory when the watch started.
    *
    * @generated from field: int64 entry_count = 1;
    */
@@ -1337,7 +1338,7 @@ export declare type FileChange = Message<"berth.v1.FileChange"> & {
   type: FileChangeType;
 
   /**
-   * The file's path below the watched directory, exactly only where that is
+   * The file's path relative to the watched directory, exact only if it is
    * UTF-8: other bytes are shown as U+FFFD.
    *
    * @generated from field: string path = 2;
@@ -1345,14 +1346,14 @@ export declare type FileChange = Message<"berth.v1.FileChange"> & {
   path: string;
 
   /**
-   * The file's path below the watched directory, exactly. Always set.
+   * The file's exact path relative to the watched directory. Always set.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * What is known of it after the change. Unset for REMOVED.
+   * Its metadata after the change. Unset for REMOVED.
    *
    * @generated from field: berth.v1.FileInfo file = 4;
    */
@@ -1385,7 +1386,7 @@ export declare type WatchDirectoryResponse = Message<"berth.v1.WatchDirectoryRes
    */
   item: {
     /**
-     * The watch stands. Always first, once.
+     * The watch is active. Always first, once.
      *
      * @generated from field: berth.v1.WatchDirectoryStarted started = 1;
      */
@@ -1401,7 +1402,7 @@ export declare type WatchDirectoryResponse = Message<"berth.v1.WatchDirectoryRes
     case: "change";
   } | {
     /**
-     * Sent now and then so that idle connections stay open; carries nothing.
+     * Sent periodically so that idle connections stay open; carries nothing.
      *
      * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
      */
@@ -1498,7 +1499,7 @@ export enum FileChangeType {
   UNSPECIFIED = 0,
 
   /**
-   * It is there now.
+   * It was created.
    *
    * @generated from enum value: FILE_CHANGE_TYPE_CREATED = 1;
    */
@@ -1512,7 +1513,7 @@ export enum FileChangeType {
   MODIFIED = 2,
 
   /**
-   * It is gone.
+   * It was removed.
    *
    * @generated from enum value: FILE_CHANGE_TYPE_REMOVED = 3;
    */
@@ -1527,34 +1528,34 @@ export declare const FileChangeTypeSchema: GenEnum<FileChangeType>;
 /**
  * FileService reads and writes the files of sandboxes.
  *
- * Everything happens inside the sandbox with the rights of the user it acts as;
- * a path of a sandbox is never opened on the host.
+ * Everything happens inside the sandbox with the rights of the user that the
+ * call acts as. A sandbox's path is never opened on the host.
  *
- * Paths. A path is absolute, or relative to the sandbox's working directory. It
- * is given as path, or as raw_path where it is not UTF-8; exactly one of the two
- * is set. It is 1-4096 bytes, each name in it at most 255, and holds no NUL. ".."
- * is resolved by name, before any symbolic link is followed. INVALID_ARGUMENT: a
- * relative path that ".." leads out of the working directory, an absolute one
- * that begins in the working directory and is led out of it by "..", and one
- * that climbs above the root.
+ * Paths. A path is absolute, or relative to the sandbox's working directory.
+ * Set exactly one of path and raw_path; raw_path is for paths that are not
+ * UTF-8. A path is 1-4096 bytes without NUL, each name in it at most 255 bytes.
+ * ".." is resolved by name, before any symbolic link is followed. A path is
+ * INVALID_ARGUMENT if ".." leads a relative path out of the working directory,
+ * leads an absolute path that starts in the working directory out of it, or
+ * leads above the root.
  *
- * Links. A symbolic link on the way is followed, as it is at the end of the path
- * unless the RPC says otherwise.
+ * Links. Symbolic links within a path are followed. So is one at the end of the
+ * path, unless the RPC says otherwise.
  *
- * Any RPC may also end in INVALID_ARGUMENT for a bad path or an unknown user;
- * NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory on the way is
- * missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED; FILE_KIND
- * when something on the way is not a directory); PERMISSION_DENIED
- * (FILE_PERMISSION, a read-only file system included); RESOURCE_EXHAUSTED
+ * Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+ * user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
+ * path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
+ * FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
+ * (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
  * (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
  * UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED and CANCELLED.
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.FileService
  */
 export declare const FileService: GenService<{
   /**
-   * StatFile reads what is known of a file, without opening it.
+   * StatFile reads the metadata of a file without opening it.
    *
    * Errors: NOT_FOUND (FILE_NOT_FOUND).
    *
@@ -1566,9 +1567,10 @@ export declare const FileService: GenService<{
     output: typeof StatFileResponseSchema;
   },
   /**
-   * ListDirectory lists the entries of a directory in byte order of their names,
-   * "." and ".." left out, and so is what a write has under way. Entries that
-   * come or go between two pages may be missed; none is listed twice.
+   * ListDirectory lists the entries of a directory in byte order of their
+   * names, without ".", ".." and the temporary files of writes in progress.
+   * Entries that appear or disappear between two pages may be missed; none is
+   * listed twice.
    *
    * Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
    * (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.
@@ -1581,7 +1583,7 @@ export declare const FileService: GenService<{
     output: typeof ListDirectoryResponseSchema;
   },
   /**
-   * MakeDirectory makes a directory.
+   * MakeDirectory creates a directory.
    *
    * Errors: NOT_FOUND (FILE_NOT_FOUND) when its parent is missing; ALREADY_EXISTS
    * (FILE_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (NO_SPACE).
@@ -1595,8 +1597,8 @@ export declare const FileService: GenService<{
   },
   /**
    * RemoveFile removes a file, an empty directory or, with recursive, a whole
-   * tree. Of a symbolic link the link itself goes. A recursive removal that fails
-   * may have removed a part.
+   * tree. For a symbolic link it removes the link itself. A recursive removal
+   * that fails may have removed part of the tree.
    *
    * Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
    * unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
@@ -1610,15 +1612,15 @@ export declare const FileService: GenService<{
     output: typeof RemoveFileResponseSchema;
   },
   /**
-   * MoveFile gives a file or directory another path. Of a symbolic link the link
-   * itself is moved. Within one file system it is one atomic step; else a copy,
-   * then a removal of the source.
+   * MoveFile moves a file or directory to another path. For a symbolic link it
+   * moves the link itself. Within one file system the move is atomic; otherwise
+   * it is a copy, then a removal of the source.
    *
-   * Errors: INVALID_ARGUMENT when the target lies inside the source; NOT_FOUND
+   * Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
    * (FILE_NOT_FOUND) when the source or the target's parent is missing;
    * ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
    * FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,
-   * DIRECTORY_NOT_EMPTY when the target is a directory that holds something);
+   * DIRECTORY_NOT_EMPTY when the target is a directory that is not empty);
    * RESOURCE_EXHAUSTED (NO_SPACE).
    *
    * @generated from rpc berth.v1.FileService.MoveFile
@@ -1645,17 +1647,17 @@ export declare const FileService: GenService<{
   },
   /**
    * WriteFile writes up to 8 MiB to a regular file in one message; UploadFile
-   * writes files of any size. Without append the new content takes the place of
-   * the old in one atomic step: a reader sees one or the other whole, and a
-   * failure leaves the old.
+   * writes files of any size. Without append, the new content replaces the old
+   * atomically: a reader sees all of one or the other, and a failure keeps the
+   * old content.
    *
-   * A new file belongs to the user it acts as. A replaced file keeps its mode
-   * unless one is given, and its owner where that user may set it.
+   * A new file belongs to the user that the call acts as. A replaced file keeps
+   * its mode unless one is given, and its owner if that user may set it.
    *
-   * Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
-   * (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when something other
-   * than a regular file is there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
-   * NO_SPACE).
+   * Errors: NOT_FOUND (FILE_NOT_FOUND) when the parent is missing;
+   * ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when
+   * the path is something other than a regular file; RESOURCE_EXHAUSTED
+   * (MESSAGE_TOO_LARGE, NO_SPACE).
    *
    * @generated from rpc berth.v1.FileService.WriteFile
    */
@@ -1665,8 +1667,8 @@ export declare const FileService: GenService<{
     output: typeof WriteFileResponseSchema;
   },
   /**
-   * DownloadFile streams a regular file of any size: a header, then the bytes. A
-   * file that is written to meanwhile comes as it is read.
+   * DownloadFile streams a regular file of any size: a header, then the bytes.
+   * If the file is written during the download, the stream holds what was read.
    *
    * Errors: as ReadFile.
    *
@@ -1679,18 +1681,19 @@ export declare const FileService: GenService<{
   },
   /**
    * UploadFile writes a regular file of any size: the first message holds the
-   * header, each one after it a chunk. The content takes its place in one atomic
-   * step after the last chunk: a caller that goes away, and any failure, leaves
-   * the old content and no temporary file. Of two uploads to one path, one is
-   * there whole. Mode and owner are as in WriteFile. As with a file that a
-   * command writes, nothing waits for the disk: after a power failure the file
-   * may be missing or empty.
+   * header, each later one a chunk. After the last chunk, the new content
+   * replaces the old atomically: if the caller disconnects or the call fails,
+   * the old content stays and no temporary file remains. Of two uploads to one
+   * path, one ends up there whole. Mode and owner are as in WriteFile. As with
+   * a file that a command writes, the server does not wait for the disk: after
+   * a power failure the file may be missing or empty.
    *
-   * Errors: INVALID_ARGUMENT when the first message is not a header, a later one
-   * is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
-   * when the parent is missing; ALREADY_EXISTS (REQUEST_ID_REUSED);
-   * FAILED_PRECONDITION (FILE_KIND) when something other than a regular file is
-   * there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+   * Errors: INVALID_ARGUMENT when the first message is not a header, a later
+   * one is not a chunk, or the chunks do not add up to size_bytes; NOT_FOUND
+   * (FILE_NOT_FOUND) when the parent is missing; ALREADY_EXISTS
+   * (REQUEST_ID_REUSED); FAILED_PRECONDITION (FILE_KIND) when the path is
+   * something other than a regular file; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE
+   * for one chunk, NO_SPACE).
    *
    * @generated from rpc berth.v1.FileService.UploadFile
    */
@@ -1701,18 +1704,18 @@ export declare const FileService: GenService<{
   },
   /**
    * DownloadArchive streams a directory, or one file, as an uncompressed tar
-   * (POSIX pax) whose names are relative to the directory, or the file's own
-   * name. Symbolic links are archived as links. Sockets, and files that vanish or
-   * become something else meanwhile, are left out; a file whose size changes while
-   * it is read comes with the size it had, filled up with zeros where it shrank.
-   * Holes of a sparse file that are 1 MiB or more in all are kept, in the form
-   * that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
-   * The archive is whole only if the call ends in OK.
+   * (POSIX pax). Names are relative to the directory, or the name of the file.
+   * Symbolic links are archived as links. Sockets are left out, as are files
+   * that vanish or change kind during the download. A file whose size changes
+   * while it is read is archived with its original size, padded with zeros if
+   * it shrank. Holes of a sparse file are kept if they total 1 MiB or more, in
+   * the format that GNU tar, bsdtar, Python's tarfile and UploadArchive read
+   * (GNU.sparse 1.0). The archive is complete only if the call ends with OK.
    *
-   * Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-   * a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
-   * that knows no holes, such as busybox's, and a file of more than 1 GiB has less
-   * than a sixteenth of its size on the disk.
+   * Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND when it
+   * is a device, FIFO or socket; UNSUPPORTED when the image has no tar, or has
+   * one that does not support holes, such as busybox's, and a file of more than
+   * 1 GiB takes less than a sixteenth of its size on disk).
    *
    * @generated from rpc berth.v1.FileService.DownloadArchive
    */
@@ -1722,24 +1725,25 @@ export declare const FileService: GenService<{
     output: typeof DownloadArchiveResponseSchema;
   },
   /**
-   * UploadArchive unpacks an uncompressed tar into a directory: the first message
-   * holds the header, each one after it a chunk. Files of the same name are
-   * replaced, others stay. Nothing is unpacked before the whole archive has come
-   * and every entry was checked.
+   * UploadArchive unpacks an uncompressed tar into a directory: the first
+   * message holds the header, each later one a chunk. Files of the same name
+   * are replaced; others stay. Nothing is unpacked until the whole archive has
+   * arrived and every entry has been checked.
    *
-   * The archive is refused as a whole for an entry with an absolute name or one
-   * with "..", a hard link to a file outside the archive, an entry below a
-   * symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
-   * tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-   * it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
-   * as GNU's tar does (its old form, and GNU.sparse 1.0).
+   * The whole archive is refused if it is not a tar, has more than 500,000
+   * entries, or contains an entry with an absolute name or "..", a hard link to
+   * a file outside the archive, an entry below a symbolic link, a device or a
+   * FIFO. Set-user-id and set-group-id bits are dropped. Files belong to the
+   * user that the call acts as. Sparse files in GNU tar's formats (the old one
+   * and GNU.sparse 1.0) keep their holes, with up to 10,000 parts in total.
    *
    * Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
    * ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND
    * (FILE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
    * (FILE_KIND when the target, or what an entry would replace, is of another
-   * kind, or a link stands on an entry's way; UNSUPPORTED when the image has no
-   * tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk, NO_SPACE).
+   * kind, or an entry's path goes through a link; UNSUPPORTED when the image
+   * has no tar); RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk,
+   * NO_SPACE).
    *
    * @generated from rpc berth.v1.FileService.UploadArchive
    */
@@ -1749,16 +1753,16 @@ export declare const FileService: GenService<{
     output: typeof UploadArchiveResponseSchema;
   },
   /**
-   * WatchDirectory streams the changes of a directory: started once the watch
-   * stands, then each change seen. The directory is looked at every interval:
-   * changes that undo each other between two looks are not seen, a rename is a
-   * REMOVED and a CREATED, and the temporary files of WriteFile and its like are
-   * left out. The watch keeps the sandbox in use. It ends with NOT_FOUND when the
-   * directory itself goes.
+   * WatchDirectory streams the changes in a directory: started once the watch
+   * is active, then each change seen. The directory is scanned once per
+   * interval: changes that undo each other between two scans are not seen, a
+   * rename is a REMOVED and a CREATED, and the temporary files of WriteFile and
+   * similar RPCs are left out. The watch keeps the sandbox in use. It ends with
+   * NOT_FOUND when the directory itself is removed.
    *
    * Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
-   * FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when it
-   * holds more than 100,000 files).
+   * FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
+   * it contains more than 100,000 files).
    *
    * @generated from rpc berth.v1.FileService.WatchDirectory
    */

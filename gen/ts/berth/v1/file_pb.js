@@ -260,28 +260,28 @@ export const FileChangeType = /*@__PURE__*/
 /**
  * FileService reads and writes the files of sandboxes.
  *
- * Everything happens inside the sandbox with the rights of the user it acts as;
- * a path of a sandbox is never opened on the host.
+ * Everything happens inside the sandbox with the rights of the user that the
+ * call acts as. A sandbox's path is never opened on the host.
  *
- * Paths. A path is absolute, or relative to the sandbox's working directory. It
- * is given as path, or as raw_path where it is not UTF-8; exactly one of the two
- * is set. It is 1-4096 bytes, each name in it at most 255, and holds no NUL. ".."
- * is resolved by name, before any symbolic link is followed. INVALID_ARGUMENT: a
- * relative path that ".." leads out of the working directory, an absolute one
- * that begins in the working directory and is led out of it by "..", and one
- * that climbs above the root.
+ * Paths. A path is absolute, or relative to the sandbox's working directory.
+ * Set exactly one of path and raw_path; raw_path is for paths that are not
+ * UTF-8. A path is 1-4096 bytes without NUL, each name in it at most 255 bytes.
+ * ".." is resolved by name, before any symbolic link is followed. A path is
+ * INVALID_ARGUMENT if ".." leads a relative path out of the working directory,
+ * leads an absolute path that starts in the working directory out of it, or
+ * leads above the root.
  *
- * Links. A symbolic link on the way is followed, as it is at the end of the path
- * unless the RPC says otherwise.
+ * Links. Symbolic links within a path are followed. So is one at the end of the
+ * path, unless the RPC says otherwise.
  *
- * Any RPC may also end in INVALID_ARGUMENT for a bad path or an unknown user;
- * NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory on the way is
- * missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED; FILE_KIND
- * when something on the way is not a directory); PERMISSION_DENIED
- * (FILE_PERMISSION, a read-only file system included); RESOURCE_EXHAUSTED
+ * Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+ * user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
+ * path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
+ * FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
+ * (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
  * (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
  * UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED and CANCELLED.
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.FileService
  */
