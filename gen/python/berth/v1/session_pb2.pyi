@@ -40,7 +40,7 @@ class _SessionStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Session
     """Being destroyed."""
 
 class SessionStatus(_SessionStatus, metaclass=_SessionStatusEnumTypeWrapper):
-    """SessionStatus is where a session stands in its life."""
+    """SessionStatus is the state of a session in its life."""
 
 SESSION_STATUS_UNSPECIFIED: SessionStatus.ValueType  # 0
 """Never sent."""
@@ -61,11 +61,11 @@ class _SessionResultStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_S
     SESSION_RESULT_STATUS_UNSPECIFIED: _SessionResultStatus.ValueType  # 0
     """Never sent."""
     SESSION_RESULT_STATUS_CREATED: _SessionResultStatus.ValueType  # 1
-    """It was made."""
+    """It was created."""
     SESSION_RESULT_STATUS_EXISTS: _SessionResultStatus.ValueType  # 2
-    """It was there already, and its TTL restarts."""
+    """It already existed, and its TTL restarts."""
     SESSION_RESULT_STATUS_REINITIALIZED: _SessionResultStatus.ValueType  # 3
-    """It was made in place of another."""
+    """It was created to replace another."""
     SESSION_RESULT_STATUS_REFRESHED: _SessionResultStatus.ValueType  # 4
     """Its TTL restarts."""
     SESSION_RESULT_STATUS_DESTROYED: _SessionResultStatus.ValueType  # 5
@@ -73,7 +73,7 @@ class _SessionResultStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_S
     SESSION_RESULT_STATUS_NOT_FOUND: _SessionResultStatus.ValueType  # 6
     """The worker has no session of the type; nothing was done."""
     SESSION_RESULT_STATUS_FAILED: _SessionResultStatus.ValueType  # 7
-    """It could not be made; failure says why."""
+    """It could not be created; failure says why."""
 
 class SessionResultStatus(_SessionResultStatus, metaclass=_SessionResultStatusEnumTypeWrapper):
     """SessionResultStatus is what a call did to one session."""
@@ -81,11 +81,11 @@ class SessionResultStatus(_SessionResultStatus, metaclass=_SessionResultStatusEn
 SESSION_RESULT_STATUS_UNSPECIFIED: SessionResultStatus.ValueType  # 0
 """Never sent."""
 SESSION_RESULT_STATUS_CREATED: SessionResultStatus.ValueType  # 1
-"""It was made."""
+"""It was created."""
 SESSION_RESULT_STATUS_EXISTS: SessionResultStatus.ValueType  # 2
-"""It was there already, and its TTL restarts."""
+"""It already existed, and its TTL restarts."""
 SESSION_RESULT_STATUS_REINITIALIZED: SessionResultStatus.ValueType  # 3
-"""It was made in place of another."""
+"""It was created to replace another."""
 SESSION_RESULT_STATUS_REFRESHED: SessionResultStatus.ValueType  # 4
 """Its TTL restarts."""
 SESSION_RESULT_STATUS_DESTROYED: SessionResultStatus.ValueType  # 5
@@ -93,13 +93,13 @@ SESSION_RESULT_STATUS_DESTROYED: SessionResultStatus.ValueType  # 5
 SESSION_RESULT_STATUS_NOT_FOUND: SessionResultStatus.ValueType  # 6
 """The worker has no session of the type; nothing was done."""
 SESSION_RESULT_STATUS_FAILED: SessionResultStatus.ValueType  # 7
-"""It could not be made; failure says why."""
+"""It could not be created; failure says why."""
 Global___SessionResultStatus: _TypeAlias = SessionResultStatus  # noqa: Y015
 
 @_typing.final
 class SessionSecrets(_message.Message):
-    """SessionSecrets gives a session secrets of the server by their names: "bash"
-    and "python" sessions have them in the environment of the interpreter, "code"
+    """SessionSecrets gives a session secrets of the server by name: "bash" and
+    "python" sessions get them in the environment of the interpreter, "code"
     sessions in that of every program. Other types take none.
     """
 
@@ -128,18 +128,18 @@ class SessionSecrets(_message.Message):
     ENV_FIELD_NUMBER: _builtins.int
     REDACT_FIELD_NUMBER: _builtins.int
     redact: _builtins.bool
-    """Whether the values of the secrets in its environment, the sandbox's among
-    them, are replaced by "[redacted]" in what tools return: in output, also as
-    it comes, and in texts such as results, tracebacks and directories, but not
-    in pictures. Output that may be the beginning of a secret is held back until
-    it is known. Default false.
+    """Whether to replace the values of the secrets in its environment, including
+    the sandbox's, by "[redacted]" in what tools return: in output, including
+    streamed output, and in texts such as results, tracebacks and directories,
+    but not in pictures. Output that may be the start of a secret is held back
+    until that is decided. Default false.
     """
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables whose values are secrets of the server: the variable's
-        name, and the name of the secret. Over the config's env and the sandbox's
-        own. The value is put in when the interpreter starts, also when it is
-        restarted, and stored nowhere.
+        """Environment variables whose values are secrets of the server: maps the
+        variable's name to the secret's name. Overrides the config's env and the
+        sandbox's environment. The value is inserted each time the interpreter
+        starts, and stored nowhere.
         """
 
     def __init__(
@@ -158,7 +158,7 @@ Global___SessionSecrets: _TypeAlias = SessionSecrets  # noqa: Y015
 
 @_typing.final
 class SessionResource(_message.Message):
-    """SessionResource asks for one session."""
+    """SessionResource describes one session to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -172,27 +172,27 @@ class SessionResource(_message.Message):
     SECRETS_FIELD_NUMBER: _builtins.int
     resource_type: _builtins.str
     """The type: "bash", "python", "vm", "browser", "files", or another that
-    ListTools names. Required.
+    ListTools returns. Required.
     """
     custom_name: _builtins.str
     """The last part of the session's name: 1-64 of a-z, A-Z, 0-9, "_" and "-".
-    Default: "custom_name" of the config, else none.
+    Default: "custom_name" of the config, otherwise none.
     """
     sandbox_id: _builtins.str
-    """The sandbox it is to live in, which must offer what the type needs. Default:
-    one that is made for it and deleted with it.
+    """The sandbox it lives in, which must have what the type needs. Default: one
+    that is created for it and deleted with it.
     """
     generation: _builtins.int
-    """The generation of that sandbox that the caller knows; a replaced sandbox is
-    refused. Optional.
+    """The generation of that sandbox that the caller expects; a replaced sandbox
+    is refused. Optional.
     """
     workspace_id: _builtins.str
-    """The workspace to mount in the sandbox that is made for it. Not together with
-    sandbox_id. Optional.
+    """The workspace to mount in the sandbox that is created for it. Not together
+    with sandbox_id. Optional.
     """
     @_builtins.property
     def config(self) -> _struct_pb2.Struct:
-        """Its settings, as the type's config_schema says. Optional."""
+        """Its settings, according to the type's config_schema. Optional."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
@@ -249,15 +249,15 @@ class Session(_message.Message):
     session_id: _builtins.str
     """Its id: its name, "_" and 8 hexadecimal digits."""
     name: _builtins.str
-    """Its name: the type, the worker, a number of three digits and, if any, the
-    custom name, joined by "_".
+    """Its name: the type, the worker, a three-digit number and the custom name,
+    if any, joined by "_".
     """
     worker_id: _builtins.str
     """The worker it belongs to."""
     resource_type: _builtins.str
     """Its type."""
     status: Global___SessionStatus.ValueType
-    """Where it stands in its life."""
+    """Its current state."""
     custom_name: _builtins.str
     """The last part of its name, if any."""
     sandbox_id: _builtins.str
@@ -265,12 +265,12 @@ class Session(_message.Message):
     workspace_id: _builtins.str
     """The workspace mounted in its sandbox, if any."""
     active_calls: _builtins.int
-    """Calls under way or waiting for their turn."""
+    """Calls that run or wait for their turn."""
     owner: _builtins.str
-    """Whose it is: the name that belongs to the token, "default" without tokens."""
+    """Who created it: the token's tenant, "default" without tokens."""
     @_builtins.property
     def config(self) -> _struct_pb2.Struct:
-        """Its settings as in force, defaults filled in."""
+        """Its effective settings, with defaults filled in."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
@@ -278,22 +278,22 @@ class Session(_message.Message):
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     @_builtins.property
     def last_used_time(self) -> _timestamp_pb2.Timestamp:
-        """When a call on it last began or ended, or it was refreshed."""
+        """When a call on it last started or ended, or it was refreshed."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it expires if nothing uses it. Unset while a call is under way or a
-        view is open.
+        """When it expires if nothing uses it. Unset while a call runs or a view is
+        open.
         """
 
     @_builtins.property
     def secrets(self) -> Global___SessionSecrets:
-        """Which secrets are in its environment: their names. Unset where it was made
-        without.
+        """The names of the secrets in its environment. Unset if it was created
+        without secrets.
         """
 
     def __init__(
@@ -340,13 +340,13 @@ class SessionResult(_message.Message):
     """What was done."""
     @_builtins.property
     def session(self) -> Global___Session:
-        """The session after the call. Unset for NOT_FOUND and FAILED; of a destroyed
-        session, as it last was.
+        """The session after the call. Unset for NOT_FOUND and FAILED. For a destroyed
+        session, its last state.
         """
 
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """What went wrong. Set for FAILED, and for DESTROYED where the clean-up failed."""
+        """What went wrong. Set for FAILED, and for DESTROYED if the clean-up failed."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ Global___SessionResult: _TypeAlias = SessionResult  # noqa: Y015
 
 @_typing.final
 class CreateSessionsRequest(_message.Message):
-    """CreateSessionsRequest asks for sessions."""
+    """CreateSessionsRequest describes sessions to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -376,10 +376,10 @@ class CreateSessionsRequest(_message.Message):
     request_id: _builtins.str
     """The caller's id of this request; see CreateSandboxRequest. Optional."""
     worker_id: _builtins.str
-    """The worker they are to belong to. Required."""
+    """The worker they belong to. Required."""
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionResource]:
-        """The sessions to make: 1-32, of different types."""
+        """The sessions to create: 1-32, of different types."""
 
     def __init__(
         self,
@@ -398,14 +398,14 @@ Global___CreateSessionsRequest: _TypeAlias = CreateSessionsRequest  # noqa: Y015
 
 @_typing.final
 class CreateSessionsResponse(_message.Message):
-    """CreateSessionsResponse says what became of each resource."""
+    """CreateSessionsResponse holds the result for each resource."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionResult]:
-        """One result for each resource, in their order: CREATED, EXISTS or FAILED."""
+        """One result for each resource, in the same order: CREATED, EXISTS or FAILED."""
 
     def __init__(
         self,
@@ -422,7 +422,7 @@ Global___CreateSessionsResponse: _TypeAlias = CreateSessionsResponse  # noqa: Y0
 
 @_typing.final
 class ExecuteToolRequest(_message.Message):
-    """ExecuteToolRequest asks for one run of a tool."""
+    """ExecuteToolRequest describes one call of a tool."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -437,22 +437,24 @@ class ExecuteToolRequest(_message.Message):
     worker_id: _builtins.str
     """The worker whose session is used. Required."""
     tool: _builtins.str
-    """The tool: "vm:screenshot", "vm.screenshot", or "screenshot" where only one
+    """The tool: "vm:screenshot", "vm.screenshot", or "screenshot" if only one
     type has a tool of that name. Required.
     """
     trace_id: _builtins.str
-    """The trace it belongs to: 1-256 bytes of UTF-8 without control characters;
-    goes to meta and the server's log. Default: one that the server makes.
+    """The trace it belongs to: 1-256 bytes of UTF-8 without control characters.
+    It appears in meta and in the server's log. Default: generated by the
+    server.
     """
     @_builtins.property
     def params(self) -> _struct_pb2.Struct:
-        """Its parameters, as its params_schema says. Default: none."""
+        """Its parameters, according to its params_schema. Default: none."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long it may run, its wait for earlier calls on the session left out. Past
-        it the tool is stopped and code is 5006. Default: the tool's own, else the
-        command_timeout of the session's sandbox. At most 24 days.
+        """How long it may run, not counting the wait for earlier calls on the
+        session. After that the tool is stopped and code is 5006. Default: the
+        tool's own, otherwise the command_timeout of the session's sandbox. At most
+        24 days.
         """
 
     def __init__(
@@ -483,11 +485,11 @@ class Attachment(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     media_type: _builtins.str
-    """What it is, for instance "image/png"."""
+    """Its media type, for instance "image/png"."""
     content: _builtins.bytes
     """The bytes."""
     name: _builtins.str
-    """What it is called in the tool's data, for instance "screenshot"."""
+    """Its name in the tool's data, for instance "screenshot"."""
     def __init__(
         self,
         *,
@@ -525,12 +527,12 @@ class ToolMeta(_message.Message):
     session_id: _builtins.str
     """The session it ran on."""
     temporary_session: _builtins.bool
-    """Whether that session was made for this call alone. Always set."""
+    """Whether that session was created only for this call. Always set."""
     trace_id: _builtins.str
     """The trace it belongs to."""
     execution_time_ms: _builtins.int
-    """How long it ran, in milliseconds, its wait for earlier calls on the session
-    left out. Always set.
+    """How long it ran in milliseconds, not counting the wait for earlier calls on
+    the session. Always set.
     """
     def __init__(
         self,
@@ -570,21 +572,21 @@ class ExecuteToolResponse(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
     code: _builtins.int
-    """0: success; what a command or code that the tool ran came to, such as its exit
-    code, is in data. 4001: the tool failed, message says how. 5006: it exceeded
-    its timeout and was stopped. Always set.
+    """0: success; the result of a command or code that the tool ran, such as its
+    exit code, is in data. 4001: the tool failed; message says how. 5006: it
+    exceeded its timeout and was stopped. Always set.
     """
     message: _builtins.str
     """"success", or what went wrong, for a person."""
     @_builtins.property
     def data(self) -> _struct_pb2.Value:
-        """What it returned, as its description says. With a code other than 0, what is
-        known all the same, for instance the output so far.
+        """What it returned, as its description says. If code is not 0, whatever is
+        known, for instance the output so far.
         """
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]:
-        """What it returned besides, in binary."""
+        """Binary data that it returned in addition."""
 
     @_builtins.property
     def meta(self) -> Global___ToolMeta:
@@ -611,7 +613,7 @@ Global___ExecuteToolResponse: _TypeAlias = ExecuteToolResponse  # noqa: Y015
 
 @_typing.final
 class ExecuteToolStreamRequest(_message.Message):
-    """ExecuteToolStreamRequest asks for one run of a tool. Fields as in
+    """ExecuteToolStreamRequest describes one call of a tool. Fields as in
     ExecuteToolRequest.
     """
 
@@ -632,14 +634,14 @@ class ExecuteToolStreamRequest(_message.Message):
     tool: _builtins.str
     """The tool. Required."""
     trace_id: _builtins.str
-    """The trace it belongs to. Default: one that the server makes."""
+    """The trace it belongs to. Default: generated by the server."""
     @_builtins.property
     def params(self) -> _struct_pb2.Struct:
         """Its parameters. Default: none."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long it may run. Default and bound as in ExecuteToolRequest."""
+        """How long it may run. Default and maximum as in ExecuteToolRequest."""
 
     def __init__(
         self,
@@ -661,14 +663,14 @@ Global___ExecuteToolStreamRequest: _TypeAlias = ExecuteToolStreamRequest  # noqa
 
 @_typing.final
 class ToolStarted(_message.Message):
-    """ToolStarted is the first event: the session is there and the tool runs."""
+    """ToolStarted is the first event: the session is ready and the tool runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     META_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def meta(self) -> Global___ToolMeta:
-        """What is known of how it runs; execution_time_ms is unset."""
+        """How it runs; execution_time_ms is unset."""
 
     def __init__(
         self,
@@ -773,7 +775,7 @@ class ToolCall(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long it may run. Default and bound as in ExecuteToolRequest."""
+        """How long it may run. Default and maximum as in ExecuteToolRequest."""
 
     def __init__(
         self,
@@ -793,7 +795,7 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class ExecuteToolBatchRequest(_message.Message):
-    """ExecuteToolBatchRequest asks for runs of several tools."""
+    """ExecuteToolBatchRequest describes calls of several tools."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -808,16 +810,16 @@ class ExecuteToolBatchRequest(_message.Message):
     worker_id: _builtins.str
     """The worker whose sessions are used. Required."""
     parallel: _builtins.bool
-    """Whether they run at once; those on one session still run one after the other,
-    in their order. Default false: all one after the other.
+    """Whether to run them in parallel. Calls on one session still run one at a
+    time, in their order. Default false: all run one after the other.
     """
     stop_on_error: _builtins.bool
-    """Whether no further call is started once one was kept from running, reported a
-    code other than 0, or ran a command or code that failed; those under way end
-    as they do. Default false.
+    """Whether to start no further call once one could not run, reported a code
+    other than 0, or ran a command or code that failed. Calls that already run
+    continue to their end. Default false.
     """
     trace_id: _builtins.str
-    """The trace of calls that name none. Default: one that the server makes."""
+    """The trace of calls that set none. Default: generated by the server."""
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
         """The calls: 1-256."""
@@ -842,7 +844,7 @@ Global___ExecuteToolBatchRequest: _TypeAlias = ExecuteToolBatchRequest  # noqa: 
 
 @_typing.final
 class ToolCallSkipped(_message.Message):
-    """ToolCallSkipped says that a call was not started, because another had failed."""
+    """ToolCallSkipped says that a call was not started because another had failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -859,7 +861,7 @@ Global___ToolCallSkipped: _TypeAlias = ToolCallSkipped  # noqa: Y015
 
 @_typing.final
 class ToolCallResult(_message.Message):
-    """ToolCallResult is what became of one call of a batch."""
+    """ToolCallResult is the result of one call of a batch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -872,7 +874,7 @@ class ToolCallResult(_message.Message):
 
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """It was kept from running, or lost its session."""
+        """It could not run, or lost its session."""
 
     @_builtins.property
     def skipped(self) -> Global___ToolCallSkipped:
@@ -897,14 +899,14 @@ Global___ToolCallResult: _TypeAlias = ToolCallResult  # noqa: Y015
 
 @_typing.final
 class ExecuteToolBatchResponse(_message.Message):
-    """ExecuteToolBatchResponse says what became of each call."""
+    """ExecuteToolBatchResponse holds the result of each call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallResult]:
-        """One result for each call, in their order."""
+        """One result for each call, in the same order."""
 
     def __init__(
         self,
@@ -934,7 +936,7 @@ class RefreshSessionsRequest(_message.Message):
     """The worker they belong to. Required."""
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their types. Empty: all that the worker has."""
+        """Their types. Empty: all sessions of the worker."""
 
     def __init__(
         self,
@@ -953,14 +955,14 @@ Global___RefreshSessionsRequest: _TypeAlias = RefreshSessionsRequest  # noqa: Y0
 
 @_typing.final
 class RefreshSessionsResponse(_message.Message):
-    """RefreshSessionsResponse says what became of each session."""
+    """RefreshSessionsResponse holds the result for each session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionResult]:
-        """One result for each type, in their order: REFRESHED or NOT_FOUND."""
+        """One result for each type, in the same order: REFRESHED or NOT_FOUND."""
 
     def __init__(
         self,
@@ -995,21 +997,23 @@ class ReinitializeSessionRequest(_message.Message):
     """Its type. Required."""
     @_builtins.property
     def config(self) -> _struct_pb2.Struct:
-        """The settings to have; they replace all present ones. Unset: the present ones.
-        A custom_name in it is the new one. What else the session was created with
-        (custom name, sandbox_id, workspace and TTL) stays as it is; for secrets, see
-        there.
+        """The new settings; they replace all existing ones. Unset: the settings stay
+        as they are. A custom_name in it replaces the old one. Everything else that
+        the session was created with (custom name, sandbox_id, workspace and TTL)
+        stays as it is; for secrets, see that field.
         """
 
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
-        """How long calls under way may still run before they are ended. Unset: the
+        """How long running calls may continue before they are ended. Unset: the
         server's default (5 s). Zero ends them at once.
         """
 
     @_builtins.property
     def secrets(self) -> Global___SessionSecrets:
-        """The secrets to have; they replace all present ones. Unset: the present ones."""
+        """The new secrets; they replace all existing ones. Unset: the secrets stay as
+        they are.
+        """
 
     def __init__(
         self,
@@ -1047,12 +1051,14 @@ class ReinitializeSessionResponse(_message.Message):
     resource_type: _builtins.str
     """The type."""
     old_session_id: _builtins.str
-    """The session that was ended. Empty if there was none."""
+    """The id of the session that was ended. Empty if there was none."""
     new_session_id: _builtins.str
-    """The session that is there now. Empty for FAILED."""
+    """The new session's id. Empty for FAILED."""
     @_builtins.property
     def config_applied(self) -> _struct_pb2.Struct:
-        """The new session's settings as in force, defaults filled in. Unset for FAILED."""
+        """The new session's effective settings, with defaults filled in. Unset for
+        FAILED.
+        """
 
     @_builtins.property
     def session(self) -> Global___Session:
@@ -1060,7 +1066,7 @@ class ReinitializeSessionResponse(_message.Message):
 
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """Why there is no session. Set for FAILED only; the causes are those of
+        """Why there is no session. Set only for FAILED; the causes are those of
         CreateSessions.
         """
 
@@ -1094,16 +1100,16 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
-    """Only sessions of this worker. Default: of every worker of the caller."""
+    """Only sessions of this worker. Default: of all workers of the caller."""
     page_size: _builtins.int
-    """How many at most in one answer. Default 50, at most 1000."""
+    """Maximum number of sessions in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page. It is a
-    place in the list, and stays one when what stood there has gone.
+    """next_page_token of the previous page. Empty for the first page. It marks a
+    place in the list, and stays valid if the entry at that place is gone.
     """
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only sessions of these types. Empty: of every type."""
+        """Only sessions of these types. Empty: of all types."""
 
     def __init__(
         self,
@@ -1165,11 +1171,11 @@ class DestroySessionsRequest(_message.Message):
     """The worker they belong to. Required."""
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their types. Empty: all that the worker has."""
+        """Their types. Empty: all sessions of the worker."""
 
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
-        """How long calls under way may still run before they are ended. Unset: the
+        """How long running calls may continue before they are ended. Unset: the
         server's default (5 s). Zero ends them at once.
         """
 
@@ -1191,14 +1197,14 @@ Global___DestroySessionsRequest: _TypeAlias = DestroySessionsRequest  # noqa: Y0
 
 @_typing.final
 class DestroySessionsResponse(_message.Message):
-    """DestroySessionsResponse says what became of each session."""
+    """DestroySessionsResponse holds the result for each session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionResult]:
-        """One result for each type, in their order: DESTROYED or NOT_FOUND."""
+        """One result for each type, in the same order: DESTROYED or NOT_FOUND."""
 
     def __init__(
         self,
@@ -1223,12 +1229,12 @@ class ListToolsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     resource_type: _builtins.str
-    """Only this type and its tools. Default: every type."""
+    """Only this type and its tools. Default: all types."""
     page_size: _builtins.int
-    """How many tools at most in one answer. Default 50, at most 1000."""
+    """Maximum number of tools in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page. It is a
-    place in the list, and stays one when what stood there has gone.
+    """next_page_token of the previous page. Empty for the first page. It marks a
+    place in the list, and stays valid if the entry at that place is gone.
     """
     def __init__(
         self,
@@ -1289,7 +1295,7 @@ class Tool(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PARAMS_SCHEMA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its full name, by which ExecuteTool calls it, for instance "vm:screenshot"."""
+    """Its full name, for ExecuteToolRequest.tool, for instance "vm:screenshot"."""
     short_name: _builtins.str
     """Its name within its type, for instance "screenshot"."""
     resource_type: _builtins.str
@@ -1334,7 +1340,7 @@ class ListToolsResponse(_message.Message):
 
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceType]:
-        """The types asked for, in byte order of their names. The same on every page."""
+        """The requested types, in byte order of their names. The same on every page."""
 
     def __init__(
         self,
@@ -1353,7 +1359,7 @@ Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
 
 @_typing.final
 class ViewSessionRequest(_message.Message):
-    """ViewSessionRequest asks for a view of a session."""
+    """ViewSessionRequest names a session to view."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1365,8 +1371,8 @@ class ViewSessionRequest(_message.Message):
     resource_type: _builtins.str
     """The type of the session. Default: "vm"."""
     read_only: _builtins.bool
-    """Whether the viewer ignores what is written to it, apart from what its protocol
-    needs. Default false.
+    """Whether the viewer ignores its input, except what its protocol needs.
+    Default false.
     """
     def __init__(
         self,
@@ -1397,9 +1403,9 @@ class ViewStarted(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """The viewer. ProcessService.WriteStdin writes to it."""
+    """The viewer's process. ProcessService.WriteStdin writes to it."""
     protocol: _builtins.str
-    """What it speaks: "rfb", the protocol of VNC (RFC 6143), as a server without
+    """Its protocol: "rfb", the protocol of VNC (RFC 6143), as a server without
     authentication.
     """
     width: _builtins.int
@@ -1407,7 +1413,7 @@ class ViewStarted(_message.Message):
     height: _builtins.int
     """Height of the picture in pixels when it started."""
     read_only: _builtins.bool
-    """Whether it ignores pointer and keys."""
+    """Whether it ignores pointer and key input."""
     session_id: _builtins.str
     """The session that is viewed."""
     sandbox_id: _builtins.str
@@ -1442,7 +1448,7 @@ class ViewSessionResponse(_message.Message):
     EXITED_FIELD_NUMBER: _builtins.int
     KEEPALIVE_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """Bytes of the viewer, in order. Not empty."""
+    """Bytes from the viewer, in order. Not empty."""
     @_builtins.property
     def started(self) -> Global___ViewStarted:
         """The viewer runs. Always first."""

@@ -32,14 +32,14 @@ class SessionServiceStub:
     runs tools on them.
 
     A worker has at most one session of each resource type. A tool called without
-    one gets a temporary session for that call alone. A worker_id is the caller's
-    own: 1-256 bytes of UTF-8 without control characters.
+    one gets a temporary session for that call only. The caller chooses the
+    worker_id: 1-256 bytes of UTF-8 without control characters.
 
-    A session lives for its TTL after its last call or refresh. A call under way
+    A session lives for its TTL after its last call or refresh. A running call
     keeps it alive; once expired it is never used again.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
     CANCELLED.
     """
 
@@ -48,105 +48,108 @@ class SessionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     CreateSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionsRequest, _session_pb2.CreateSessionsResponse]
-    """CreateSessions makes one session for each resource asked for and returns when
-    they are ready. Where the worker has a session of the type already, that one
-    is kept with its config, its TTL and the idle time of its sandbox start again,
-    and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
-    resource that fails is reported in its result and the others go on: the call
-    itself then still succeeds.
+    """CreateSessions creates one session for each requested resource and returns
+    when they are ready. If the worker already has a session of the type, that
+    session keeps its config, its TTL and the idle time of its sandbox restart,
+    and the status is EXISTS. If the sandbox of that session is gone, the
+    session is replaced: CREATED. A resource that fails is reported in its
+    result, and the others continue: the call itself still succeeds.
 
-    A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
-    or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+    A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
+    or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
     WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
-    as SandboxService.CreateSandbox.
+    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
+    or as SandboxService.CreateSandbox.
 
-    Errors: INVALID_ARGUMENT when no resource is asked for, or a type twice;
+    Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ExecuteTool: _grpc.UnaryUnaryMultiCallable[_session_pb2.ExecuteToolRequest, _session_pb2.ExecuteToolResponse]
-    """ExecuteTool runs a tool on the worker's session of its resource type, or on a
-    temporary session that is made for this call and destroyed after it, however
-    it ends. Calls on one session run one after the other, in the order they
-    came. Every call restarts the session's TTL, a failed one too.
+    """ExecuteTool runs a tool on the worker's session of its resource type, or on
+    a temporary session that is created for this call and destroyed after it,
+    however it ends. Calls on one session run one at a time, in order of
+    arrival. Every call restarts the session's TTL, even one that fails.
 
-    What the tool reports comes as code. RPC errors are for what kept it from
-    running, and for a session lost on the way: where the kernel killed the
-    interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
-    metadata. The next call then starts another one in the same sandbox.
+    The tool's own result is in code. RPC errors say why the tool could not
+    run, or that the session was lost during the call. If the kernel killed the
+    interpreter because it ran out of memory, the error is SESSION_LOST with
+    cause OUT_OF_MEMORY in its metadata; the next call starts another
+    interpreter in the same sandbox.
 
-    Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-    have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
-    restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
-    session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
-    ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+    Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
+    have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
+    restarted and one of its secrets is gone); ALREADY_EXISTS
+    (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
+    for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
+    temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+    SANDBOX_TERMINATED).
     """
     ExecuteToolStream: _grpc.UnaryStreamMultiCallable[_session_pb2.ExecuteToolStreamRequest, _session_pb2.ExecuteToolStreamResponse]
-    """ExecuteToolStream is ExecuteTool with the tool's output as it comes: started
-    first, then output of tools that have any, then the response, always last.
+    """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
+    started first, then any output, then the response, always last.
 
     Errors: as ExecuteTool.
     """
     ExecuteToolBatch: _grpc.UnaryUnaryMultiCallable[_session_pb2.ExecuteToolBatchRequest, _session_pb2.ExecuteToolBatchResponse]
-    """ExecuteToolBatch runs several tools, one after the other or at once. A call
-    that is kept from running is reported in its result, as the error that
-    ExecuteTool would end in.
+    """ExecuteToolBatch runs several tools, one after the other or in parallel. If
+    a call cannot run, its result holds the error that ExecuteTool would
+    return.
 
     Errors: INVALID_ARGUMENT when there is no call, or more than 256;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ViewSession: _grpc.UnaryStreamMultiCallable[_session_pb2.ViewSessionRequest, _session_pb2.ViewSessionResponse]
-    """ViewSession shows what a session looks like while it is used, a desktop for
-    instance: it starts a viewer process in the session's sandbox and streams
-    what that writes: started first, then data. What the viewer reads, pointer
-    and keys among it, goes to ProcessService.WriteStdin with started.process_id;
-    closing its stdin ends the view. Nothing listens on a port.
+    """ViewSession shows a session live, for instance a desktop. It starts a
+    viewer process in the session's sandbox and streams what the viewer writes:
+    started first, then data. Send the viewer's input, such as pointer and
+    keys, to ProcessService.WriteStdin with started.process_id; closing its
+    stdin ends the view. Nothing listens on a port.
 
-    The stream is lossless: the viewer waits once it is 256 KiB ahead of its
-    reader. It is in nobody's way: calls on the session neither wait for a view
-    nor delay one, except where the session's resource was lost and has to be
-    started again first. A session takes up to 8 views at once. While one is
-    open, the session does not expire and its sandbox does not become idle.
+    The stream is lossless: the viewer blocks once it is 256 KiB ahead of its
+    reader. Calls on the session neither wait for a view nor delay one, except
+    that a view waits if the session's resource was lost and must be restarted
+    first. A session can have up to 8 views at once. While one is open, the
+    session does not expire and its sandbox does not become idle.
 
-    The viewer ends with its caller and with the session: a session that is
-    destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
-    A viewer that ends by itself is reported by exited.
+    The viewer ends when its caller disconnects or the session ends: a session
+    that is destroyed, replaced or restarted ends its views with ABORTED
+    (SESSION_LOST). If the viewer ends by itself, the stream reports exited.
 
-    Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
-    FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
-    SESSION_START_FAILED where the viewer does not start, for instance because
-    the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
-    ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+    Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND
+    (SESSION_NOT_FOUND); FAILED_PRECONDITION (UNSUPPORTED for a type that has
+    no view; SESSION_START_FAILED if the viewer does not start, for instance
+    because the sandbox does not have the program); RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+    SANDBOX_TERMINATED).
     """
     RefreshSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.RefreshSessionsRequest, _session_pb2.RefreshSessionsResponse]
-    """RefreshSessions starts the TTL of the worker's sessions and the idle time of
-    their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+    """RefreshSessions restarts the TTL of the worker's sessions and the idle time
+    of their sandboxes. A session whose sandbox is gone is NOT_FOUND.
     """
     ReinitializeSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ReinitializeSessionRequest, _session_pb2.ReinitializeSessionResponse]
-    """ReinitializeSession ends the worker's session of one type and makes a new one
-    in its place, with another config. The worker's other sessions are not
-    touched. Where there is no session of the type, one is made.
+    """ReinitializeSession ends the worker's session of one type and replaces it
+    with a new one that has another config. The worker's other sessions stay as
+    they are. If there is no session of the type, one is created.
 
-    When the new session cannot be made, the response says why, with status
-    FAILED; the old one is gone and no session of the type remains.
+    If the new session cannot be created, the response says why, with status
+    FAILED; the old session is gone and no session of the type remains.
 
-    Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
-    type takes none of, before the old session is touched; ALREADY_EXISTS
+    Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
+    the type takes none; the old session then stays; ALREADY_EXISTS
     (REQUEST_ID_REUSED).
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
-    """ListSessions lists sessions that have not expired, newest first. Temporary
-    ones are left out, and so are those whose sandbox is gone.
+    """ListSessions lists sessions that have not expired, newest first, without
+    temporary sessions and those whose sandbox is gone.
 
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
     DestroySessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.DestroySessionsRequest, _session_pb2.DestroySessionsResponse]
-    """DestroySessions ends sessions: calls under way are let finish up to the grace
-    and then ended with ABORTED (SESSION_LOST), the resource is cleaned up, and a
-    sandbox made for the session is deleted. A clean-up that fails is reported
-    and the session goes all the same. Idempotent: a type that the worker has no
-    session of is OK.
+    """DestroySessions ends sessions: running calls may finish within the grace
+    and are then ended with ABORTED (SESSION_LOST), the resource is cleaned up,
+    and a sandbox created for the session is deleted. If the clean-up fails,
+    the failure is reported and the session is destroyed anyway. Idempotent: a
+    type without a session is OK.
 
     Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -164,118 +167,121 @@ class SessionServiceAsyncStub(SessionServiceStub):
     runs tools on them.
 
     A worker has at most one session of each resource type. A tool called without
-    one gets a temporary session for that call alone. A worker_id is the caller's
-    own: 1-256 bytes of UTF-8 without control characters.
+    one gets a temporary session for that call only. The caller chooses the
+    worker_id: 1-256 bytes of UTF-8 without control characters.
 
-    A session lives for its TTL after its last call or refresh. A call under way
+    A session lives for its TTL after its last call or refresh. A running call
     keeps it alive; once expired it is never used again.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
     CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionsRequest, _session_pb2.CreateSessionsResponse]  # type: ignore[assignment]
-    """CreateSessions makes one session for each resource asked for and returns when
-    they are ready. Where the worker has a session of the type already, that one
-    is kept with its config, its TTL and the idle time of its sandbox start again,
-    and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
-    resource that fails is reported in its result and the others go on: the call
-    itself then still succeeds.
+    """CreateSessions creates one session for each requested resource and returns
+    when they are ready. If the worker already has a session of the type, that
+    session keeps its config, its TTL and the idle time of its sandbox restart,
+    and the status is EXISTS. If the sandbox of that session is gone, the
+    session is replaced: CREATED. A resource that fails is reported in its
+    result, and the others continue: the call itself still succeeds.
 
-    A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
-    or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+    A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
+    or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
     WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
-    as SandboxService.CreateSandbox.
+    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
+    or as SandboxService.CreateSandbox.
 
-    Errors: INVALID_ARGUMENT when no resource is asked for, or a type twice;
+    Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ExecuteTool: _aio.UnaryUnaryMultiCallable[_session_pb2.ExecuteToolRequest, _session_pb2.ExecuteToolResponse]  # type: ignore[assignment]
-    """ExecuteTool runs a tool on the worker's session of its resource type, or on a
-    temporary session that is made for this call and destroyed after it, however
-    it ends. Calls on one session run one after the other, in the order they
-    came. Every call restarts the session's TTL, a failed one too.
+    """ExecuteTool runs a tool on the worker's session of its resource type, or on
+    a temporary session that is created for this call and destroyed after it,
+    however it ends. Calls on one session run one at a time, in order of
+    arrival. Every call restarts the session's TTL, even one that fails.
 
-    What the tool reports comes as code. RPC errors are for what kept it from
-    running, and for a session lost on the way: where the kernel killed the
-    interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
-    metadata. The next call then starts another one in the same sandbox.
+    The tool's own result is in code. RPC errors say why the tool could not
+    run, or that the session was lost during the call. If the kernel killed the
+    interpreter because it ran out of memory, the error is SESSION_LOST with
+    cause OUT_OF_MEMORY in its metadata; the next call starts another
+    interpreter in the same sandbox.
 
-    Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-    have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
-    restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
-    session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
-    ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+    Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
+    have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
+    restarted and one of its secrets is gone); ALREADY_EXISTS
+    (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
+    for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
+    temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+    SANDBOX_TERMINATED).
     """
     ExecuteToolStream: _aio.UnaryStreamMultiCallable[_session_pb2.ExecuteToolStreamRequest, _session_pb2.ExecuteToolStreamResponse]  # type: ignore[assignment]
-    """ExecuteToolStream is ExecuteTool with the tool's output as it comes: started
-    first, then output of tools that have any, then the response, always last.
+    """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
+    started first, then any output, then the response, always last.
 
     Errors: as ExecuteTool.
     """
     ExecuteToolBatch: _aio.UnaryUnaryMultiCallable[_session_pb2.ExecuteToolBatchRequest, _session_pb2.ExecuteToolBatchResponse]  # type: ignore[assignment]
-    """ExecuteToolBatch runs several tools, one after the other or at once. A call
-    that is kept from running is reported in its result, as the error that
-    ExecuteTool would end in.
+    """ExecuteToolBatch runs several tools, one after the other or in parallel. If
+    a call cannot run, its result holds the error that ExecuteTool would
+    return.
 
     Errors: INVALID_ARGUMENT when there is no call, or more than 256;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ViewSession: _aio.UnaryStreamMultiCallable[_session_pb2.ViewSessionRequest, _session_pb2.ViewSessionResponse]  # type: ignore[assignment]
-    """ViewSession shows what a session looks like while it is used, a desktop for
-    instance: it starts a viewer process in the session's sandbox and streams
-    what that writes: started first, then data. What the viewer reads, pointer
-    and keys among it, goes to ProcessService.WriteStdin with started.process_id;
-    closing its stdin ends the view. Nothing listens on a port.
+    """ViewSession shows a session live, for instance a desktop. It starts a
+    viewer process in the session's sandbox and streams what the viewer writes:
+    started first, then data. Send the viewer's input, such as pointer and
+    keys, to ProcessService.WriteStdin with started.process_id; closing its
+    stdin ends the view. Nothing listens on a port.
 
-    The stream is lossless: the viewer waits once it is 256 KiB ahead of its
-    reader. It is in nobody's way: calls on the session neither wait for a view
-    nor delay one, except where the session's resource was lost and has to be
-    started again first. A session takes up to 8 views at once. While one is
-    open, the session does not expire and its sandbox does not become idle.
+    The stream is lossless: the viewer blocks once it is 256 KiB ahead of its
+    reader. Calls on the session neither wait for a view nor delay one, except
+    that a view waits if the session's resource was lost and must be restarted
+    first. A session can have up to 8 views at once. While one is open, the
+    session does not expire and its sandbox does not become idle.
 
-    The viewer ends with its caller and with the session: a session that is
-    destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
-    A viewer that ends by itself is reported by exited.
+    The viewer ends when its caller disconnects or the session ends: a session
+    that is destroyed, replaced or restarted ends its views with ABORTED
+    (SESSION_LOST). If the viewer ends by itself, the stream reports exited.
 
-    Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
-    FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
-    SESSION_START_FAILED where the viewer does not start, for instance because
-    the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
-    ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+    Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND
+    (SESSION_NOT_FOUND); FAILED_PRECONDITION (UNSUPPORTED for a type that has
+    no view; SESSION_START_FAILED if the viewer does not start, for instance
+    because the sandbox does not have the program); RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+    SANDBOX_TERMINATED).
     """
     RefreshSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.RefreshSessionsRequest, _session_pb2.RefreshSessionsResponse]  # type: ignore[assignment]
-    """RefreshSessions starts the TTL of the worker's sessions and the idle time of
-    their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+    """RefreshSessions restarts the TTL of the worker's sessions and the idle time
+    of their sandboxes. A session whose sandbox is gone is NOT_FOUND.
     """
     ReinitializeSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ReinitializeSessionRequest, _session_pb2.ReinitializeSessionResponse]  # type: ignore[assignment]
-    """ReinitializeSession ends the worker's session of one type and makes a new one
-    in its place, with another config. The worker's other sessions are not
-    touched. Where there is no session of the type, one is made.
+    """ReinitializeSession ends the worker's session of one type and replaces it
+    with a new one that has another config. The worker's other sessions stay as
+    they are. If there is no session of the type, one is created.
 
-    When the new session cannot be made, the response says why, with status
-    FAILED; the old one is gone and no session of the type remains.
+    If the new session cannot be created, the response says why, with status
+    FAILED; the old session is gone and no session of the type remains.
 
-    Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
-    type takes none of, before the old session is touched; ALREADY_EXISTS
+    Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
+    the type takes none; the old session then stays; ALREADY_EXISTS
     (REQUEST_ID_REUSED).
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
-    """ListSessions lists sessions that have not expired, newest first. Temporary
-    ones are left out, and so are those whose sandbox is gone.
+    """ListSessions lists sessions that have not expired, newest first, without
+    temporary sessions and those whose sandbox is gone.
 
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
     DestroySessions: _aio.UnaryUnaryMultiCallable[_session_pb2.DestroySessionsRequest, _session_pb2.DestroySessionsResponse]  # type: ignore[assignment]
-    """DestroySessions ends sessions: calls under way are let finish up to the grace
-    and then ended with ABORTED (SESSION_LOST), the resource is cleaned up, and a
-    sandbox made for the session is deleted. A clean-up that fails is reported
-    and the session goes all the same. Idempotent: a type that the worker has no
-    session of is OK.
+    """DestroySessions ends sessions: running calls may finish within the grace
+    and are then ended with ABORTED (SESSION_LOST), the resource is cleaned up,
+    and a sandbox created for the session is deleted. If the clean-up fails,
+    the failure is reported and the session is destroyed anyway. Idempotent: a
+    type without a session is OK.
 
     Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -292,14 +298,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     runs tools on them.
 
     A worker has at most one session of each resource type. A tool called without
-    one gets a temporary session for that call alone. A worker_id is the caller's
-    own: 1-256 bytes of UTF-8 without control characters.
+    one gets a temporary session for that call only. The caller chooses the
+    worker_id: 1-256 bytes of UTF-8 without control characters.
 
-    A session lives for its TTL after its last call or refresh. A call under way
+    A session lives for its TTL after its last call or refresh. A running call
     keeps it alive; once expired it is never used again.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
     CANCELLED.
     """
 
@@ -309,20 +315,20 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.CreateSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CreateSessionsResponse, _abc.Awaitable[_session_pb2.CreateSessionsResponse]]:
-        """CreateSessions makes one session for each resource asked for and returns when
-        they are ready. Where the worker has a session of the type already, that one
-        is kept with its config, its TTL and the idle time of its sandbox start again,
-        and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
-        resource that fails is reported in its result and the others go on: the call
-        itself then still succeeds.
+        """CreateSessions creates one session for each requested resource and returns
+        when they are ready. If the worker already has a session of the type, that
+        session keeps its config, its TTL and the idle time of its sandbox restart,
+        and the status is EXISTS. If the sandbox of that session is gone, the
+        session is replaced: CREATED. A resource that fails is reported in its
+        result, and the others continue: the call itself still succeeds.
 
-        A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
-        or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+        A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
+        or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
         WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-        (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
-        as SandboxService.CreateSandbox.
+        (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
+        or as SandboxService.CreateSandbox.
 
-        Errors: INVALID_ARGUMENT when no resource is asked for, or a type twice;
+        Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
         ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
 
@@ -332,22 +338,24 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ExecuteToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ExecuteToolResponse, _abc.Awaitable[_session_pb2.ExecuteToolResponse]]:
-        """ExecuteTool runs a tool on the worker's session of its resource type, or on a
-        temporary session that is made for this call and destroyed after it, however
-        it ends. Calls on one session run one after the other, in the order they
-        came. Every call restarts the session's TTL, a failed one too.
+        """ExecuteTool runs a tool on the worker's session of its resource type, or on
+        a temporary session that is created for this call and destroyed after it,
+        however it ends. Calls on one session run one at a time, in order of
+        arrival. Every call restarts the session's TTL, even one that fails.
 
-        What the tool reports comes as code. RPC errors are for what kept it from
-        running, and for a session lost on the way: where the kernel killed the
-        interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
-        metadata. The next call then starts another one in the same sandbox.
+        The tool's own result is in code. RPC errors say why the tool could not
+        run, or that the session was lost during the call. If the kernel killed the
+        interpreter because it ran out of memory, the error is SESSION_LOST with
+        cause OUT_OF_MEMORY in its metadata; the next call starts another
+        interpreter in the same sandbox.
 
-        Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-        have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
-        restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
-        session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
-        ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+        Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
+        have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
+        restarted and one of its secrets is gone); ALREADY_EXISTS
+        (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
+        for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
+        temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+        SANDBOX_TERMINATED).
         """
 
     @_abc_1.abstractmethod
@@ -356,8 +364,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ExecuteToolStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.ExecuteToolStreamResponse], _abc.AsyncIterator[_session_pb2.ExecuteToolStreamResponse]]:
-        """ExecuteToolStream is ExecuteTool with the tool's output as it comes: started
-        first, then output of tools that have any, then the response, always last.
+        """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
+        started first, then any output, then the response, always last.
 
         Errors: as ExecuteTool.
         """
@@ -368,9 +376,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ExecuteToolBatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ExecuteToolBatchResponse, _abc.Awaitable[_session_pb2.ExecuteToolBatchResponse]]:
-        """ExecuteToolBatch runs several tools, one after the other or at once. A call
-        that is kept from running is reported in its result, as the error that
-        ExecuteTool would end in.
+        """ExecuteToolBatch runs several tools, one after the other or in parallel. If
+        a call cannot run, its result holds the error that ExecuteTool would
+        return.
 
         Errors: INVALID_ARGUMENT when there is no call, or more than 256;
         ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -382,27 +390,28 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ViewSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.ViewSessionResponse], _abc.AsyncIterator[_session_pb2.ViewSessionResponse]]:
-        """ViewSession shows what a session looks like while it is used, a desktop for
-        instance: it starts a viewer process in the session's sandbox and streams
-        what that writes: started first, then data. What the viewer reads, pointer
-        and keys among it, goes to ProcessService.WriteStdin with started.process_id;
-        closing its stdin ends the view. Nothing listens on a port.
+        """ViewSession shows a session live, for instance a desktop. It starts a
+        viewer process in the session's sandbox and streams what the viewer writes:
+        started first, then data. Send the viewer's input, such as pointer and
+        keys, to ProcessService.WriteStdin with started.process_id; closing its
+        stdin ends the view. Nothing listens on a port.
 
-        The stream is lossless: the viewer waits once it is 256 KiB ahead of its
-        reader. It is in nobody's way: calls on the session neither wait for a view
-        nor delay one, except where the session's resource was lost and has to be
-        started again first. A session takes up to 8 views at once. While one is
-        open, the session does not expire and its sandbox does not become idle.
+        The stream is lossless: the viewer blocks once it is 256 KiB ahead of its
+        reader. Calls on the session neither wait for a view nor delay one, except
+        that a view waits if the session's resource was lost and must be restarted
+        first. A session can have up to 8 views at once. While one is open, the
+        session does not expire and its sandbox does not become idle.
 
-        The viewer ends with its caller and with the session: a session that is
-        destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
-        A viewer that ends by itself is reported by exited.
+        The viewer ends when its caller disconnects or the session ends: a session
+        that is destroyed, replaced or restarted ends its views with ABORTED
+        (SESSION_LOST). If the viewer ends by itself, the stream reports exited.
 
-        Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
-        FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
-        SESSION_START_FAILED where the viewer does not start, for instance because
-        the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
-        ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+        Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND
+        (SESSION_NOT_FOUND); FAILED_PRECONDITION (UNSUPPORTED for a type that has
+        no view; SESSION_START_FAILED if the viewer does not start, for instance
+        because the sandbox does not have the program); RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+        SANDBOX_TERMINATED).
         """
 
     @_abc_1.abstractmethod
@@ -411,8 +420,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.RefreshSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RefreshSessionsResponse, _abc.Awaitable[_session_pb2.RefreshSessionsResponse]]:
-        """RefreshSessions starts the TTL of the worker's sessions and the idle time of
-        their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+        """RefreshSessions restarts the TTL of the worker's sessions and the idle time
+        of their sandboxes. A session whose sandbox is gone is NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -421,15 +430,15 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ReinitializeSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ReinitializeSessionResponse, _abc.Awaitable[_session_pb2.ReinitializeSessionResponse]]:
-        """ReinitializeSession ends the worker's session of one type and makes a new one
-        in its place, with another config. The worker's other sessions are not
-        touched. Where there is no session of the type, one is made.
+        """ReinitializeSession ends the worker's session of one type and replaces it
+        with a new one that has another config. The worker's other sessions stay as
+        they are. If there is no session of the type, one is created.
 
-        When the new session cannot be made, the response says why, with status
-        FAILED; the old one is gone and no session of the type remains.
+        If the new session cannot be created, the response says why, with status
+        FAILED; the old session is gone and no session of the type remains.
 
-        Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
-        type takes none of, before the old session is touched; ALREADY_EXISTS
+        Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
+        the type takes none; the old session then stays; ALREADY_EXISTS
         (REQUEST_ID_REUSED).
         """
 
@@ -439,8 +448,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListSessionsResponse, _abc.Awaitable[_session_pb2.ListSessionsResponse]]:
-        """ListSessions lists sessions that have not expired, newest first. Temporary
-        ones are left out, and so are those whose sandbox is gone.
+        """ListSessions lists sessions that have not expired, newest first, without
+        temporary sessions and those whose sandbox is gone.
 
         Errors: INVALID_ARGUMENT for a bad page size or token.
         """
@@ -451,11 +460,11 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.DestroySessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.DestroySessionsResponse, _abc.Awaitable[_session_pb2.DestroySessionsResponse]]:
-        """DestroySessions ends sessions: calls under way are let finish up to the grace
-        and then ended with ABORTED (SESSION_LOST), the resource is cleaned up, and a
-        sandbox made for the session is deleted. A clean-up that fails is reported
-        and the session goes all the same. Idempotent: a type that the worker has no
-        session of is OK.
+        """DestroySessions ends sessions: running calls may finish within the grace
+        and are then ended with ABORTED (SESSION_LOST), the resource is cleaned up,
+        and a sandbox created for the session is deleted. If the clean-up fails,
+        the failure is reported and the session is destroyed anyway. Idempotent: a
+        type without a session is OK.
 
         Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
         """

@@ -14,29 +14,29 @@ import type { ExitStatus, Keepalive, OutputStream } from "./process_pb.js";
 export declare const file_berth_v1_session: GenFile;
 
 /**
- * SessionSecrets gives a session secrets of the server by their names: "bash"
- * and "python" sessions have them in the environment of the interpreter, "code"
+ * SessionSecrets gives a session secrets of the server by name: "bash" and
+ * "python" sessions get them in the environment of the interpreter, "code"
  * sessions in that of every program. Other types take none.
  *
  * @generated from message berth.v1.SessionSecrets
  */
 export declare type SessionSecrets = Message<"berth.v1.SessionSecrets"> & {
   /**
-   * Environment variables whose values are secrets of the server: the variable's
-   * name, and the name of the secret. Over the config's env and the sandbox's
-   * own. The value is put in when the interpreter starts, also when it is
-   * restarted, and stored nowhere.
+   * Environment variables whose values are secrets of the server: maps the
+   * variable's name to the secret's name. Overrides the config's env and the
+   * sandbox's environment. The value is inserted each time the interpreter
+   * starts, and stored nowhere.
    *
    * @generated from field: map<string, string> env = 1;
    */
   env: { [key: string]: string };
 
   /**
-   * Whether the values of the secrets in its environment, the sandbox's among
-   * them, are replaced by "[redacted]" in what tools return: in output, also as
-   * it comes, and in texts such as results, tracebacks and directories, but not
-   * in pictures. Output that may be the beginning of a secret is held back until
-   * it is known. Default false.
+   * Whether to replace the values of the secrets in its environment, including
+   * the sandbox's, by "[redacted]" in what tools return: in output, including
+   * streamed output, and in texts such as results, tracebacks and directories,
+   * but not in pictures. Output that may be the start of a secret is held back
+   * until that is decided. Default false.
    *
    * @generated from field: bool redact = 2;
    */
@@ -50,21 +50,21 @@ export declare type SessionSecrets = Message<"berth.v1.SessionSecrets"> & {
 export declare const SessionSecretsSchema: GenMessage<SessionSecrets>;
 
 /**
- * SessionResource asks for one session.
+ * SessionResource describes one session to create.
  *
  * @generated from message berth.v1.SessionResource
  */
 export declare type SessionResource = Message<"berth.v1.SessionResource"> & {
   /**
    * The type: "bash", "python", "vm", "browser", "files", or another that
-   * ListTools names. Required.
+   * ListTools returns. Required.
    *
    * @generated from field: string resource_type = 1;
    */
   resourceType: string;
 
   /**
-   * Its settings, as the type's config_schema says. Optional.
+   * Its settings, according to the type's config_schema. Optional.
    *
    * @generated from field: google.protobuf.Struct config = 2;
    */
@@ -72,31 +72,31 @@ export declare type SessionResource = Message<"berth.v1.SessionResource"> & {
 
   /**
    * The last part of the session's name: 1-64 of a-z, A-Z, 0-9, "_" and "-".
-   * Default: "custom_name" of the config, else none.
+   * Default: "custom_name" of the config, otherwise none.
    *
    * @generated from field: string custom_name = 3;
    */
   customName: string;
 
   /**
-   * The sandbox it is to live in, which must offer what the type needs. Default:
-   * one that is made for it and deleted with it.
+   * The sandbox it lives in, which must have what the type needs. Default: one
+   * that is created for it and deleted with it.
    *
    * @generated from field: string sandbox_id = 4;
    */
   sandboxId: string;
 
   /**
-   * The generation of that sandbox that the caller knows; a replaced sandbox is
-   * refused. Optional.
+   * The generation of that sandbox that the caller expects; a replaced sandbox
+   * is refused. Optional.
    *
    * @generated from field: int64 generation = 5;
    */
   generation: bigint;
 
   /**
-   * The workspace to mount in the sandbox that is made for it. Not together with
-   * sandbox_id. Optional.
+   * The workspace to mount in the sandbox that is created for it. Not together
+   * with sandbox_id. Optional.
    *
    * @generated from field: string workspace_id = 6;
    */
@@ -138,8 +138,8 @@ export declare type Session = Message<"berth.v1.Session"> & {
   sessionId: string;
 
   /**
-   * Its name: the type, the worker, a number of three digits and, if any, the
-   * custom name, joined by "_".
+   * Its name: the type, the worker, a three-digit number and the custom name,
+   * if any, joined by "_".
    *
    * @generated from field: string name = 2;
    */
@@ -160,14 +160,14 @@ export declare type Session = Message<"berth.v1.Session"> & {
   resourceType: string;
 
   /**
-   * Where it stands in its life.
+   * Its current state.
    *
    * @generated from field: berth.v1.SessionStatus status = 5;
    */
   status: SessionStatus;
 
   /**
-   * Its settings as in force, defaults filled in.
+   * Its effective settings, with defaults filled in.
    *
    * @generated from field: google.protobuf.Struct config = 6;
    */
@@ -202,44 +202,44 @@ export declare type Session = Message<"berth.v1.Session"> & {
   ttl?: Duration | undefined;
 
   /**
-   * When it was made.
+   * When it was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 11;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * When a call on it last began or ended, or it was refreshed.
+   * When a call on it last started or ended, or it was refreshed.
    *
    * @generated from field: google.protobuf.Timestamp last_used_time = 12;
    */
   lastUsedTime?: Timestamp | undefined;
 
   /**
-   * When it expires if nothing uses it. Unset while a call is under way or a
-   * view is open.
+   * When it expires if nothing uses it. Unset while a call runs or a view is
+   * open.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 13;
    */
   expireTime?: Timestamp | undefined;
 
   /**
-   * Calls under way or waiting for their turn.
+   * Calls that run or wait for their turn.
    *
    * @generated from field: int32 active_calls = 14;
    */
   activeCalls: number;
 
   /**
-   * Whose it is: the name that belongs to the token, "default" without tokens.
+   * Who created it: the token's tenant, "default" without tokens.
    *
    * @generated from field: string owner = 15;
    */
   owner: string;
 
   /**
-   * Which secrets are in its environment: their names. Unset where it was made
-   * without.
+   * The names of the secrets in its environment. Unset if it was created
+   * without secrets.
    *
    * @generated from field: berth.v1.SessionSecrets secrets = 16;
    */
@@ -273,15 +273,15 @@ export declare type SessionResult = Message<"berth.v1.SessionResult"> & {
   status: SessionResultStatus;
 
   /**
-   * The session after the call. Unset for NOT_FOUND and FAILED; of a destroyed
-   * session, as it last was.
+   * The session after the call. Unset for NOT_FOUND and FAILED. For a destroyed
+   * session, its last state.
    *
    * @generated from field: berth.v1.Session session = 3;
    */
   session?: Session | undefined;
 
   /**
-   * What went wrong. Set for FAILED, and for DESTROYED where the clean-up failed.
+   * What went wrong. Set for FAILED, and for DESTROYED if the clean-up failed.
    *
    * @generated from field: berth.v1.Failure failure = 4;
    */
@@ -295,7 +295,7 @@ export declare type SessionResult = Message<"berth.v1.SessionResult"> & {
 export declare const SessionResultSchema: GenMessage<SessionResult>;
 
 /**
- * CreateSessionsRequest asks for sessions.
+ * CreateSessionsRequest describes sessions to create.
  *
  * @generated from message berth.v1.CreateSessionsRequest
  */
@@ -308,14 +308,14 @@ export declare type CreateSessionsRequest = Message<"berth.v1.CreateSessionsRequ
   requestId: string;
 
   /**
-   * The worker they are to belong to. Required.
+   * The worker they belong to. Required.
    *
    * @generated from field: string worker_id = 2;
    */
   workerId: string;
 
   /**
-   * The sessions to make: 1-32, of different types.
+   * The sessions to create: 1-32, of different types.
    *
    * @generated from field: repeated berth.v1.SessionResource resources = 3;
    */
@@ -329,13 +329,13 @@ export declare type CreateSessionsRequest = Message<"berth.v1.CreateSessionsRequ
 export declare const CreateSessionsRequestSchema: GenMessage<CreateSessionsRequest>;
 
 /**
- * CreateSessionsResponse says what became of each resource.
+ * CreateSessionsResponse holds the result for each resource.
  *
  * @generated from message berth.v1.CreateSessionsResponse
  */
 export declare type CreateSessionsResponse = Message<"berth.v1.CreateSessionsResponse"> & {
   /**
-   * One result for each resource, in their order: CREATED, EXISTS or FAILED.
+   * One result for each resource, in the same order: CREATED, EXISTS or FAILED.
    *
    * @generated from field: repeated berth.v1.SessionResult results = 1;
    */
@@ -349,7 +349,7 @@ export declare type CreateSessionsResponse = Message<"berth.v1.CreateSessionsRes
 export declare const CreateSessionsResponseSchema: GenMessage<CreateSessionsResponse>;
 
 /**
- * ExecuteToolRequest asks for one run of a tool.
+ * ExecuteToolRequest describes one call of a tool.
  *
  * @generated from message berth.v1.ExecuteToolRequest
  */
@@ -369,7 +369,7 @@ export declare type ExecuteToolRequest = Message<"berth.v1.ExecuteToolRequest"> 
   workerId: string;
 
   /**
-   * The tool: "vm:screenshot", "vm.screenshot", or "screenshot" where only one
+   * The tool: "vm:screenshot", "vm.screenshot", or "screenshot" if only one
    * type has a tool of that name. Required.
    *
    * @generated from field: string tool = 3;
@@ -377,24 +377,26 @@ export declare type ExecuteToolRequest = Message<"berth.v1.ExecuteToolRequest"> 
   tool: string;
 
   /**
-   * Its parameters, as its params_schema says. Default: none.
+   * Its parameters, according to its params_schema. Default: none.
    *
    * @generated from field: google.protobuf.Struct params = 4;
    */
   params?: JsonObject | undefined;
 
   /**
-   * How long it may run, its wait for earlier calls on the session left out. Past
-   * it the tool is stopped and code is 5006. Default: the tool's own, else the
-   * command_timeout of the session's sandbox. At most 24 days.
+   * How long it may run, not counting the wait for earlier calls on the
+   * session. After that the tool is stopped and code is 5006. Default: the
+   * tool's own, otherwise the command_timeout of the session's sandbox. At most
+   * 24 days.
    *
    * @generated from field: google.protobuf.Duration timeout = 5;
    */
   timeout?: Duration | undefined;
 
   /**
-   * The trace it belongs to: 1-256 bytes of UTF-8 without control characters;
-   * goes to meta and the server's log. Default: one that the server makes.
+   * The trace it belongs to: 1-256 bytes of UTF-8 without control characters.
+   * It appears in meta and in the server's log. Default: generated by the
+   * server.
    *
    * @generated from field: string trace_id = 6;
    */
@@ -414,7 +416,7 @@ export declare const ExecuteToolRequestSchema: GenMessage<ExecuteToolRequest>;
  */
 export declare type Attachment = Message<"berth.v1.Attachment"> & {
   /**
-   * What it is, for instance "image/png".
+   * Its media type, for instance "image/png".
    *
    * @generated from field: string media_type = 1;
    */
@@ -428,7 +430,7 @@ export declare type Attachment = Message<"berth.v1.Attachment"> & {
   content: Uint8Array;
 
   /**
-   * What it is called in the tool's data, for instance "screenshot".
+   * Its name in the tool's data, for instance "screenshot".
    *
    * @generated from field: string name = 3;
    */
@@ -476,7 +478,7 @@ export declare type ToolMeta = Message<"berth.v1.ToolMeta"> & {
   sessionId: string;
 
   /**
-   * Whether that session was made for this call alone. Always set.
+   * Whether that session was created only for this call. Always set.
    *
    * @generated from field: optional bool temporary_session = 5;
    */
@@ -490,8 +492,8 @@ export declare type ToolMeta = Message<"berth.v1.ToolMeta"> & {
   traceId: string;
 
   /**
-   * How long it ran, in milliseconds, its wait for earlier calls on the session
-   * left out. Always set.
+   * How long it ran in milliseconds, not counting the wait for earlier calls on
+   * the session. Always set.
    *
    * @generated from field: optional int32 execution_time_ms = 7;
    */
@@ -511,9 +513,9 @@ export declare const ToolMetaSchema: GenMessage<ToolMeta>;
  */
 export declare type ExecuteToolResponse = Message<"berth.v1.ExecuteToolResponse"> & {
   /**
-   * 0: success; what a command or code that the tool ran came to, such as its exit
-   * code, is in data. 4001: the tool failed, message says how. 5006: it exceeded
-   * its timeout and was stopped. Always set.
+   * 0: success; the result of a command or code that the tool ran, such as its
+   * exit code, is in data. 4001: the tool failed; message says how. 5006: it
+   * exceeded its timeout and was stopped. Always set.
    *
    * @generated from field: optional int32 code = 1;
    */
@@ -527,15 +529,15 @@ export declare type ExecuteToolResponse = Message<"berth.v1.ExecuteToolResponse"
   message: string;
 
   /**
-   * What it returned, as its description says. With a code other than 0, what is
-   * known all the same, for instance the output so far.
+   * What it returned, as its description says. If code is not 0, whatever is
+   * known, for instance the output so far.
    *
    * @generated from field: google.protobuf.Value data = 3;
    */
   data?: Value | undefined;
 
   /**
-   * What it returned besides, in binary.
+   * Binary data that it returned in addition.
    *
    * @generated from field: repeated berth.v1.Attachment attachments = 4;
    */
@@ -556,7 +558,7 @@ export declare type ExecuteToolResponse = Message<"berth.v1.ExecuteToolResponse"
 export declare const ExecuteToolResponseSchema: GenMessage<ExecuteToolResponse>;
 
 /**
- * ExecuteToolStreamRequest asks for one run of a tool. Fields as in
+ * ExecuteToolStreamRequest describes one call of a tool. Fields as in
  * ExecuteToolRequest.
  *
  * @generated from message berth.v1.ExecuteToolStreamRequest
@@ -592,14 +594,14 @@ export declare type ExecuteToolStreamRequest = Message<"berth.v1.ExecuteToolStre
   params?: JsonObject | undefined;
 
   /**
-   * How long it may run. Default and bound as in ExecuteToolRequest.
+   * How long it may run. Default and maximum as in ExecuteToolRequest.
    *
    * @generated from field: google.protobuf.Duration timeout = 5;
    */
   timeout?: Duration | undefined;
 
   /**
-   * The trace it belongs to. Default: one that the server makes.
+   * The trace it belongs to. Default: generated by the server.
    *
    * @generated from field: string trace_id = 6;
    */
@@ -613,13 +615,13 @@ export declare type ExecuteToolStreamRequest = Message<"berth.v1.ExecuteToolStre
 export declare const ExecuteToolStreamRequestSchema: GenMessage<ExecuteToolStreamRequest>;
 
 /**
- * ToolStarted is the first event: the session is there and the tool runs.
+ * ToolStarted is the first event: the session is ready and the tool runs.
  *
  * @generated from message berth.v1.ToolStarted
  */
 export declare type ToolStarted = Message<"berth.v1.ToolStarted"> & {
   /**
-   * What is known of how it runs; execution_time_ms is unset.
+   * How it runs; execution_time_ms is unset.
    *
    * @generated from field: berth.v1.ToolMeta meta = 1;
    */
@@ -732,7 +734,7 @@ export declare type ToolCall = Message<"berth.v1.ToolCall"> & {
   params?: JsonObject | undefined;
 
   /**
-   * How long it may run. Default and bound as in ExecuteToolRequest.
+   * How long it may run. Default and maximum as in ExecuteToolRequest.
    *
    * @generated from field: google.protobuf.Duration timeout = 3;
    */
@@ -753,7 +755,7 @@ export declare type ToolCall = Message<"berth.v1.ToolCall"> & {
 export declare const ToolCallSchema: GenMessage<ToolCall>;
 
 /**
- * ExecuteToolBatchRequest asks for runs of several tools.
+ * ExecuteToolBatchRequest describes calls of several tools.
  *
  * @generated from message berth.v1.ExecuteToolBatchRequest
  */
@@ -780,24 +782,24 @@ export declare type ExecuteToolBatchRequest = Message<"berth.v1.ExecuteToolBatch
   calls: ToolCall[];
 
   /**
-   * Whether they run at once; those on one session still run one after the other,
-   * in their order. Default false: all one after the other.
+   * Whether to run them in parallel. Calls on one session still run one at a
+   * time, in their order. Default false: all run one after the other.
    *
    * @generated from field: bool parallel = 4;
    */
   parallel: boolean;
 
   /**
-   * Whether no further call is started once one was kept from running, reported a
-   * code other than 0, or ran a command or code that failed; those under way end
-   * as they do. Default false.
+   * Whether to start no further call once one could not run, reported a code
+   * other than 0, or ran a command or code that failed. Calls that already run
+   * continue to their end. Default false.
    *
    * @generated from field: bool stop_on_error = 5;
    */
   stopOnError: boolean;
 
   /**
-   * The trace of calls that name none. Default: one that the server makes.
+   * The trace of calls that set none. Default: generated by the server.
    *
    * @generated from field: string trace_id = 6;
    */
@@ -811,7 +813,7 @@ export declare type ExecuteToolBatchRequest = Message<"berth.v1.ExecuteToolBatch
 export declare const ExecuteToolBatchRequestSchema: GenMessage<ExecuteToolBatchRequest>;
 
 /**
- * ToolCallSkipped says that a call was not started, because another had failed.
+ * ToolCallSkipped says that a call was not started because another had failed.
  *
  * @generated from message berth.v1.ToolCallSkipped
  */
@@ -825,7 +827,7 @@ export declare type ToolCallSkipped = Message<"berth.v1.ToolCallSkipped"> & {
 export declare const ToolCallSkippedSchema: GenMessage<ToolCallSkipped>;
 
 /**
- * ToolCallResult is what became of one call of a batch.
+ * ToolCallResult is the result of one call of a batch.
  *
  * @generated from message berth.v1.ToolCallResult
  */
@@ -845,7 +847,7 @@ export declare type ToolCallResult = Message<"berth.v1.ToolCallResult"> & {
     case: "response";
   } | {
     /**
-     * It was kept from running, or lost its session.
+     * It could not run, or lost its session.
      *
      * @generated from field: berth.v1.Failure failure = 2;
      */
@@ -869,13 +871,13 @@ export declare type ToolCallResult = Message<"berth.v1.ToolCallResult"> & {
 export declare const ToolCallResultSchema: GenMessage<ToolCallResult>;
 
 /**
- * ExecuteToolBatchResponse says what became of each call.
+ * ExecuteToolBatchResponse holds the result of each call.
  *
  * @generated from message berth.v1.ExecuteToolBatchResponse
  */
 export declare type ExecuteToolBatchResponse = Message<"berth.v1.ExecuteToolBatchResponse"> & {
   /**
-   * One result for each call, in their order.
+   * One result for each call, in the same order.
    *
    * @generated from field: repeated berth.v1.ToolCallResult results = 1;
    */
@@ -909,7 +911,7 @@ export declare type RefreshSessionsRequest = Message<"berth.v1.RefreshSessionsRe
   workerId: string;
 
   /**
-   * Their types. Empty: all that the worker has.
+   * Their types. Empty: all sessions of the worker.
    *
    * @generated from field: repeated string resource_types = 3;
    */
@@ -923,13 +925,13 @@ export declare type RefreshSessionsRequest = Message<"berth.v1.RefreshSessionsRe
 export declare const RefreshSessionsRequestSchema: GenMessage<RefreshSessionsRequest>;
 
 /**
- * RefreshSessionsResponse says what became of each session.
+ * RefreshSessionsResponse holds the result for each session.
  *
  * @generated from message berth.v1.RefreshSessionsResponse
  */
 export declare type RefreshSessionsResponse = Message<"berth.v1.RefreshSessionsResponse"> & {
   /**
-   * One result for each type, in their order: REFRESHED or NOT_FOUND.
+   * One result for each type, in the same order: REFRESHED or NOT_FOUND.
    *
    * @generated from field: repeated berth.v1.SessionResult results = 1;
    */
@@ -970,17 +972,17 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
   resourceType: string;
 
   /**
-   * The settings to have; they replace all present ones. Unset: the present ones.
-   * A custom_name in it is the new one. What else the session was created with
-   * (custom name, sandbox_id, workspace and TTL) stays as it is; for secrets, see
-   * there.
+   * The new settings; they replace all existing ones. Unset: the settings stay
+   * as they are. A custom_name in it replaces the old one. Everything else that
+   * the session was created with (custom name, sandbox_id, workspace and TTL)
+   * stays as it is; for secrets, see that field.
    *
    * @generated from field: google.protobuf.Struct config = 4;
    */
   config?: JsonObject | undefined;
 
   /**
-   * How long calls under way may still run before they are ended. Unset: the
+   * How long running calls may continue before they are ended. Unset: the
    * server's default (5 s). Zero ends them at once.
    *
    * @generated from field: google.protobuf.Duration grace = 5;
@@ -988,7 +990,8 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
   grace?: Duration | undefined;
 
   /**
-   * The secrets to have; they replace all present ones. Unset: the present ones.
+   * The new secrets; they replace all existing ones. Unset: the secrets stay as
+   * they are.
    *
    * @generated from field: berth.v1.SessionSecrets secrets = 6;
    */
@@ -1022,21 +1025,22 @@ export declare type ReinitializeSessionResponse = Message<"berth.v1.Reinitialize
   resourceType: string;
 
   /**
-   * The session that was ended. Empty if there was none.
+   * The id of the session that was ended. Empty if there was none.
    *
    * @generated from field: string old_session_id = 3;
    */
   oldSessionId: string;
 
   /**
-   * The session that is there now. Empty for FAILED.
+   * The new session's id. Empty for FAILED.
    *
    * @generated from field: string new_session_id = 4;
    */
   newSessionId: string;
 
   /**
-   * The new session's settings as in force, defaults filled in. Unset for FAILED.
+   * The new session's effective settings, with defaults filled in. Unset for
+   * FAILED.
    *
    * @generated from field: google.protobuf.Struct config_applied = 5;
    */
@@ -1050,7 +1054,7 @@ export declare type ReinitializeSessionResponse = Message<"berth.v1.Reinitialize
   session?: Session | undefined;
 
   /**
-   * Why there is no session. Set for FAILED only; the causes are those of
+   * Why there is no session. Set only for FAILED; the causes are those of
    * CreateSessions.
    *
    * @generated from field: berth.v1.Failure failure = 7;
@@ -1071,29 +1075,29 @@ export declare const ReinitializeSessionResponseSchema: GenMessage<ReinitializeS
  */
 export declare type ListSessionsRequest = Message<"berth.v1.ListSessionsRequest"> & {
   /**
-   * Only sessions of this worker. Default: of every worker of the caller.
+   * Only sessions of this worker. Default: of all workers of the caller.
    *
    * @generated from field: string worker_id = 1;
    */
   workerId: string;
 
   /**
-   * Only sessions of these types. Empty: of every type.
+   * Only sessions of these types. Empty: of all types.
    *
    * @generated from field: repeated string resource_types = 2;
    */
   resourceTypes: string[];
 
   /**
-   * How many at most in one answer. Default 50, at most 1000.
+   * Maximum number of sessions in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page. It is a
-   * place in the list, and stays one when what stood there has gone.
+   * next_page_token of the previous page. Empty for the first page. It marks a
+   * place in the list, and stays valid if the entry at that place is gone.
    *
    * @generated from field: string page_token = 4;
    */
@@ -1154,14 +1158,14 @@ export declare type DestroySessionsRequest = Message<"berth.v1.DestroySessionsRe
   workerId: string;
 
   /**
-   * Their types. Empty: all that the worker has.
+   * Their types. Empty: all sessions of the worker.
    *
    * @generated from field: repeated string resource_types = 3;
    */
   resourceTypes: string[];
 
   /**
-   * How long calls under way may still run before they are ended. Unset: the
+   * How long running calls may continue before they are ended. Unset: the
    * server's default (5 s). Zero ends them at once.
    *
    * @generated from field: google.protobuf.Duration grace = 4;
@@ -1176,13 +1180,13 @@ export declare type DestroySessionsRequest = Message<"berth.v1.DestroySessionsRe
 export declare const DestroySessionsRequestSchema: GenMessage<DestroySessionsRequest>;
 
 /**
- * DestroySessionsResponse says what became of each session.
+ * DestroySessionsResponse holds the result for each session.
  *
  * @generated from message berth.v1.DestroySessionsResponse
  */
 export declare type DestroySessionsResponse = Message<"berth.v1.DestroySessionsResponse"> & {
   /**
-   * One result for each type, in their order: DESTROYED or NOT_FOUND.
+   * One result for each type, in the same order: DESTROYED or NOT_FOUND.
    *
    * @generated from field: repeated berth.v1.SessionResult results = 1;
    */
@@ -1202,22 +1206,22 @@ export declare const DestroySessionsResponseSchema: GenMessage<DestroySessionsRe
  */
 export declare type ListToolsRequest = Message<"berth.v1.ListToolsRequest"> & {
   /**
-   * Only this type and its tools. Default: every type.
+   * Only this type and its tools. Default: all types.
    *
    * @generated from field: string resource_type = 1;
    */
   resourceType: string;
 
   /**
-   * How many tools at most in one answer. Default 50, at most 1000.
+   * Maximum number of tools in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page. It is a
-   * place in the list, and stays one when what stood there has gone.
+   * next_page_token of the previous page. Empty for the first page. It marks a
+   * place in the list, and stays valid if the entry at that place is gone.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1271,7 +1275,7 @@ export declare const ResourceTypeSchema: GenMessage<ResourceType>;
  */
 export declare type Tool = Message<"berth.v1.Tool"> & {
   /**
-   * Its full name, by which ExecuteTool calls it, for instance "vm:screenshot".
+   * Its full name, for ExecuteToolRequest.tool, for instance "vm:screenshot".
    *
    * @generated from field: string name = 1;
    */
@@ -1333,7 +1337,7 @@ export declare type ListToolsResponse = Message<"berth.v1.ListToolsResponse"> & 
   nextPageToken: string;
 
   /**
-   * The types asked for, in byte order of their names. The same on every page.
+   * The requested types, in byte order of their names. The same on every page.
    *
    * @generated from field: repeated berth.v1.ResourceType resource_types = 3;
    */
@@ -1347,7 +1351,7 @@ export declare type ListToolsResponse = Message<"berth.v1.ListToolsResponse"> & 
 export declare const ListToolsResponseSchema: GenMessage<ListToolsResponse>;
 
 /**
- * ViewSessionRequest asks for a view of a session.
+ * ViewSessionRequest names a session to view.
  *
  * @generated from message berth.v1.ViewSessionRequest
  */
@@ -1367,8 +1371,8 @@ export declare type ViewSessionRequest = Message<"berth.v1.ViewSessionRequest"> 
   resourceType: string;
 
   /**
-   * Whether the viewer ignores what is written to it, apart from what its protocol
-   * needs. Default false.
+   * Whether the viewer ignores its input, except what its protocol needs.
+   * Default false.
    *
    * @generated from field: bool read_only = 3;
    */
@@ -1388,14 +1392,14 @@ export declare const ViewSessionRequestSchema: GenMessage<ViewSessionRequest>;
  */
 export declare type ViewStarted = Message<"berth.v1.ViewStarted"> & {
   /**
-   * The viewer. ProcessService.WriteStdin writes to it.
+   * The viewer's process. ProcessService.WriteStdin writes to it.
    *
    * @generated from field: string process_id = 1;
    */
   processId: string;
 
   /**
-   * What it speaks: "rfb", the protocol of VNC (RFC 6143), as a server without
+   * Its protocol: "rfb", the protocol of VNC (RFC 6143), as a server without
    * authentication.
    *
    * @generated from field: string protocol = 2;
@@ -1417,7 +1421,7 @@ export declare type ViewStarted = Message<"berth.v1.ViewStarted"> & {
   height: number;
 
   /**
-   * Whether it ignores pointer and keys.
+   * Whether it ignores pointer and key input.
    *
    * @generated from field: bool read_only = 5;
    */
@@ -1465,7 +1469,7 @@ export declare type ViewSessionResponse = Message<"berth.v1.ViewSessionResponse"
     case: "started";
   } | {
     /**
-     * Bytes of the viewer, in order. Not empty.
+     * Bytes from the viewer, in order. Not empty.
      *
      * @generated from field: bytes data = 2;
      */
@@ -1497,7 +1501,7 @@ export declare type ViewSessionResponse = Message<"berth.v1.ViewSessionResponse"
 export declare const ViewSessionResponseSchema: GenMessage<ViewSessionResponse>;
 
 /**
- * SessionStatus is where a session stands in its life.
+ * SessionStatus is the state of a session in its life.
  *
  * @generated from enum berth.v1.SessionStatus
  */
@@ -1550,21 +1554,21 @@ export enum SessionResultStatus {
   UNSPECIFIED = 0,
 
   /**
-   * It was made.
+   * It was created.
    *
    * @generated from enum value: SESSION_RESULT_STATUS_CREATED = 1;
    */
   CREATED = 1,
 
   /**
-   * It was there already, and its TTL restarts.
+   * It already existed, and its TTL restarts.
    *
    * @generated from enum value: SESSION_RESULT_STATUS_EXISTS = 2;
    */
   EXISTS = 2,
 
   /**
-   * It was made in place of another.
+   * It was created to replace another.
    *
    * @generated from enum value: SESSION_RESULT_STATUS_REINITIALIZED = 3;
    */
@@ -1592,7 +1596,7 @@ export enum SessionResultStatus {
   NOT_FOUND = 6,
 
   /**
-   * It could not be made; failure says why.
+   * It could not be created; failure says why.
    *
    * @generated from enum value: SESSION_RESULT_STATUS_FAILED = 7;
    */
@@ -1610,34 +1614,34 @@ export declare const SessionResultStatusSchema: GenEnum<SessionResultStatus>;
  * runs tools on them.
  *
  * A worker has at most one session of each resource type. A tool called without
- * one gets a temporary session for that call alone. A worker_id is the caller's
- * own: 1-256 bytes of UTF-8 without control characters.
+ * one gets a temporary session for that call only. The caller chooses the
+ * worker_id: 1-256 bytes of UTF-8 without control characters.
  *
- * A session lives for its TTL after its last call or refresh. A call under way
+ * A session lives for its TTL after its last call or refresh. A running call
  * keeps it alive; once expired it is never used again.
  *
- * Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and
+ * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+ * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
  * CANCELLED.
  *
  * @generated from service berth.v1.SessionService
  */
 export declare const SessionService: GenService<{
   /**
-   * CreateSessions makes one session for each resource asked for and returns when
-   * they are ready. Where the worker has a session of the type already, that one
-   * is kept with its config, its TTL and the idle time of its sandbox start again,
-   * and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
-   * resource that fails is reported in its result and the others go on: the call
-   * itself then still succeeds.
+   * CreateSessions creates one session for each requested resource and returns
+   * when they are ready. If the worker already has a session of the type, that
+   * session keeps its config, its TTL and the idle time of its sandbox restart,
+   * and the status is EXISTS. If the sandbox of that session is gone, the
+   * session is replaced: CREATED. A resource that fails is reported in its
+   * result, and the others continue: the call itself still succeeds.
    *
-   * A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
-   * or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+   * A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
+   * or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
    * WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-   * (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
-   * as SandboxService.CreateSandbox.
+   * (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
+   * or as SandboxService.CreateSandbox.
    *
-   * Errors: INVALID_ARGUMENT when no resource is asked for, or a type twice;
+   * Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
    * ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from rpc berth.v1.SessionService.CreateSessions
@@ -1648,22 +1652,24 @@ export declare const SessionService: GenService<{
     output: typeof CreateSessionsResponseSchema;
   },
   /**
-   * ExecuteTool runs a tool on the worker's session of its resource type, or on a
-   * temporary session that is made for this call and destroyed after it, however
-   * it ends. Calls on one session run one after the other, in the order they
-   * came. Every call restarts the session's TTL, a failed one too.
+   * ExecuteTool runs a tool on the worker's session of its resource type, or on
+   * a temporary session that is created for this call and destroyed after it,
+   * however it ends. Calls on one session run one at a time, in order of
+   * arrival. Every call restarts the session's TTL, even one that fails.
    *
-   * What the tool reports comes as code. RPC errors are for what kept it from
-   * running, and for a session lost on the way: where the kernel killed the
-   * interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
-   * metadata. The next call then starts another one in the same sandbox.
+   * The tool's own result is in code. RPC errors say why the tool could not
+   * run, or that the session was lost during the call. If the kernel killed the
+   * interpreter because it ran out of memory, the error is SESSION_LOST with
+   * cause OUT_OF_MEMORY in its metadata; the next call starts another
+   * interpreter in the same sandbox.
    *
-   * Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-   * have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
-   * restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
-   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
-   * session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
-   * ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+   * Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
+   * have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
+   * restarted and one of its secrets is gone); ALREADY_EXISTS
+   * (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
+   * for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
+   * temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+   * SANDBOX_TERMINATED).
    *
    * @generated from rpc berth.v1.SessionService.ExecuteTool
    */
@@ -1673,8 +1679,8 @@ export declare const SessionService: GenService<{
     output: typeof ExecuteToolResponseSchema;
   },
   /**
-   * ExecuteToolStream is ExecuteTool with the tool's output as it comes: started
-   * first, then output of tools that have any, then the response, always last.
+   * ExecuteToolStream is ExecuteTool with the tool's output as it is written:
+   * started first, then any output, then the response, always last.
    *
    * Errors: as ExecuteTool.
    *
@@ -1686,9 +1692,9 @@ export declare const SessionService: GenService<{
     output: typeof ExecuteToolStreamResponseSchema;
   },
   /**
-   * ExecuteToolBatch runs several tools, one after the other or at once. A call
-   * that is kept from running is reported in its result, as the error that
-   * ExecuteTool would end in.
+   * ExecuteToolBatch runs several tools, one after the other or in parallel. If
+   * a call cannot run, its result holds the error that ExecuteTool would
+   * return.
    *
    * Errors: INVALID_ARGUMENT when there is no call, or more than 256;
    * ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -1701,27 +1707,28 @@ export declare const SessionService: GenService<{
     output: typeof ExecuteToolBatchResponseSchema;
   },
   /**
-   * ViewSession shows what a session looks like while it is used, a desktop for
-   * instance: it starts a viewer process in the session's sandbox and streams
-   * what that writes: started first, then data. What the viewer reads, pointer
-   * and keys among it, goes to ProcessService.WriteStdin with started.process_id;
-   * closing its stdin ends the view. Nothing listens on a port.
+   * ViewSession shows a session live, for instance a desktop. It starts a
+   * viewer process in the session's sandbox and streams what the viewer writes:
+   * started first, then data. Send the viewer's input, such as pointer and
+   * keys, to ProcessService.WriteStdin with started.process_id; closing its
+   * stdin ends the view. Nothing listens on a port.
    *
-   * The stream is lossless: the viewer waits once it is 256 KiB ahead of its
-   * reader. It is in nobody's way: calls on the session neither wait for a view
-   * nor delay one, except where the session's resource was lost and has to be
-   * started again first. A session takes up to 8 views at once. While one is
-   * open, the session does not expire and its sandbox does not become idle.
+   * The stream is lossless: the viewer blocks once it is 256 KiB ahead of its
+   * reader. Calls on the session neither wait for a view nor delay one, except
+   * that a view waits if the session's resource was lost and must be restarted
+   * first. A session can have up to 8 views at once. While one is open, the
+   * session does not expire and its sandbox does not become idle.
    *
-   * The viewer ends with its caller and with the session: a session that is
-   * destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
-   * A viewer that ends by itself is reported by exited.
+   * The viewer ends when its caller disconnects or the session ends: a session
+   * that is destroyed, replaced or restarted ends its views with ABORTED
+   * (SESSION_LOST). If the viewer ends by itself, the stream reports exited.
    *
-   * Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
-   * FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
-   * SESSION_START_FAILED where the viewer does not start, for instance because
-   * the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
-   * ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+   * Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND
+   * (SESSION_NOT_FOUND); FAILED_PRECONDITION (UNSUPPORTED for a type that has
+   * no view; SESSION_START_FAILED if the viewer does not start, for instance
+   * because the sandbox does not have the program); RESOURCE_EXHAUSTED
+   * (TOO_MANY_OPERATIONS); ABORTED (SESSION_LOST, SANDBOX_DELETED,
+   * SANDBOX_TERMINATED).
    *
    * @generated from rpc berth.v1.SessionService.ViewSession
    */
@@ -1731,8 +1738,8 @@ export declare const SessionService: GenService<{
     output: typeof ViewSessionResponseSchema;
   },
   /**
-   * RefreshSessions starts the TTL of the worker's sessions and the idle time of
-   * their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+   * RefreshSessions restarts the TTL of the worker's sessions and the idle time
+   * of their sandboxes. A session whose sandbox is gone is NOT_FOUND.
    *
    * @generated from rpc berth.v1.SessionService.RefreshSessions
    */
@@ -1742,15 +1749,15 @@ export declare const SessionService: GenService<{
     output: typeof RefreshSessionsResponseSchema;
   },
   /**
-   * ReinitializeSession ends the worker's session of one type and makes a new one
-   * in its place, with another config. The worker's other sessions are not
-   * touched. Where there is no session of the type, one is made.
+   * ReinitializeSession ends the worker's session of one type and replaces it
+   * with a new one that has another config. The worker's other sessions stay as
+   * they are. If there is no session of the type, one is created.
    *
-   * When the new session cannot be made, the response says why, with status
-   * FAILED; the old one is gone and no session of the type remains.
+   * If the new session cannot be created, the response says why, with status
+   * FAILED; the old session is gone and no session of the type remains.
    *
-   * Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
-   * type takes none of, before the old session is touched; ALREADY_EXISTS
+   * Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
+   * the type takes none; the old session then stays; ALREADY_EXISTS
    * (REQUEST_ID_REUSED).
    *
    * @generated from rpc berth.v1.SessionService.ReinitializeSession
@@ -1761,8 +1768,8 @@ export declare const SessionService: GenService<{
     output: typeof ReinitializeSessionResponseSchema;
   },
   /**
-   * ListSessions lists sessions that have not expired, newest first. Temporary
-   * ones are left out, and so are those whose sandbox is gone.
+   * ListSessions lists sessions that have not expired, newest first, without
+   * temporary sessions and those whose sandbox is gone.
    *
    * Errors: INVALID_ARGUMENT for a bad page size or token.
    *
@@ -1774,11 +1781,11 @@ export declare const SessionService: GenService<{
     output: typeof ListSessionsResponseSchema;
   },
   /**
-   * DestroySessions ends sessions: calls under way are let finish up to the grace
-   * and then ended with ABORTED (SESSION_LOST), the resource is cleaned up, and a
-   * sandbox made for the session is deleted. A clean-up that fails is reported
-   * and the session goes all the same. Idempotent: a type that the worker has no
-   * session of is OK.
+   * DestroySessions ends sessions: running calls may finish within the grace
+   * and are then ended with ABORTED (SESSION_LOST), the resource is cleaned up,
+   * and a sandbox created for the session is deleted. If the clean-up fails,
+   * the failure is reported and the session is destroyed anyway. Idempotent: a
+   * type without a session is OK.
    *
    * Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *

@@ -258,7 +258,7 @@ export const SessionStatusSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_session, 0);
 
 /**
- * SessionStatus is where a session stands in its life.
+ * SessionStatus is the state of a session in its life.
  *
  * @generated from enum berth.v1.SessionStatus
  */
@@ -285,14 +285,14 @@ export const SessionResultStatus = /*@__PURE__*/
  * runs tools on them.
  *
  * A worker has at most one session of each resource type. A tool called without
- * one gets a temporary session for that call alone. A worker_id is the caller's
- * own: 1-256 bytes of UTF-8 without control characters.
+ * one gets a temporary session for that call only. The caller chooses the
+ * worker_id: 1-256 bytes of UTF-8 without control characters.
  *
- * A session lives for its TTL after its last call or refresh. A call under way
+ * A session lives for its TTL after its last call or refresh. A running call
  * keeps it alive; once expired it is never used again.
  *
- * Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and
+ * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+ * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
  * CANCELLED.
  *
  * @generated from service berth.v1.SessionService
