@@ -172,10 +172,10 @@ class SessionServiceServicer(object):
         stdin ends the view. Nothing listens on a port.
 
         The stream is lossless: the viewer blocks once it is 256 KiB ahead of its
-        reader. Calls on the session neither wait for a view nor delay one, except
-        that a view waits if the session's resource was lost and must be restarted
-        first. A session can have up to 8 views at once. While one is open, the
-        session does not expire and its sandbox does not become idle.
+        reader. Calls on the session neither wait for a view nor delay one, unless
+        the session's resource was lost and must be restarted first. A session can
+        have up to 8 views at once. While one is open, the session does not expire
+        and its sandbox does not become idle.
 
         The viewer ends when its caller disconnects or the session ends: a session
         that is destroyed, replaced or restarted ends its views with ABORTED

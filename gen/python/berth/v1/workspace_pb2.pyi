@@ -34,26 +34,26 @@ class _QuotaEnforcementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Quot
     QUOTA_ENFORCEMENT_NONE: _QuotaEnforcement.ValueType  # 1
     """There is no quota."""
     QUOTA_ENFORCEMENT_ENFORCED: _QuotaEnforcement.ValueType  # 2
-    """The file system refuses writes past it."""
+    """The file system refuses writes beyond it."""
     QUOTA_ENFORCEMENT_WATCHED: _QuotaEnforcement.ValueType  # 3
-    """The file system cannot: the server measures the workspace now and then. Past
-    the quota it makes no sandbox for it and imports nothing; what runs already
-    can still write.
+    """The file system cannot enforce it: the server measures the workspace
+    periodically. Beyond the quota the server creates no sandbox for it and
+    imports nothing; running sandboxes can still write.
     """
 
 class QuotaEnforcement(_QuotaEnforcement, metaclass=_QuotaEnforcementEnumTypeWrapper):
-    """QuotaEnforcement is how a workspace's quota is held."""
+    """QuotaEnforcement is how a workspace's quota is enforced."""
 
 QUOTA_ENFORCEMENT_UNSPECIFIED: QuotaEnforcement.ValueType  # 0
 """Never sent."""
 QUOTA_ENFORCEMENT_NONE: QuotaEnforcement.ValueType  # 1
 """There is no quota."""
 QUOTA_ENFORCEMENT_ENFORCED: QuotaEnforcement.ValueType  # 2
-"""The file system refuses writes past it."""
+"""The file system refuses writes beyond it."""
 QUOTA_ENFORCEMENT_WATCHED: QuotaEnforcement.ValueType  # 3
-"""The file system cannot: the server measures the workspace now and then. Past
-the quota it makes no sandbox for it and imports nothing; what runs already
-can still write.
+"""The file system cannot enforce it: the server measures the workspace
+periodically. Beyond the quota the server creates no sandbox for it and
+imports nothing; running sandboxes can still write.
 """
 Global___QuotaEnforcement: _TypeAlias = QuotaEnforcement  # noqa: Y015
 
@@ -73,7 +73,7 @@ class _WorkspaceChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_W
     """Both have it, and it differs."""
 
 class WorkspaceChangeType(_WorkspaceChangeType, metaclass=_WorkspaceChangeTypeEnumTypeWrapper):
-    """WorkspaceChangeType is what became of an entry of a workspace."""
+    """WorkspaceChangeType is how an entry of a workspace changed."""
 
 WORKSPACE_CHANGE_TYPE_UNSPECIFIED: WorkspaceChangeType.ValueType  # 0
 """Never sent."""
@@ -94,33 +94,33 @@ class _WorkspaceDifferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_W
     WORKSPACE_DIFFERENCE_UNSPECIFIED: _WorkspaceDifference.ValueType  # 0
     """Never sent."""
     WORKSPACE_DIFFERENCE_KIND: _WorkspaceDifference.ValueType  # 1
-    """It is of another kind. Nothing else is compared then."""
+    """Its kind. Nothing else is compared then."""
     WORKSPACE_DIFFERENCE_CONTENT: _WorkspaceDifference.ValueType  # 2
-    """The content of a regular file, or its size."""
+    """The content or the size of a regular file."""
     WORKSPACE_DIFFERENCE_MODE: _WorkspaceDifference.ValueType  # 3
     """Permission bits, set-user-id, set-group-id or sticky."""
     WORKSPACE_DIFFERENCE_OWNER: _WorkspaceDifference.ValueType  # 4
-    """The number of the user or of the group that owns it."""
+    """The numeric id of its user or its group."""
     WORKSPACE_DIFFERENCE_LINK_TARGET: _WorkspaceDifference.ValueType  # 5
-    """Where a symbolic link points."""
+    """The target of a symbolic link."""
     WORKSPACE_DIFFERENCE_DEVICE: _WorkspaceDifference.ValueType  # 6
     """The numbers of a device."""
 
 class WorkspaceDifference(_WorkspaceDifference, metaclass=_WorkspaceDifferenceEnumTypeWrapper):
-    """WorkspaceDifference is in what a modified entry differs."""
+    """WorkspaceDifference is one way in which a modified entry differs."""
 
 WORKSPACE_DIFFERENCE_UNSPECIFIED: WorkspaceDifference.ValueType  # 0
 """Never sent."""
 WORKSPACE_DIFFERENCE_KIND: WorkspaceDifference.ValueType  # 1
-"""It is of another kind. Nothing else is compared then."""
+"""Its kind. Nothing else is compared then."""
 WORKSPACE_DIFFERENCE_CONTENT: WorkspaceDifference.ValueType  # 2
-"""The content of a regular file, or its size."""
+"""The content or the size of a regular file."""
 WORKSPACE_DIFFERENCE_MODE: WorkspaceDifference.ValueType  # 3
 """Permission bits, set-user-id, set-group-id or sticky."""
 WORKSPACE_DIFFERENCE_OWNER: WorkspaceDifference.ValueType  # 4
-"""The number of the user or of the group that owns it."""
+"""The numeric id of its user or its group."""
 WORKSPACE_DIFFERENCE_LINK_TARGET: WorkspaceDifference.ValueType  # 5
-"""Where a symbolic link points."""
+"""The target of a symbolic link."""
 WORKSPACE_DIFFERENCE_DEVICE: WorkspaceDifference.ValueType  # 6
 """The numbers of a device."""
 Global___WorkspaceDifference: _TypeAlias = WorkspaceDifference  # noqa: Y015
@@ -148,35 +148,35 @@ class Workspace(_message.Message):
     """Its id."""
     path: _builtins.str
     """Absolute path of its directory on the server's machine: the workspaces root
-    and the SHA-256 of the id in hexadecimal. Owners other than "default" have a
-    root of their own below: owners/ and the SHA-256 of the owner. On Kubernetes
-    the namespace and the name of its claim.
+    and the SHA-256 of the id in hexadecimal. Owners other than "default" each
+    have a separate root below it: owners/ and the SHA-256 of the owner. On
+    Kubernetes: the namespace and the name of its claim.
     """
     ref_count: _builtins.int
     """How many traces use it."""
     sandbox_id: _builtins.str
-    """Its live sandbox, as EnsureWorkspaceSandbox made it. Empty if it has none."""
+    """Its live sandbox, created by EnsureWorkspaceSandbox. Empty if it has none."""
     size_bytes: _builtins.int
-    """Bytes its files take on the disk, as last measured. Unset before the first
+    """Bytes its files take on disk, as last measured. Unset before the first
     measurement.
     """
     owner: _builtins.str
-    """Who made it: the name that belongs to the token, "default" without tokens."""
+    """Who created it: the token's tenant, "default" without tokens."""
     quota_bytes: _builtins.int
-    """Most bytes that its files may take: the server's --workspace-quota, or
-    --workspace-volume-size on Kubernetes. 0: no bound.
+    """The most bytes its files may take: the server's --workspace-quota, or
+    --workspace-volume-size on Kubernetes. 0: no limit.
     """
     quota_enforcement: Global___QuotaEnforcement.ValueType
-    """Who holds quota_bytes."""
+    """How quota_bytes is enforced."""
     over_quota: _builtins.bool
-    """Whether size_bytes is more than quota_bytes. While it is, the workspace gets
-    no new sandbox by EnsureWorkspaceSandbox and no import; both measure it again
-    first. Sandboxes that mount it hear of a change by WatchEvents:
+    """Whether size_bytes is more than quota_bytes. If so, EnsureWorkspaceSandbox
+    creates no new sandbox for it and imports are refused; both measure it
+    again first. WatchEvents reports changes for each sandbox that mounts it:
     WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
     """
     has_shared: _builtins.bool
-    """Whether sandboxes with the workspace have what the owner's sandboxes share,
-    at /shared. On Kubernetes they do where claims are ReadWriteMany.
+    """Whether sandboxes with the workspace have the owner's shared directory at
+    /shared. On Kubernetes they do if claims are ReadWriteMany.
     """
     @_builtins.property
     def trace_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -184,7 +184,7 @@ class Workspace(_message.Message):
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
@@ -219,7 +219,7 @@ Global___Workspace: _TypeAlias = Workspace  # noqa: Y015
 
 @_typing.final
 class CreateWorkspaceRequest(_message.Message):
-    """CreateWorkspaceRequest names a workspace to make."""
+    """CreateWorkspaceRequest names a workspace to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -228,7 +228,7 @@ class CreateWorkspaceRequest(_message.Message):
     request_id: _builtins.str
     """The caller's id of this request; see CreateSandboxRequest. Optional."""
     workspace_id: _builtins.str
-    """The id it is to have. Required."""
+    """Its id. Required."""
     def __init__(
         self,
         *,
@@ -252,7 +252,7 @@ class CreateWorkspaceResponse(_message.Message):
     WORKSPACE_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """Whether this call made it."""
+    """Whether this call created it."""
     @_builtins.property
     def workspace(self) -> Global___Workspace:
         """The workspace."""
@@ -282,7 +282,7 @@ class GetWorkspaceRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace's id. Required."""
     measure_size: _builtins.bool
-    """Whether its size is measured again, which reads its whole tree. Default
+    """Whether to measure its size again, which reads its whole tree. Default
     false.
     """
     def __init__(
@@ -332,10 +332,10 @@ class ListWorkspacesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many at most in one answer. Default 50, at most 1000."""
+    """Maximum number of workspaces in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page. It is a
-    place in the list, and stays one when what stood there has gone.
+    """next_page_token of the previous page. Empty for the first page. It marks a
+    place in the list, and stays valid if the workspace at that place is gone.
     """
     def __init__(
         self,
@@ -361,8 +361,8 @@ class BrokenWorkspace(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
-    """Its id. Empty for something that lies in the workspaces root and is none of
-    the server's: that is left alone, and reported on the last page.
+    """Its id. Empty for a foreign entry in the workspaces root, which is left
+    alone and reported on the last page.
     """
     path: _builtins.str
     """Absolute path where its directory should be, or what was found there, on the
@@ -403,8 +403,8 @@ class ListWorkspacesResponse(_message.Message):
     @_builtins.property
     def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokenWorkspace]:
         """Broken workspaces whose ids fall into this page; they count towards its
-        size. On the last page, up to 1000 foreign entries of the workspaces root
-        too.
+        size. The last page also has up to 1000 foreign entries of the workspaces
+        root.
         """
 
     def __init__(
@@ -424,7 +424,7 @@ Global___ListWorkspacesResponse: _TypeAlias = ListWorkspacesResponse  # noqa: Y0
 
 @_typing.final
 class EnsureWorkspaceSandboxRequest(_message.Message):
-    """EnsureWorkspaceSandboxRequest names a workspace that is to have a sandbox."""
+    """EnsureWorkspaceSandboxRequest names a workspace that needs a sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -437,9 +437,9 @@ class EnsureWorkspaceSandboxRequest(_message.Message):
     """The workspace's id. Required."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
-        """What a new sandbox should be; the workspace is mounted at its working_dir, in
-        addition to its mounts. A sandbox that is reused stays as it is. Optional:
-        all defaults.
+        """What sandbox to create if a new one is needed; the workspace is mounted at
+        its working_dir, in addition to its mounts. A reused sandbox stays as it
+        is. Optional: all defaults.
         """
 
     def __init__(
@@ -468,18 +468,16 @@ class EnsureWorkspaceSandboxResponse(_message.Message):
     SANDBOX_UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
     REUSED_FIELD_NUMBER: _builtins.int
     sandbox_unavailable_reason: _builtins.str
-    """Why there is no sandbox, for a person. Empty where there is one."""
+    """Why there is no sandbox, for a person. Empty if there is one."""
     reused: _builtins.bool
-    """Whether the sandbox was there already."""
+    """Whether the sandbox already existed."""
     @_builtins.property
     def workspace(self) -> Global___Workspace:
         """The workspace."""
 
     @_builtins.property
     def sandbox(self) -> _sandbox_pb2.Sandbox:
-        """Its sandbox, in state RUNNING. Unset where sandbox_unavailable_reason is
-        set.
-        """
+        """Its sandbox, in state RUNNING. Unset if sandbox_unavailable_reason is set."""
 
     def __init__(
         self,
@@ -594,8 +592,8 @@ class AddTraceRefResponse(_message.Message):
     WORKSPACE_FIELD_NUMBER: _builtins.int
     PREVIOUS_WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     previous_workspace_id: _builtins.str
-    """The workspace that the trace belonged to before. Empty if to none, or to
-    this one.
+    """The workspace that the trace belonged to before. Empty if there was none,
+    or it was this one.
     """
     @_builtins.property
     def workspace(self) -> Global___Workspace:
@@ -730,7 +728,7 @@ class CleanupWorkspaceRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace's id. Required."""
     force: _builtins.bool
-    """Whether it goes although traces refer to it, and its directory with it.
+    """Whether to delete it with its directory, even if traces refer to it.
     Default false.
     """
     @_builtins.property
@@ -767,10 +765,10 @@ class CleanupWorkspaceResponse(_message.Message):
     cleared_ref_count: _builtins.int
     """How many references were cleared."""
     deleted: _builtins.bool
-    """Whether directory and workspace were deleted."""
+    """Whether the directory and the workspace were deleted."""
     @_builtins.property
     def workspace(self) -> Global___Workspace:
-        """The workspace, without references. Unset where it was deleted."""
+        """The workspace, without references. Unset if it was deleted."""
 
     def __init__(
         self,
@@ -801,7 +799,7 @@ class ForkWorkspaceRequest(_message.Message):
     source_workspace_id: _builtins.str
     """The id of the workspace to copy. Required."""
     workspace_id: _builtins.str
-    """The id that the new one is to have. Required."""
+    """The id of the new one. Required."""
     def __init__(
         self,
         *,
@@ -854,7 +852,7 @@ class DiffWorkspaceRequest(_message.Message):
     Required.
     """
     workspace_id: _builtins.str
-    """The id of the workspace whose changes are wanted. Required."""
+    """The id of the workspace whose changes to report. Required."""
     def __init__(
         self,
         *,
@@ -882,29 +880,29 @@ class WorkspaceChange(_message.Message):
     BASE_FILE_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     type: Global___WorkspaceChangeType.ValueType
-    """What became of it."""
+    """How it changed."""
     path: _builtins.str
-    """Its path below the workspace, exactly only where that is UTF-8: other bytes are
-    shown as U+FFFD.
+    """Its path relative to the workspace, exact only if it is UTF-8: other bytes
+    are shown as U+FFFD.
     """
     raw_path: _builtins.bytes
-    """Its path below the workspace, exactly. Always set. Changes come in byte order
-    of names, directory by directory: what a directory holds comes after it and
-    before the next entry beside it.
+    """Its exact path relative to the workspace. Always set. Changes come in byte
+    order of names, directory by directory: the entries of a directory come
+    right after it, before its next sibling.
     """
     @_builtins.property
     def differences(self) -> _containers.RepeatedScalarFieldContainer[Global___WorkspaceDifference.ValueType]:
-        """In what it differs, in the order of the enum. Empty unless it is MODIFIED."""
+        """What differs, in the order of the enum. Empty unless it is MODIFIED."""
 
     @_builtins.property
     def base_file(self) -> _file_pb2.FileInfo:
-        """What it is in the base; size_bytes is 0 for anything but regular files and
-        links, modify_time has whole seconds. Unset where it is ADDED.
+        """Its metadata in the base. size_bytes is 0 except for regular files and
+        links; modify_time has whole seconds. Unset for ADDED.
         """
 
     @_builtins.property
     def file(self) -> _file_pb2.FileInfo:
-        """The same of the workspace. Unset where it is REMOVED."""
+        """The same for the workspace. Unset for REMOVED."""
 
     def __init__(
         self,
@@ -926,7 +924,7 @@ Global___WorkspaceChange: _TypeAlias = WorkspaceChange  # noqa: Y015
 
 @_typing.final
 class WorkspaceChanges(_message.Message):
-    """WorkspaceChanges holds changes that were found one after another."""
+    """WorkspaceChanges holds consecutive changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -971,7 +969,7 @@ class WorkspaceDiffSummary(_message.Message):
     removed_bytes: _builtins.int
     """Bytes of the regular files that were removed."""
     modified_bytes: _builtins.int
-    """Bytes that the regular files whose content differs have in the workspace."""
+    """Bytes in the workspace of the regular files whose content differs."""
     def __init__(
         self,
         *,
@@ -1005,11 +1003,11 @@ class DiffWorkspaceResponse(_message.Message):
 
     @_builtins.property
     def summary(self) -> Global___WorkspaceDiffSummary:
-        """How many they were. Always last, once."""
+        """How many changes there were. Always last, once."""
 
     @_builtins.property
     def keepalive(self) -> _sandbox_pb2.WatchKeepalive:
-        """Sent now and then so that idle connections stay open; carries nothing."""
+        """Sent periodically so that idle connections stay open; carries nothing."""
 
     def __init__(
         self,
@@ -1082,15 +1080,15 @@ class ImportWorkspaceHeader(_message.Message):
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The caller's id of this request; see CreateSandboxRequest. The archive is no
-    parameter: a retry of an import that was finished gets the first answer.
-    Optional.
+    """The caller's id of this request; see CreateSandboxRequest. The archive does
+    not count as a parameter: a retry of a finished import gets the first
+    answer. Optional.
     """
     workspace_id: _builtins.str
     """The workspace's id. Required."""
     replace: _builtins.bool
-    """Whether the archive takes the place of all that is there, in one step.
-    Default false: files of the same name are replaced, others stay.
+    """Whether the archive replaces the whole content, in one step. Default false:
+    files of the same name are replaced; others stay.
     """
     def __init__(
         self,
@@ -1147,7 +1145,7 @@ class ImportWorkspaceResponse(_message.Message):
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     entry_count: _builtins.int
-    """Entries of the archive, directories and links included."""
+    """Entries in the archive, including directories and links."""
     size_bytes: _builtins.int
     """Bytes of its regular files."""
     @_builtins.property

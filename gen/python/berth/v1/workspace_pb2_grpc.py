@@ -6,16 +6,16 @@ from berth.v1 import workspace_pb2 as berth_dot_v1_dot_workspace__pb2
 
 
 class WorkspaceServiceStub(object):
-    """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them. On Kubernetes each is
-    a PersistentVolumeClaim.
+    """WorkspaceService keeps workspaces: directories that outlive the sandboxes
+    they are mounted in, with references from the traces that use them. On
+    Kubernetes each is a PersistentVolumeClaim.
 
-    A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
-    characters. It is a name, never a path. What is known of a workspace lies
+    The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+    characters. It is a name, never a path. The record of a workspace is kept
     outside its directory, where no sandbox can write it.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -92,25 +92,25 @@ class WorkspaceServiceStub(object):
 
 
 class WorkspaceServiceServicer(object):
-    """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them. On Kubernetes each is
-    a PersistentVolumeClaim.
+    """WorkspaceService keeps workspaces: directories that outlive the sandboxes
+    they are mounted in, with references from the traces that use them. On
+    Kubernetes each is a PersistentVolumeClaim.
 
-    A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
-    characters. It is a name, never a path. What is known of a workspace lies
+    The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+    characters. It is a name, never a path. The record of a workspace is kept
     outside its directory, where no sandbox can write it.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateWorkspace(self, request, context):
-        """CreateWorkspace makes a workspace and its directory. Idempotent: one that
-        exists is returned as it is, its references included.
+        """CreateWorkspace creates a workspace and its directory. Idempotent: an
+        existing one is returned as it is, with its references.
 
         Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when something other than a directory of Berth's is in its
-        place; RESOURCE_EXHAUSTED (NO_SPACE).
+        (WORKSPACE_BROKEN) when something other than a directory made by Berth is
+        in its place; RESOURCE_EXHAUSTED (NO_SPACE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,8 +120,8 @@ class WorkspaceServiceServicer(object):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
-        what the server may not read.
+        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
+        server is not permitted to read all of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,7 +129,7 @@ class WorkspaceServiceServicer(object):
 
     def ListWorkspaces(self, request, context):
         """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
-        left out of the list and reported beside it.
+        not in the list and are reported separately.
 
         Errors: INVALID_ARGUMENT for a bad page size or token.
         """
@@ -138,18 +138,19 @@ class WorkspaceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EnsureWorkspaceSandbox(self, request, context):
-        """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox:
-        it makes the workspace where there is none, reuses its sandbox where that
-        runs, resumes a paused one, and else creates one. Inside, the workspace is
-        the working directory and the server's shared directory is /shared.
+        """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox.
+        It creates the workspace if missing, reuses its sandbox if that is running,
+        resumes a paused one, and otherwise creates one. Inside, the workspace is
+        the working directory and the owner's shared directory is /shared.
 
-        While the engine does not answer, the call succeeds without a sandbox and
-        sandbox_unavailable_reason says why; a server run with --docker-required
-        fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
+        If the engine does not answer, the call succeeds without a sandbox and
+        sandbox_unavailable_reason says why. On a server started with
+        --docker-required, the call fails with UNAVAILABLE (ENGINE_UNAVAILABLE)
+        instead.
 
         Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
-        or the shared directory that it would have, is past a quota.
+        RESOURCE_EXHAUSTED (NO_SPACE) when a new sandbox is needed and the
+        workspace, or the shared directory it would have, exceeds its quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,7 +158,7 @@ class WorkspaceServiceServicer(object):
 
     def StopWorkspaceSandbox(self, request, context):
         """StopWorkspaceSandbox deletes the workspace's sandbox, as
-        SandboxService.DeleteSandbox does. Directory and references stay.
+        SandboxService.DeleteSandbox does. The directory and the references stay.
         Idempotent: a workspace without a sandbox is OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -168,11 +169,11 @@ class WorkspaceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddTraceRef(self, request, context):
-        """AddTraceRef records that a trace uses the workspace, which is made where
-        there is none. A trace belongs to one workspace: added to another, it leaves
-        the first. Idempotent.
+        """AddTraceRef records that a trace uses the workspace, and creates the
+        workspace if missing. A trace belongs to one workspace: adding it to
+        another removes it from the first. Idempotent.
 
-        Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) past
+        Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) beyond
         10,000 references of one workspace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -180,9 +181,9 @@ class WorkspaceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemoveTraceRef(self, request, context):
-        """RemoveTraceRef records that a trace does not use the workspace any more.
-        Idempotent: a trace that does not belong to this workspace is OK, and stays
-        where it belongs.
+        """RemoveTraceRef records that a trace no longer uses the workspace.
+        Idempotent: a trace that belongs to another workspace or to none is OK, and
+        stays as it is.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -200,118 +201,123 @@ class WorkspaceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CleanupWorkspace(self, request, context):
-        """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
-        in is deleted first, then its references are cleared. With force the
-        directory, all it holds and the workspace itself are deleted as well;
-        without, they stay. A call that fails half way can be called again; where the
-        server ended half way, the next call within 24 hours gets the answer of a
-        deletion that the server has finished since.
+        """CleanupWorkspace ends the use of a workspace: it deletes every sandbox that
+        mounts the workspace, then clears the references. With force it also
+        deletes the directory with everything in it and the workspace itself;
+        without force they stay. If a call fails half way, call again. If the
+        server ends half way, it finishes the deletion after its restart, and the
+        next call within 24 hours gets the answer of that deletion.
 
-        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
-        "ref_count" in the metadata) while traces refer to it, unless force;
-        UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-        removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-        A deletion that failed half way is not a workspace any more: it is listed as
-        broken until a further call has finished it.
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS
+        (REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count
+        in the message and as "ref_count" in the metadata) while traces refer to
+        it, unless force; UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that
+        mounts it cannot be removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+        files cannot be deleted. After a deletion that failed half way, the
+        workspace can no longer be used: it is listed as broken until another call
+        finishes the deletion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkWorkspace(self, request, context):
-        """ForkWorkspace makes a workspace with the content of another one as it is now:
-        files, directories, links and FIFOs with their modes, owners and times of
-        change; holes in files stay holes. References and the sandbox are not copied,
-        nor are sockets and devices, nor, unless the server has its volumes cloned,
-        extended attributes.
+        """ForkWorkspace creates a workspace with the current content of another one:
+        files, directories, links and FIFOs with their modes, owners and
+        modification times. Holes in files stay holes. References, the sandbox,
+        sockets and devices are not copied, nor are extended attributes unless the
+        server clones its volumes.
 
-        Sandboxes may use the source meanwhile, and nothing holds them up: each file
-        is as it was at some moment of the call, or, where it is written meanwhile, a
-        mixture of such moments; files that vanish are left out. Stop the sandboxes
-        first for a copy of one moment.
+        Sandboxes may use the source during the call and are not blocked. Each file
+        is copied as it was at some moment of the call, or as a mixture if it is
+        being written; files that vanish are left out. For a copy of one moment,
+        stop the sandboxes first.
 
-        The new workspace is there once the call ends in OK, and whole. Until then it
-        is not found, and other calls that would make it wait. Of a tenant's forks, four
-        copy at once, and the others wait for them. A call that fails, is
-        cancelled or is interrupted by the end of the server leaves nothing; its retry
-        starts again, and one with the same request_id after the copy was finished gets
+        The new workspace appears, complete, when the call ends with OK. Until then
+        it is not found, and other calls that would create it wait. Four forks of a
+        tenant copy at a time; the others wait. A call that fails, is canceled or
+        is interrupted by the end of the server leaves nothing. A retry starts
+        again; once the copy has finished, a retry with the same request_id gets
         the first answer.
 
-        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
-        deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
-        of the source, (WORKSPACE_IN_USE) where an import replaces the source
-        meanwhile, and for a claim that one pod alone may have, while it has,
-        (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
-        also past the quota; TENANT_QUOTA).
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also if it is
+        deleted during the call; ALREADY_EXISTS (WORKSPACE_EXISTS,
+        REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+        server is not permitted to read all of the source; WORKSPACE_IN_USE when an
+        import replaces the source during the call, or its claim is
+        ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
+        bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DiffWorkspace(self, request, context):
-        """DiffWorkspace reports how a workspace differs from another one, its base: what
-        was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
-        links and device numbers are compared, and the content of files, every byte of
-        it, whatever their times say; holes count as zeros. Times are not compared, nor
-        are extended attributes, sockets and what files are hard links of, nor the mode
-        and the owner of the two top directories.
+        """DiffWorkspace reports how a workspace differs from another one, its base:
+        what was added, removed and modified, sorted by path. It compares kinds,
+        modes, owners, targets of links, device numbers, and every byte of the
+        files, whatever their times say; holes count as zeros. It does not compare
+        times, extended attributes, sockets, which names are hard links of one
+        file, or the mode and owner of the two top directories.
 
-        Sandboxes may use both meanwhile, and nothing holds them up: each file is
-        compared as it was at some moment of the call, or, where it is written
-        meanwhile, as a mixture of such moments; one that vanishes before it is read
-        counts as not there. Stop the sandboxes first to compare two moments. A
-        workspace does not differ from itself, which nothing is read for.
+        Sandboxes may use both workspaces during the call and are not blocked. Each
+        file is compared as it was at some moment of the call, or as a mixture if
+        it is being written; a file that vanishes before it is read counts as
+        missing. To compare two moments, stop the sandboxes first. Comparing a
+        workspace with itself reads nothing and finds no difference.
 
-        Changes come while they are found, and the last message holds the summary: the
-        changes are all there only where it has come and the call ends in OK. The call
-        reads all that both hold.
+        Changes are sent as they are found, and the last message holds the summary:
+        the changes are complete only if the summary has arrived and the call ends
+        with OK. The call reads both workspaces in full.
 
-        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
-        meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
-        read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
-        for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
-        of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-        Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
-        (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also if it is deleted
+        during the call; FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+        server is not permitted to read all of it; WORKSPACE_IN_USE when an import
+        replaces one during the call, or its claim is ReadWriteOncePod and a pod
+        has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
+        100,000 parts between holes, and on Kubernetes if the server's default
+        image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+        comparisons, exports and imports of the tenant are running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportWorkspace(self, request, context):
-        """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-        names relative to it. Symbolic links are archived as links. Sockets, and files
-        that vanish or become something else meanwhile, are left out; holes, and files
-        whose size changes, are as in FileService.DownloadArchive. The archive is whole
-        only if the call ends in OK.
+        """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
+        with names relative to it. Symbolic links are archived as links. Sockets
+        are left out, as are files that vanish or change kind during the call.
+        Holes, and files whose size changes, are handled as in
+        FileService.DownloadArchive. The archive is complete only if the call ends
+        with OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN), also where the server may not read all of it,
-        (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-        one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
-        beside 64 exports, imports and comparisons of the tenant.
+        (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
+        WORKSPACE_IN_USE when an import replaces it during the call, or its claim
+        is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
+        tenant are running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportWorkspace(self, request_iterator, context):
-        """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
-        where there is none: the first message holds the header, each one after it a
-        chunk. Nothing is unpacked before the whole archive has come and every entry
-        was checked; what is refused is as in FileService.UploadArchive.
+        """ImportWorkspace unpacks an uncompressed tar into a workspace, and creates
+        the workspace if missing: the first message holds the header, each later
+        one a chunk. Nothing is unpacked until the whole archive has arrived and
+        every entry has been checked. The same entries are refused as by
+        FileService.UploadArchive.
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
-        out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-        replace while a sandbox uses it, and for a claim that one pod alone may have
-        while it has; (FILE_KIND) without replace where an entry
-        would take the place of something of another kind or go through a link;
-        PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
-        its own user and the server is not root; RESOURCE_EXHAUSTED
-        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
-        TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
+        out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
+        replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
+        a pod has it; FILE_KIND without replace when an entry would replace
+        something of another kind or go through a link); PERMISSION_DENIED
+        (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
+        the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
+        chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
+        imports, exports and comparisons of the tenant are running).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -393,16 +399,16 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkspaceService(object):
-    """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them. On Kubernetes each is
-    a PersistentVolumeClaim.
+    """WorkspaceService keeps workspaces: directories that outlive the sandboxes
+    they are mounted in, with references from the traces that use them. On
+    Kubernetes each is a PersistentVolumeClaim.
 
-    A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
-    characters. It is a name, never a path. What is known of a workspace lies
+    The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+    characters. It is a name, never a path. The record of a workspace is kept
     outside its directory, where no sandbox can write it.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

@@ -27,16 +27,16 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class WorkspaceServiceStub:
-    """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them. On Kubernetes each is
-    a PersistentVolumeClaim.
+    """WorkspaceService keeps workspaces: directories that outlive the sandboxes
+    they are mounted in, with references from the traces that use them. On
+    Kubernetes each is a PersistentVolumeClaim.
 
-    A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
-    characters. It is a name, never a path. What is known of a workspace lies
+    The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+    characters. It is a name, never a path. The record of a workspace is kept
     outside its directory, where no sandbox can write it.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -44,60 +44,61 @@ class WorkspaceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WorkspaceServiceAsyncStub: ...
     CreateWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.CreateWorkspaceRequest, _workspace_pb2.CreateWorkspaceResponse]
-    """CreateWorkspace makes a workspace and its directory. Idempotent: one that
-    exists is returned as it is, its references included.
+    """CreateWorkspace creates a workspace and its directory. Idempotent: an
+    existing one is returned as it is, with its references.
 
     Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when something other than a directory of Berth's is in its
-    place; RESOURCE_EXHAUSTED (NO_SPACE).
+    (WORKSPACE_BROKEN) when something other than a directory made by Berth is
+    in its place; RESOURCE_EXHAUSTED (NO_SPACE).
     """
     GetWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.GetWorkspaceRequest, _workspace_pb2.GetWorkspaceResponse]
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
-    what the server may not read.
+    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
+    server is not permitted to read all of it.
     """
     ListWorkspaces: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]
     """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
-    left out of the list and reported beside it.
+    not in the list and are reported separately.
 
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
     EnsureWorkspaceSandbox: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.EnsureWorkspaceSandboxRequest, _workspace_pb2.EnsureWorkspaceSandboxResponse]
-    """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox:
-    it makes the workspace where there is none, reuses its sandbox where that
-    runs, resumes a paused one, and else creates one. Inside, the workspace is
-    the working directory and the server's shared directory is /shared.
+    """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox.
+    It creates the workspace if missing, reuses its sandbox if that is running,
+    resumes a paused one, and otherwise creates one. Inside, the workspace is
+    the working directory and the owner's shared directory is /shared.
 
-    While the engine does not answer, the call succeeds without a sandbox and
-    sandbox_unavailable_reason says why; a server run with --docker-required
-    fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
+    If the engine does not answer, the call succeeds without a sandbox and
+    sandbox_unavailable_reason says why. On a server started with
+    --docker-required, the call fails with UNAVAILABLE (ENGINE_UNAVAILABLE)
+    instead.
 
     Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
-    or the shared directory that it would have, is past a quota.
+    RESOURCE_EXHAUSTED (NO_SPACE) when a new sandbox is needed and the
+    workspace, or the shared directory it would have, exceeds its quota.
     """
     StopWorkspaceSandbox: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.StopWorkspaceSandboxRequest, _workspace_pb2.StopWorkspaceSandboxResponse]
     """StopWorkspaceSandbox deletes the workspace's sandbox, as
-    SandboxService.DeleteSandbox does. Directory and references stay.
+    SandboxService.DeleteSandbox does. The directory and the references stay.
     Idempotent: a workspace without a sandbox is OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     UNAVAILABLE (ENGINE_UNAVAILABLE).
     """
     AddTraceRef: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.AddTraceRefRequest, _workspace_pb2.AddTraceRefResponse]
-    """AddTraceRef records that a trace uses the workspace, which is made where
-    there is none. A trace belongs to one workspace: added to another, it leaves
-    the first. Idempotent.
+    """AddTraceRef records that a trace uses the workspace, and creates the
+    workspace if missing. A trace belongs to one workspace: adding it to
+    another removes it from the first. Idempotent.
 
-    Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) past
+    Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) beyond
     10,000 references of one workspace.
     """
     RemoveTraceRef: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.RemoveTraceRefRequest, _workspace_pb2.RemoveTraceRefResponse]
-    """RemoveTraceRef records that a trace does not use the workspace any more.
-    Idempotent: a trace that does not belong to this workspace is OK, and stays
-    where it belongs.
+    """RemoveTraceRef records that a trace no longer uses the workspace.
+    Idempotent: a trace that belongs to another workspace or to none is OK, and
+    stays as it is.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -107,174 +108,180 @@ class WorkspaceServiceStub:
     Errors: NOT_FOUND (TRACE_NOT_FOUND).
     """
     CleanupWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.CleanupWorkspaceRequest, _workspace_pb2.CleanupWorkspaceResponse]
-    """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
-    in is deleted first, then its references are cleared. With force the
-    directory, all it holds and the workspace itself are deleted as well;
-    without, they stay. A call that fails half way can be called again; where the
-    server ended half way, the next call within 24 hours gets the answer of a
-    deletion that the server has finished since.
+    """CleanupWorkspace ends the use of a workspace: it deletes every sandbox that
+    mounts the workspace, then clears the references. With force it also
+    deletes the directory with everything in it and the workspace itself;
+    without force they stay. If a call fails half way, call again. If the
+    server ends half way, it finishes the deletion after its restart, and the
+    next call within 24 hours gets the answer of that deletion.
 
-    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
-    "ref_count" in the metadata) while traces refer to it, unless force;
-    UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-    removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-    A deletion that failed half way is not a workspace any more: it is listed as
-    broken until a further call has finished it.
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS
+    (REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count
+    in the message and as "ref_count" in the metadata) while traces refer to
+    it, unless force; UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that
+    mounts it cannot be removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+    files cannot be deleted. After a deletion that failed half way, the
+    workspace can no longer be used: it is listed as broken until another call
+    finishes the deletion.
     """
     ForkWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]
-    """ForkWorkspace makes a workspace with the content of another one as it is now:
-    files, directories, links and FIFOs with their modes, owners and times of
-    change; holes in files stay holes. References and the sandbox are not copied,
-    nor are sockets and devices, nor, unless the server has its volumes cloned,
-    extended attributes.
+    """ForkWorkspace creates a workspace with the current content of another one:
+    files, directories, links and FIFOs with their modes, owners and
+    modification times. Holes in files stay holes. References, the sandbox,
+    sockets and devices are not copied, nor are extended attributes unless the
+    server clones its volumes.
 
-    Sandboxes may use the source meanwhile, and nothing holds them up: each file
-    is as it was at some moment of the call, or, where it is written meanwhile, a
-    mixture of such moments; files that vanish are left out. Stop the sandboxes
-    first for a copy of one moment.
+    Sandboxes may use the source during the call and are not blocked. Each file
+    is copied as it was at some moment of the call, or as a mixture if it is
+    being written; files that vanish are left out. For a copy of one moment,
+    stop the sandboxes first.
 
-    The new workspace is there once the call ends in OK, and whole. Until then it
-    is not found, and other calls that would make it wait. Of a tenant's forks, four
-    copy at once, and the others wait for them. A call that fails, is
-    cancelled or is interrupted by the end of the server leaves nothing; its retry
-    starts again, and one with the same request_id after the copy was finished gets
+    The new workspace appears, complete, when the call ends with OK. Until then
+    it is not found, and other calls that would create it wait. Four forks of a
+    tenant copy at a time; the others wait. A call that fails, is canceled or
+    is interrupted by the end of the server leaves nothing. A retry starts
+    again; once the copy has finished, a retry with the same request_id gets
     the first answer.
 
-    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
-    deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
-    of the source, (WORKSPACE_IN_USE) where an import replaces the source
-    meanwhile, and for a claim that one pod alone may have, while it has,
-    (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
-    also past the quota; TENANT_QUOTA).
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also if it is
+    deleted during the call; ALREADY_EXISTS (WORKSPACE_EXISTS,
+    REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+    server is not permitted to read all of the source; WORKSPACE_IN_USE when an
+    import replaces the source during the call, or its claim is
+    ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
+    bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
     """
     DiffWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]
-    """DiffWorkspace reports how a workspace differs from another one, its base: what
-    was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
-    links and device numbers are compared, and the content of files, every byte of
-    it, whatever their times say; holes count as zeros. Times are not compared, nor
-    are extended attributes, sockets and what files are hard links of, nor the mode
-    and the owner of the two top directories.
+    """DiffWorkspace reports how a workspace differs from another one, its base:
+    what was added, removed and modified, sorted by path. It compares kinds,
+    modes, owners, targets of links, device numbers, and every byte of the
+    files, whatever their times say; holes count as zeros. It does not compare
+    times, extended attributes, sockets, which names are hard links of one
+    file, or the mode and owner of the two top directories.
 
-    Sandboxes may use both meanwhile, and nothing holds them up: each file is
-    compared as it was at some moment of the call, or, where it is written
-    meanwhile, as a mixture of such moments; one that vanishes before it is read
-    counts as not there. Stop the sandboxes first to compare two moments. A
-    workspace does not differ from itself, which nothing is read for.
+    Sandboxes may use both workspaces during the call and are not blocked. Each
+    file is compared as it was at some moment of the call, or as a mixture if
+    it is being written; a file that vanishes before it is read counts as
+    missing. To compare two moments, stop the sandboxes first. Comparing a
+    workspace with itself reads nothing and finds no difference.
 
-    Changes come while they are found, and the last message holds the summary: the
-    changes are all there only where it has come and the call ends in OK. The call
-    reads all that both hold.
+    Changes are sent as they are found, and the last message holds the summary:
+    the changes are complete only if the summary has arrived and the call ends
+    with OK. The call reads both workspaces in full.
 
-    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
-    meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
-    read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
-    for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
-    of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-    Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also if it is deleted
+    during the call; FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+    server is not permitted to read all of it; WORKSPACE_IN_USE when an import
+    replaces one during the call, or its claim is ReadWriteOncePod and a pod
+    has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
+    100,000 parts between holes, and on Kubernetes if the server's default
+    image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+    comparisons, exports and imports of the tenant are running.
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
-    """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-    names relative to it. Symbolic links are archived as links. Sockets, and files
-    that vanish or become something else meanwhile, are left out; holes, and files
-    whose size changes, are as in FileService.DownloadArchive. The archive is whole
-    only if the call ends in OK.
+    """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
+    with names relative to it. Symbolic links are archived as links. Sockets
+    are left out, as are files that vanish or change kind during the call.
+    Holes, and files whose size changes, are handled as in
+    FileService.DownloadArchive. The archive is complete only if the call ends
+    with OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN), also where the server may not read all of it,
-    (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-    one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
-    beside 64 exports, imports and comparisons of the tenant.
+    (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
+    WORKSPACE_IN_USE when an import replaces it during the call, or its claim
+    is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
+    tenant are running.
     """
     ImportWorkspace: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]
-    """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
-    where there is none: the first message holds the header, each one after it a
-    chunk. Nothing is unpacked before the whole archive has come and every entry
-    was checked; what is refused is as in FileService.UploadArchive.
+    """ImportWorkspace unpacks an uncompressed tar into a workspace, and creates
+    the workspace if missing: the first message holds the header, each later
+    one a chunk. Nothing is unpacked until the whole archive has arrived and
+    every entry has been checked. The same entries are refused as by
+    FileService.UploadArchive.
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
-    out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-    replace while a sandbox uses it, and for a claim that one pod alone may have
-    while it has; (FILE_KIND) without replace where an entry
-    would take the place of something of another kind or go through a link;
-    PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
-    its own user and the server is not root; RESOURCE_EXHAUSTED
-    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
-    TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
+    out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
+    replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
+    a pod has it; FILE_KIND without replace when an entry would replace
+    something of another kind or go through a link); PERMISSION_DENIED
+    (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
+    the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
+    chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
+    imports, exports and comparisons of the tenant are running).
     """
 
 @_typing.type_check_only
 class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
-    """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them. On Kubernetes each is
-    a PersistentVolumeClaim.
+    """WorkspaceService keeps workspaces: directories that outlive the sandboxes
+    they are mounted in, with references from the traces that use them. On
+    Kubernetes each is a PersistentVolumeClaim.
 
-    A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
-    characters. It is a name, never a path. What is known of a workspace lies
+    The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+    characters. It is a name, never a path. The record of a workspace is kept
     outside its directory, where no sandbox can write it.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.CreateWorkspaceRequest, _workspace_pb2.CreateWorkspaceResponse]  # type: ignore[assignment]
-    """CreateWorkspace makes a workspace and its directory. Idempotent: one that
-    exists is returned as it is, its references included.
+    """CreateWorkspace creates a workspace and its directory. Idempotent: an
+    existing one is returned as it is, with its references.
 
     Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when something other than a directory of Berth's is in its
-    place; RESOURCE_EXHAUSTED (NO_SPACE).
+    (WORKSPACE_BROKEN) when something other than a directory made by Berth is
+    in its place; RESOURCE_EXHAUSTED (NO_SPACE).
     """
     GetWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.GetWorkspaceRequest, _workspace_pb2.GetWorkspaceResponse]  # type: ignore[assignment]
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
-    what the server may not read.
+    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
+    server is not permitted to read all of it.
     """
     ListWorkspaces: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]  # type: ignore[assignment]
     """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
-    left out of the list and reported beside it.
+    not in the list and are reported separately.
 
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
     EnsureWorkspaceSandbox: _aio.UnaryUnaryMultiCallable[_workspace_pb2.EnsureWorkspaceSandboxRequest, _workspace_pb2.EnsureWorkspaceSandboxResponse]  # type: ignore[assignment]
-    """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox:
-    it makes the workspace where there is none, reuses its sandbox where that
-    runs, resumes a paused one, and else creates one. Inside, the workspace is
-    the working directory and the server's shared directory is /shared.
+    """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox.
+    It creates the workspace if missing, reuses its sandbox if that is running,
+    resumes a paused one, and otherwise creates one. Inside, the workspace is
+    the working directory and the owner's shared directory is /shared.
 
-    While the engine does not answer, the call succeeds without a sandbox and
-    sandbox_unavailable_reason says why; a server run with --docker-required
-    fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
+    If the engine does not answer, the call succeeds without a sandbox and
+    sandbox_unavailable_reason says why. On a server started with
+    --docker-required, the call fails with UNAVAILABLE (ENGINE_UNAVAILABLE)
+    instead.
 
     Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
-    or the shared directory that it would have, is past a quota.
+    RESOURCE_EXHAUSTED (NO_SPACE) when a new sandbox is needed and the
+    workspace, or the shared directory it would have, exceeds its quota.
     """
     StopWorkspaceSandbox: _aio.UnaryUnaryMultiCallable[_workspace_pb2.StopWorkspaceSandboxRequest, _workspace_pb2.StopWorkspaceSandboxResponse]  # type: ignore[assignment]
     """StopWorkspaceSandbox deletes the workspace's sandbox, as
-    SandboxService.DeleteSandbox does. Directory and references stay.
+    SandboxService.DeleteSandbox does. The directory and the references stay.
     Idempotent: a workspace without a sandbox is OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     UNAVAILABLE (ENGINE_UNAVAILABLE).
     """
     AddTraceRef: _aio.UnaryUnaryMultiCallable[_workspace_pb2.AddTraceRefRequest, _workspace_pb2.AddTraceRefResponse]  # type: ignore[assignment]
-    """AddTraceRef records that a trace uses the workspace, which is made where
-    there is none. A trace belongs to one workspace: added to another, it leaves
-    the first. Idempotent.
+    """AddTraceRef records that a trace uses the workspace, and creates the
+    workspace if missing. A trace belongs to one workspace: adding it to
+    another removes it from the first. Idempotent.
 
-    Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) past
+    Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) beyond
     10,000 references of one workspace.
     """
     RemoveTraceRef: _aio.UnaryUnaryMultiCallable[_workspace_pb2.RemoveTraceRefRequest, _workspace_pb2.RemoveTraceRefResponse]  # type: ignore[assignment]
-    """RemoveTraceRef records that a trace does not use the workspace any more.
-    Idempotent: a trace that does not belong to this workspace is OK, and stays
-    where it belongs.
+    """RemoveTraceRef records that a trace no longer uses the workspace.
+    Idempotent: a trace that belongs to another workspace or to none is OK, and
+    stays as it is.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -284,115 +291,120 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     Errors: NOT_FOUND (TRACE_NOT_FOUND).
     """
     CleanupWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.CleanupWorkspaceRequest, _workspace_pb2.CleanupWorkspaceResponse]  # type: ignore[assignment]
-    """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
-    in is deleted first, then its references are cleared. With force the
-    directory, all it holds and the workspace itself are deleted as well;
-    without, they stay. A call that fails half way can be called again; where the
-    server ended half way, the next call within 24 hours gets the answer of a
-    deletion that the server has finished since.
+    """CleanupWorkspace ends the use of a workspace: it deletes every sandbox that
+    mounts the workspace, then clears the references. With force it also
+    deletes the directory with everything in it and the workspace itself;
+    without force they stay. If a call fails half way, call again. If the
+    server ends half way, it finishes the deletion after its restart, and the
+    next call within 24 hours gets the answer of that deletion.
 
-    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
-    "ref_count" in the metadata) while traces refer to it, unless force;
-    UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-    removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-    A deletion that failed half way is not a workspace any more: it is listed as
-    broken until a further call has finished it.
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS
+    (REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count
+    in the message and as "ref_count" in the metadata) while traces refer to
+    it, unless force; UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that
+    mounts it cannot be removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+    files cannot be deleted. After a deletion that failed half way, the
+    workspace can no longer be used: it is listed as broken until another call
+    finishes the deletion.
     """
     ForkWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]  # type: ignore[assignment]
-    """ForkWorkspace makes a workspace with the content of another one as it is now:
-    files, directories, links and FIFOs with their modes, owners and times of
-    change; holes in files stay holes. References and the sandbox are not copied,
-    nor are sockets and devices, nor, unless the server has its volumes cloned,
-    extended attributes.
+    """ForkWorkspace creates a workspace with the current content of another one:
+    files, directories, links and FIFOs with their modes, owners and
+    modification times. Holes in files stay holes. References, the sandbox,
+    sockets and devices are not copied, nor are extended attributes unless the
+    server clones its volumes.
 
-    Sandboxes may use the source meanwhile, and nothing holds them up: each file
-    is as it was at some moment of the call, or, where it is written meanwhile, a
-    mixture of such moments; files that vanish are left out. Stop the sandboxes
-    first for a copy of one moment.
+    Sandboxes may use the source during the call and are not blocked. Each file
+    is copied as it was at some moment of the call, or as a mixture if it is
+    being written; files that vanish are left out. For a copy of one moment,
+    stop the sandboxes first.
 
-    The new workspace is there once the call ends in OK, and whole. Until then it
-    is not found, and other calls that would make it wait. Of a tenant's forks, four
-    copy at once, and the others wait for them. A call that fails, is
-    cancelled or is interrupted by the end of the server leaves nothing; its retry
-    starts again, and one with the same request_id after the copy was finished gets
+    The new workspace appears, complete, when the call ends with OK. Until then
+    it is not found, and other calls that would create it wait. Four forks of a
+    tenant copy at a time; the others wait. A call that fails, is canceled or
+    is interrupted by the end of the server leaves nothing. A retry starts
+    again; once the copy has finished, a retry with the same request_id gets
     the first answer.
 
-    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
-    deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
-    of the source, (WORKSPACE_IN_USE) where an import replaces the source
-    meanwhile, and for a claim that one pod alone may have, while it has,
-    (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
-    also past the quota; TENANT_QUOTA).
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also if it is
+    deleted during the call; ALREADY_EXISTS (WORKSPACE_EXISTS,
+    REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+    server is not permitted to read all of the source; WORKSPACE_IN_USE when an
+    import replaces the source during the call, or its claim is
+    ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
+    bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
     """
     DiffWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]  # type: ignore[assignment]
-    """DiffWorkspace reports how a workspace differs from another one, its base: what
-    was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
-    links and device numbers are compared, and the content of files, every byte of
-    it, whatever their times say; holes count as zeros. Times are not compared, nor
-    are extended attributes, sockets and what files are hard links of, nor the mode
-    and the owner of the two top directories.
+    """DiffWorkspace reports how a workspace differs from another one, its base:
+    what was added, removed and modified, sorted by path. It compares kinds,
+    modes, owners, targets of links, device numbers, and every byte of the
+    files, whatever their times say; holes count as zeros. It does not compare
+    times, extended attributes, sockets, which names are hard links of one
+    file, or the mode and owner of the two top directories.
 
-    Sandboxes may use both meanwhile, and nothing holds them up: each file is
-    compared as it was at some moment of the call, or, where it is written
-    meanwhile, as a mixture of such moments; one that vanishes before it is read
-    counts as not there. Stop the sandboxes first to compare two moments. A
-    workspace does not differ from itself, which nothing is read for.
+    Sandboxes may use both workspaces during the call and are not blocked. Each
+    file is compared as it was at some moment of the call, or as a mixture if
+    it is being written; a file that vanishes before it is read counts as
+    missing. To compare two moments, stop the sandboxes first. Comparing a
+    workspace with itself reads nothing and finds no difference.
 
-    Changes come while they are found, and the last message holds the summary: the
-    changes are all there only where it has come and the call ends in OK. The call
-    reads all that both hold.
+    Changes are sent as they are found, and the last message holds the summary:
+    the changes are complete only if the summary has arrived and the call ends
+    with OK. The call reads both workspaces in full.
 
-    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
-    meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
-    read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
-    for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
-    of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-    Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
+    Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also if it is deleted
+    during the call; FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+    server is not permitted to read all of it; WORKSPACE_IN_USE when an import
+    replaces one during the call, or its claim is ReadWriteOncePod and a pod
+    has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
+    100,000 parts between holes, and on Kubernetes if the server's default
+    image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+    comparisons, exports and imports of the tenant are running.
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
-    """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-    names relative to it. Symbolic links are archived as links. Sockets, and files
-    that vanish or become something else meanwhile, are left out; holes, and files
-    whose size changes, are as in FileService.DownloadArchive. The archive is whole
-    only if the call ends in OK.
+    """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
+    with names relative to it. Symbolic links are archived as links. Sockets
+    are left out, as are files that vanish or change kind during the call.
+    Holes, and files whose size changes, are handled as in
+    FileService.DownloadArchive. The archive is complete only if the call ends
+    with OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN), also where the server may not read all of it,
-    (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-    one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
-    beside 64 exports, imports and comparisons of the tenant.
+    (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
+    WORKSPACE_IN_USE when an import replaces it during the call, or its claim
+    is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
+    tenant are running.
     """
     ImportWorkspace: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]  # type: ignore[assignment]
-    """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
-    where there is none: the first message holds the header, each one after it a
-    chunk. Nothing is unpacked before the whole archive has come and every entry
-    was checked; what is refused is as in FileService.UploadArchive.
+    """ImportWorkspace unpacks an uncompressed tar into a workspace, and creates
+    the workspace if missing: the first message holds the header, each later
+    one a chunk. Nothing is unpacked until the whole archive has arrived and
+    every entry has been checked. The same entries are refused as by
+    FileService.UploadArchive.
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
-    out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-    replace while a sandbox uses it, and for a claim that one pod alone may have
-    while it has; (FILE_KIND) without replace where an entry
-    would take the place of something of another kind or go through a link;
-    PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
-    its own user and the server is not root; RESOURCE_EXHAUSTED
-    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
-    TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
+    out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
+    replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
+    a pod has it; FILE_KIND without replace when an entry would replace
+    something of another kind or go through a link); PERMISSION_DENIED
+    (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
+    the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
+    chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
+    imports, exports and comparisons of the tenant are running).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them. On Kubernetes each is
-    a PersistentVolumeClaim.
+    """WorkspaceService keeps workspaces: directories that outlive the sandboxes
+    they are mounted in, with references from the traces that use them. On
+    Kubernetes each is a PersistentVolumeClaim.
 
-    A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
-    characters. It is a name, never a path. What is known of a workspace lies
+    The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+    characters. It is a name, never a path. The record of a workspace is kept
     outside its directory, where no sandbox can write it.
 
-    Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -401,12 +413,12 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.CreateWorkspaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.CreateWorkspaceResponse, _abc.Awaitable[_workspace_pb2.CreateWorkspaceResponse]]:
-        """CreateWorkspace makes a workspace and its directory. Idempotent: one that
-        exists is returned as it is, its references included.
+        """CreateWorkspace creates a workspace and its directory. Idempotent: an
+        existing one is returned as it is, with its references.
 
         Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when something other than a directory of Berth's is in its
-        place; RESOURCE_EXHAUSTED (NO_SPACE).
+        (WORKSPACE_BROKEN) when something other than a directory made by Berth is
+        in its place; RESOURCE_EXHAUSTED (NO_SPACE).
         """
 
     @_abc_1.abstractmethod
@@ -418,8 +430,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
-        what the server may not read.
+        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
+        server is not permitted to read all of it.
         """
 
     @_abc_1.abstractmethod
@@ -429,7 +441,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.ListWorkspacesResponse, _abc.Awaitable[_workspace_pb2.ListWorkspacesResponse]]:
         """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
-        left out of the list and reported beside it.
+        not in the list and are reported separately.
 
         Errors: INVALID_ARGUMENT for a bad page size or token.
         """
@@ -440,18 +452,19 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.EnsureWorkspaceSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.EnsureWorkspaceSandboxResponse, _abc.Awaitable[_workspace_pb2.EnsureWorkspaceSandboxResponse]]:
-        """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox:
-        it makes the workspace where there is none, reuses its sandbox where that
-        runs, resumes a paused one, and else creates one. Inside, the workspace is
-        the working directory and the server's shared directory is /shared.
+        """EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox.
+        It creates the workspace if missing, reuses its sandbox if that is running,
+        resumes a paused one, and otherwise creates one. Inside, the workspace is
+        the working directory and the owner's shared directory is /shared.
 
-        While the engine does not answer, the call succeeds without a sandbox and
-        sandbox_unavailable_reason says why; a server run with --docker-required
-        fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
+        If the engine does not answer, the call succeeds without a sandbox and
+        sandbox_unavailable_reason says why. On a server started with
+        --docker-required, the call fails with UNAVAILABLE (ENGINE_UNAVAILABLE)
+        instead.
 
         Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
-        or the shared directory that it would have, is past a quota.
+        RESOURCE_EXHAUSTED (NO_SPACE) when a new sandbox is needed and the
+        workspace, or the shared directory it would have, exceeds its quota.
         """
 
     @_abc_1.abstractmethod
@@ -461,7 +474,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.StopWorkspaceSandboxResponse, _abc.Awaitable[_workspace_pb2.StopWorkspaceSandboxResponse]]:
         """StopWorkspaceSandbox deletes the workspace's sandbox, as
-        SandboxService.DeleteSandbox does. Directory and references stay.
+        SandboxService.DeleteSandbox does. The directory and the references stay.
         Idempotent: a workspace without a sandbox is OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -474,11 +487,11 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.AddTraceRefRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.AddTraceRefResponse, _abc.Awaitable[_workspace_pb2.AddTraceRefResponse]]:
-        """AddTraceRef records that a trace uses the workspace, which is made where
-        there is none. A trace belongs to one workspace: added to another, it leaves
-        the first. Idempotent.
+        """AddTraceRef records that a trace uses the workspace, and creates the
+        workspace if missing. A trace belongs to one workspace: adding it to
+        another removes it from the first. Idempotent.
 
-        Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) past
+        Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) beyond
         10,000 references of one workspace.
         """
 
@@ -488,9 +501,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.RemoveTraceRefRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.RemoveTraceRefResponse, _abc.Awaitable[_workspace_pb2.RemoveTraceRefResponse]]:
-        """RemoveTraceRef records that a trace does not use the workspace any more.
-        Idempotent: a trace that does not belong to this workspace is OK, and stays
-        where it belongs.
+        """RemoveTraceRef records that a trace no longer uses the workspace.
+        Idempotent: a trace that belongs to another workspace or to none is OK, and
+        stays as it is.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -512,20 +525,21 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.CleanupWorkspaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.CleanupWorkspaceResponse, _abc.Awaitable[_workspace_pb2.CleanupWorkspaceResponse]]:
-        """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
-        in is deleted first, then its references are cleared. With force the
-        directory, all it holds and the workspace itself are deleted as well;
-        without, they stay. A call that fails half way can be called again; where the
-        server ended half way, the next call within 24 hours gets the answer of a
-        deletion that the server has finished since.
+        """CleanupWorkspace ends the use of a workspace: it deletes every sandbox that
+        mounts the workspace, then clears the references. With force it also
+        deletes the directory with everything in it and the workspace itself;
+        without force they stay. If a call fails half way, call again. If the
+        server ends half way, it finishes the deletion after its restart, and the
+        next call within 24 hours gets the answer of that deletion.
 
-        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
-        "ref_count" in the metadata) while traces refer to it, unless force;
-        UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-        removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-        A deletion that failed half way is not a workspace any more: it is listed as
-        broken until a further call has finished it.
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS
+        (REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count
+        in the message and as "ref_count" in the metadata) while traces refer to
+        it, unless force; UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that
+        mounts it cannot be removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+        files cannot be deleted. After a deletion that failed half way, the
+        workspace can no longer be used: it is listed as broken until another call
+        finishes the deletion.
         """
 
     @_abc_1.abstractmethod
@@ -534,31 +548,31 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.ForkWorkspaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.ForkWorkspaceResponse, _abc.Awaitable[_workspace_pb2.ForkWorkspaceResponse]]:
-        """ForkWorkspace makes a workspace with the content of another one as it is now:
-        files, directories, links and FIFOs with their modes, owners and times of
-        change; holes in files stay holes. References and the sandbox are not copied,
-        nor are sockets and devices, nor, unless the server has its volumes cloned,
-        extended attributes.
+        """ForkWorkspace creates a workspace with the current content of another one:
+        files, directories, links and FIFOs with their modes, owners and
+        modification times. Holes in files stay holes. References, the sandbox,
+        sockets and devices are not copied, nor are extended attributes unless the
+        server clones its volumes.
 
-        Sandboxes may use the source meanwhile, and nothing holds them up: each file
-        is as it was at some moment of the call, or, where it is written meanwhile, a
-        mixture of such moments; files that vanish are left out. Stop the sandboxes
-        first for a copy of one moment.
+        Sandboxes may use the source during the call and are not blocked. Each file
+        is copied as it was at some moment of the call, or as a mixture if it is
+        being written; files that vanish are left out. For a copy of one moment,
+        stop the sandboxes first.
 
-        The new workspace is there once the call ends in OK, and whole. Until then it
-        is not found, and other calls that would make it wait. Of a tenant's forks, four
-        copy at once, and the others wait for them. A call that fails, is
-        cancelled or is interrupted by the end of the server leaves nothing; its retry
-        starts again, and one with the same request_id after the copy was finished gets
+        The new workspace appears, complete, when the call ends with OK. Until then
+        it is not found, and other calls that would create it wait. Four forks of a
+        tenant copy at a time; the others wait. A call that fails, is canceled or
+        is interrupted by the end of the server leaves nothing. A retry starts
+        again; once the copy has finished, a retry with the same request_id gets
         the first answer.
 
-        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
-        deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
-        of the source, (WORKSPACE_IN_USE) where an import replaces the source
-        meanwhile, and for a claim that one pod alone may have, while it has,
-        (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
-        also past the quota; TENANT_QUOTA).
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also if it is
+        deleted during the call; ALREADY_EXISTS (WORKSPACE_EXISTS,
+        REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+        server is not permitted to read all of the source; WORKSPACE_IN_USE when an
+        import replaces the source during the call, or its claim is
+        ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
+        bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
         """
 
     @_abc_1.abstractmethod
@@ -567,30 +581,31 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.DiffWorkspaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_workspace_pb2.DiffWorkspaceResponse], _abc.AsyncIterator[_workspace_pb2.DiffWorkspaceResponse]]:
-        """DiffWorkspace reports how a workspace differs from another one, its base: what
-        was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
-        links and device numbers are compared, and the content of files, every byte of
-        it, whatever their times say; holes count as zeros. Times are not compared, nor
-        are extended attributes, sockets and what files are hard links of, nor the mode
-        and the owner of the two top directories.
+        """DiffWorkspace reports how a workspace differs from another one, its base:
+        what was added, removed and modified, sorted by path. It compares kinds,
+        modes, owners, targets of links, device numbers, and every byte of the
+        files, whatever their times say; holes count as zeros. It does not compare
+        times, extended attributes, sockets, which names are hard links of one
+        file, or the mode and owner of the two top directories.
 
-        Sandboxes may use both meanwhile, and nothing holds them up: each file is
-        compared as it was at some moment of the call, or, where it is written
-        meanwhile, as a mixture of such moments; one that vanishes before it is read
-        counts as not there. Stop the sandboxes first to compare two moments. A
-        workspace does not differ from itself, which nothing is read for.
+        Sandboxes may use both workspaces during the call and are not blocked. Each
+        file is compared as it was at some moment of the call, or as a mixture if
+        it is being written; a file that vanishes before it is read counts as
+        missing. To compare two moments, stop the sandboxes first. Comparing a
+        workspace with itself reads nothing and finds no difference.
 
-        Changes come while they are found, and the last message holds the summary: the
-        changes are all there only where it has come and the call ends in OK. The call
-        reads all that both hold.
+        Changes are sent as they are found, and the last message holds the summary:
+        the changes are complete only if the summary has arrived and the call ends
+        with OK. The call reads both workspaces in full.
 
-        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
-        meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
-        read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
-        for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
-        of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-        Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
-        (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
+        Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also if it is deleted
+        during the call; FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+        server is not permitted to read all of it; WORKSPACE_IN_USE when an import
+        replaces one during the call, or its claim is ReadWriteOncePod and a pod
+        has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
+        100,000 parts between holes, and on Kubernetes if the server's default
+        image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+        comparisons, exports and imports of the tenant are running.
         """
 
     @_abc_1.abstractmethod
@@ -599,17 +614,19 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.ExportWorkspaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_workspace_pb2.ExportWorkspaceResponse], _abc.AsyncIterator[_workspace_pb2.ExportWorkspaceResponse]]:
-        """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-        names relative to it. Symbolic links are archived as links. Sockets, and files
-        that vanish or become something else meanwhile, are left out; holes, and files
-        whose size changes, are as in FileService.DownloadArchive. The archive is whole
-        only if the call ends in OK.
+        """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
+        with names relative to it. Symbolic links are archived as links. Sockets
+        are left out, as are files that vanish or change kind during the call.
+        Holes, and files whose size changes, are handled as in
+        FileService.DownloadArchive. The archive is complete only if the call ends
+        with OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN), also where the server may not read all of it,
-        (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-        one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
-        beside 64 exports, imports and comparisons of the tenant.
+        (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
+        WORKSPACE_IN_USE when an import replaces it during the call, or its claim
+        is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
+        tenant are running.
         """
 
     @_abc_1.abstractmethod
@@ -618,20 +635,21 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_workspace_pb2.ImportWorkspaceRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.ImportWorkspaceResponse, _abc.Awaitable[_workspace_pb2.ImportWorkspaceResponse]]:
-        """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
-        where there is none: the first message holds the header, each one after it a
-        chunk. Nothing is unpacked before the whole archive has come and every entry
-        was checked; what is refused is as in FileService.UploadArchive.
+        """ImportWorkspace unpacks an uncompressed tar into a workspace, and creates
+        the workspace if missing: the first message holds the header, each later
+        one a chunk. Nothing is unpacked until the whole archive has arrived and
+        every entry has been checked. The same entries are refused as by
+        FileService.UploadArchive.
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
-        out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-        replace while a sandbox uses it, and for a claim that one pod alone may have
-        while it has; (FILE_KIND) without replace where an entry
-        would take the place of something of another kind or go through a link;
-        PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
-        its own user and the server is not root; RESOURCE_EXHAUSTED
-        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
-        TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
+        out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
+        replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
+        a pod has it; FILE_KIND without replace when an entry would replace
+        something of another kind or go through a link); PERMISSION_DENIED
+        (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
+        the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
+        chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
+        imports, exports and comparisons of the tenant are running).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

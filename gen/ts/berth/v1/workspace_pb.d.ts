@@ -28,9 +28,9 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
 
   /**
    * Absolute path of its directory on the server's machine: the workspaces root
-   * and the SHA-256 of the id in hexadecimal. Owners other than "default" have a
-   * root of their own below: owners/ and the SHA-256 of the owner. On Kubernetes
-   * the namespace and the name of its claim.
+   * and the SHA-256 of the id in hexadecimal. Owners other than "default" each
+   * have a separate root below it: owners/ and the SHA-256 of the owner. On
+   * Kubernetes: the namespace and the name of its claim.
    *
    * @generated from field: string path = 2;
    */
@@ -51,14 +51,14 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   refCount: number;
 
   /**
-   * Its live sandbox, as EnsureWorkspaceSandbox made it. Empty if it has none.
+   * Its live sandbox, created by EnsureWorkspaceSandbox. Empty if it has none.
    *
    * @generated from field: string sandbox_id = 5;
    */
   sandboxId: string;
 
   /**
-   * Bytes its files take on the disk, as last measured. Unset before the first
+   * Bytes its files take on disk, as last measured. Unset before the first
    * measurement.
    *
    * @generated from field: optional int64 size_bytes = 6;
@@ -66,7 +66,7 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   sizeBytes?: bigint | undefined;
 
   /**
-   * When it was made.
+   * When it was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 7;
    */
@@ -80,31 +80,31 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Who made it: the name that belongs to the token, "default" without tokens.
+   * Who created it: the token's tenant, "default" without tokens.
    *
    * @generated from field: string owner = 9;
    */
   owner: string;
 
   /**
-   * Most bytes that its files may take: the server's --workspace-quota, or
-   * --workspace-volume-size on Kubernetes. 0: no bound.
+   * The most bytes its files may take: the server's --workspace-quota, or
+   * --workspace-volume-size on Kubernetes. 0: no limit.
    *
    * @generated from field: int64 quota_bytes = 10;
    */
   quotaBytes: bigint;
 
   /**
-   * Who holds quota_bytes.
+   * How quota_bytes is enforced.
    *
    * @generated from field: berth.v1.QuotaEnforcement quota_enforcement = 11;
    */
   quotaEnforcement: QuotaEnforcement;
 
   /**
-   * Whether size_bytes is more than quota_bytes. While it is, the workspace gets
-   * no new sandbox by EnsureWorkspaceSandbox and no import; both measure it again
-   * first. Sandboxes that mount it hear of a change by WatchEvents:
+   * Whether size_bytes is more than quota_bytes. If so, EnsureWorkspaceSandbox
+   * creates no new sandbox for it and imports are refused; both measure it
+   * again first. WatchEvents reports changes for each sandbox that mounts it:
    * WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
    *
    * @generated from field: bool over_quota = 12;
@@ -112,8 +112,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   overQuota: boolean;
 
   /**
-   * Whether sandboxes with the workspace have what the owner's sandboxes share,
-   * at /shared. On Kubernetes they do where claims are ReadWriteMany.
+   * Whether sandboxes with the workspace have the owner's shared directory at
+   * /shared. On Kubernetes they do if claims are ReadWriteMany.
    *
    * @generated from field: bool has_shared = 13;
    */
@@ -127,7 +127,7 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
 export declare const WorkspaceSchema: GenMessage<Workspace>;
 
 /**
- * CreateWorkspaceRequest names a workspace to make.
+ * CreateWorkspaceRequest names a workspace to create.
  *
  * @generated from message berth.v1.CreateWorkspaceRequest
  */
@@ -140,7 +140,7 @@ export declare type CreateWorkspaceRequest = Message<"berth.v1.CreateWorkspaceRe
   requestId: string;
 
   /**
-   * The id it is to have. Required.
+   * Its id. Required.
    *
    * @generated from field: string workspace_id = 2;
    */
@@ -167,7 +167,7 @@ export declare type CreateWorkspaceResponse = Message<"berth.v1.CreateWorkspaceR
   workspace?: Workspace | undefined;
 
   /**
-   * Whether this call made it.
+   * Whether this call created it.
    *
    * @generated from field: bool created = 2;
    */
@@ -194,7 +194,7 @@ export declare type GetWorkspaceRequest = Message<"berth.v1.GetWorkspaceRequest"
   workspaceId: string;
 
   /**
-   * Whether its size is measured again, which reads its whole tree. Default
+   * Whether to measure its size again, which reads its whole tree. Default
    * false.
    *
    * @generated from field: bool measure_size = 2;
@@ -235,15 +235,15 @@ export declare const GetWorkspaceResponseSchema: GenMessage<GetWorkspaceResponse
  */
 export declare type ListWorkspacesRequest = Message<"berth.v1.ListWorkspacesRequest"> & {
   /**
-   * How many at most in one answer. Default 50, at most 1000.
+   * Maximum number of workspaces in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page. It is a
-   * place in the list, and stays one when what stood there has gone.
+   * next_page_token of the previous page. Empty for the first page. It marks a
+   * place in the list, and stays valid if the workspace at that place is gone.
    *
    * @generated from field: string page_token = 2;
    */
@@ -263,8 +263,8 @@ export declare const ListWorkspacesRequestSchema: GenMessage<ListWorkspacesReque
  */
 export declare type BrokenWorkspace = Message<"berth.v1.BrokenWorkspace"> & {
   /**
-   * Its id. Empty for something that lies in the workspaces root and is none of
-   * the server's: that is left alone, and reported on the last page.
+   * Its id. Empty for a foreign entry in the workspaces root, which is left
+   * alone and reported on the last page.
    *
    * @generated from field: string workspace_id = 1;
    */
@@ -314,8 +314,8 @@ export declare type ListWorkspacesResponse = Message<"berth.v1.ListWorkspacesRes
 
   /**
    * Broken workspaces whose ids fall into this page; they count towards its
-   * size. On the last page, up to 1000 foreign entries of the workspaces root
-   * too.
+   * size. The last page also has up to 1000 foreign entries of the workspaces
+   * root.
    *
    * @generated from field: repeated berth.v1.BrokenWorkspace broken = 3;
    */
@@ -329,7 +329,7 @@ export declare type ListWorkspacesResponse = Message<"berth.v1.ListWorkspacesRes
 export declare const ListWorkspacesResponseSchema: GenMessage<ListWorkspacesResponse>;
 
 /**
- * EnsureWorkspaceSandboxRequest names a workspace that is to have a sandbox.
+ * EnsureWorkspaceSandboxRequest names a workspace that needs a sandbox.
  *
  * @generated from message berth.v1.EnsureWorkspaceSandboxRequest
  */
@@ -349,9 +349,9 @@ export declare type EnsureWorkspaceSandboxRequest = Message<"berth.v1.EnsureWork
   workspaceId: string;
 
   /**
-   * What a new sandbox should be; the workspace is mounted at its working_dir, in
-   * addition to its mounts. A sandbox that is reused stays as it is. Optional:
-   * all defaults.
+   * What sandbox to create if a new one is needed; the workspace is mounted at
+   * its working_dir, in addition to its mounts. A reused sandbox stays as it
+   * is. Optional: all defaults.
    *
    * @generated from field: berth.v1.SandboxSpec spec = 3;
    */
@@ -378,22 +378,21 @@ export declare type EnsureWorkspaceSandboxResponse = Message<"berth.v1.EnsureWor
   workspace?: Workspace | undefined;
 
   /**
-   * Its sandbox, in state RUNNING. Unset where sandbox_unavailable_reason is
-   * set.
+   * Its sandbox, in state RUNNING. Unset if sandbox_unavailable_reason is set.
    *
    * @generated from field: berth.v1.Sandbox sandbox = 2;
    */
   sandbox?: Sandbox | undefined;
 
   /**
-   * Why there is no sandbox, for a person. Empty where there is one.
+   * Why there is no sandbox, for a person. Empty if there is one.
    *
    * @generated from field: string sandbox_unavailable_reason = 3;
    */
   sandboxUnavailableReason: string;
 
   /**
-   * Whether the sandbox was there already.
+   * Whether the sandbox already existed.
    *
    * @generated from field: bool reused = 4;
    */
@@ -509,8 +508,8 @@ export declare type AddTraceRefResponse = Message<"berth.v1.AddTraceRefResponse"
   workspace?: Workspace | undefined;
 
   /**
-   * The workspace that the trace belonged to before. Empty if to none, or to
-   * this one.
+   * The workspace that the trace belonged to before. Empty if there was none,
+   * or it was this one.
    *
    * @generated from field: string previous_workspace_id = 2;
    */
@@ -638,7 +637,7 @@ export declare type CleanupWorkspaceRequest = Message<"berth.v1.CleanupWorkspace
   workspaceId: string;
 
   /**
-   * Whether it goes although traces refer to it, and its directory with it.
+   * Whether to delete it with its directory, even if traces refer to it.
    * Default false.
    *
    * @generated from field: bool force = 3;
@@ -667,7 +666,7 @@ export declare const CleanupWorkspaceRequestSchema: GenMessage<CleanupWorkspaceR
  */
 export declare type CleanupWorkspaceResponse = Message<"berth.v1.CleanupWorkspaceResponse"> & {
   /**
-   * The workspace, without references. Unset where it was deleted.
+   * The workspace, without references. Unset if it was deleted.
    *
    * @generated from field: berth.v1.Workspace workspace = 1;
    */
@@ -681,7 +680,7 @@ export declare type CleanupWorkspaceResponse = Message<"berth.v1.CleanupWorkspac
   clearedRefCount: number;
 
   /**
-   * Whether directory and workspace were deleted.
+   * Whether the directory and the workspace were deleted.
    *
    * @generated from field: bool deleted = 3;
    */
@@ -715,7 +714,7 @@ export declare type ForkWorkspaceRequest = Message<"berth.v1.ForkWorkspaceReques
   sourceWorkspaceId: string;
 
   /**
-   * The id that the new one is to have. Required.
+   * The id of the new one. Required.
    *
    * @generated from field: string workspace_id = 3;
    */
@@ -763,7 +762,7 @@ export declare type DiffWorkspaceRequest = Message<"berth.v1.DiffWorkspaceReques
   baseWorkspaceId: string;
 
   /**
-   * The id of the workspace whose changes are wanted. Required.
+   * The id of the workspace whose changes to report. Required.
    *
    * @generated from field: string workspace_id = 2;
    */
@@ -783,46 +782,46 @@ export declare const DiffWorkspaceRequestSchema: GenMessage<DiffWorkspaceRequest
  */
 export declare type WorkspaceChange = Message<"berth.v1.WorkspaceChange"> & {
   /**
-   * What became of it.
+   * How it changed.
    *
    * @generated from field: berth.v1.WorkspaceChangeType type = 1;
    */
   type: WorkspaceChangeType;
 
   /**
-   * Its path below the workspace, exactly only where that is UTF-8: other bytes are
-   * shown as U+FFFD.
+   * Its path relative to the workspace, exact only if it is UTF-8: other bytes
+   * are shown as U+FFFD.
    *
    * @generated from field: string path = 2;
    */
   path: string;
 
   /**
-   * Its path below the workspace, exactly. Always set. Changes come in byte order
-   * of names, directory by directory: what a directory holds comes after it and
-   * before the next entry beside it.
+   * Its exact path relative to the workspace. Always set. Changes come in byte
+   * order of names, directory by directory: the entries of a directory come
+   * right after it, before its next sibling.
    *
    * @generated from field: bytes raw_path = 3;
    */
   rawPath: Uint8Array;
 
   /**
-   * In what it differs, in the order of the enum. Empty unless it is MODIFIED.
+   * What differs, in the order of the enum. Empty unless it is MODIFIED.
    *
    * @generated from field: repeated berth.v1.WorkspaceDifference differences = 4;
    */
   differences: WorkspaceDifference[];
 
   /**
-   * What it is in the base; size_bytes is 0 for anything but regular files and
-   * links, modify_time has whole seconds. Unset where it is ADDED.
+   * Its metadata in the base. size_bytes is 0 except for regular files and
+   * links; modify_time has whole seconds. Unset for ADDED.
    *
    * @generated from field: berth.v1.FileInfo base_file = 5;
    */
   baseFile?: FileInfo | undefined;
 
   /**
-   * The same of the workspace. Unset where it is REMOVED.
+   * The same for the workspace. Unset for REMOVED.
    *
    * @generated from field: berth.v1.FileInfo file = 6;
    */
@@ -836,7 +835,7 @@ export declare type WorkspaceChange = Message<"berth.v1.WorkspaceChange"> & {
 export declare const WorkspaceChangeSchema: GenMessage<WorkspaceChange>;
 
 /**
- * WorkspaceChanges holds changes that were found one after another.
+ * WorkspaceChanges holds consecutive changes.
  *
  * @generated from message berth.v1.WorkspaceChanges
  */
@@ -897,7 +896,7 @@ export declare type WorkspaceDiffSummary = Message<"berth.v1.WorkspaceDiffSummar
   removedBytes: bigint;
 
   /**
-   * Bytes that the regular files whose content differs have in the workspace.
+   * Bytes in the workspace of the regular files whose content differs.
    *
    * @generated from field: int64 modified_bytes = 6;
    */
@@ -931,7 +930,7 @@ export declare type DiffWorkspaceResponse = Message<"berth.v1.DiffWorkspaceRespo
     case: "changes";
   } | {
     /**
-     * How many they were. Always last, once.
+     * How many changes there were. Always last, once.
      *
      * @generated from field: berth.v1.WorkspaceDiffSummary summary = 2;
      */
@@ -939,7 +938,7 @@ export declare type DiffWorkspaceResponse = Message<"berth.v1.DiffWorkspaceRespo
     case: "summary";
   } | {
     /**
-     * Sent now and then so that idle connections stay open; carries nothing.
+     * Sent periodically so that idle connections stay open; carries nothing.
      *
      * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
      */
@@ -1001,9 +1000,9 @@ export declare const ExportWorkspaceResponseSchema: GenMessage<ExportWorkspaceRe
  */
 export declare type ImportWorkspaceHeader = Message<"berth.v1.ImportWorkspaceHeader"> & {
   /**
-   * The caller's id of this request; see CreateSandboxRequest. The archive is no
-   * parameter: a retry of an import that was finished gets the first answer.
-   * Optional.
+   * The caller's id of this request; see CreateSandboxRequest. The archive does
+   * not count as a parameter: a retry of a finished import gets the first
+   * answer. Optional.
    *
    * @generated from field: string request_id = 1;
    */
@@ -1017,8 +1016,8 @@ export declare type ImportWorkspaceHeader = Message<"berth.v1.ImportWorkspaceHea
   workspaceId: string;
 
   /**
-   * Whether the archive takes the place of all that is there, in one step.
-   * Default false: files of the same name are replaced, others stay.
+   * Whether the archive replaces the whole content, in one step. Default false:
+   * files of the same name are replaced; others stay.
    *
    * @generated from field: bool replace = 3;
    */
@@ -1081,7 +1080,7 @@ export declare type ImportWorkspaceResponse = Message<"berth.v1.ImportWorkspaceR
   workspace?: Workspace | undefined;
 
   /**
-   * Entries of the archive, directories and links included.
+   * Entries in the archive, including directories and links.
    *
    * @generated from field: int64 entry_count = 2;
    */
@@ -1102,7 +1101,7 @@ export declare type ImportWorkspaceResponse = Message<"berth.v1.ImportWorkspaceR
 export declare const ImportWorkspaceResponseSchema: GenMessage<ImportWorkspaceResponse>;
 
 /**
- * QuotaEnforcement is how a workspace's quota is held.
+ * QuotaEnforcement is how a workspace's quota is enforced.
  *
  * @generated from enum berth.v1.QuotaEnforcement
  */
@@ -1122,16 +1121,16 @@ export enum QuotaEnforcement {
   NONE = 1,
 
   /**
-   * The file system refuses writes past it.
+   * The file system refuses writes beyond it.
    *
    * @generated from enum value: QUOTA_ENFORCEMENT_ENFORCED = 2;
    */
   ENFORCED = 2,
 
   /**
-   * The file system cannot: the server measures the workspace now and then. Past
-   * the quota it makes no sandbox for it and imports nothing; what runs already
-   * can still write.
+   * The file system cannot enforce it: the server measures the workspace
+   * periodically. Beyond the quota the server creates no sandbox for it and
+   * imports nothing; running sandboxes can still write.
    *
    * @generated from enum value: QUOTA_ENFORCEMENT_WATCHED = 3;
    */
@@ -1144,7 +1143,7 @@ export enum QuotaEnforcement {
 export declare const QuotaEnforcementSchema: GenEnum<QuotaEnforcement>;
 
 /**
- * WorkspaceChangeType is what became of an entry of a workspace.
+ * WorkspaceChangeType is how an entry of a workspace changed.
  *
  * @generated from enum berth.v1.WorkspaceChangeType
  */
@@ -1184,7 +1183,7 @@ export enum WorkspaceChangeType {
 export declare const WorkspaceChangeTypeSchema: GenEnum<WorkspaceChangeType>;
 
 /**
- * WorkspaceDifference is in what a modified entry differs.
+ * WorkspaceDifference is one way in which a modified entry differs.
  *
  * @generated from enum berth.v1.WorkspaceDifference
  */
@@ -1197,14 +1196,14 @@ export enum WorkspaceDifference {
   UNSPECIFIED = 0,
 
   /**
-   * It is of another kind. Nothing else is compared then.
+   * Its kind. Nothing else is compared then.
    *
    * @generated from enum value: WORKSPACE_DIFFERENCE_KIND = 1;
    */
   KIND = 1,
 
   /**
-   * The content of a regular file, or its size.
+   * The content or the size of a regular file.
    *
    * @generated from enum value: WORKSPACE_DIFFERENCE_CONTENT = 2;
    */
@@ -1218,14 +1217,14 @@ export enum WorkspaceDifference {
   MODE = 3,
 
   /**
-   * The number of the user or of the group that owns it.
+   * The numeric id of its user or its group.
    *
    * @generated from enum value: WORKSPACE_DIFFERENCE_OWNER = 4;
    */
   OWNER = 4,
 
   /**
-   * Where a symbolic link points.
+   * The target of a symbolic link.
    *
    * @generated from enum value: WORKSPACE_DIFFERENCE_LINK_TARGET = 5;
    */
@@ -1245,27 +1244,27 @@ export enum WorkspaceDifference {
 export declare const WorkspaceDifferenceSchema: GenEnum<WorkspaceDifference>;
 
 /**
- * WorkspaceService keeps workspaces: directories that outlive the sandboxes they
- * appear in, with references from the traces that use them. On Kubernetes each is
- * a PersistentVolumeClaim.
+ * WorkspaceService keeps workspaces: directories that outlive the sandboxes
+ * they are mounted in, with references from the traces that use them. On
+ * Kubernetes each is a PersistentVolumeClaim.
  *
- * A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
- * characters. It is a name, never a path. What is known of a workspace lies
+ * The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+ * characters. It is a name, never a path. The record of a workspace is kept
  * outside its directory, where no sandbox can write it.
  *
- * Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+ * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.WorkspaceService
  */
 export declare const WorkspaceService: GenService<{
   /**
-   * CreateWorkspace makes a workspace and its directory. Idempotent: one that
-   * exists is returned as it is, its references included.
+   * CreateWorkspace creates a workspace and its directory. Idempotent: an
+   * existing one is returned as it is, with its references.
    *
    * Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN) when something other than a directory of Berth's is in its
-   * place; RESOURCE_EXHAUSTED (NO_SPACE).
+   * (WORKSPACE_BROKEN) when something other than a directory made by Berth is
+   * in its place; RESOURCE_EXHAUSTED (NO_SPACE).
    *
    * @generated from rpc berth.v1.WorkspaceService.CreateWorkspace
    */
@@ -1278,8 +1277,8 @@ export declare const WorkspaceService: GenService<{
    * GetWorkspace reads one workspace.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
-   * what the server may not read.
+   * (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
+   * server is not permitted to read all of it.
    *
    * @generated from rpc berth.v1.WorkspaceService.GetWorkspace
    */
@@ -1290,7 +1289,7 @@ export declare const WorkspaceService: GenService<{
   },
   /**
    * ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
-   * left out of the list and reported beside it.
+   * not in the list and are reported separately.
    *
    * Errors: INVALID_ARGUMENT for a bad page size or token.
    *
@@ -1302,18 +1301,19 @@ export declare const WorkspaceService: GenService<{
     output: typeof ListWorkspacesResponseSchema;
   },
   /**
-   * EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox:
-   * it makes the workspace where there is none, reuses its sandbox where that
-   * runs, resumes a paused one, and else creates one. Inside, the workspace is
-   * the working directory and the server's shared directory is /shared.
+   * EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox.
+   * It creates the workspace if missing, reuses its sandbox if that is running,
+   * resumes a paused one, and otherwise creates one. Inside, the workspace is
+   * the working directory and the owner's shared directory is /shared.
    *
-   * While the engine does not answer, the call succeeds without a sandbox and
-   * sandbox_unavailable_reason says why; a server run with --docker-required
-   * fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
+   * If the engine does not answer, the call succeeds without a sandbox and
+   * sandbox_unavailable_reason says why. On a server started with
+   * --docker-required, the call fails with UNAVAILABLE (ENGINE_UNAVAILABLE)
+   * instead.
    *
    * Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-   * RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
-   * or the shared directory that it would have, is past a quota.
+   * RESOURCE_EXHAUSTED (NO_SPACE) when a new sandbox is needed and the
+   * workspace, or the shared directory it would have, exceeds its quota.
    *
    * @generated from rpc berth.v1.WorkspaceService.EnsureWorkspaceSandbox
    */
@@ -1324,7 +1324,7 @@ export declare const WorkspaceService: GenService<{
   },
   /**
    * StopWorkspaceSandbox deletes the workspace's sandbox, as
-   * SandboxService.DeleteSandbox does. Directory and references stay.
+   * SandboxService.DeleteSandbox does. The directory and the references stay.
    * Idempotent: a workspace without a sandbox is OK.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -1338,11 +1338,11 @@ export declare const WorkspaceService: GenService<{
     output: typeof StopWorkspaceSandboxResponseSchema;
   },
   /**
-   * AddTraceRef records that a trace uses the workspace, which is made where
-   * there is none. A trace belongs to one workspace: added to another, it leaves
-   * the first. Idempotent.
+   * AddTraceRef records that a trace uses the workspace, and creates the
+   * workspace if missing. A trace belongs to one workspace: adding it to
+   * another removes it from the first. Idempotent.
    *
-   * Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) past
+   * Errors: as CreateWorkspace; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) beyond
    * 10,000 references of one workspace.
    *
    * @generated from rpc berth.v1.WorkspaceService.AddTraceRef
@@ -1353,9 +1353,9 @@ export declare const WorkspaceService: GenService<{
     output: typeof AddTraceRefResponseSchema;
   },
   /**
-   * RemoveTraceRef records that a trace does not use the workspace any more.
-   * Idempotent: a trace that does not belong to this workspace is OK, and stays
-   * where it belongs.
+   * RemoveTraceRef records that a trace no longer uses the workspace.
+   * Idempotent: a trace that belongs to another workspace or to none is OK, and
+   * stays as it is.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
@@ -1379,20 +1379,21 @@ export declare const WorkspaceService: GenService<{
     output: typeof LookupTraceResponseSchema;
   },
   /**
-   * CleanupWorkspace ends the use of a workspace: every sandbox that it appears
-   * in is deleted first, then its references are cleared. With force the
-   * directory, all it holds and the workspace itself are deleted as well;
-   * without, they stay. A call that fails half way can be called again; where the
-   * server ended half way, the next call within 24 hours gets the answer of a
-   * deletion that the server has finished since.
+   * CleanupWorkspace ends the use of a workspace: it deletes every sandbox that
+   * mounts the workspace, then clears the references. With force it also
+   * deletes the directory with everything in it and the workspace itself;
+   * without force they stay. If a call fails half way, call again. If the
+   * server ends half way, it finishes the deletion after its restart, and the
+   * next call within 24 hours gets the answer of that deletion.
    *
-   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-   * FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
-   * "ref_count" in the metadata) while traces refer to it, unless force;
-   * UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-   * removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
-   * A deletion that failed half way is not a workspace any more: it is listed as
-   * broken until a further call has finished it.
+   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS
+   * (REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count
+   * in the message and as "ref_count" in the metadata) while traces refer to
+   * it, unless force; UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that
+   * mounts it cannot be removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+   * files cannot be deleted. After a deletion that failed half way, the
+   * workspace can no longer be used: it is listed as broken until another call
+   * finishes the deletion.
    *
    * @generated from rpc berth.v1.WorkspaceService.CleanupWorkspace
    */
@@ -1402,31 +1403,31 @@ export declare const WorkspaceService: GenService<{
     output: typeof CleanupWorkspaceResponseSchema;
   },
   /**
-   * ForkWorkspace makes a workspace with the content of another one as it is now:
-   * files, directories, links and FIFOs with their modes, owners and times of
-   * change; holes in files stay holes. References and the sandbox are not copied,
-   * nor are sockets and devices, nor, unless the server has its volumes cloned,
-   * extended attributes.
+   * ForkWorkspace creates a workspace with the current content of another one:
+   * files, directories, links and FIFOs with their modes, owners and
+   * modification times. Holes in files stay holes. References, the sandbox,
+   * sockets and devices are not copied, nor are extended attributes unless the
+   * server clones its volumes.
    *
-   * Sandboxes may use the source meanwhile, and nothing holds them up: each file
-   * is as it was at some moment of the call, or, where it is written meanwhile, a
-   * mixture of such moments; files that vanish are left out. Stop the sandboxes
-   * first for a copy of one moment.
+   * Sandboxes may use the source during the call and are not blocked. Each file
+   * is copied as it was at some moment of the call, or as a mixture if it is
+   * being written; files that vanish are left out. For a copy of one moment,
+   * stop the sandboxes first.
    *
-   * The new workspace is there once the call ends in OK, and whole. Until then it
-   * is not found, and other calls that would make it wait. Of a tenant's forks, four
-   * copy at once, and the others wait for them. A call that fails, is
-   * cancelled or is interrupted by the end of the server leaves nothing; its retry
-   * starts again, and one with the same request_id after the copy was finished gets
+   * The new workspace appears, complete, when the call ends with OK. Until then
+   * it is not found, and other calls that would create it wait. Four forks of a
+   * tenant copy at a time; the others wait. A call that fails, is canceled or
+   * is interrupted by the end of the server leaves nothing. A retry starts
+   * again; once the copy has finished, a retry with the same request_id gets
    * the first answer.
    *
-   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also where it is
-   * deleted meanwhile; ALREADY_EXISTS (WORKSPACE_EXISTS, REQUEST_ID_REUSED);
-   * FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not read all
-   * of the source, (WORKSPACE_IN_USE) where an import replaces the source
-   * meanwhile, and for a claim that one pod alone may have, while it has,
-   * (UNSUPPORTED) for a path of more than 4095 bytes; RESOURCE_EXHAUSTED (NO_SPACE,
-   * also past the quota; TENANT_QUOTA).
+   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for the source, also if it is
+   * deleted during the call; ALREADY_EXISTS (WORKSPACE_EXISTS,
+   * REQUEST_ID_REUSED); FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+   * server is not permitted to read all of the source; WORKSPACE_IN_USE when an
+   * import replaces the source during the call, or its claim is
+   * ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
+   * bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
    *
    * @generated from rpc berth.v1.WorkspaceService.ForkWorkspace
    */
@@ -1436,30 +1437,31 @@ export declare const WorkspaceService: GenService<{
     output: typeof ForkWorkspaceResponseSchema;
   },
   /**
-   * DiffWorkspace reports how a workspace differs from another one, its base: what
-   * was added, removed and modified, sorted by path. Kinds, modes, owners, targets of
-   * links and device numbers are compared, and the content of files, every byte of
-   * it, whatever their times say; holes count as zeros. Times are not compared, nor
-   * are extended attributes, sockets and what files are hard links of, nor the mode
-   * and the owner of the two top directories.
+   * DiffWorkspace reports how a workspace differs from another one, its base:
+   * what was added, removed and modified, sorted by path. It compares kinds,
+   * modes, owners, targets of links, device numbers, and every byte of the
+   * files, whatever their times say; holes count as zeros. It does not compare
+   * times, extended attributes, sockets, which names are hard links of one
+   * file, or the mode and owner of the two top directories.
    *
-   * Sandboxes may use both meanwhile, and nothing holds them up: each file is
-   * compared as it was at some moment of the call, or, where it is written
-   * meanwhile, as a mixture of such moments; one that vanishes before it is read
-   * counts as not there. Stop the sandboxes first to compare two moments. A
-   * workspace does not differ from itself, which nothing is read for.
+   * Sandboxes may use both workspaces during the call and are not blocked. Each
+   * file is compared as it was at some moment of the call, or as a mixture if
+   * it is being written; a file that vanishes before it is read counts as
+   * missing. To compare two moments, stop the sandboxes first. Comparing a
+   * workspace with itself reads nothing and finds no difference.
    *
-   * Changes come while they are found, and the last message holds the summary: the
-   * changes are all there only where it has come and the call ends in OK. The call
-   * reads all that both hold.
+   * Changes are sent as they are found, and the last message holds the summary:
+   * the changes are complete only if the summary has arrived and the call ends
+   * with OK. The call reads both workspaces in full.
    *
-   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also where it is deleted
-   * meanwhile; FAILED_PRECONDITION (WORKSPACE_BROKEN), also where the server may not
-   * read all of it, (WORKSPACE_IN_USE) where an import replaces one meanwhile, and
-   * for a claim that one pod alone may have, while it has, (UNSUPPORTED) for a path
-   * of more than 1 MiB, a file of more than 100,000 parts between holes, and on
-   * Kubernetes where the server's default image has no GNU tar; RESOURCE_EXHAUSTED
-   * (TOO_MANY_OPERATIONS) beside 64 comparisons, exports and imports of the tenant.
+   * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND) for either, also if it is deleted
+   * during the call; FAILED_PRECONDITION (WORKSPACE_BROKEN, also when the
+   * server is not permitted to read all of it; WORKSPACE_IN_USE when an import
+   * replaces one during the call, or its claim is ReadWriteOncePod and a pod
+   * has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
+   * 100,000 parts between holes, and on Kubernetes if the server's default
+   * image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+   * comparisons, exports and imports of the tenant are running.
    *
    * @generated from rpc berth.v1.WorkspaceService.DiffWorkspace
    */
@@ -1469,17 +1471,19 @@ export declare const WorkspaceService: GenService<{
     output: typeof DiffWorkspaceResponseSchema;
   },
   /**
-   * ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-   * names relative to it. Symbolic links are archived as links. Sockets, and files
-   * that vanish or become something else meanwhile, are left out; holes, and files
-   * whose size changes, are as in FileService.DownloadArchive. The archive is whole
-   * only if the call ends in OK.
+   * ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
+   * with names relative to it. Symbolic links are archived as links. Sockets
+   * are left out, as are files that vanish or change kind during the call.
+   * Holes, and files whose size changes, are handled as in
+   * FileService.DownloadArchive. The archive is complete only if the call ends
+   * with OK.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN), also where the server may not read all of it,
-   * (WORKSPACE_IN_USE) where an import replaces it meanwhile, and for a claim that
-   * one pod alone may have, while it has; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS)
-   * beside 64 exports, imports and comparisons of the tenant.
+   * (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
+   * WORKSPACE_IN_USE when an import replaces it during the call, or its claim
+   * is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+   * (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
+   * tenant are running.
    *
    * @generated from rpc berth.v1.WorkspaceService.ExportWorkspace
    */
@@ -1489,20 +1493,21 @@ export declare const WorkspaceService: GenService<{
     output: typeof ExportWorkspaceResponseSchema;
   },
   /**
-   * ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
-   * where there is none: the first message holds the header, each one after it a
-   * chunk. Nothing is unpacked before the whole archive has come and every entry
-   * was checked; what is refused is as in FileService.UploadArchive.
+   * ImportWorkspace unpacks an uncompressed tar into a workspace, and creates
+   * the workspace if missing: the first message holds the header, each later
+   * one a chunk. Nothing is unpacked until the whole archive has arrived and
+   * every entry has been checked. The same entries are refused as by
+   * FileService.UploadArchive.
    *
    * Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
-   * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-   * replace while a sandbox uses it, and for a claim that one pod alone may have
-   * while it has; (FILE_KIND) without replace where an entry
-   * would take the place of something of another kind or go through a link;
-   * PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
-   * its own user and the server is not root; RESOURCE_EXHAUSTED
-   * (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota;
-   * TOO_MANY_OPERATIONS beside 64 imports, exports and comparisons of the tenant).
+   * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
+   * replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
+   * a pod has it; FILE_KIND without replace when an entry would replace
+   * something of another kind or go through a link); PERMISSION_DENIED
+   * (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
+   * the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
+   * chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
+   * imports, exports and comparisons of the tenant are running).
    *
    * @generated from rpc berth.v1.WorkspaceService.ImportWorkspace
    */

@@ -244,7 +244,7 @@ export const QuotaEnforcementSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_workspace, 0);
 
 /**
- * QuotaEnforcement is how a workspace's quota is held.
+ * QuotaEnforcement is how a workspace's quota is enforced.
  *
  * @generated from enum berth.v1.QuotaEnforcement
  */
@@ -258,7 +258,7 @@ export const WorkspaceChangeTypeSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_workspace, 1);
 
 /**
- * WorkspaceChangeType is what became of an entry of a workspace.
+ * WorkspaceChangeType is how an entry of a workspace changed.
  *
  * @generated from enum berth.v1.WorkspaceChangeType
  */
@@ -272,7 +272,7 @@ export const WorkspaceDifferenceSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_workspace, 2);
 
 /**
- * WorkspaceDifference is in what a modified entry differs.
+ * WorkspaceDifference is one way in which a modified entry differs.
  *
  * @generated from enum berth.v1.WorkspaceDifference
  */
@@ -280,16 +280,16 @@ export const WorkspaceDifference = /*@__PURE__*/
   tsEnum(WorkspaceDifferenceSchema);
 
 /**
- * WorkspaceService keeps workspaces: directories that outlive the sandboxes they
- * appear in, with references from the traces that use them. On Kubernetes each is
- * a PersistentVolumeClaim.
+ * WorkspaceService keeps workspaces: directories that outlive the sandboxes
+ * they are mounted in, with references from the traces that use them. On
+ * Kubernetes each is a PersistentVolumeClaim.
  *
- * A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
- * characters. It is a name, never a path. What is known of a workspace lies
+ * The caller chooses the workspace_id: 1-256 bytes of UTF-8 without control
+ * characters. It is a name, never a path. The record of a workspace is kept
  * outside its directory, where no sandbox can write it.
  *
- * Any RPC may also end in INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
+ * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.WorkspaceService
  */
