@@ -31,27 +31,31 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     RUN_STATE_UNSPECIFIED: _RunState.ValueType  # 0
     """Never sent."""
     RUN_STATE_IDLE: _RunState.ValueType  # 1
-    """It can be started: it is new, was reset, or reached max_steps."""
+    """It can be started: it is new, was reset or has reached max_steps."""
     RUN_STATE_RUNNING: _RunState.ValueType  # 2
-    """A step is under way."""
+    """A step is in progress."""
     RUN_STATE_FINISHED: _RunState.ValueType  # 3
     """A step was reported FINISHED."""
     RUN_STATE_ERROR: _RunState.ValueType  # 4
-    """It ended by an error, a cancel, a lost lease or its deadline."""
+    """It ended with an error, was canceled, lost its lease or reached its
+    deadline.
+    """
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
-    """RunState is where a run stands."""
+    """RunState is the state of a run."""
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
 """Never sent."""
 RUN_STATE_IDLE: RunState.ValueType  # 1
-"""It can be started: it is new, was reset, or reached max_steps."""
+"""It can be started: it is new, was reset or has reached max_steps."""
 RUN_STATE_RUNNING: RunState.ValueType  # 2
-"""A step is under way."""
+"""A step is in progress."""
 RUN_STATE_FINISHED: RunState.ValueType  # 3
 """A step was reported FINISHED."""
 RUN_STATE_ERROR: RunState.ValueType  # 4
-"""It ended by an error, a cancel, a lost lease or its deadline."""
+"""It ended with an error, was canceled, lost its lease or reached its
+deadline.
+"""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 class _RunOutcome:
@@ -65,7 +69,7 @@ class _RunOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOutcome
     RUN_OUTCOME_FINISHED: _RunOutcome.ValueType  # 1
     """A step was reported FINISHED."""
     RUN_OUTCOME_MAX_STEPS: _RunOutcome.ValueType  # 2
-    """It did max_steps steps and none was FINISHED."""
+    """It took max_steps steps, and none was reported FINISHED."""
     RUN_OUTCOME_ERROR: _RunOutcome.ValueType  # 3
     """A step was reported ERROR, or its sandbox ended."""
     RUN_OUTCOME_CANCELED: _RunOutcome.ValueType  # 4
@@ -85,7 +89,7 @@ RUN_OUTCOME_UNSPECIFIED: RunOutcome.ValueType  # 0
 RUN_OUTCOME_FINISHED: RunOutcome.ValueType  # 1
 """A step was reported FINISHED."""
 RUN_OUTCOME_MAX_STEPS: RunOutcome.ValueType  # 2
-"""It did max_steps steps and none was FINISHED."""
+"""It took max_steps steps, and none was reported FINISHED."""
 RUN_OUTCOME_ERROR: RunOutcome.ValueType  # 3
 """A step was reported ERROR, or its sandbox ended."""
 RUN_OUTCOME_CANCELED: RunOutcome.ValueType  # 4
@@ -105,8 +109,8 @@ class _RunOnEnd:
 class _RunOnEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOnEnd.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RUN_ON_END_UNSPECIFIED: _RunOnEnd.ValueType  # 0
-    """RUN_ON_END_DELETE_SANDBOX for a sandbox that is made for the run,
-    RUN_ON_END_KEEP for one that was there. Never sent.
+    """RUN_ON_END_DELETE_SANDBOX for a sandbox created for the run,
+    RUN_ON_END_KEEP for one that existed before. Never sent.
     """
     RUN_ON_END_DELETE_SANDBOX: _RunOnEnd.ValueType  # 1
     """The sandbox is deleted."""
@@ -117,8 +121,8 @@ class RunOnEnd(_RunOnEnd, metaclass=_RunOnEndEnumTypeWrapper):
     """RunOnEnd is what happens to a run's sandbox when the run ends."""
 
 RUN_ON_END_UNSPECIFIED: RunOnEnd.ValueType  # 0
-"""RUN_ON_END_DELETE_SANDBOX for a sandbox that is made for the run,
-RUN_ON_END_KEEP for one that was there. Never sent.
+"""RUN_ON_END_DELETE_SANDBOX for a sandbox created for the run,
+RUN_ON_END_KEEP for one that existed before. Never sent.
 """
 RUN_ON_END_DELETE_SANDBOX: RunOnEnd.ValueType  # 1
 """The sandbox is deleted."""
@@ -135,23 +139,23 @@ class _StepOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepOutco
     STEP_OUTCOME_UNSPECIFIED: _StepOutcome.ValueType  # 0
     """Refused."""
     STEP_OUTCOME_CONTINUE: _StepOutcome.ValueType  # 1
-    """The run goes on."""
+    """The run continues."""
     STEP_OUTCOME_FINISHED: _StepOutcome.ValueType  # 2
-    """The run has reached its aim."""
+    """The run has reached its goal."""
     STEP_OUTCOME_ERROR: _StepOutcome.ValueType  # 3
-    """The run cannot go on; result says why."""
+    """The run cannot continue; result says why."""
 
 class StepOutcome(_StepOutcome, metaclass=_StepOutcomeEnumTypeWrapper):
-    """StepOutcome is what a step came to."""
+    """StepOutcome is the outcome of a step."""
 
 STEP_OUTCOME_UNSPECIFIED: StepOutcome.ValueType  # 0
 """Refused."""
 STEP_OUTCOME_CONTINUE: StepOutcome.ValueType  # 1
-"""The run goes on."""
+"""The run continues."""
 STEP_OUTCOME_FINISHED: StepOutcome.ValueType  # 2
-"""The run has reached its aim."""
+"""The run has reached its goal."""
 STEP_OUTCOME_ERROR: StepOutcome.ValueType  # 3
-"""The run cannot go on; result says why."""
+"""The run cannot continue; result says why."""
 Global___StepOutcome: _TypeAlias = StepOutcome  # noqa: Y015
 
 class _RunMessageRole:
@@ -172,7 +176,7 @@ class _RunMessageRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunMes
     """A tool."""
 
 class RunMessageRole(_RunMessageRole, metaclass=_RunMessageRoleEnumTypeWrapper):
-    """RunMessageRole is who a message is from."""
+    """RunMessageRole is the author of a message."""
 
 RUN_MESSAGE_ROLE_UNSPECIFIED: RunMessageRole.ValueType  # 0
 """Refused."""
@@ -237,7 +241,7 @@ class RunMessage(_message.Message):
     role: Global___RunMessageRole.ValueType
     """Who it is from. Required."""
     content: _builtins.str
-    """What it says: at most 256 KiB. May be empty."""
+    """Its text: at most 256 KiB. May be empty."""
     def __init__(
         self,
         *,
@@ -267,11 +271,11 @@ class RunStep(_message.Message):
     step: _builtins.int
     """Its number, from 1."""
     result: _builtins.str
-    """What it came to, in words."""
+    """Its result, as text."""
     outcome: Global___StepOutcome.ValueType
-    """What it came to."""
+    """Its outcome."""
     stuck: _builtins.bool
-    """Whether the run was found stuck after it."""
+    """Whether the run counted as stuck after it."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it was handed out."""
@@ -329,38 +333,38 @@ class Run(_message.Message):
     run_id: _builtins.str
     """Its id: "run_" and 20 characters of lower-case base32."""
     name: _builtins.str
-    """What its creator calls it."""
+    """The name that its creator gave it."""
     state: Global___RunState.ValueType
-    """Where it stands."""
+    """Its current state."""
     outcome: Global___RunOutcome.ValueType
-    """How it ended. UNSPECIFIED before it has."""
+    """How it ended. UNSPECIFIED until then."""
     message: _builtins.str
-    """How it ended, for a person; for MAX_STEPS "Terminated: Reached max steps (N)".
-    Empty before it has.
+    """How it ended, for a person; for MAX_STEPS "Terminated: Reached max steps
+    (N)". Empty until then.
     """
     current_step: _builtins.int
-    """The step under way; after the end the last one, 0 for MAX_STEPS; 0 before the
-    start.
+    """The current step. After the end the last one, or 0 for MAX_STEPS; before
+    the start 0.
     """
     max_steps: _builtins.int
-    """How many steps it may do."""
+    """How many steps it may take."""
     duplicate_threshold: _builtins.int
-    """How many equal earlier messages make it stuck."""
+    """How many identical earlier messages make it stuck."""
     next_step_prompt: _builtins.str
     """What the prompt of each step says."""
     on_end: Global___RunOnEnd.ValueType
     """What happens to its sandbox at the end."""
     summary: _builtins.str
-    """One line "Step N: result" for each step reported, and its message after
-    MAX_STEPS, joined by newlines; "No steps executed" where there is none. Empty
-    in ListRuns.
+    """One line "Step N: result" for each reported step, and after MAX_STEPS the
+    run's message, joined by newlines; "No steps executed" if there are none.
+    Empty in ListRuns.
     """
     sandbox_id: _builtins.str
-    """Its sandbox, while it has one: while it is RUNNING, and after the end where
+    """Its sandbox, while it has one: while it is RUNNING, and after the end if
     on_end is KEEP.
     """
     owner: _builtins.str
-    """Who created it: the name that belongs to the token, "default" without tokens."""
+    """Who created it: the token's tenant, "default" without tokens."""
     message_count: _builtins.int
     """How many messages are kept."""
     @_builtins.property
@@ -369,11 +373,11 @@ class Run(_message.Message):
 
     @_builtins.property
     def max_duration(self) -> _duration_pb2.Duration:
-        """How long it may take in all, from its start. Unset: unbounded."""
+        """How long it may take in total, from its start. Unset: no limit."""
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunStep]:
-        """The steps reported, in their order. Empty in ListRuns."""
+        """The reported steps, in order. Empty in ListRuns."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -381,21 +385,21 @@ class Run(_message.Message):
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last started. Unset before."""
+        """When it was last started. Unset until then."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it last ended. Unset while it runs, and before."""
+        """When it last ended. Unset before it has ended, and while it runs."""
 
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When its lease is lost without a further sign of the caller. Set while it runs."""
+        """When its lease expires unless the caller reports the step or calls
+        KeepAliveRun. Set while it runs.
+        """
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunMessage]:
-        """The newest 100 messages, in their order. Only in GetRun with
-        include_messages.
-        """
+        """The newest 100 messages, in order. Only in GetRun with include_messages."""
 
     def __init__(
         self,
@@ -444,17 +448,20 @@ class NextStep(_message.Message):
     step: _builtins.int
     """Its number, from 1."""
     prompt: _builtins.str
-    """What to ask the agent: next_step_prompt; after a step that left the run stuck,
-    preceded by "Observed duplicate responses. Consider new strategies and avoid
-    repeating ineffective paths already attempted." and a newline.
+    """What to ask the agent: next_step_prompt. After a step that left the run
+    stuck, it is preceded by "Observed duplicate responses. Consider new
+    strategies and avoid repeating ineffective paths already attempted." and a
+    newline.
     """
     start_id: _builtins.str
-    """Names this start of the run, and no other. A report that carries it counts for
-    this start alone.
+    """Identifies this start of the run. A report that carries it counts only for
+    this start.
     """
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When the lease is lost unless the step is reported, or KeepAliveRun called."""
+        """When the lease expires unless the caller reports the step or calls
+        KeepAliveRun.
+        """
 
     def __init__(
         self,
@@ -483,7 +490,7 @@ class RunEnd(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     state: Global___RunState.ValueType
-    """Where it stands: FINISHED, ERROR, or IDLE after MAX_STEPS."""
+    """Its state: FINISHED, ERROR, or IDLE after MAX_STEPS."""
     outcome: Global___RunOutcome.ValueType
     """How it ended."""
     message: _builtins.str
@@ -508,7 +515,7 @@ Global___RunEnd: _TypeAlias = RunEnd  # noqa: Y015
 
 @_typing.final
 class CreateRunRequest(_message.Message):
-    """CreateRunRequest asks for a run."""
+    """CreateRunRequest describes a run to create."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -526,42 +533,42 @@ class CreateRunRequest(_message.Message):
     request_id: _builtins.str
     """The caller's id of this request; see CreateSandboxRequest. Optional."""
     name: _builtins.str
-    """What to call it: at most 256 bytes without control characters. Need not be
-    unique. Optional.
+    """Its name: at most 256 bytes without control characters. Need not be unique.
+    Optional.
     """
     max_steps: _builtins.int
-    """How many steps it may do: 1-1000. Unset: 10."""
+    """How many steps it may take: 1-1000. Unset: 10."""
     duplicate_threshold: _builtins.int
-    """How many equal earlier messages make it stuck: 1-100. Unset: 2."""
+    """How many identical earlier messages make it stuck: 1-100. Unset: 2."""
     next_step_prompt: _builtins.str
-    """What the prompt of each step is to say: at most 64 KiB. Optional."""
+    """What the prompt of each step says: at most 64 KiB. Optional."""
     sandbox_id: _builtins.str
-    """One that is there. No two runs that are RUNNING may share it."""
+    """An existing one. No two RUNNING runs may share it."""
     on_end: Global___RunOnEnd.ValueType
     """What happens to the sandbox when the run ends. Default: DELETE_SANDBOX with
-    sandbox_spec, KEEP with sandbox_id: one that was there is deleted only where
+    sandbox_spec, KEEP with sandbox_id: an existing sandbox is deleted only if
     DELETE_SANDBOX is set.
     """
     generation: _builtins.int
-    """The generation of sandbox_id that the caller knows; a replaced sandbox is
+    """The generation of sandbox_id that the caller expects; a replaced sandbox is
     refused, now and at the start. Optional.
     """
     @_builtins.property
     def step_timeout(self) -> _duration_pb2.Duration:
-        """How long the caller may be silent during a step, until its report or
-        KeepAliveRun; past it the lease is lost and the run ends in ERROR with
-        LEASE_EXPIRED. Default 300 s. Above 0; at most 24 days.
+        """How long the caller may be silent during a step, until it reports the step
+        or calls KeepAliveRun. After that the lease expires, and the run ends in
+        ERROR with LEASE_EXPIRED. Default 300 s. Above 0; at most 24 days.
         """
 
     @_builtins.property
     def max_duration(self) -> _duration_pb2.Duration:
-        """How long it may take in all, from its start; past it the run ends in ERROR
-        with DEADLINE. Default: unbounded. Above 0; at most 24 days.
+        """How long it may take in total, from its start. After that the run ends in
+        ERROR with DEADLINE. Default: no limit. Above 0; at most 24 days.
         """
 
     @_builtins.property
     def sandbox_spec(self) -> _sandbox_pb2.SandboxSpec:
-        """One that is made at each start."""
+        """A new one, created at each start."""
 
     def __init__(
         self,
@@ -635,7 +642,7 @@ class StartRunRequest(_message.Message):
     run_id: _builtins.str
     """The run's id. Required."""
     request: _builtins.str
-    """What the run is to do: becomes a message of role USER. At most 256 KiB.
+    """What the run should do: becomes a message with role USER. At most 256 KiB.
     Optional.
     """
     def __init__(
@@ -685,7 +692,7 @@ Global___StartRunResponse: _TypeAlias = StartRunResponse  # noqa: Y015
 
 @_typing.final
 class ReportStepRequest(_message.Message):
-    """ReportStepRequest says what a step came to."""
+    """ReportStepRequest reports a step."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -703,18 +710,19 @@ class ReportStepRequest(_message.Message):
     step: _builtins.int
     """The step's number, as it was handed out. Required."""
     result: _builtins.str
-    """What it came to, in words: at most 16 KiB. Optional."""
+    """Its result, as text: at most 16 KiB. Optional."""
     outcome: Global___StepOutcome.ValueType
-    """What it came to. Required."""
+    """Its outcome. Required."""
     start_id: _builtins.str
-    """NextStep.start_id of the step that is reported. With it a report of an earlier
-    start is refused, and the newest report may be sent again, as after a lost
-    answer: it gets its answer again and is not counted twice. Optional, and wise.
+    """NextStep.start_id of the reported step. With it, a report for an earlier
+    start is refused, and the newest report may be sent again, for instance
+    after a lost answer: it gets the same answer and is not counted twice.
+    Optional but recommended.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunMessage]:
-        """The messages that the step added, in their order: at most 100. The run keeps
-        its newest 100.
+        """The messages that the step added, in order: at most 100. The run keeps its
+        newest 100.
         """
 
     def __init__(
@@ -738,7 +746,7 @@ Global___ReportStepRequest: _TypeAlias = ReportStepRequest  # noqa: Y015
 
 @_typing.final
 class ReportStepResponse(_message.Message):
-    """ReportStepResponse says how the run goes on."""
+    """ReportStepResponse says how the run continues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -746,7 +754,7 @@ class ReportStepResponse(_message.Message):
     RUN_END_FIELD_NUMBER: _builtins.int
     STUCK_FIELD_NUMBER: _builtins.int
     stuck: _builtins.bool
-    """Whether the run was found stuck after this step."""
+    """Whether the run counts as stuck after this step."""
     @_builtins.property
     def next_step(self) -> Global___NextStep:
         """The next step."""
@@ -774,7 +782,7 @@ Global___ReportStepResponse: _TypeAlias = ReportStepResponse  # noqa: Y015
 
 @_typing.final
 class KeepAliveRunRequest(_message.Message):
-    """KeepAliveRunRequest names a run and the step that is under way."""
+    """KeepAliveRunRequest names a run and its current step."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -787,9 +795,9 @@ class KeepAliveRunRequest(_message.Message):
     run_id: _builtins.str
     """The run's id. Required."""
     step: _builtins.int
-    """The number of the step. 0 (the default): whichever is under way."""
+    """The number of the step. 0 (the default): whichever is current."""
     start_id: _builtins.str
-    """NextStep.start_id of that step. Optional: empty, whichever start."""
+    """NextStep.start_id of that step. Optional. Empty: any start."""
     def __init__(
         self,
         *,
@@ -808,14 +816,16 @@ Global___KeepAliveRunRequest: _TypeAlias = KeepAliveRunRequest  # noqa: Y015
 
 @_typing.final
 class KeepAliveRunResponse(_message.Message):
-    """KeepAliveRunResponse says how long the lease runs now."""
+    """KeepAliveRunResponse says how long the lease now lasts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When the lease is lost without a further sign of the caller."""
+        """When the lease expires unless the caller reports the step or calls
+        KeepAliveRun again.
+        """
 
     def __init__(
         self,
@@ -990,14 +1000,14 @@ class ListRunsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many at most in one answer. Default 50, at most 1000."""
+    """Maximum number of runs in a page. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page. It is a
-    place in the list, and stays one when what stood there has gone.
+    """next_page_token of the previous page. Empty for the first page. It marks a
+    place in the list, and stays valid if the run at that place is gone.
     """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
-        """Only runs in one of these states. Empty: in every state."""
+        """Only runs in one of these states. Empty: all states."""
 
     def __init__(
         self,
@@ -1087,7 +1097,7 @@ Global___DeleteRunResponse: _TypeAlias = DeleteRunResponse  # noqa: Y015
 
 @_typing.final
 class WatchRunRequest(_message.Message):
-    """WatchRunRequest says where to begin."""
+    """WatchRunRequest says where to start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1096,7 +1106,7 @@ class WatchRunRequest(_message.Message):
     run_id: _builtins.str
     """The run's id. Required."""
     after_sequence: _builtins.int
-    """Only events with a larger sequence. 0 (the default) begins with the oldest
+    """Only events with a larger sequence. 0 (the default) starts with the oldest
     event kept.
     """
     def __init__(
@@ -1130,13 +1140,13 @@ class RunEvent(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Its place in the history of this run: strictly growing, never used twice."""
+    """Its number in the history of this run: strictly increasing, never reused."""
     run_id: _builtins.str
     """The run it happened to."""
     type: Global___RunEventType.ValueType
     """What happened."""
     state: Global___RunState.ValueType
-    """Where the run stands after it."""
+    """The run's state after it."""
     outcome: Global___RunOutcome.ValueType
     """How the run ended: set for ENDED."""
     message: _builtins.str
@@ -1194,7 +1204,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def keepalive(self) -> _sandbox_pb2.WatchKeepalive:
-        """Sent now and then so that idle connections stay open; carries nothing."""
+        """Sent periodically so that idle connections stay open; carries nothing."""
 
     def __init__(
         self,

@@ -6,24 +6,24 @@ from berth.v1 import run_pb2 as berth_dot_v1_dot_run__pb2
 
 
 class RunServiceStub(object):
-    """RunService supervises runs: executions of many steps, each done by the caller
-    and reported to the server. The caller thinks; the server counts the steps,
-    keeps the time, notices a caller that goes round in circles or vanishes, and
-    cleans up after every end.
+    """RunService supervises runs: sequences of many steps, each done by the caller
+    and reported to the server. The caller does the thinking; the server counts
+    the steps, keeps the time, notices a caller that repeats itself or vanishes,
+    and cleans up however the run ends.
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed, and the sandbox that was made for it is
-    deleted; a sandbox that was there before stays. on_end can say otherwise. The
-    end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and a sandbox created for it is deleted; a
+    sandbox that existed before stays. on_end can change that. The end of one run
+    never touches another run's sandbox.
 
-    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
-    runs for 10 s (or step_timeout, where that is less) from the restart at least,
-    so that its caller can come back. While a run is RUNNING its sandbox counts as
-    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+    Runs survive a restart of the service. A RUNNING run continues, and its lease
+    lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+    that its caller can return. While a run is RUNNING, its sandbox counts as in
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
 
-    Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -85,28 +85,28 @@ class RunServiceStub(object):
 
 
 class RunServiceServicer(object):
-    """RunService supervises runs: executions of many steps, each done by the caller
-    and reported to the server. The caller thinks; the server counts the steps,
-    keeps the time, notices a caller that goes round in circles or vanishes, and
-    cleans up after every end.
+    """RunService supervises runs: sequences of many steps, each done by the caller
+    and reported to the server. The caller does the thinking; the server counts
+    the steps, keeps the time, notices a caller that repeats itself or vanishes,
+    and cleans up however the run ends.
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed, and the sandbox that was made for it is
-    deleted; a sandbox that was there before stays. on_end can say otherwise. The
-    end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and a sandbox created for it is deleted; a
+    sandbox that existed before stays. on_end can change that. The end of one run
+    never touches another run's sandbox.
 
-    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
-    runs for 10 s (or step_timeout, where that is less) from the restart at least,
-    so that its caller can come back. While a run is RUNNING its sandbox counts as
-    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+    Runs survive a restart of the service. A RUNNING run continues, and its lease
+    lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+    that its caller can return. While a run is RUNNING, its sandbox counts as in
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
 
-    Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateRun(self, request, context):
-        """CreateRun makes a run, in state IDLE. Its sandbox is made by StartRun.
+        """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
@@ -117,8 +117,8 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartRun(self, request, context):
-        """StartRun makes the run's sandbox ready, makes the run RUNNING and hands out
-        its first step. Steps, outcome and summary of an earlier pass are cleared;
+        """StartRun prepares the run's sandbox, makes the run RUNNING and hands out
+        its first step. Steps, outcome and summary of an earlier start are cleared;
         messages stay. A call that fails leaves the run as it was.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
@@ -131,28 +131,30 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportStep(self, request, context):
-        """ReportStep records what a step came to, and hands out the next one or says
-        that the run is over and why. On the last step allowed, FINISHED is FINISHED;
-        CONTINUE ends the run with MAX_STEPS.
+        """ReportStep records the result of a step, and hands out the next one or says
+        that and why the run is over. On the last allowed step, FINISHED ends the
+        run with FINISHED, CONTINUE with MAX_STEPS.
 
-        After the report the run is found stuck when the content of its last message
-        is not empty and at least duplicate_threshold earlier assistant messages have
-        exactly the same. The next prompt then begins with a warning, which stands in
-        it once, however often the run was found stuck before.
+        After the report, the run counts as stuck if the content of its last
+        message is not empty and at least duplicate_threshold earlier assistant
+        messages have exactly the same content. The next prompt then starts with a
+        warning, which appears only once in it, however often the run was stuck
+        before.
 
         Errors: INVALID_ARGUMENT for an unknown role or outcome, or too much text;
         NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
         FAILED_PRECONDITION (RUN_STATE, with "state" and "current_step" in the
-        metadata) when it is not RUNNING, as after its lease was lost, or step is not
-        the current one.
+        metadata) when the run is not RUNNING, for instance because its lease
+        expired, or step is not the current one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KeepAliveRun(self, request, context):
-        """KeepAliveRun says that the caller is still at work on the current step: its
-        lease runs for step_timeout from now. max_duration is not moved.
+        """KeepAliveRun says that the caller is still working on the current step: the
+        lease now lasts for step_timeout from this call. max_duration is not
+        extended.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
         (RUN_STATE) as for ReportStep.
@@ -162,9 +164,10 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelRun(self, request, context):
-        """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-        and returns when it is cleaned up. A StartRun that is still at work is given up
-        and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
+        """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
+        returns when it is cleaned up. A StartRun that is still in progress is
+        stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
+        stays as it is.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -173,8 +176,8 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResetRun(self, request, context):
-        """ResetRun makes a run that has ended IDLE again: its steps, messages, outcome
-        and summary are cleared. Idempotent: an IDLE run is cleared in the same way.
+        """ResetRun returns an ended run to IDLE: its steps, messages, outcome and
+        summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
         FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
@@ -203,7 +206,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRun(self, request, context):
-        """DeleteRun removes a run and its record. One that is RUNNING is canceled first.
+        """DeleteRun removes a run and its record. A RUNNING run is canceled first.
         Idempotent: an unknown id is OK.
 
         Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -213,15 +216,15 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """WatchRun streams the transitions of a run in the order of their sequence:
-        first the kept history after after_sequence, then what happens. It ends when
-        the run is deleted.
+        """WatchRun streams the events of a run in the order of their sequence: first
+        the kept history after after_sequence, then new events as they happen. It
+        ends when the run is deleted.
 
-        A watcher that falls further behind than the kept history gets a trimmed item
-        in place of the lost events.
+        A watcher that falls behind the kept history gets a trimmed item in place
+        of the lost events.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); OUT_OF_RANGE
-        (OFFSET_OUT_OF_RANGE) when after_sequence lies beyond the newest event.
+        (OFFSET_OUT_OF_RANGE) when after_sequence is beyond the newest event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,24 +291,24 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
-    """RunService supervises runs: executions of many steps, each done by the caller
-    and reported to the server. The caller thinks; the server counts the steps,
-    keeps the time, notices a caller that goes round in circles or vanishes, and
-    cleans up after every end.
+    """RunService supervises runs: sequences of many steps, each done by the caller
+    and reported to the server. The caller does the thinking; the server counts
+    the steps, keeps the time, notices a caller that repeats itself or vanishes,
+    and cleans up however the run ends.
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed, and the sandbox that was made for it is
-    deleted; a sandbox that was there before stays. on_end can say otherwise. The
-    end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and a sandbox created for it is deleted; a
+    sandbox that existed before stays. on_end can change that. The end of one run
+    never touches another run's sandbox.
 
-    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
-    runs for 10 s (or step_timeout, where that is less) from the restart at least,
-    so that its caller can come back. While a run is RUNNING its sandbox counts as
-    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+    Runs survive a restart of the service. A RUNNING run continues, and its lease
+    lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+    that its caller can return. While a run is RUNNING, its sandbox counts as in
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
 
-    Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

@@ -27,24 +27,24 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RunServiceStub:
-    """RunService supervises runs: executions of many steps, each done by the caller
-    and reported to the server. The caller thinks; the server counts the steps,
-    keeps the time, notices a caller that goes round in circles or vanishes, and
-    cleans up after every end.
+    """RunService supervises runs: sequences of many steps, each done by the caller
+    and reported to the server. The caller does the thinking; the server counts
+    the steps, keeps the time, notices a caller that repeats itself or vanishes,
+    and cleans up however the run ends.
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed, and the sandbox that was made for it is
-    deleted; a sandbox that was there before stays. on_end can say otherwise. The
-    end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and a sandbox created for it is deleted; a
+    sandbox that existed before stays. on_end can change that. The end of one run
+    never touches another run's sandbox.
 
-    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
-    runs for 10 s (or step_timeout, where that is less) from the restart at least,
-    so that its caller can come back. While a run is RUNNING its sandbox counts as
-    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+    Runs survive a restart of the service. A RUNNING run continues, and its lease
+    lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+    that its caller can return. While a run is RUNNING, its sandbox counts as in
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
 
-    Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -52,15 +52,15 @@ class RunServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CreateRunRequest, _run_pb2.CreateRunResponse]
-    """CreateRun makes a run, in state IDLE. Its sandbox is made by StartRun.
+    """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
     SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
     """
     StartRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]
-    """StartRun makes the run's sandbox ready, makes the run RUNNING and hands out
-    its first step. Steps, outcome and summary of an earlier pass are cleared;
+    """StartRun prepares the run's sandbox, makes the run RUNNING and hands out
+    its first step. Steps, outcome and summary of an earlier start are cleared;
     messages stay. A call that fails leaves the run as it was.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
@@ -69,38 +69,41 @@ class RunServiceStub:
     SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
     """
     ReportStep: _grpc.UnaryUnaryMultiCallable[_run_pb2.ReportStepRequest, _run_pb2.ReportStepResponse]
-    """ReportStep records what a step came to, and hands out the next one or says
-    that the run is over and why. On the last step allowed, FINISHED is FINISHED;
-    CONTINUE ends the run with MAX_STEPS.
+    """ReportStep records the result of a step, and hands out the next one or says
+    that and why the run is over. On the last allowed step, FINISHED ends the
+    run with FINISHED, CONTINUE with MAX_STEPS.
 
-    After the report the run is found stuck when the content of its last message
-    is not empty and at least duplicate_threshold earlier assistant messages have
-    exactly the same. The next prompt then begins with a warning, which stands in
-    it once, however often the run was found stuck before.
+    After the report, the run counts as stuck if the content of its last
+    message is not empty and at least duplicate_threshold earlier assistant
+    messages have exactly the same content. The next prompt then starts with a
+    warning, which appears only once in it, however often the run was stuck
+    before.
 
     Errors: INVALID_ARGUMENT for an unknown role or outcome, or too much text;
     NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     FAILED_PRECONDITION (RUN_STATE, with "state" and "current_step" in the
-    metadata) when it is not RUNNING, as after its lease was lost, or step is not
-    the current one.
+    metadata) when the run is not RUNNING, for instance because its lease
+    expired, or step is not the current one.
     """
     KeepAliveRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.KeepAliveRunRequest, _run_pb2.KeepAliveRunResponse]
-    """KeepAliveRun says that the caller is still at work on the current step: its
-    lease runs for step_timeout from now. max_duration is not moved.
+    """KeepAliveRun says that the caller is still working on the current step: the
+    lease now lasts for step_timeout from this call. max_duration is not
+    extended.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
     (RUN_STATE) as for ReportStep.
     """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
-    """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-    and returns when it is cleaned up. A StartRun that is still at work is given up
-    and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
+    """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
+    returns when it is cleaned up. A StartRun that is still in progress is
+    stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
+    stays as it is.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ResetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.ResetRunRequest, _run_pb2.ResetRunResponse]
-    """ResetRun makes a run that has ended IDLE again: its steps, messages, outcome
-    and summary are cleared. Idempotent: an IDLE run is cleared in the same way.
+    """ResetRun returns an ended run to IDLE: its steps, messages, outcome and
+    summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
@@ -117,56 +120,56 @@ class RunServiceStub:
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
     DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.DeleteRunRequest, _run_pb2.DeleteRunResponse]
-    """DeleteRun removes a run and its record. One that is RUNNING is canceled first.
+    """DeleteRun removes a run and its record. A RUNNING run is canceled first.
     Idempotent: an unknown id is OK.
 
     Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
-    """WatchRun streams the transitions of a run in the order of their sequence:
-    first the kept history after after_sequence, then what happens. It ends when
-    the run is deleted.
+    """WatchRun streams the events of a run in the order of their sequence: first
+    the kept history after after_sequence, then new events as they happen. It
+    ends when the run is deleted.
 
-    A watcher that falls further behind than the kept history gets a trimmed item
-    in place of the lost events.
+    A watcher that falls behind the kept history gets a trimmed item in place
+    of the lost events.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); OUT_OF_RANGE
-    (OFFSET_OUT_OF_RANGE) when after_sequence lies beyond the newest event.
+    (OFFSET_OUT_OF_RANGE) when after_sequence is beyond the newest event.
     """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
-    """RunService supervises runs: executions of many steps, each done by the caller
-    and reported to the server. The caller thinks; the server counts the steps,
-    keeps the time, notices a caller that goes round in circles or vanishes, and
-    cleans up after every end.
+    """RunService supervises runs: sequences of many steps, each done by the caller
+    and reported to the server. The caller does the thinking; the server counts
+    the steps, keeps the time, notices a caller that repeats itself or vanishes,
+    and cleans up however the run ends.
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed, and the sandbox that was made for it is
-    deleted; a sandbox that was there before stays. on_end can say otherwise. The
-    end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and a sandbox created for it is deleted; a
+    sandbox that existed before stays. on_end can change that. The end of one run
+    never touches another run's sandbox.
 
-    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
-    runs for 10 s (or step_timeout, where that is less) from the restart at least,
-    so that its caller can come back. While a run is RUNNING its sandbox counts as
-    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+    Runs survive a restart of the service. A RUNNING run continues, and its lease
+    lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+    that its caller can return. While a run is RUNNING, its sandbox counts as in
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
 
-    Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CreateRunRequest, _run_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """CreateRun makes a run, in state IDLE. Its sandbox is made by StartRun.
+    """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
     SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
     """
     StartRun: _aio.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]  # type: ignore[assignment]
-    """StartRun makes the run's sandbox ready, makes the run RUNNING and hands out
-    its first step. Steps, outcome and summary of an earlier pass are cleared;
+    """StartRun prepares the run's sandbox, makes the run RUNNING and hands out
+    its first step. Steps, outcome and summary of an earlier start are cleared;
     messages stay. A call that fails leaves the run as it was.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
@@ -175,38 +178,41 @@ class RunServiceAsyncStub(RunServiceStub):
     SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
     """
     ReportStep: _aio.UnaryUnaryMultiCallable[_run_pb2.ReportStepRequest, _run_pb2.ReportStepResponse]  # type: ignore[assignment]
-    """ReportStep records what a step came to, and hands out the next one or says
-    that the run is over and why. On the last step allowed, FINISHED is FINISHED;
-    CONTINUE ends the run with MAX_STEPS.
+    """ReportStep records the result of a step, and hands out the next one or says
+    that and why the run is over. On the last allowed step, FINISHED ends the
+    run with FINISHED, CONTINUE with MAX_STEPS.
 
-    After the report the run is found stuck when the content of its last message
-    is not empty and at least duplicate_threshold earlier assistant messages have
-    exactly the same. The next prompt then begins with a warning, which stands in
-    it once, however often the run was found stuck before.
+    After the report, the run counts as stuck if the content of its last
+    message is not empty and at least duplicate_threshold earlier assistant
+    messages have exactly the same content. The next prompt then starts with a
+    warning, which appears only once in it, however often the run was stuck
+    before.
 
     Errors: INVALID_ARGUMENT for an unknown role or outcome, or too much text;
     NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     FAILED_PRECONDITION (RUN_STATE, with "state" and "current_step" in the
-    metadata) when it is not RUNNING, as after its lease was lost, or step is not
-    the current one.
+    metadata) when the run is not RUNNING, for instance because its lease
+    expired, or step is not the current one.
     """
     KeepAliveRun: _aio.UnaryUnaryMultiCallable[_run_pb2.KeepAliveRunRequest, _run_pb2.KeepAliveRunResponse]  # type: ignore[assignment]
-    """KeepAliveRun says that the caller is still at work on the current step: its
-    lease runs for step_timeout from now. max_duration is not moved.
+    """KeepAliveRun says that the caller is still working on the current step: the
+    lease now lasts for step_timeout from this call. max_duration is not
+    extended.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
     (RUN_STATE) as for ReportStep.
     """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
-    """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-    and returns when it is cleaned up. A StartRun that is still at work is given up
-    and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
+    """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
+    returns when it is cleaned up. A StartRun that is still in progress is
+    stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
+    stays as it is.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ResetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.ResetRunRequest, _run_pb2.ResetRunResponse]  # type: ignore[assignment]
-    """ResetRun makes a run that has ended IDLE again: its steps, messages, outcome
-    and summary are cleared. Idempotent: an IDLE run is cleared in the same way.
+    """ResetRun returns an ended run to IDLE: its steps, messages, outcome and
+    summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
@@ -223,42 +229,42 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
     DeleteRun: _aio.UnaryUnaryMultiCallable[_run_pb2.DeleteRunRequest, _run_pb2.DeleteRunResponse]  # type: ignore[assignment]
-    """DeleteRun removes a run and its record. One that is RUNNING is canceled first.
+    """DeleteRun removes a run and its record. A RUNNING run is canceled first.
     Idempotent: an unknown id is OK.
 
     Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """WatchRun streams the transitions of a run in the order of their sequence:
-    first the kept history after after_sequence, then what happens. It ends when
-    the run is deleted.
+    """WatchRun streams the events of a run in the order of their sequence: first
+    the kept history after after_sequence, then new events as they happen. It
+    ends when the run is deleted.
 
-    A watcher that falls further behind than the kept history gets a trimmed item
-    in place of the lost events.
+    A watcher that falls behind the kept history gets a trimmed item in place
+    of the lost events.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); OUT_OF_RANGE
-    (OFFSET_OUT_OF_RANGE) when after_sequence lies beyond the newest event.
+    (OFFSET_OUT_OF_RANGE) when after_sequence is beyond the newest event.
     """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
-    """RunService supervises runs: executions of many steps, each done by the caller
-    and reported to the server. The caller thinks; the server counts the steps,
-    keeps the time, notices a caller that goes round in circles or vanishes, and
-    cleans up after every end.
+    """RunService supervises runs: sequences of many steps, each done by the caller
+    and reported to the server. The caller does the thinking; the server counts
+    the steps, keeps the time, notices a caller that repeats itself or vanishes,
+    and cleans up however the run ends.
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed, and the sandbox that was made for it is
-    deleted; a sandbox that was there before stays. on_end can say otherwise. The
-    end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and a sandbox created for it is deleted; a
+    sandbox that existed before stays. on_end can change that. The end of one run
+    never touches another run's sandbox.
 
-    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
-    runs for 10 s (or step_timeout, where that is less) from the restart at least,
-    so that its caller can come back. While a run is RUNNING its sandbox counts as
-    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+    Runs survive a restart of the service. A RUNNING run continues, and its lease
+    lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+    that its caller can return. While a run is RUNNING, its sandbox counts as in
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
 
-    Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED and CANCELLED.
+    Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -267,7 +273,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.CreateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CreateRunResponse, _abc.Awaitable[_run_pb2.CreateRunResponse]]:
-        """CreateRun makes a run, in state IDLE. Its sandbox is made by StartRun.
+        """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
@@ -280,8 +286,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.StartRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.StartRunResponse, _abc.Awaitable[_run_pb2.StartRunResponse]]:
-        """StartRun makes the run's sandbox ready, makes the run RUNNING and hands out
-        its first step. Steps, outcome and summary of an earlier pass are cleared;
+        """StartRun prepares the run's sandbox, makes the run RUNNING and hands out
+        its first step. Steps, outcome and summary of an earlier start are cleared;
         messages stay. A call that fails leaves the run as it was.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
@@ -296,20 +302,21 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.ReportStepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.ReportStepResponse, _abc.Awaitable[_run_pb2.ReportStepResponse]]:
-        """ReportStep records what a step came to, and hands out the next one or says
-        that the run is over and why. On the last step allowed, FINISHED is FINISHED;
-        CONTINUE ends the run with MAX_STEPS.
+        """ReportStep records the result of a step, and hands out the next one or says
+        that and why the run is over. On the last allowed step, FINISHED ends the
+        run with FINISHED, CONTINUE with MAX_STEPS.
 
-        After the report the run is found stuck when the content of its last message
-        is not empty and at least duplicate_threshold earlier assistant messages have
-        exactly the same. The next prompt then begins with a warning, which stands in
-        it once, however often the run was found stuck before.
+        After the report, the run counts as stuck if the content of its last
+        message is not empty and at least duplicate_threshold earlier assistant
+        messages have exactly the same content. The next prompt then starts with a
+        warning, which appears only once in it, however often the run was stuck
+        before.
 
         Errors: INVALID_ARGUMENT for an unknown role or outcome, or too much text;
         NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
         FAILED_PRECONDITION (RUN_STATE, with "state" and "current_step" in the
-        metadata) when it is not RUNNING, as after its lease was lost, or step is not
-        the current one.
+        metadata) when the run is not RUNNING, for instance because its lease
+        expired, or step is not the current one.
         """
 
     @_abc_1.abstractmethod
@@ -318,8 +325,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.KeepAliveRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.KeepAliveRunResponse, _abc.Awaitable[_run_pb2.KeepAliveRunResponse]]:
-        """KeepAliveRun says that the caller is still at work on the current step: its
-        lease runs for step_timeout from now. max_duration is not moved.
+        """KeepAliveRun says that the caller is still working on the current step: the
+        lease now lasts for step_timeout from this call. max_duration is not
+        extended.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
         (RUN_STATE) as for ReportStep.
@@ -331,9 +339,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.CancelRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CancelRunResponse, _abc.Awaitable[_run_pb2.CancelRunResponse]]:
-        """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-        and returns when it is cleaned up. A StartRun that is still at work is given up
-        and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
+        """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
+        returns when it is cleaned up. A StartRun that is still in progress is
+        stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
+        stays as it is.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -344,8 +353,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.ResetRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.ResetRunResponse, _abc.Awaitable[_run_pb2.ResetRunResponse]]:
-        """ResetRun makes a run that has ended IDLE again: its steps, messages, outcome
-        and summary are cleared. Idempotent: an IDLE run is cleared in the same way.
+        """ResetRun returns an ended run to IDLE: its steps, messages, outcome and
+        summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
         FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
@@ -380,7 +389,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.DeleteRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.DeleteRunResponse, _abc.Awaitable[_run_pb2.DeleteRunResponse]]:
-        """DeleteRun removes a run and its record. One that is RUNNING is canceled first.
+        """DeleteRun removes a run and its record. A RUNNING run is canceled first.
         Idempotent: an unknown id is OK.
 
         Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -392,15 +401,15 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_pb2.WatchRunResponse], _abc.AsyncIterator[_run_pb2.WatchRunResponse]]:
-        """WatchRun streams the transitions of a run in the order of their sequence:
-        first the kept history after after_sequence, then what happens. It ends when
-        the run is deleted.
+        """WatchRun streams the events of a run in the order of their sequence: first
+        the kept history after after_sequence, then new events as they happen. It
+        ends when the run is deleted.
 
-        A watcher that falls further behind than the kept history gets a trimmed item
-        in place of the lost events.
+        A watcher that falls behind the kept history gets a trimmed item in place
+        of the lost events.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); OUT_OF_RANGE
-        (OFFSET_OUT_OF_RANGE) when after_sequence lies beyond the newest event.
+        (OFFSET_OUT_OF_RANGE) when after_sequence is beyond the newest event.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

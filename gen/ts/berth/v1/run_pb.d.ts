@@ -26,7 +26,7 @@ export declare type RunMessage = Message<"berth.v1.RunMessage"> & {
   role: RunMessageRole;
 
   /**
-   * What it says: at most 256 KiB. May be empty.
+   * Its text: at most 256 KiB. May be empty.
    *
    * @generated from field: string content = 2;
    */
@@ -53,21 +53,21 @@ export declare type RunStep = Message<"berth.v1.RunStep"> & {
   step: number;
 
   /**
-   * What it came to, in words.
+   * Its result, as text.
    *
    * @generated from field: string result = 2;
    */
   result: string;
 
   /**
-   * What it came to.
+   * Its outcome.
    *
    * @generated from field: berth.v1.StepOutcome outcome = 3;
    */
   outcome: StepOutcome;
 
   /**
-   * Whether the run was found stuck after it.
+   * Whether the run counted as stuck after it.
    *
    * @generated from field: bool stuck = 4;
    */
@@ -108,51 +108,51 @@ export declare type Run = Message<"berth.v1.Run"> & {
   runId: string;
 
   /**
-   * What its creator calls it.
+   * The name that its creator gave it.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Where it stands.
+   * Its current state.
    *
    * @generated from field: berth.v1.RunState state = 3;
    */
   state: RunState;
 
   /**
-   * How it ended. UNSPECIFIED before it has.
+   * How it ended. UNSPECIFIED until then.
    *
    * @generated from field: berth.v1.RunOutcome outcome = 4;
    */
   outcome: RunOutcome;
 
   /**
-   * How it ended, for a person; for MAX_STEPS "Terminated: Reached max steps (N)".
-   * Empty before it has.
+   * How it ended, for a person; for MAX_STEPS "Terminated: Reached max steps
+   * (N)". Empty until then.
    *
    * @generated from field: string message = 5;
    */
   message: string;
 
   /**
-   * The step under way; after the end the last one, 0 for MAX_STEPS; 0 before the
-   * start.
+   * The current step. After the end the last one, or 0 for MAX_STEPS; before
+   * the start 0.
    *
    * @generated from field: int32 current_step = 6;
    */
   currentStep: number;
 
   /**
-   * How many steps it may do.
+   * How many steps it may take.
    *
    * @generated from field: int32 max_steps = 7;
    */
   maxSteps: number;
 
   /**
-   * How many equal earlier messages make it stuck.
+   * How many identical earlier messages make it stuck.
    *
    * @generated from field: int32 duplicate_threshold = 8;
    */
@@ -166,7 +166,7 @@ export declare type Run = Message<"berth.v1.Run"> & {
   stepTimeout?: Duration | undefined;
 
   /**
-   * How long it may take in all, from its start. Unset: unbounded.
+   * How long it may take in total, from its start. Unset: no limit.
    *
    * @generated from field: google.protobuf.Duration max_duration = 10;
    */
@@ -187,23 +187,23 @@ export declare type Run = Message<"berth.v1.Run"> & {
   onEnd: RunOnEnd;
 
   /**
-   * The steps reported, in their order. Empty in ListRuns.
+   * The reported steps, in order. Empty in ListRuns.
    *
    * @generated from field: repeated berth.v1.RunStep steps = 13;
    */
   steps: RunStep[];
 
   /**
-   * One line "Step N: result" for each step reported, and its message after
-   * MAX_STEPS, joined by newlines; "No steps executed" where there is none. Empty
-   * in ListRuns.
+   * One line "Step N: result" for each reported step, and after MAX_STEPS the
+   * run's message, joined by newlines; "No steps executed" if there are none.
+   * Empty in ListRuns.
    *
    * @generated from field: string summary = 14;
    */
   summary: string;
 
   /**
-   * Its sandbox, while it has one: while it is RUNNING, and after the end where
+   * Its sandbox, while it has one: while it is RUNNING, and after the end if
    * on_end is KEEP.
    *
    * @generated from field: string sandbox_id = 15;
@@ -218,28 +218,29 @@ export declare type Run = Message<"berth.v1.Run"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When it was last started. Unset before.
+   * When it was last started. Unset until then.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 17;
    */
   startTime?: Timestamp | undefined;
 
   /**
-   * When it last ended. Unset while it runs, and before.
+   * When it last ended. Unset before it has ended, and while it runs.
    *
    * @generated from field: google.protobuf.Timestamp end_time = 18;
    */
   endTime?: Timestamp | undefined;
 
   /**
-   * When its lease is lost without a further sign of the caller. Set while it runs.
+   * When its lease expires unless the caller reports the step or calls
+   * KeepAliveRun. Set while it runs.
    *
    * @generated from field: google.protobuf.Timestamp lease_expire_time = 19;
    */
   leaseExpireTime?: Timestamp | undefined;
 
   /**
-   * Who created it: the name that belongs to the token, "default" without tokens.
+   * Who created it: the token's tenant, "default" without tokens.
    *
    * @generated from field: string owner = 20;
    */
@@ -253,8 +254,7 @@ export declare type Run = Message<"berth.v1.Run"> & {
   messageCount: number;
 
   /**
-   * The newest 100 messages, in their order. Only in GetRun with
-   * include_messages.
+   * The newest 100 messages, in order. Only in GetRun with include_messages.
    *
    * @generated from field: repeated berth.v1.RunMessage messages = 22;
    */
@@ -281,24 +281,26 @@ export declare type NextStep = Message<"berth.v1.NextStep"> & {
   step: number;
 
   /**
-   * What to ask the agent: next_step_prompt; after a step that left the run stuck,
-   * preceded by "Observed duplicate responses. Consider new strategies and avoid
-   * repeating ineffective paths already attempted." and a newline.
+   * What to ask the agent: next_step_prompt. After a step that left the run
+   * stuck, it is preceded by "Observed duplicate responses. Consider new
+   * strategies and avoid repeating ineffective paths already attempted." and a
+   * newline.
    *
    * @generated from field: string prompt = 2;
    */
   prompt: string;
 
   /**
-   * When the lease is lost unless the step is reported, or KeepAliveRun called.
+   * When the lease expires unless the caller reports the step or calls
+   * KeepAliveRun.
    *
    * @generated from field: google.protobuf.Timestamp lease_expire_time = 3;
    */
   leaseExpireTime?: Timestamp | undefined;
 
   /**
-   * Names this start of the run, and no other. A report that carries it counts for
-   * this start alone.
+   * Identifies this start of the run. A report that carries it counts only for
+   * this start.
    *
    * @generated from field: string start_id = 4;
    */
@@ -318,7 +320,7 @@ export declare const NextStepSchema: GenMessage<NextStep>;
  */
 export declare type RunEnd = Message<"berth.v1.RunEnd"> & {
   /**
-   * Where it stands: FINISHED, ERROR, or IDLE after MAX_STEPS.
+   * Its state: FINISHED, ERROR, or IDLE after MAX_STEPS.
    *
    * @generated from field: berth.v1.RunState state = 1;
    */
@@ -353,7 +355,7 @@ export declare type RunEnd = Message<"berth.v1.RunEnd"> & {
 export declare const RunEndSchema: GenMessage<RunEnd>;
 
 /**
- * CreateRunRequest asks for a run.
+ * CreateRunRequest describes a run to create.
  *
  * @generated from message berth.v1.CreateRunRequest
  */
@@ -366,59 +368,59 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
   requestId: string;
 
   /**
-   * What to call it: at most 256 bytes without control characters. Need not be
-   * unique. Optional.
+   * Its name: at most 256 bytes without control characters. Need not be unique.
+   * Optional.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * How many steps it may do: 1-1000. Unset: 10.
+   * How many steps it may take: 1-1000. Unset: 10.
    *
    * @generated from field: optional int32 max_steps = 3;
    */
   maxSteps?: number | undefined;
 
   /**
-   * How many equal earlier messages make it stuck: 1-100. Unset: 2.
+   * How many identical earlier messages make it stuck: 1-100. Unset: 2.
    *
    * @generated from field: optional int32 duplicate_threshold = 4;
    */
   duplicateThreshold?: number | undefined;
 
   /**
-   * How long the caller may be silent during a step, until its report or
-   * KeepAliveRun; past it the lease is lost and the run ends in ERROR with
-   * LEASE_EXPIRED. Default 300 s. Above 0; at most 24 days.
+   * How long the caller may be silent during a step, until it reports the step
+   * or calls KeepAliveRun. After that the lease expires, and the run ends in
+   * ERROR with LEASE_EXPIRED. Default 300 s. Above 0; at most 24 days.
    *
    * @generated from field: google.protobuf.Duration step_timeout = 5;
    */
   stepTimeout?: Duration | undefined;
 
   /**
-   * How long it may take in all, from its start; past it the run ends in ERROR
-   * with DEADLINE. Default: unbounded. Above 0; at most 24 days.
+   * How long it may take in total, from its start. After that the run ends in
+   * ERROR with DEADLINE. Default: no limit. Above 0; at most 24 days.
    *
    * @generated from field: google.protobuf.Duration max_duration = 6;
    */
   maxDuration?: Duration | undefined;
 
   /**
-   * What the prompt of each step is to say: at most 64 KiB. Optional.
+   * What the prompt of each step says: at most 64 KiB. Optional.
    *
    * @generated from field: string next_step_prompt = 7;
    */
   nextStepPrompt: string;
 
   /**
-   * The sandbox it works in. Neither: it has none.
+   * The sandbox it works in. If neither is set, it has none.
    *
    * @generated from oneof berth.v1.CreateRunRequest.sandbox
    */
   sandbox: {
     /**
-     * One that is made at each start.
+     * A new one, created at each start.
      *
      * @generated from field: berth.v1.SandboxSpec sandbox_spec = 8;
      */
@@ -426,7 +428,7 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
     case: "sandboxSpec";
   } | {
     /**
-     * One that is there. No two runs that are RUNNING may share it.
+     * An existing one. No two RUNNING runs may share it.
      *
      * @generated from field: string sandbox_id = 9;
      */
@@ -436,7 +438,7 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
 
   /**
    * What happens to the sandbox when the run ends. Default: DELETE_SANDBOX with
-   * sandbox_spec, KEEP with sandbox_id: one that was there is deleted only where
+   * sandbox_spec, KEEP with sandbox_id: an existing sandbox is deleted only if
    * DELETE_SANDBOX is set.
    *
    * @generated from field: berth.v1.RunOnEnd on_end = 10;
@@ -444,7 +446,7 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
   onEnd: RunOnEnd;
 
   /**
-   * The generation of sandbox_id that the caller knows; a replaced sandbox is
+   * The generation of sandbox_id that the caller expects; a replaced sandbox is
    * refused, now and at the start. Optional.
    *
    * @generated from field: int64 generation = 11;
@@ -499,7 +501,7 @@ export declare type StartRunRequest = Message<"berth.v1.StartRunRequest"> & {
   runId: string;
 
   /**
-   * What the run is to do: becomes a message of role USER. At most 256 KiB.
+   * What the run should do: becomes a message with role USER. At most 256 KiB.
    * Optional.
    *
    * @generated from field: string request = 3;
@@ -541,7 +543,7 @@ export declare type StartRunResponse = Message<"berth.v1.StartRunResponse"> & {
 export declare const StartRunResponseSchema: GenMessage<StartRunResponse>;
 
 /**
- * ReportStepRequest says what a step came to.
+ * ReportStepRequest reports a step.
  *
  * @generated from message berth.v1.ReportStepRequest
  */
@@ -568,31 +570,32 @@ export declare type ReportStepRequest = Message<"berth.v1.ReportStepRequest"> & 
   step: number;
 
   /**
-   * The messages that the step added, in their order: at most 100. The run keeps
-   * its newest 100.
+   * The messages that the step added, in order: at most 100. The run keeps its
+   * newest 100.
    *
    * @generated from field: repeated berth.v1.RunMessage messages = 4;
    */
   messages: RunMessage[];
 
   /**
-   * What it came to, in words: at most 16 KiB. Optional.
+   * Its result, as text: at most 16 KiB. Optional.
    *
    * @generated from field: string result = 5;
    */
   result: string;
 
   /**
-   * What it came to. Required.
+   * Its outcome. Required.
    *
    * @generated from field: berth.v1.StepOutcome outcome = 6;
    */
   outcome: StepOutcome;
 
   /**
-   * NextStep.start_id of the step that is reported. With it a report of an earlier
-   * start is refused, and the newest report may be sent again, as after a lost
-   * answer: it gets its answer again and is not counted twice. Optional, and wise.
+   * NextStep.start_id of the reported step. With it, a report for an earlier
+   * start is refused, and the newest report may be sent again, for instance
+   * after a lost answer: it gets the same answer and is not counted twice.
+   * Optional but recommended.
    *
    * @generated from field: string start_id = 7;
    */
@@ -606,13 +609,13 @@ export declare type ReportStepRequest = Message<"berth.v1.ReportStepRequest"> & 
 export declare const ReportStepRequestSchema: GenMessage<ReportStepRequest>;
 
 /**
- * ReportStepResponse says how the run goes on.
+ * ReportStepResponse says how the run continues.
  *
  * @generated from message berth.v1.ReportStepResponse
  */
 export declare type ReportStepResponse = Message<"berth.v1.ReportStepResponse"> & {
   /**
-   * How it goes on.
+   * How it continues.
    *
    * @generated from oneof berth.v1.ReportStepResponse.verdict
    */
@@ -635,7 +638,7 @@ export declare type ReportStepResponse = Message<"berth.v1.ReportStepResponse"> 
   } | { case: undefined; value?: undefined };
 
   /**
-   * Whether the run was found stuck after this step.
+   * Whether the run counts as stuck after this step.
    *
    * @generated from field: bool stuck = 3;
    */
@@ -649,7 +652,7 @@ export declare type ReportStepResponse = Message<"berth.v1.ReportStepResponse"> 
 export declare const ReportStepResponseSchema: GenMessage<ReportStepResponse>;
 
 /**
- * KeepAliveRunRequest names a run and the step that is under way.
+ * KeepAliveRunRequest names a run and its current step.
  *
  * @generated from message berth.v1.KeepAliveRunRequest
  */
@@ -669,14 +672,14 @@ export declare type KeepAliveRunRequest = Message<"berth.v1.KeepAliveRunRequest"
   runId: string;
 
   /**
-   * The number of the step. 0 (the default): whichever is under way.
+   * The number of the step. 0 (the default): whichever is current.
    *
    * @generated from field: int32 step = 3;
    */
   step: number;
 
   /**
-   * NextStep.start_id of that step. Optional: empty, whichever start.
+   * NextStep.start_id of that step. Optional. Empty: any start.
    *
    * @generated from field: string start_id = 4;
    */
@@ -690,13 +693,14 @@ export declare type KeepAliveRunRequest = Message<"berth.v1.KeepAliveRunRequest"
 export declare const KeepAliveRunRequestSchema: GenMessage<KeepAliveRunRequest>;
 
 /**
- * KeepAliveRunResponse says how long the lease runs now.
+ * KeepAliveRunResponse says how long the lease now lasts.
  *
  * @generated from message berth.v1.KeepAliveRunResponse
  */
 export declare type KeepAliveRunResponse = Message<"berth.v1.KeepAliveRunResponse"> & {
   /**
-   * When the lease is lost without a further sign of the caller.
+   * When the lease expires unless the caller reports the step or calls
+   * KeepAliveRun again.
    *
    * @generated from field: google.protobuf.Timestamp lease_expire_time = 1;
    */
@@ -857,22 +861,22 @@ export declare const GetRunResponseSchema: GenMessage<GetRunResponse>;
  */
 export declare type ListRunsRequest = Message<"berth.v1.ListRunsRequest"> & {
   /**
-   * How many at most in one answer. Default 50, at most 1000.
+   * Maximum number of runs in a page. Default 50, at most 1000.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page. It is a
-   * place in the list, and stays one when what stood there has gone.
+   * next_page_token of the previous page. Empty for the first page. It marks a
+   * place in the list, and stays valid if the run at that place is gone.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Only runs in one of these states. Empty: in every state.
+   * Only runs in one of these states. Empty: all states.
    *
    * @generated from field: repeated berth.v1.RunState states = 3;
    */
@@ -954,7 +958,7 @@ export declare type DeleteRunResponse = Message<"berth.v1.DeleteRunResponse"> & 
 export declare const DeleteRunResponseSchema: GenMessage<DeleteRunResponse>;
 
 /**
- * WatchRunRequest says where to begin.
+ * WatchRunRequest says where to start.
  *
  * @generated from message berth.v1.WatchRunRequest
  */
@@ -967,7 +971,7 @@ export declare type WatchRunRequest = Message<"berth.v1.WatchRunRequest"> & {
   runId: string;
 
   /**
-   * Only events with a larger sequence. 0 (the default) begins with the oldest
+   * Only events with a larger sequence. 0 (the default) starts with the oldest
    * event kept.
    *
    * @generated from field: int64 after_sequence = 2;
@@ -988,7 +992,7 @@ export declare const WatchRunRequestSchema: GenMessage<WatchRunRequest>;
  */
 export declare type RunEvent = Message<"berth.v1.RunEvent"> & {
   /**
-   * Its place in the history of this run: strictly growing, never used twice.
+   * Its number in the history of this run: strictly increasing, never reused.
    *
    * @generated from field: int64 sequence = 1;
    */
@@ -1016,7 +1020,7 @@ export declare type RunEvent = Message<"berth.v1.RunEvent"> & {
   type: RunEventType;
 
   /**
-   * Where the run stands after it.
+   * The run's state after it.
    *
    * @generated from field: berth.v1.RunState state = 5;
    */
@@ -1093,7 +1097,7 @@ export declare type WatchRunResponse = Message<"berth.v1.WatchRunResponse"> & {
     case: "trimmed";
   } | {
     /**
-     * Sent now and then so that idle connections stay open; carries nothing.
+     * Sent periodically so that idle connections stay open; carries nothing.
      *
      * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
      */
@@ -1109,7 +1113,7 @@ export declare type WatchRunResponse = Message<"berth.v1.WatchRunResponse"> & {
 export declare const WatchRunResponseSchema: GenMessage<WatchRunResponse>;
 
 /**
- * RunState is where a run stands.
+ * RunState is the state of a run.
  *
  * @generated from enum berth.v1.RunState
  */
@@ -1122,14 +1126,14 @@ export enum RunState {
   UNSPECIFIED = 0,
 
   /**
-   * It can be started: it is new, was reset, or reached max_steps.
+   * It can be started: it is new, was reset or has reached max_steps.
    *
    * @generated from enum value: RUN_STATE_IDLE = 1;
    */
   IDLE = 1,
 
   /**
-   * A step is under way.
+   * A step is in progress.
    *
    * @generated from enum value: RUN_STATE_RUNNING = 2;
    */
@@ -1143,7 +1147,8 @@ export enum RunState {
   FINISHED = 3,
 
   /**
-   * It ended by an error, a cancel, a lost lease or its deadline.
+   * It ended with an error, was canceled, lost its lease or reached its
+   * deadline.
    *
    * @generated from enum value: RUN_STATE_ERROR = 4;
    */
@@ -1176,7 +1181,7 @@ export enum RunOutcome {
   FINISHED = 1,
 
   /**
-   * It did max_steps steps and none was FINISHED.
+   * It took max_steps steps, and none was reported FINISHED.
    *
    * @generated from enum value: RUN_OUTCOME_MAX_STEPS = 2;
    */
@@ -1224,8 +1229,8 @@ export declare const RunOutcomeSchema: GenEnum<RunOutcome>;
  */
 export enum RunOnEnd {
   /**
-   * RUN_ON_END_DELETE_SANDBOX for a sandbox that is made for the run,
-   * RUN_ON_END_KEEP for one that was there. Never sent.
+   * RUN_ON_END_DELETE_SANDBOX for a sandbox created for the run,
+   * RUN_ON_END_KEEP for one that existed before. Never sent.
    *
    * @generated from enum value: RUN_ON_END_UNSPECIFIED = 0;
    */
@@ -1252,7 +1257,7 @@ export enum RunOnEnd {
 export declare const RunOnEndSchema: GenEnum<RunOnEnd>;
 
 /**
- * StepOutcome is what a step came to.
+ * StepOutcome is the outcome of a step.
  *
  * @generated from enum berth.v1.StepOutcome
  */
@@ -1265,21 +1270,21 @@ export enum StepOutcome {
   UNSPECIFIED = 0,
 
   /**
-   * The run goes on.
+   * The run continues.
    *
    * @generated from enum value: STEP_OUTCOME_CONTINUE = 1;
    */
   CONTINUE = 1,
 
   /**
-   * The run has reached its aim.
+   * The run has reached its goal.
    *
    * @generated from enum value: STEP_OUTCOME_FINISHED = 2;
    */
   FINISHED = 2,
 
   /**
-   * The run cannot go on; result says why.
+   * The run cannot continue; result says why.
    *
    * @generated from enum value: STEP_OUTCOME_ERROR = 3;
    */
@@ -1292,7 +1297,7 @@ export enum StepOutcome {
 export declare const StepOutcomeSchema: GenEnum<StepOutcome>;
 
 /**
- * RunMessageRole is who a message is from.
+ * RunMessageRole is the author of a message.
  *
  * @generated from enum berth.v1.RunMessageRole
  */
@@ -1400,30 +1405,30 @@ export enum RunEventType {
 export declare const RunEventTypeSchema: GenEnum<RunEventType>;
 
 /**
- * RunService supervises runs: executions of many steps, each done by the caller
- * and reported to the server. The caller thinks; the server counts the steps,
- * keeps the time, notices a caller that goes round in circles or vanishes, and
- * cleans up after every end.
+ * RunService supervises runs: sequences of many steps, each done by the caller
+ * and reported to the server. The caller does the thinking; the server counts
+ * the steps, keeps the time, notices a caller that repeats itself or vanishes,
+ * and cleans up however the run ends.
  *
  * A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
  * ReportStep records a step and hands out the next, until the run ends. However
- * it ends, its processes are killed, and the sandbox that was made for it is
- * deleted; a sandbox that was there before stays. on_end can say otherwise. The
- * end of one run never touches another run's sandbox.
+ * it ends, its processes are killed, and a sandbox created for it is deleted; a
+ * sandbox that existed before stays. on_end can change that. The end of one run
+ * never touches another run's sandbox.
  *
- * Runs outlive a restart of the service. One that was RUNNING goes on; its lease
- * runs for 10 s (or step_timeout, where that is less) from the restart at least,
- * so that its caller can come back. While a run is RUNNING its sandbox counts as
- * in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+ * Runs survive a restart of the service. A RUNNING run continues, and its lease
+ * lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+ * that its caller can return. While a run is RUNNING, its sandbox counts as in
+ * use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
  *
- * Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.RunService
  */
 export declare const RunService: GenService<{
   /**
-   * CreateRun makes a run, in state IDLE. Its sandbox is made by StartRun.
+   * CreateRun creates a run in state IDLE. StartRun creates its sandbox.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
    * (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
@@ -1437,8 +1442,8 @@ export declare const RunService: GenService<{
     output: typeof CreateRunResponseSchema;
   },
   /**
-   * StartRun makes the run's sandbox ready, makes the run RUNNING and hands out
-   * its first step. Steps, outcome and summary of an earlier pass are cleared;
+   * StartRun prepares the run's sandbox, makes the run RUNNING and hands out
+   * its first step. Steps, outcome and summary of an earlier start are cleared;
    * messages stay. A call that fails leaves the run as it was.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
@@ -1454,20 +1459,21 @@ export declare const RunService: GenService<{
     output: typeof StartRunResponseSchema;
   },
   /**
-   * ReportStep records what a step came to, and hands out the next one or says
-   * that the run is over and why. On the last step allowed, FINISHED is FINISHED;
-   * CONTINUE ends the run with MAX_STEPS.
+   * ReportStep records the result of a step, and hands out the next one or says
+   * that and why the run is over. On the last allowed step, FINISHED ends the
+   * run with FINISHED, CONTINUE with MAX_STEPS.
    *
-   * After the report the run is found stuck when the content of its last message
-   * is not empty and at least duplicate_threshold earlier assistant messages have
-   * exactly the same. The next prompt then begins with a warning, which stands in
-   * it once, however often the run was found stuck before.
+   * After the report, the run counts as stuck if the content of its last
+   * message is not empty and at least duplicate_threshold earlier assistant
+   * messages have exactly the same content. The next prompt then starts with a
+   * warning, which appears only once in it, however often the run was stuck
+   * before.
    *
    * Errors: INVALID_ARGUMENT for an unknown role or outcome, or too much text;
    * NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
    * FAILED_PRECONDITION (RUN_STATE, with "state" and "current_step" in the
-   * metadata) when it is not RUNNING, as after its lease was lost, or step is not
-   * the current one.
+   * metadata) when the run is not RUNNING, for instance because its lease
+   * expired, or step is not the current one.
    *
    * @generated from rpc berth.v1.RunService.ReportStep
    */
@@ -1477,8 +1483,9 @@ export declare const RunService: GenService<{
     output: typeof ReportStepResponseSchema;
   },
   /**
-   * KeepAliveRun says that the caller is still at work on the current step: its
-   * lease runs for step_timeout from now. max_duration is not moved.
+   * KeepAliveRun says that the caller is still working on the current step: the
+   * lease now lasts for step_timeout from this call. max_duration is not
+   * extended.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
    * (RUN_STATE) as for ReportStep.
@@ -1491,9 +1498,10 @@ export declare const RunService: GenService<{
     output: typeof KeepAliveRunResponseSchema;
   },
   /**
-   * CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-   * and returns when it is cleaned up. A StartRun that is still at work is given up
-   * and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
+   * CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
+   * returns when it is cleaned up. A StartRun that is still in progress is
+   * stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
+   * stays as it is.
    *
    * Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
@@ -1505,8 +1513,8 @@ export declare const RunService: GenService<{
     output: typeof CancelRunResponseSchema;
   },
   /**
-   * ResetRun makes a run that has ended IDLE again: its steps, messages, outcome
-   * and summary are cleared. Idempotent: an IDLE run is cleared in the same way.
+   * ResetRun returns an ended run to IDLE: its steps, messages, outcome and
+   * summary are cleared. Idempotent: an IDLE run is cleared in the same way.
    *
    * Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
    * FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
@@ -1544,7 +1552,7 @@ export declare const RunService: GenService<{
     output: typeof ListRunsResponseSchema;
   },
   /**
-   * DeleteRun removes a run and its record. One that is RUNNING is canceled first.
+   * DeleteRun removes a run and its record. A RUNNING run is canceled first.
    * Idempotent: an unknown id is OK.
    *
    * Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -1557,15 +1565,15 @@ export declare const RunService: GenService<{
     output: typeof DeleteRunResponseSchema;
   },
   /**
-   * WatchRun streams the transitions of a run in the order of their sequence:
-   * first the kept history after after_sequence, then what happens. It ends when
-   * the run is deleted.
+   * WatchRun streams the events of a run in the order of their sequence: first
+   * the kept history after after_sequence, then new events as they happen. It
+   * ends when the run is deleted.
    *
-   * A watcher that falls further behind than the kept history gets a trimmed item
-   * in place of the lost events.
+   * A watcher that falls behind the kept history gets a trimmed item in place
+   * of the lost events.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); OUT_OF_RANGE
-   * (OFFSET_OUT_OF_RANGE) when after_sequence lies beyond the newest event.
+   * (OFFSET_OUT_OF_RANGE) when after_sequence is beyond the newest event.
    *
    * @generated from rpc berth.v1.RunService.WatchRun
    */

@@ -201,7 +201,7 @@ export const RunStateSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_run, 0);
 
 /**
- * RunState is where a run stands.
+ * RunState is the state of a run.
  *
  * @generated from enum berth.v1.RunState
  */
@@ -243,7 +243,7 @@ export const StepOutcomeSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_run, 3);
 
 /**
- * StepOutcome is what a step came to.
+ * StepOutcome is the outcome of a step.
  *
  * @generated from enum berth.v1.StepOutcome
  */
@@ -257,7 +257,7 @@ export const RunMessageRoleSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_run, 4);
 
 /**
- * RunMessageRole is who a message is from.
+ * RunMessageRole is the author of a message.
  *
  * @generated from enum berth.v1.RunMessageRole
  */
@@ -279,24 +279,24 @@ export const RunEventType = /*@__PURE__*/
   tsEnum(RunEventTypeSchema);
 
 /**
- * RunService supervises runs: executions of many steps, each done by the caller
- * and reported to the server. The caller thinks; the server counts the steps,
- * keeps the time, notices a caller that goes round in circles or vanishes, and
- * cleans up after every end.
+ * RunService supervises runs: sequences of many steps, each done by the caller
+ * and reported to the server. The caller does the thinking; the server counts
+ * the steps, keeps the time, notices a caller that repeats itself or vanishes,
+ * and cleans up however the run ends.
  *
  * A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
  * ReportStep records a step and hands out the next, until the run ends. However
- * it ends, its processes are killed, and the sandbox that was made for it is
- * deleted; a sandbox that was there before stays. on_end can say otherwise. The
- * end of one run never touches another run's sandbox.
+ * it ends, its processes are killed, and a sandbox created for it is deleted; a
+ * sandbox that existed before stays. on_end can change that. The end of one run
+ * never touches another run's sandbox.
  *
- * Runs outlive a restart of the service. One that was RUNNING goes on; its lease
- * runs for 10 s (or step_timeout, where that is less) from the restart at least,
- * so that its caller can come back. While a run is RUNNING its sandbox counts as
- * in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+ * Runs survive a restart of the service. A RUNNING run continues, and its lease
+ * lasts at least 10 s (or step_timeout, if that is less) from the restart, so
+ * that its caller can return. While a run is RUNNING, its sandbox counts as in
+ * use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
  *
- * Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED and CANCELLED.
+ * Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.RunService
  */
