@@ -31,7 +31,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INVALID_ARGUMENT: _ErrorReason.ValueType  # 1
     """INVALID_ARGUMENT: a field is missing, malformed or out of range."""
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 2
-    """NOT_FOUND: no such sandbox, or it belongs to somebody else."""
+    """NOT_FOUND: no such sandbox, or it belongs to another tenant."""
     ERROR_REASON_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 3
     """NOT_FOUND: no such process, or its record has expired (24 hours)."""
     ERROR_REASON_FILE_NOT_FOUND: _ErrorReason.ValueType  # 4
@@ -45,17 +45,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND: no such tool."""
     ERROR_REASON_SANDBOX_EXISTS: _ErrorReason.ValueType  # 9
-    """ALREADY_EXISTS: a live sandbox has this id."""
+    """ALREADY_EXISTS: a live sandbox already has this id."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 10
     """ALREADY_EXISTS: the request id was used before with other parameters."""
     ERROR_REASON_FILE_EXISTS: _ErrorReason.ValueType  # 11
-    """ALREADY_EXISTS: a file or directory is in the way."""
+    """ALREADY_EXISTS: a file or directory already has this path."""
     ERROR_REASON_SANDBOX_LIMIT: _ErrorReason.ValueType  # 12
-    """RESOURCE_EXHAUSTED: the server holds as many sandboxes as it may."""
+    """RESOURCE_EXHAUSTED: the server has reached its limit of sandboxes."""
     ERROR_REASON_TOO_MANY_OPERATIONS: _ErrorReason.ValueType  # 13
     """RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 14
-    """RESOURCE_EXHAUSTED: a message is larger than the server reads."""
+    """RESOURCE_EXHAUSTED: a message is larger than the server accepts."""
     ERROR_REASON_NO_SPACE: _ErrorReason.ValueType  # 15
     """RESOURCE_EXHAUSTED: no space left, in the sandbox or on the server."""
     ERROR_REASON_IMAGE_UNAVAILABLE: _ErrorReason.ValueType  # 16
@@ -63,12 +63,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     be started.
     """
     ERROR_REASON_SANDBOX_START_FAILED: _ErrorReason.ValueType  # 17
-    """FAILED_PRECONDITION: the container started and could not be made ready."""
+    """FAILED_PRECONDITION: the container started but did not become ready."""
     ERROR_REASON_SANDBOX_NOT_RUNNING: _ErrorReason.ValueType  # 18
     """FAILED_PRECONDITION: the sandbox is not in a state that allows the call."""
     ERROR_REASON_SANDBOX_REPLACED: _ErrorReason.ValueType  # 19
-    """FAILED_PRECONDITION: the container behind the id was replaced since the
-    caller learnt its generation.
+    """FAILED_PRECONDITION: the container behind the id was replaced; its
+    generation is no longer the one that the caller gave.
     """
     ERROR_REASON_UNSUPPORTED: _ErrorReason.ValueType  # 20
     """FAILED_PRECONDITION: the engine in use cannot do what was asked."""
@@ -89,8 +89,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_FILE_PERMISSION: _ErrorReason.ValueType  # 26
     """PERMISSION_DENIED: the sandbox's user may not touch the file."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 27
-    """UNAUTHENTICATED: no token, or one that the server does not know, or that has
-    expired. Also the end of a call whose token was revoked while it ran.
+    """UNAUTHENTICATED: the token is missing, unknown or expired, or was revoked
+    while the call ran.
     """
     ERROR_REASON_SANDBOX_DELETED: _ErrorReason.ValueType  # 28
     """ABORTED: the sandbox was deleted while the call ran."""
@@ -103,62 +103,63 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 32
     """DEADLINE_EXCEEDED: the call's own deadline passed."""
     ERROR_REASON_CANCELED: _ErrorReason.ValueType  # 33
-    """CANCELLED: the caller gave up."""
+    """CANCELLED: the caller canceled the call."""
     ERROR_REASON_UNIMPLEMENTED: _ErrorReason.ValueType  # 34
     """UNIMPLEMENTED: this server does not offer the call."""
     ERROR_REASON_OFFSET_OUT_OF_RANGE: _ErrorReason.ValueType  # 35
-    """OUT_OF_RANGE: an offset lies beyond the end."""
+    """OUT_OF_RANGE: an offset is beyond the end."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 36
-    """INTERNAL: a defect or an unexpected failure; the message carries an id that
-    the server's log also has. Also a gRPC message that is compressed although
-    the request names no encoding.
+    """INTERNAL: a defect or an unexpected failure; the message has an id that is
+    also in the server's log. Also for a gRPC message that is compressed
+    although the request names no encoding.
     """
     ERROR_REASON_ARCHIVE_REJECTED: _ErrorReason.ValueType  # 37
-    """INVALID_ARGUMENT: the archive is not a tar, or holds an entry that is
-    refused; "entry" in the metadata names it.
+    """INVALID_ARGUMENT: the archive is not a tar, or contains an entry that is
+    refused; "entry" in the metadata names the entry.
     """
     ERROR_REASON_DIRECTORY_NOT_EMPTY: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION: the directory is not empty."""
     ERROR_REASON_TRACE_NOT_FOUND: _ErrorReason.ValueType  # 39
     """NOT_FOUND: the trace belongs to no workspace."""
     ERROR_REASON_WORKSPACE_BROKEN: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION: the workspace's directory is missing, is something else
-    than Berth made, or holds what the server may not read or delete.
+    """FAILED_PRECONDITION: the workspace's directory is missing or is not the one
+    Berth made, or the server is not permitted to read or delete what is in it.
     """
     ERROR_REASON_SESSION_START_FAILED: _ErrorReason.ValueType  # 41
-    """FAILED_PRECONDITION: the session's resource could not be initialized; no
-    session remains.
+    """FAILED_PRECONDITION: the session's resource could not be initialized, so
+    there is no session.
     """
     ERROR_REASON_SESSION_LOST: _ErrorReason.ValueType  # 42
-    """ABORTED: the session ended while the call ran: it was destroyed, or what
-    stands behind it died. The next call needs a new one.
+    """ABORTED: the session ended while the call ran: it was destroyed, or its
+    backend died. In the latter case the next call starts the backend again.
     """
     ERROR_REASON_SANDBOX_IN_USE: _ErrorReason.ValueType  # 43
-    """FAILED_PRECONDITION: the sandbox belongs to another run that is under way."""
+    """FAILED_PRECONDITION: another run is using the sandbox."""
     ERROR_REASON_ANSWER_DROPPED: _ErrorReason.ValueType  # 44
-    """FAILED_PRECONDITION: the request was carried out under this request id, and
-    its answer has been dropped since: the server keeps so many bytes of them.
+    """FAILED_PRECONDITION: the request with this request id was carried out, but
+    its answer has been dropped since: the server keeps a limited number of
+    bytes of answers.
     """
     ERROR_REASON_TOKEN_SCOPE: _ErrorReason.ValueType  # 45
     """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
-    tenant that it names.
+    tenant that the call names.
     """
     ERROR_REASON_TENANT_QUOTA: _ErrorReason.ValueType  # 46
-    """RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
-    the metadata names it, as GetStats does; "limit", "used" and "asked" say how
-    much. Retry after retry_after where it is set: waiting helps.
+    """RESOURCE_EXHAUSTED: the tenant has reached one of its quotas. In the
+    metadata, "quota" names it as GetStats does; "limit", "used" and "asked"
+    say how much. If retry_after is set, retry after it: waiting helps.
     """
     ERROR_REASON_SECRET_NOT_FOUND: _ErrorReason.ValueType  # 47
-    """NOT_FOUND: there is no secret of that name, or it is not granted to the
-    tenant; "secret" in the metadata names it.
+    """NOT_FOUND: no secret has this name, or it is not granted to the tenant;
+    "secret" in the metadata names it.
     """
     ERROR_REASON_WORKSPACE_EXISTS: _ErrorReason.ValueType  # 48
-    """ALREADY_EXISTS: there is a workspace of this id."""
+    """ALREADY_EXISTS: a workspace already has this id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """ErrorReason names why a call failed, finer than the gRPC code and stable
-    across releases. Each reason always comes with the same gRPC code, given in
-    its comment.
+    """ErrorReason says why a call failed, in more detail than the gRPC code.
+    Reasons are stable across releases, and each always comes with the gRPC code
+    in its comment.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
@@ -166,7 +167,7 @@ ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 ERROR_REASON_INVALID_ARGUMENT: ErrorReason.ValueType  # 1
 """INVALID_ARGUMENT: a field is missing, malformed or out of range."""
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 2
-"""NOT_FOUND: no such sandbox, or it belongs to somebody else."""
+"""NOT_FOUND: no such sandbox, or it belongs to another tenant."""
 ERROR_REASON_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 3
 """NOT_FOUND: no such process, or its record has expired (24 hours)."""
 ERROR_REASON_FILE_NOT_FOUND: ErrorReason.ValueType  # 4
@@ -180,17 +181,17 @@ ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 7
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND: no such tool."""
 ERROR_REASON_SANDBOX_EXISTS: ErrorReason.ValueType  # 9
-"""ALREADY_EXISTS: a live sandbox has this id."""
+"""ALREADY_EXISTS: a live sandbox already has this id."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 10
 """ALREADY_EXISTS: the request id was used before with other parameters."""
 ERROR_REASON_FILE_EXISTS: ErrorReason.ValueType  # 11
-"""ALREADY_EXISTS: a file or directory is in the way."""
+"""ALREADY_EXISTS: a file or directory already has this path."""
 ERROR_REASON_SANDBOX_LIMIT: ErrorReason.ValueType  # 12
-"""RESOURCE_EXHAUSTED: the server holds as many sandboxes as it may."""
+"""RESOURCE_EXHAUSTED: the server has reached its limit of sandboxes."""
 ERROR_REASON_TOO_MANY_OPERATIONS: ErrorReason.ValueType  # 13
 """RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 14
-"""RESOURCE_EXHAUSTED: a message is larger than the server reads."""
+"""RESOURCE_EXHAUSTED: a message is larger than the server accepts."""
 ERROR_REASON_NO_SPACE: ErrorReason.ValueType  # 15
 """RESOURCE_EXHAUSTED: no space left, in the sandbox or on the server."""
 ERROR_REASON_IMAGE_UNAVAILABLE: ErrorReason.ValueType  # 16
@@ -198,12 +199,12 @@ ERROR_REASON_IMAGE_UNAVAILABLE: ErrorReason.ValueType  # 16
 be started.
 """
 ERROR_REASON_SANDBOX_START_FAILED: ErrorReason.ValueType  # 17
-"""FAILED_PRECONDITION: the container started and could not be made ready."""
+"""FAILED_PRECONDITION: the container started but did not become ready."""
 ERROR_REASON_SANDBOX_NOT_RUNNING: ErrorReason.ValueType  # 18
 """FAILED_PRECONDITION: the sandbox is not in a state that allows the call."""
 ERROR_REASON_SANDBOX_REPLACED: ErrorReason.ValueType  # 19
-"""FAILED_PRECONDITION: the container behind the id was replaced since the
-caller learnt its generation.
+"""FAILED_PRECONDITION: the container behind the id was replaced; its
+generation is no longer the one that the caller gave.
 """
 ERROR_REASON_UNSUPPORTED: ErrorReason.ValueType  # 20
 """FAILED_PRECONDITION: the engine in use cannot do what was asked."""
@@ -224,8 +225,8 @@ or a runtime.
 ERROR_REASON_FILE_PERMISSION: ErrorReason.ValueType  # 26
 """PERMISSION_DENIED: the sandbox's user may not touch the file."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 27
-"""UNAUTHENTICATED: no token, or one that the server does not know, or that has
-expired. Also the end of a call whose token was revoked while it ran.
+"""UNAUTHENTICATED: the token is missing, unknown or expired, or was revoked
+while the call ran.
 """
 ERROR_REASON_SANDBOX_DELETED: ErrorReason.ValueType  # 28
 """ABORTED: the sandbox was deleted while the call ran."""
@@ -238,63 +239,64 @@ ERROR_REASON_SHUTTING_DOWN: ErrorReason.ValueType  # 31
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 32
 """DEADLINE_EXCEEDED: the call's own deadline passed."""
 ERROR_REASON_CANCELED: ErrorReason.ValueType  # 33
-"""CANCELLED: the caller gave up."""
+"""CANCELLED: the caller canceled the call."""
 ERROR_REASON_UNIMPLEMENTED: ErrorReason.ValueType  # 34
 """UNIMPLEMENTED: this server does not offer the call."""
 ERROR_REASON_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 35
-"""OUT_OF_RANGE: an offset lies beyond the end."""
+"""OUT_OF_RANGE: an offset is beyond the end."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 36
-"""INTERNAL: a defect or an unexpected failure; the message carries an id that
-the server's log also has. Also a gRPC message that is compressed although
-the request names no encoding.
+"""INTERNAL: a defect or an unexpected failure; the message has an id that is
+also in the server's log. Also for a gRPC message that is compressed
+although the request names no encoding.
 """
 ERROR_REASON_ARCHIVE_REJECTED: ErrorReason.ValueType  # 37
-"""INVALID_ARGUMENT: the archive is not a tar, or holds an entry that is
-refused; "entry" in the metadata names it.
+"""INVALID_ARGUMENT: the archive is not a tar, or contains an entry that is
+refused; "entry" in the metadata names the entry.
 """
 ERROR_REASON_DIRECTORY_NOT_EMPTY: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION: the directory is not empty."""
 ERROR_REASON_TRACE_NOT_FOUND: ErrorReason.ValueType  # 39
 """NOT_FOUND: the trace belongs to no workspace."""
 ERROR_REASON_WORKSPACE_BROKEN: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION: the workspace's directory is missing, is something else
-than Berth made, or holds what the server may not read or delete.
+"""FAILED_PRECONDITION: the workspace's directory is missing or is not the one
+Berth made, or the server is not permitted to read or delete what is in it.
 """
 ERROR_REASON_SESSION_START_FAILED: ErrorReason.ValueType  # 41
-"""FAILED_PRECONDITION: the session's resource could not be initialized; no
-session remains.
+"""FAILED_PRECONDITION: the session's resource could not be initialized, so
+there is no session.
 """
 ERROR_REASON_SESSION_LOST: ErrorReason.ValueType  # 42
-"""ABORTED: the session ended while the call ran: it was destroyed, or what
-stands behind it died. The next call needs a new one.
+"""ABORTED: the session ended while the call ran: it was destroyed, or its
+backend died. In the latter case the next call starts the backend again.
 """
 ERROR_REASON_SANDBOX_IN_USE: ErrorReason.ValueType  # 43
-"""FAILED_PRECONDITION: the sandbox belongs to another run that is under way."""
+"""FAILED_PRECONDITION: another run is using the sandbox."""
 ERROR_REASON_ANSWER_DROPPED: ErrorReason.ValueType  # 44
-"""FAILED_PRECONDITION: the request was carried out under this request id, and
-its answer has been dropped since: the server keeps so many bytes of them.
+"""FAILED_PRECONDITION: the request with this request id was carried out, but
+its answer has been dropped since: the server keeps a limited number of
+bytes of answers.
 """
 ERROR_REASON_TOKEN_SCOPE: ErrorReason.ValueType  # 45
 """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
-tenant that it names.
+tenant that the call names.
 """
 ERROR_REASON_TENANT_QUOTA: ErrorReason.ValueType  # 46
-"""RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
-the metadata names it, as GetStats does; "limit", "used" and "asked" say how
-much. Retry after retry_after where it is set: waiting helps.
+"""RESOURCE_EXHAUSTED: the tenant has reached one of its quotas. In the
+metadata, "quota" names it as GetStats does; "limit", "used" and "asked"
+say how much. If retry_after is set, retry after it: waiting helps.
 """
 ERROR_REASON_SECRET_NOT_FOUND: ErrorReason.ValueType  # 47
-"""NOT_FOUND: there is no secret of that name, or it is not granted to the
-tenant; "secret" in the metadata names it.
+"""NOT_FOUND: no secret has this name, or it is not granted to the tenant;
+"secret" in the metadata names it.
 """
 ERROR_REASON_WORKSPACE_EXISTS: ErrorReason.ValueType  # 48
-"""ALREADY_EXISTS: there is a workspace of this id."""
+"""ALREADY_EXISTS: a workspace already has this id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """Failure is why one part of a call failed, where the others went on: an error
-    status inside an answer.
+    """Failure is why one part of a call failed while the others continued: an error
+    status inside a response.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -303,7 +305,7 @@ class Failure(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     code: _builtins.int
-    """The number of the gRPC code, never 0."""
+    """The numeric gRPC code, never 0."""
     message: _builtins.str
     """What happened and what to do, for a person."""
     @_builtins.property
@@ -327,7 +329,7 @@ Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
 class ErrorDetail(_message.Message):
-    """ErrorDetail is attached to every error status that Berth makes itself."""
+    """ErrorDetail is attached to every error status that comes from Berth."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -364,8 +366,8 @@ class ErrorDetail(_message.Message):
 
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
-        """How long to wait before the same call is worth trying again. Unset: trying
-        again without a change will not help, or nothing is known.
+        """How long to wait before retrying the same call. Unset: retrying without a
+        change will not help, or it is unknown.
         """
 
     def __init__(

@@ -12,14 +12,14 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 export declare const file_berth_v1_error: GenFile;
 
 /**
- * Failure is why one part of a call failed, where the others went on: an error
- * status inside an answer.
+ * Failure is why one part of a call failed while the others continued: an error
+ * status inside a response.
  *
  * @generated from message berth.v1.Failure
  */
 export declare type Failure = Message<"berth.v1.Failure"> & {
   /**
-   * The number of the gRPC code, never 0.
+   * The numeric gRPC code, never 0.
    *
    * @generated from field: int32 code = 1;
    */
@@ -47,7 +47,7 @@ export declare type Failure = Message<"berth.v1.Failure"> & {
 export declare const FailureSchema: GenMessage<Failure>;
 
 /**
- * ErrorDetail is attached to every error status that Berth makes itself.
+ * ErrorDetail is attached to every error status that comes from Berth.
  *
  * @generated from message berth.v1.ErrorDetail
  */
@@ -68,8 +68,8 @@ export declare type ErrorDetail = Message<"berth.v1.ErrorDetail"> & {
   metadata: { [key: string]: string };
 
   /**
-   * How long to wait before the same call is worth trying again. Unset: trying
-   * again without a change will not help, or nothing is known.
+   * How long to wait before retrying the same call. Unset: retrying without a
+   * change will not help, or it is unknown.
    *
    * @generated from field: google.protobuf.Duration retry_after = 3;
    */
@@ -83,9 +83,9 @@ export declare type ErrorDetail = Message<"berth.v1.ErrorDetail"> & {
 export declare const ErrorDetailSchema: GenMessage<ErrorDetail>;
 
 /**
- * ErrorReason names why a call failed, finer than the gRPC code and stable
- * across releases. Each reason always comes with the same gRPC code, given in
- * its comment.
+ * ErrorReason says why a call failed, in more detail than the gRPC code.
+ * Reasons are stable across releases, and each always comes with the gRPC code
+ * in its comment.
  *
  * @generated from enum berth.v1.ErrorReason
  */
@@ -105,7 +105,7 @@ export enum ErrorReason {
   INVALID_ARGUMENT = 1,
 
   /**
-   * NOT_FOUND: no such sandbox, or it belongs to somebody else.
+   * NOT_FOUND: no such sandbox, or it belongs to another tenant.
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_NOT_FOUND = 2;
    */
@@ -154,7 +154,7 @@ export enum ErrorReason {
   TOOL_NOT_FOUND = 8,
 
   /**
-   * ALREADY_EXISTS: a live sandbox has this id.
+   * ALREADY_EXISTS: a live sandbox already has this id.
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_EXISTS = 9;
    */
@@ -168,14 +168,14 @@ export enum ErrorReason {
   REQUEST_ID_REUSED = 10,
 
   /**
-   * ALREADY_EXISTS: a file or directory is in the way.
+   * ALREADY_EXISTS: a file or directory already has this path.
    *
    * @generated from enum value: ERROR_REASON_FILE_EXISTS = 11;
    */
   FILE_EXISTS = 11,
 
   /**
-   * RESOURCE_EXHAUSTED: the server holds as many sandboxes as it may.
+   * RESOURCE_EXHAUSTED: the server has reached its limit of sandboxes.
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_LIMIT = 12;
    */
@@ -189,7 +189,7 @@ export enum ErrorReason {
   TOO_MANY_OPERATIONS = 13,
 
   /**
-   * RESOURCE_EXHAUSTED: a message is larger than the server reads.
+   * RESOURCE_EXHAUSTED: a message is larger than the server accepts.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TOO_LARGE = 14;
    */
@@ -211,7 +211,7 @@ export enum ErrorReason {
   IMAGE_UNAVAILABLE = 16,
 
   /**
-   * FAILED_PRECONDITION: the container started and could not be made ready.
+   * FAILED_PRECONDITION: the container started but did not become ready.
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_START_FAILED = 17;
    */
@@ -225,8 +225,8 @@ export enum ErrorReason {
   SANDBOX_NOT_RUNNING = 18,
 
   /**
-   * FAILED_PRECONDITION: the container behind the id was replaced since the
-   * caller learnt its generation.
+   * FAILED_PRECONDITION: the container behind the id was replaced; its
+   * generation is no longer the one that the caller gave.
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_REPLACED = 19;
    */
@@ -284,8 +284,8 @@ export enum ErrorReason {
   FILE_PERMISSION = 26,
 
   /**
-   * UNAUTHENTICATED: no token, or one that the server does not know, or that has
-   * expired. Also the end of a call whose token was revoked while it ran.
+   * UNAUTHENTICATED: the token is missing, unknown or expired, or was revoked
+   * while the call ran.
    *
    * @generated from enum value: ERROR_REASON_UNAUTHENTICATED = 27;
    */
@@ -327,7 +327,7 @@ export enum ErrorReason {
   DEADLINE_EXCEEDED = 32,
 
   /**
-   * CANCELLED: the caller gave up.
+   * CANCELLED: the caller canceled the call.
    *
    * @generated from enum value: ERROR_REASON_CANCELED = 33;
    */
@@ -341,24 +341,24 @@ export enum ErrorReason {
   UNIMPLEMENTED = 34,
 
   /**
-   * OUT_OF_RANGE: an offset lies beyond the end.
+   * OUT_OF_RANGE: an offset is beyond the end.
    *
    * @generated from enum value: ERROR_REASON_OFFSET_OUT_OF_RANGE = 35;
    */
   OFFSET_OUT_OF_RANGE = 35,
 
   /**
-   * INTERNAL: a defect or an unexpected failure; the message carries an id that
-   * the server's log also has. Also a gRPC message that is compressed although
-   * the request names no encoding.
+   * INTERNAL: a defect or an unexpected failure; the message has an id that is
+   * also in the server's log. Also for a gRPC message that is compressed
+   * although the request names no encoding.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 36;
    */
   INTERNAL = 36,
 
   /**
-   * INVALID_ARGUMENT: the archive is not a tar, or holds an entry that is
-   * refused; "entry" in the metadata names it.
+   * INVALID_ARGUMENT: the archive is not a tar, or contains an entry that is
+   * refused; "entry" in the metadata names the entry.
    *
    * @generated from enum value: ERROR_REASON_ARCHIVE_REJECTED = 37;
    */
@@ -379,39 +379,40 @@ export enum ErrorReason {
   TRACE_NOT_FOUND = 39,
 
   /**
-   * FAILED_PRECONDITION: the workspace's directory is missing, is something else
-   * than Berth made, or holds what the server may not read or delete.
+   * FAILED_PRECONDITION: the workspace's directory is missing or is not the one
+   * Berth made, or the server is not permitted to read or delete what is in it.
    *
    * @generated from enum value: ERROR_REASON_WORKSPACE_BROKEN = 40;
    */
   WORKSPACE_BROKEN = 40,
 
   /**
-   * FAILED_PRECONDITION: the session's resource could not be initialized; no
-   * session remains.
+   * FAILED_PRECONDITION: the session's resource could not be initialized, so
+   * there is no session.
    *
    * @generated from enum value: ERROR_REASON_SESSION_START_FAILED = 41;
    */
   SESSION_START_FAILED = 41,
 
   /**
-   * ABORTED: the session ended while the call ran: it was destroyed, or what
-   * stands behind it died. The next call needs a new one.
+   * ABORTED: the session ended while the call ran: it was destroyed, or its
+   * backend died. In the latter case the next call starts the backend again.
    *
    * @generated from enum value: ERROR_REASON_SESSION_LOST = 42;
    */
   SESSION_LOST = 42,
 
   /**
-   * FAILED_PRECONDITION: the sandbox belongs to another run that is under way.
+   * FAILED_PRECONDITION: another run is using the sandbox.
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_IN_USE = 43;
    */
   SANDBOX_IN_USE = 43,
 
   /**
-   * FAILED_PRECONDITION: the request was carried out under this request id, and
-   * its answer has been dropped since: the server keeps so many bytes of them.
+   * FAILED_PRECONDITION: the request with this request id was carried out, but
+   * its answer has been dropped since: the server keeps a limited number of
+   * bytes of answers.
    *
    * @generated from enum value: ERROR_REASON_ANSWER_DROPPED = 44;
    */
@@ -419,31 +420,31 @@ export enum ErrorReason {
 
   /**
    * PERMISSION_DENIED: the token's scope does not allow the call, or not in the
-   * tenant that it names.
+   * tenant that the call names.
    *
    * @generated from enum value: ERROR_REASON_TOKEN_SCOPE = 45;
    */
   TOKEN_SCOPE = 45,
 
   /**
-   * RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
-   * the metadata names it, as GetStats does; "limit", "used" and "asked" say how
-   * much. Retry after retry_after where it is set: waiting helps.
+   * RESOURCE_EXHAUSTED: the tenant has reached one of its quotas. In the
+   * metadata, "quota" names it as GetStats does; "limit", "used" and "asked"
+   * say how much. If retry_after is set, retry after it: waiting helps.
    *
    * @generated from enum value: ERROR_REASON_TENANT_QUOTA = 46;
    */
   TENANT_QUOTA = 46,
 
   /**
-   * NOT_FOUND: there is no secret of that name, or it is not granted to the
-   * tenant; "secret" in the metadata names it.
+   * NOT_FOUND: no secret has this name, or it is not granted to the tenant;
+   * "secret" in the metadata names it.
    *
    * @generated from enum value: ERROR_REASON_SECRET_NOT_FOUND = 47;
    */
   SECRET_NOT_FOUND = 47,
 
   /**
-   * ALREADY_EXISTS: there is a workspace of this id.
+   * ALREADY_EXISTS: a workspace already has this id.
    *
    * @generated from enum value: ERROR_REASON_WORKSPACE_EXISTS = 48;
    */

@@ -32,9 +32,9 @@ export const ErrorReasonSchema = /*@__PURE__*/
   enumDesc(file_berth_v1_error, 0);
 
 /**
- * ErrorReason names why a call failed, finer than the gRPC code and stable
- * across releases. Each reason always comes with the same gRPC code, given in
- * its comment.
+ * ErrorReason says why a call failed, in more detail than the gRPC code.
+ * Reasons are stable across releases, and each always comes with the gRPC code
+ * in its comment.
  *
  * @generated from enum berth.v1.ErrorReason
  */
