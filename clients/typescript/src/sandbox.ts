@@ -8,18 +8,18 @@ import { OnDisconnect } from "./v1/process_pb.js";
 import type { Sandbox as SandboxMessage } from "./v1/sandbox_pb.js";
 
 const PAGE = 1000;
-/** How long a command waits for its caller to come back over another connection. */
+/** How long a command waits for its caller to reconnect. */
 const RECONNECT_MS = 10_000;
 
 /** How a command is run. */
 export interface CommandOptions extends CallSettings {
-  /** Environment, over the sandbox's own. */
+  /** Environment; it overrides the sandbox's. */
   readonly env?: Readonly<Record<string, string>> | undefined;
-  /** Variables with the names of the service's secrets that are their values. */
+  /** Variables, each with the name of the service's secret that is its value. */
   readonly secretEnv?: Readonly<Record<string, string>> | undefined;
-  /** Whether those values are replaced by "[redacted]" in what it writes. Default false. */
+  /** Whether to replace those values by "[redacted]" in what it writes. Default false. */
   readonly redactSecrets?: boolean | undefined;
-  /** Where it starts: absolute, or relative to the sandbox's own. */
+  /** Where it starts: absolute, or relative to the sandbox's. */
   readonly workingDir?: string | undefined;
   /** Who it runs as: a name or "uid[:gid]". Default: the sandbox's. */
   readonly user?: string | undefined;
@@ -28,38 +28,38 @@ export interface CommandOptions extends CallSettings {
   readonly stdin?: Content | undefined;
   /** The run that it belongs to. */
   readonly runId?: string | undefined;
-  /** A name of your own for it; the same one again, within 24 hours, is the same command. */
+  /** An id that you choose; within 24 hours, the same id means the same command. */
   readonly requestId?: string | undefined;
 }
 
-/** How a command is run whose output comes as it is written. */
+/** How a command is run whose output is streamed. */
 export interface ExecOptions extends CommandOptions {
   /** Whether stdin stays open for `write`. Default false. */
   readonly keepStdinOpen?: boolean | undefined;
   /** Gives it a terminal of this size, in characters. */
   readonly terminal?: { readonly columns: number; readonly rows: number } | undefined;
-  /** Ends it when it has written more. Default: no limit. */
+  /** Kills it when it writes more. Default: no limit. */
   readonly outputLimitBytes?: number | undefined;
-  /** Whether it goes on when its reader leaves. Default false. */
+  /** Whether it continues when its reader leaves. Default false. */
   readonly detach?: boolean | undefined;
-  /** For how long a broken connection may be made again before the command ends. Default 10,000. */
+  /** How long the client may take to restore a broken connection before the command ends. Default 10,000. */
   readonly reconnectMs?: number | undefined;
 }
 
 /** How a command is run to its end. */
 export interface RunCommandOptions extends CommandOptions, OutputCallbacks {
-  /** Of a longer stream, head and tail of so many bytes are kept. Default 1 MiB. */
+  /** Maximum bytes kept of each stream; of a longer one, its head and tail. Default 1 MiB. */
   readonly maxOutputBytes?: number | undefined;
   /** Throws CommandError unless the command ends with exit code 0. */
   readonly check?: boolean | undefined;
 }
 
 /**
- * A sandbox: a place to run commands and keep files. Made by `berth.sandboxes`. With `await using` it is deleted at
+ * A sandbox: a place to run commands and keep files. Created by `berth.sandboxes`. With `await using` it is deleted at
  * the end of the block.
  */
 export class Sandbox implements AsyncDisposable {
-  /** What was known of it when it was last asked for; see {@link refresh}. */
+  /** Its data when last read; see {@link refresh}. */
   info: SandboxInfo;
   /** Its files. */
   readonly files: Files;
@@ -77,11 +77,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * A command whose output comes as it is written: iterate over it, or start it; see {@link Process}. Nothing runs
-   * before that.
+   * A command whose output is streamed: iterate over it, or start it; see {@link Process}. Nothing runs before that.
    *
-   * The start throws SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING, INVALID_ARGUMENT for a working directory or user that
-   * does not exist, TOO_MANY_OPERATIONS. A program that does not exist is a result: exit code 127.
+   * The start throws SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING, INVALID_ARGUMENT for a working directory or user that does
+   * not exist, or TOO_MANY_OPERATIONS. A program that does not exist is a result: exit code 127.
    */
   exec(line: Command, options: ExecOptions = {}): Process {
     const { reconnectMs = RECONNECT_MS, detach = false, terminal, keepStdinOpen = false, signal } = options;
@@ -92,17 +91,17 @@ export class Sandbox implements AsyncDisposable {
       onDisconnect: detach ? OnDisconnect.DETACH : OnDisconnect.KILL,
       disconnectGrace: detach ? undefined : duration(reconnectMs),
       outputLimitBytes: BigInt(options.outputLimitBytes ?? 0),
-      // Where the connection breaks before the command is known to have started, it still starts once.
+      // If the connection breaks before the command is known to have started, it still starts only once.
       requestId: options.requestId ?? newRequestId(),
     };
     return new Process(this.#connection, { exec }, reconnectMs, signal);
   }
 
   /**
-   * Runs a command to its end and returns what it came to.
+   * Runs a command to its end and returns its result.
    *
-   * A run that is given up, or whose connection breaks, ends the command. With a `requestId` it goes on, and the same
-   * call gets its result. With a callback it is an `exec`, and outlives a broken connection.
+   * If the call is aborted or its connection breaks, the command ends. With a `requestId` the command continues, and
+   * the same call again gets its result. With a callback the call is an `exec`, and survives a broken connection.
    */
   async run(line: Command, options: RunCommandOptions = {}): Promise<CommandResult> {
     const { onStdout, onStderr, maxOutputBytes, check = false, signal, ...rest } = options;
@@ -134,21 +133,21 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Reads the output of a command, from an offset on and then live, also after its end (for 24 hours). It goes on when
-   * its reader leaves. Throws PROCESS_NOT_FOUND, OFFSET_OUT_OF_RANGE.
+   * Reads the output of a command, from an offset and then live, even after its end (for 24 hours). The command
+   * continues when its reader leaves. Throws PROCESS_NOT_FOUND, OFFSET_OUT_OF_RANGE.
    */
   attach(processId: string, { stdoutOffset = 0, stderrOffset = 0, signal }: AttachOptions = {}): Process {
     const attach = { processId, stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
     return new Process(this.#connection, { attach }, RECONNECT_MS, signal);
   }
 
-  /** What is known of a command's process. Throws PROCESS_NOT_FOUND. */
+  /** The data of a command's process. Throws PROCESS_NOT_FOUND. */
   async process(processId: string, { signal }: CallSettings = {}): Promise<ProcessInfo> {
     const call = (options: object) => this.#connection.processes.getProcess({ processId }, options);
     return processInfo((await this.#connection.again(call, signal)).process);
   }
 
-  /** Its commands that run, newest first; with `showEnded` also those that have ended. */
+  /** Its running commands, newest first; with `showEnded` also those that have ended. */
   processes({
     showEnded = false,
     signal,
@@ -161,21 +160,21 @@ export class Sandbox implements AsyncDisposable {
     });
   }
 
-  /** Asks what is known of it. Throws SANDBOX_NOT_FOUND. */
+  /** Reads its data again. Throws SANDBOX_NOT_FOUND. */
   async refresh({ signal }: CallSettings = {}): Promise<SandboxInfo> {
     const { sandboxId } = this;
     const call = (options: object) => this.#connection.sandboxes.getSandbox({ sandboxId }, options);
     return this.#update(await this.#connection.again(call, signal));
   }
 
-  /** Starts its idle time again, as every use of it does. */
+  /** Restarts its idle time, as every use does. */
   async keepAlive({ signal }: CallSettings = {}): Promise<SandboxInfo> {
     const request = this.#request();
     const call = (options: object) => this.#connection.sandboxes.keepAliveSandbox(request, options);
     return this.#update(await this.#connection.again(call, signal));
   }
 
-  /** Changes what is given; labels replace all present ones. */
+  /** Changes the given settings; labels replace all existing ones. */
   async update({ signal, ...changes }: CallSettings & SandboxChanges): Promise<SandboxInfo> {
     const { labels, idleTimeoutMs, maxLifetimeMs } = changes;
     const given = { labels, idle_timeout: idleTimeoutMs, max_lifetime: maxLifetimeMs };
@@ -192,21 +191,21 @@ export class Sandbox implements AsyncDisposable {
     return this.#update(await this.#connection.again(call, signal));
   }
 
-  /** Freezes its processes. Throws UNSUPPORTED where the engine cannot. */
+  /** Freezes its processes. Throws UNSUPPORTED if the engine cannot. */
   async pause({ signal }: CallSettings = {}): Promise<SandboxInfo> {
     const request = this.#request();
     const call = (options: object) => this.#connection.sandboxes.pauseSandbox(request, options);
     return this.#update(await this.#connection.again(call, signal));
   }
 
-  /** Lets its processes go on. */
+  /** Continues its processes. */
   async resume({ signal }: CallSettings = {}): Promise<SandboxInfo> {
     const request = this.#request();
     const call = (options: object) => this.#connection.sandboxes.resumeSandbox(request, options);
     return this.#update(await this.#connection.again(call, signal));
   }
 
-  /** Ends it, and returns when it is gone. What runs in it may go on for `graceMs` (default 5000). Idempotent. */
+  /** Deletes it, and returns when it is gone. Running operations may continue for `graceMs` (default 5000). Idempotent. */
   async delete({ graceMs, signal }: CallSettings & { readonly graceMs?: number } = {}): Promise<void> {
     const request = { ...this.#request(), grace: duration(graceMs) };
     await this.#connection.again(
@@ -245,13 +244,13 @@ export class Sandbox implements AsyncDisposable {
   }
 }
 
-/** From where a command's output is read. */
+/** Where to start reading a command's output. */
 export interface AttachOptions extends CallSettings {
   readonly stdoutOffset?: number | undefined;
   readonly stderrOffset?: number | undefined;
 }
 
-/** What changes of a sandbox. */
+/** What to change in a sandbox. */
 export interface SandboxChanges {
   readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly idleTimeoutMs?: number | undefined;

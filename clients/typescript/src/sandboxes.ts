@@ -16,10 +16,10 @@ export class Sandboxes {
   }
 
   /**
-   * Makes a sandbox that is ready to run commands. A missing image is pulled first. What is not given is the service's
-   * default. A create that is given up leaves nothing.
+   * Creates a sandbox that is ready to run commands. A missing image is pulled first. Unset options take the service's
+   * defaults. An aborted create leaves nothing behind.
    *
-   * `sandboxId`: an id of your own. Such a create is not made again where the connection breaks.
+   * `sandboxId`: an id that you choose. Such a create is not retried if the connection breaks.
    *
    * Throws IMAGE_UNAVAILABLE, SANDBOX_LIMIT, TENANT_QUOTA, SANDBOX_EXISTS, NOT_ALLOWED, INVALID_ARGUMENT, SANDBOX_START_FAILED,
    * UNSUPPORTED.
@@ -27,12 +27,13 @@ export class Sandboxes {
   async create({ sandboxId = "", signal, ...spec }: CreateOptions = {}): Promise<Sandbox> {
     const request = { sandboxId, spec: specMessage(spec), requestId: sandboxId === "" ? newRequestId() : "" };
     const call = (options: object) => this.#connection.sandboxes.createSandbox(request, options);
-    // Without a request id, what is given up is canceled; and which sandbox an id names is not sure enough to delete it.
+    // Without a request id, an aborted create is canceled. Which sandbox the id names is not certain enough to delete
+    // it.
     if (sandboxId !== "") return this.#sandbox(await this.#connection.once(call, signal));
     try {
       return this.#sandbox(await this.#connection.again(call, signal));
     } catch (error) {
-      // The request goes on by its id. The same request again has its answer: what to delete.
+      // The request continues because it has an id. The same request again returns the sandbox to delete.
       if (signal?.aborted || (BerthError.is(error) && error.code === "DEADLINE_EXCEEDED")) {
         this.#connection.later(async () =>
           this.#sandbox(await this.#connection.again(call)).delete({ graceMs: 0 }),
@@ -42,13 +43,13 @@ export class Sandboxes {
     }
   }
 
-  /** A sandbox that is there. Throws SANDBOX_NOT_FOUND. */
+  /** An existing sandbox. Throws SANDBOX_NOT_FOUND. */
   async get(sandboxId: string, { signal }: CallSettings = {}): Promise<Sandbox> {
     const call = (options: object) => this.#connection.sandboxes.getSandbox({ sandboxId }, options);
     return this.#sandbox(await this.#connection.again(call, signal));
   }
 
-  /** Every sandbox that carries all of the labels, newest first; ended ones only with `showTerminated`. */
+  /** Every sandbox that has all of the labels, newest first; ended ones only with `showTerminated`. */
   list({ labels = {}, showTerminated = false, signal }: ListOptions = {}): Promise<SandboxInfo[]> {
     return allPages(async (pageToken) => {
       const request = { labelSelector: { ...labels }, showTerminated, pageSize: PAGE, pageToken };
@@ -58,7 +59,7 @@ export class Sandboxes {
     });
   }
 
-  /** Ends a sandbox; see `Sandbox.delete`. An unknown id is not an error. */
+  /** Deletes a sandbox; see `Sandbox.delete`. An unknown id is not an error. */
   async delete(
     sandboxId: string,
     { graceMs, signal }: CallSettings & { readonly graceMs?: number } = {},
@@ -78,8 +79,8 @@ export class Sandboxes {
   }
 
   /**
-   * What happens to sandboxes, to all or to one: first the kept history after a sequence, then as it comes. Goes on
-   * after the last event where the connection breaks.
+   * The events of all sandboxes or of one: first the kept history after a sequence, then events as they happen. If the
+   * connection breaks, it continues after the last event.
    */
   events({ afterSequence = 0, sandboxId = "", signal }: EventsOptions = {}): Subscription<SandboxEvent> {
     return subscribe(this.#connection, {
@@ -99,18 +100,18 @@ export class Sandboxes {
   }
 }
 
-/** What a sandbox should be, and by what id. */
+/** The settings of a sandbox, and its id. */
 export interface CreateOptions extends SandboxSpec, CallSettings {
   readonly sandboxId?: string | undefined;
 }
 
-/** Which sandboxes are listed. */
+/** Which sandboxes to list. */
 export interface ListOptions extends CallSettings {
   readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly showTerminated?: boolean | undefined;
 }
 
-/** Which events come. */
+/** Which events to stream. */
 export interface EventsOptions extends CallSettings {
   readonly afterSequence?: number | undefined;
   readonly sandboxId?: string | undefined;

@@ -5,7 +5,7 @@ import { listSessions, Worker } from "./worker.ts";
 
 const PAGE = 1000;
 
-/** The sessions of all workers, and the tools there are. `berth.sessions`. */
+/** The sessions of all workers, and the available tools. `berth.sessions`. */
 export class Sessions {
   readonly #connection: Connection;
 
@@ -13,12 +13,12 @@ export class Sessions {
     this.#connection = connection;
   }
 
-  /** A worker, by an id of your own; by default a new one. */
+  /** A worker, by an id that you choose; by default a new one. */
   worker(workerId = `worker-${newRequestId().slice(0, 12)}`): Worker {
     return new Worker(this.#connection, workerId);
   }
 
-  /** The types of sessions that the service offers and their tools: of one type, or of every one. */
+  /** The types of sessions that the service offers and their tools: of one type, or of all. */
   async tools({
     resourceType = "",
     signal,
@@ -47,7 +47,7 @@ export class Sessions {
     };
   }
 
-  /** Sessions, newest first: of one worker, or of every one. */
+  /** Sessions, newest first: of one worker, or of all. */
   list({
     workerId = "",
     ...options

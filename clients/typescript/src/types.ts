@@ -1,8 +1,8 @@
 /**
- * What the client gives and takes: plain, read-only objects.
+ * What the client accepts and returns: plain, read-only objects.
  *
- * Times are `Date`, durations milliseconds, sizes bytes. States, causes and kinds are the names of the service's
- * enums, such as "RUNNING"; one that this client does not know, as of a newer service, is "UNKNOWN_" and its number.
+ * Times are `Date`, durations milliseconds, sizes bytes. States, causes and kinds are the names of the service's enums,
+ * such as "RUNNING"; a value that this client does not know, from a newer service, is "UNKNOWN_" and its number.
  */
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import type { EnumName } from "./enum-name.ts";
@@ -23,19 +23,19 @@ import type { WorkspaceChangeType, WorkspaceDifference } from "./v1/workspace_pb
 
 export type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 
-/** A line for /bin/sh, or a program and its arguments with no shell between. */
+/** A command line for /bin/sh, or a program and its arguments, run without a shell. */
 export type Command = string | readonly string[];
 
-/** Bytes, or text that is sent as UTF-8. */
+/** Bytes, or text, which is sent as UTF-8. */
 export type Content = string | Uint8Array;
 
 /** What is uploaded: a web stream, a Blob or File, bytes in pieces, or all at once. */
 export type Source = Content | Blob | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
-/** A path in a sandbox, absolute or relative to its working directory; bytes where it is not UTF-8. */
+/** A path in a sandbox, absolute or relative to its working directory; bytes if it is not UTF-8. */
 export type Path = string | Uint8Array;
 
-/** Gets text as it comes; a promise that it returns is waited for. */
+/** Gets text as it arrives. If it returns a promise, the client waits for it. */
 export type OutputCallback = (text: string) => unknown;
 
 /** A workspace or a directory of the service's machine that appears in a sandbox. */
@@ -45,13 +45,13 @@ export type Mount = {
   readonly readOnly?: boolean;
 } & ({ readonly workspaceId: string } | { readonly hostPath: string });
 
-/** What a sandbox should be. What is not given is the service's default. */
+/** The settings of a sandbox. Unset ones take the service's defaults. */
 export interface SandboxSpec {
   /** The image to start from, as Docker names it. */
   readonly image?: string;
   /** Environment of every command. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Variables of every command, with the names of the service's secrets that are their values. */
+  /** Variables of every command, each with the name of the service's secret that is its value. */
   readonly secretEnv?: Readonly<Record<string, string>>;
   /** Where commands start. Default /workspace. */
   readonly workingDir?: string;
@@ -64,16 +64,16 @@ export interface SandboxSpec {
   readonly diskBytes?: number;
   /** "NONE" (default), or "EGRESS": public addresses. */
   readonly network?: "NONE" | "EGRESS";
-  /** The only domains it may reach, by HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443". */
+  /** The only domains it may reach, over HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443". */
   readonly egressDomains?: readonly string[];
   readonly mounts?: readonly Mount[];
   /** For `sandboxes.list`. */
   readonly labels?: Readonly<Record<string, string>>;
   /** How long it may stay unused before it is deleted. Default 1 hour. */
   readonly idleTimeoutMs?: number;
-  /** How long it may live at all. Default: unbounded. */
+  /** How long it may live at all. Default: no limit. */
   readonly maxLifetimeMs?: number;
-  /** How long commands may run that name no timeout. Default 300,000. */
+  /** How long commands without a timeout may run. Default 300,000. */
   readonly commandTimeoutMs?: number;
   /** An OCI runtime that the operator allowed, such as "runsc". */
   readonly runtime?: string;
@@ -87,24 +87,24 @@ export interface Termination {
   readonly time: Date | undefined;
 }
 
-/** What is known of a sandbox. */
+/** The data of a sandbox. */
 export interface SandboxInfo {
   readonly sandboxId: string;
   readonly state: EnumName<typeof SandboxState>;
-  /** Which container stands behind the id, from 1. */
+  /** Which container is behind the id, from 1. */
   readonly generation: number;
   /** "docker" or "bubblewrap". */
   readonly engine: string;
   readonly isolation: EnumName<typeof IsolationLevel>;
   readonly owner: string;
-  /** The spec in force, defaults filled in. */
+  /** The effective spec, with defaults filled in. */
   readonly spec: SandboxSpec;
   readonly createTime: Date | undefined;
   readonly lastUsedTime: Date | undefined;
-  /** When it will be deleted if nothing uses it. Undefined: never, while it is in use, or it has ended. */
+  /** When it will be deleted if nothing uses it. Undefined: it is in use, has ended, or never expires. */
   readonly expireTime: Date | undefined;
   readonly activeOperations: number;
-  /** In state TERMINATED only. */
+  /** Only in state TERMINATED. */
   readonly termination: Termination | undefined;
 }
 
@@ -137,37 +137,37 @@ export interface SandboxEvent {
 /** How a command ended. */
 export interface ExitStatus {
   readonly cause: EnumName<typeof ExitCause>;
-  /** 0 to 255; 128 + signal where a signal ended it; -1 where it is not known. */
+  /** 0 to 255; 128 + signal if a signal ended it; -1 if unknown. */
   readonly exitCode: number;
   /** The signal that ended it; 0 if none did. */
   readonly signal: number;
   readonly durationMs: number;
-  /** Bytes it wrote to each stream, those that were not kept included. */
+  /** Bytes it wrote to each stream, including those not kept. */
   readonly stdoutBytes: number;
   readonly stderrBytes: number;
-  /** One sentence for a person where the cause alone does not say enough. */
+  /** One sentence for a person if the cause does not say enough. */
   readonly message: string;
   /** Whether it ended by itself with exit code 0. */
   readonly ok: boolean;
 }
 
-/** Bytes that a command wrote, exactly and in order within each stream. */
+/** Bytes that a command wrote, unchanged and in order within each stream. */
 export interface Chunk {
-  /** Of a command with a terminal, everything is stdout. */
+  /** All output of a command with a terminal is stdout. */
   readonly stream: "stdout" | "stderr";
-  /** Place of the first byte in the stream. */
+  /** Offset of the first byte in the stream. */
   readonly offset: number;
   readonly data: Uint8Array;
   /**
-   * The bytes as UTF-8 text. A character that is not complete comes with the next chunk of its stream, and what is no
-   * UTF-8 as U+FFFD.
+   * The bytes as UTF-8 text. An incomplete character comes with the next chunk of its stream; bytes that are not UTF-8
+   * become U+FFFD.
    */
   readonly text: string;
-  /** Bytes that are missing right before these, because the service does not keep them any more. */
+  /** Bytes that are missing right before these, because the service no longer keeps them. */
   readonly lost: number;
 }
 
-/** What is known of a command's process. */
+/** The data of a command's process. */
 export interface ProcessInfo {
   readonly processId: string;
   readonly sandboxId: string;
@@ -182,11 +182,11 @@ export interface ProcessInfo {
   readonly runId: string;
 }
 
-/** What is known of a file. */
+/** The metadata of a file. */
 export interface FileInfo {
   /**
-   * Its path for `stat`, its name in the directory for `list`, its path below the watched directory for `watch`. Bytes
-   * that are not UTF-8 are U+FFFD; `rawName` is exact.
+   * Its path for `stat`, its name in the directory for `list`, its path relative to the watched directory for `watch`.
+   * Bytes that are not UTF-8 are U+FFFD; `rawName` is exact.
    */
   readonly name: string;
   readonly rawName: Uint8Array;
@@ -197,29 +197,29 @@ export interface FileInfo {
   readonly uid: number;
   readonly gid: number;
   readonly modifyTime: Date | undefined;
-  /** Where a symbolic link points. */
+  /** Target of a symbolic link. */
   readonly linkTarget: string;
 }
 
-/** One change of a watched directory. */
+/** One change in a watched directory. */
 export interface FileChange {
   readonly type: EnumName<typeof FileChangeType>;
-  /** Below the watched directory. */
+  /** Relative to the watched directory. */
   readonly path: string;
   readonly rawPath: Uint8Array;
-  /** What is known of it after the change. Undefined for REMOVED. */
+  /** Its metadata after the change. Undefined for REMOVED. */
   readonly file: FileInfo | undefined;
   readonly time: Date | undefined;
 }
 
-/** What an archive came to. */
+/** What was unpacked from an archive. */
 export interface Unpacked {
   readonly entryCount: number;
   /** Bytes of its regular files. */
   readonly size: number;
 }
 
-/** What is known of a workspace. */
+/** The data of a workspace. */
 export interface WorkspaceInfo {
   readonly workspaceId: string;
   /** Absolute path of its directory on the service's machine. */
@@ -228,36 +228,36 @@ export interface WorkspaceInfo {
   readonly refCount: number;
   /** Its live sandbox. Empty if it has none. */
   readonly sandboxId: string;
-  /** Bytes its files take, as last measured. Undefined before. */
+  /** Bytes its files take, as last measured. Undefined before the first measurement. */
   readonly size: number | undefined;
   readonly createTime: Date | undefined;
   readonly updateTime: Date | undefined;
   readonly owner: string;
-  /** Most bytes that its files may take. 0: no bound. */
+  /** The most bytes its files may take. 0: no limit. */
   readonly quota: number;
   readonly overQuota: boolean;
   /** Whether its sandboxes have `/shared`. */
   readonly hasShared: boolean;
 }
 
-/** One entry in which a workspace differs from another one. */
+/** One entry that differs between two workspaces. */
 export interface WorkspaceChange {
   readonly type: EnumName<typeof WorkspaceChangeType>;
-  /** Below the workspace. Bytes that are not UTF-8 are U+FFFD; `rawPath` is exact. */
+  /** Relative to the workspace. Bytes that are not UTF-8 are U+FFFD; `rawPath` is exact. */
   readonly path: string;
   readonly rawPath: Uint8Array;
-  /** In what it differs. Empty unless it is MODIFIED. */
+  /** What differs. Empty unless it is MODIFIED. */
   readonly differences: readonly EnumName<typeof WorkspaceDifference>[];
-  /** What it is in the base; times in whole seconds. Undefined for ADDED. */
+  /** Its metadata in the base; times in whole seconds. Undefined for ADDED. */
   readonly baseFile: FileInfo | undefined;
-  /** What it is in the workspace; times in whole seconds. Undefined for REMOVED. */
+  /** Its metadata in the workspace; times in whole seconds. Undefined for REMOVED. */
   readonly file: FileInfo | undefined;
 }
 
-/** All workspaces, in byte order of their ids, and beside them what cannot be used as it is. */
+/** All workspaces, in byte order of their ids, and separately those that are broken. */
 export interface WorkspaceList {
   readonly workspaces: readonly WorkspaceInfo[];
-  /** `workspaceId` is empty for something in the workspaces root that is none of the service's. */
+  /** `workspaceId` is empty for a foreign entry in the workspaces root. */
   readonly broken: readonly {
     readonly workspaceId: string;
     readonly path: string;
@@ -265,14 +265,14 @@ export interface WorkspaceList {
   }[];
 }
 
-/** What is known of a session. */
+/** The data of a session. */
 export interface SessionInfo {
   readonly sessionId: string;
   readonly name: string;
   readonly workerId: string;
   readonly resourceType: string;
   readonly status: EnumName<typeof SessionStatus>;
-  /** Its settings as in force. */
+  /** Its effective settings. */
   readonly config: JsonObject;
   readonly customName: string;
   readonly sandboxId: string;
@@ -281,31 +281,31 @@ export interface SessionInfo {
   readonly ttlMs: number;
   readonly createTime: Date | undefined;
   readonly lastUsedTime: Date | undefined;
-  /** Undefined while a call is under way. */
+  /** Undefined while a call runs or a view is open. */
   readonly expireTime: Date | undefined;
   readonly activeCalls: number;
   readonly owner: string;
-  /** Undefined where it was made without. */
+  /** Undefined if it was created without secrets. */
   readonly secrets: SessionSecrets | undefined;
 }
 
 /** Secrets in the environment of a "bash", "python" or "code" session. */
 export interface SessionSecrets {
-  /** Variables with the names of the service's secrets that are their values. */
+  /** Variables, each with the name of the service's secret that is its value. */
   readonly env: Readonly<Record<string, string>>;
-  /** Whether those values are replaced by "[redacted]" in what tools return. Default false. */
+  /** Whether to replace those values by "[redacted]" in what tools return. Default false. */
   readonly redact?: boolean;
 }
 
-/** A session that is asked for. */
+/** A session to create. */
 export interface SessionResource {
-  /** "bash", "python", "vm", "browser", "files" or another that `tools` names. */
+  /** "bash", "python", "vm", "browser", "files" or another that `tools` returns. */
   readonly resourceType: string;
   readonly config?: JsonObject;
   readonly customName?: string;
-  /** The sandbox it is to live in. Default: one that is made for it. */
+  /** The sandbox it lives in. Default: one that is created for it. */
   readonly sandboxId?: string;
-  /** The workspace to mount in the sandbox that is made for it. */
+  /** The workspace to mount in the sandbox that is created for it. */
   readonly workspaceId?: string;
   /** How long it lives after its last call or refresh. Default 300,000. */
   readonly ttlMs?: number;
@@ -316,13 +316,13 @@ export interface SessionResource {
 export interface SessionResult {
   readonly resourceType: string;
   readonly status: EnumName<typeof SessionResultStatus>;
-  /** The session after the call; of a destroyed one, as it last was. */
+  /** The session after the call. For a destroyed session, its last state. */
   readonly session: SessionInfo | undefined;
   /** What went wrong. */
   readonly error: BerthError | undefined;
 }
 
-/** A session that took the place of another. */
+/** A session that replaced another. */
 export interface Reinitialized {
   /** REINITIALIZED or FAILED. */
   readonly status: EnumName<typeof SessionResultStatus>;
@@ -331,7 +331,7 @@ export interface Reinitialized {
   readonly oldSessionId: string;
   /** Empty for FAILED. */
   readonly newSessionId: string;
-  /** The new session's settings as in force. */
+  /** The new session's effective settings. */
   readonly configApplied: JsonObject;
   readonly session: SessionInfo | undefined;
   readonly error: BerthError | undefined;
@@ -342,7 +342,7 @@ export interface Attachment {
   /** Such as "image/png". */
   readonly mediaType: string;
   readonly content: Uint8Array;
-  /** What it is called in the tool's data. */
+  /** Its name in the tool's data. */
   readonly name: string;
 }
 
@@ -366,7 +366,7 @@ export interface ToolResult {
   readonly data: JsonValue;
   readonly attachments: readonly Attachment[];
   readonly meta: ToolMeta;
-  /** Whether `code` is 0. What a command came to, such as its exit code, is in `data`. */
+  /** Whether `code` is 0. The result of a command, such as its exit code, is in `data`. */
   readonly ok: boolean;
 }
 
@@ -385,7 +385,7 @@ export interface ToolCall {
   readonly traceId?: string;
 }
 
-/** What the tool reported, why it did not run, or undefined where it was not started. */
+/** What the tool reported, why it could not run, or undefined if it was not started. */
 export type BatchResult = ToolResult | BerthError | undefined;
 
 /** The types of sessions and their tools. Schemas are JSON Schema. */
@@ -421,7 +421,7 @@ export interface RunMessage {
   readonly content: string;
 }
 
-/** What is known of a run. */
+/** The data of a run. */
 export interface RunInfo {
   readonly runId: string;
   readonly name: string;
@@ -446,7 +446,7 @@ export interface RunInfo {
   readonly leaseExpireTime: Date | undefined;
   readonly owner: string;
   readonly messageCount: number;
-  /** Only of `get(…, { includeMessages: true })`. */
+  /** Only from `get(…, { includeMessages: true })`. */
   readonly messages: readonly RunMessage[];
 }
 
@@ -456,11 +456,11 @@ export interface NextStep {
   readonly step: number;
   readonly prompt: string;
   readonly leaseExpireTime: Date | undefined;
-  /** Names this start of the run; give it back with the report. */
+  /** Identifies this start of the run; return it with the report. */
   readonly startId: string;
 }
 
-/** How a run goes on after a step: one of the two is set. */
+/** How a run continues after a step: one of the two is set. */
 export interface Report {
   readonly nextStep: NextStep | undefined;
   readonly runEnd:
@@ -471,11 +471,11 @@ export interface Report {
         readonly summary: string;
       }
     | undefined;
-  /** Whether the run was found stuck after the step. */
+  /** Whether the run counts as stuck after the step. */
   readonly stuck: boolean;
 }
 
-/** One transition of a run. */
+/** One event of a run. */
 export interface RunEvent {
   readonly sequence: number;
   readonly time: Date | undefined;

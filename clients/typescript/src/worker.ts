@@ -20,18 +20,18 @@ const PAGE = 1000;
 
 /** How a tool is run. */
 export interface ExecuteOptions extends CallSettings {
-  /** Past it the code is 5006. */
+  /** If the tool exceeds it, the code is 5006. */
   readonly timeoutMs?: number | undefined;
   readonly traceId?: string | undefined;
-  /** A name of your own: under it the tool runs once, its answer is kept, and the call is made again where the connection breaks. */
+  /** An id that you choose: under it the tool runs once, its answer is kept, and the call is retried if the connection breaks. */
   readonly requestId?: string | undefined;
 }
 
 /**
- * A worker: it has at most one session of each type, such as "bash", "python" or "vm". Made by `berth.worker`. With
+ * A worker: it has at most one session of each type, such as "bash", "python" or "vm". Created by `berth.worker`. With
  * `await using` its sessions are destroyed at the end of the block.
  *
- * A tool that is called without a session gets one for that call alone.
+ * A tool that is called without a session gets one for that call only.
  */
 export class Worker implements AsyncDisposable {
   readonly workerId: string;
@@ -43,9 +43,9 @@ export class Worker implements AsyncDisposable {
   }
 
   /**
-   * Makes sessions, each of a type such as "bash" or of a resource, and returns when they are ready: one result each,
-   * CREATED, EXISTS or FAILED. One that exists is kept as it is. Throws what went wrong where one resource is asked
-   * for and fails; of several, each result has its `error`.
+   * Creates sessions, each from a type such as "bash" or a resource, and returns when they are ready: one result each,
+   * CREATED, EXISTS or FAILED. An existing session stays as it is. If the only requested resource fails, its error is
+   * thrown; with several, each result has its `error`.
    */
   async create(
     resources: string | SessionResource | readonly (string | SessionResource)[],
@@ -67,8 +67,8 @@ export class Worker implements AsyncDisposable {
   /**
    * Runs a tool, such as "bash:run", on the worker's session of its type, or on a temporary one.
    *
-   * What the tool reports is `code` (0: success), `message` and `data`; binary data, such as a screenshot, is in
-   * `attachments`. Throws what kept it from running: TOOL_NOT_FOUND, INVALID_ARGUMENT for bad params, SESSION_LOST,
+   * The tool reports `code` (0: success), `message` and `data`; binary data, such as a screenshot, is in `attachments`.
+   * If the tool could not run, throws TOOL_NOT_FOUND, INVALID_ARGUMENT for bad params, SESSION_LOST or
    * SESSION_START_FAILED.
    */
   async execute(tool: string, params: JsonObject = {}, options: ExecuteOptions = {}): Promise<ToolResult> {
@@ -80,7 +80,7 @@ export class Worker implements AsyncDisposable {
     );
   }
 
-  /** Runs a tool, as `execute`: its output as it comes, and last its result. Leaving the loop ends the tool. */
+  /** Runs a tool like `execute`: yields its output as it is written, then its result. Leaving the loop ends the tool. */
   async *executeStream(
     tool: string,
     params: JsonObject = {},
@@ -98,9 +98,9 @@ export class Worker implements AsyncDisposable {
   }
 
   /**
-   * Runs several tools, one after the other or at once; those on one session always one after the other. For each
-   * call: a ToolResult, the BerthError that kept it from running, or undefined where `stopOnError` kept it from being
-   * started.
+   * Runs several tools, one after the other or in parallel; those on one session always one after the other. Returns
+   * for each call a ToolResult, the BerthError because of which it could not run, or undefined if `stopOnError`
+   * prevented its start.
    */
   async executeBatch(
     calls: readonly ToolCall[],
@@ -129,7 +129,7 @@ export class Worker implements AsyncDisposable {
     return (await answer).results.map(batchResult);
   }
 
-  /** Starts the time to live of sessions again; of all without types. One result each: REFRESHED or NOT_FOUND. */
+  /** Restarts the TTL of sessions; without types, of all. One result each: REFRESHED or NOT_FOUND. */
   async refresh(
     resourceTypes: readonly string[] = [],
     { signal }: CallSettings = {},
@@ -140,8 +140,8 @@ export class Worker implements AsyncDisposable {
   }
 
   /**
-   * Puts a new session in the place of one. `config` replaces all settings, `secrets` all secrets; undefined keeps them. A session that could
-   * not be made is status FAILED with an `error`; the old one is gone then.
+   * Replaces a session with a new one. `config` replaces all settings, `secrets` all secrets; undefined keeps them. If
+   * the new session cannot be created, the status is FAILED with an `error`, and the old session is gone.
    */
   async reinitialize(
     resourceType: string,
@@ -154,7 +154,7 @@ export class Worker implements AsyncDisposable {
     return reinitialized(await this.#connection.again(call, signal));
   }
 
-  /** Ends sessions; all without types. Calls under way may go on for `graceMs` (default 5000). Idempotent. */
+  /** Ends sessions; without types, all. Running calls may continue for `graceMs` (default 5000). Idempotent. */
   async destroy(
     resourceTypes: readonly string[] = [],
     { graceMs, signal }: CallSettings & { readonly graceMs?: number } = {},
@@ -170,8 +170,8 @@ export class Worker implements AsyncDisposable {
   }
 
   /**
-   * Shows what a session looks like while it is used, such as a desktop ("vm"): see {@link SessionView}. Throws
-   * SESSION_NOT_FOUND, UNSUPPORTED for a type that has no view, TOO_MANY_OPERATIONS.
+   * Shows a session live, such as a desktop ("vm"): see {@link SessionView}. Throws SESSION_NOT_FOUND, UNSUPPORTED for
+   * a type that has no view, TOO_MANY_OPERATIONS.
    */
   view(
     resourceType: string,
@@ -193,7 +193,7 @@ export class Worker implements AsyncDisposable {
   }
 }
 
-/** Sessions, newest first: of one worker, or of every one. */
+/** Sessions, newest first: of one worker, or of all. */
 export function listSessions(
   connection: Connection,
   workerId: string,
