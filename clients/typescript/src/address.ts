@@ -1,18 +1,18 @@
 /** Where clients look for a service by default. */
 export const DEFAULT_ADDRESS = "127.0.0.1:7070";
 
-/** Where a service is reached. */
+/** The address of a service. */
 export interface Endpoint {
   /** As the user wrote it. */
   readonly address: string;
   /** Without a slash at its end. */
   readonly baseUrl: string;
-  /** Path of the Unix socket to connect to instead of the URL's host. */
+  /** The Unix socket to connect to instead of the URL's host. */
   readonly socketPath?: string;
 }
 
 /**
- * Reads an address: `HOST:PORT`, `unix:PATH`, `http://…` or `https://…`. `HOST:PORT` is with TLS where `secure` is set.
+ * Reads an address: `HOST:PORT`, `unix:PATH`, `http://…` or `https://…`. With `secure`, `HOST:PORT` uses TLS.
  * @throws TypeError that says how to write it
  */
 export function parseAddress(address: string, secure: boolean): Endpoint {
@@ -23,7 +23,7 @@ export function parseAddress(address: string, secure: boolean): Endpoint {
     ? address
     : `${secure ? "https" : "http"}://${address.replace(/^:/, "127.0.0.1:")}`;
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  // Without a port of its own, HOST:PORT is more likely a typing error than port 80.
+  // Without a port, it is more likely a typing error than port 80.
   const whole = text === address || /:\d+$/.test(address);
   if (url === undefined || !whole || url.search !== "" || url.hash !== "" || url.username !== "") {
     throw new TypeError(

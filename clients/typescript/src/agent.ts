@@ -7,7 +7,7 @@ import { type AgentMessage, createRunRequest, type RunOptions, roleOf } from "./
 import type { NextStep, RunInfo } from "./types.ts";
 import { StepOutcome } from "./v1/run_pb.js";
 
-/** Where an agent stands. */
+/** The state of an agent. */
 export type AgentState = "IDLE" | "RUNNING" | "FINISHED" | "ERROR";
 
 /** A step to do. */
@@ -15,7 +15,7 @@ export interface AgentStep {
   readonly runId: string;
   /** From 1. */
   readonly number: number;
-  /** What to ask: the agent's own prompt, below a warning where it goes round in circles. */
+  /** What to ask: the agent's own prompt, below a warning if it is stuck. */
   readonly prompt: string;
   /** The run's sandbox; empty without one. */
   readonly sandboxId: string;
@@ -23,43 +23,41 @@ export interface AgentStep {
   readonly signal: AbortSignal;
 }
 
-/** What a step came to. A string alone is its `result`. */
+/** The result of a step. A plain string is its `result`. */
 export interface AgentStepResult {
-  /** In words; what is beyond 16 KiB is cut off. */
+  /** As text; anything beyond 16 KiB is cut off. */
   readonly result: string;
-  /** Whether the agent has reached its aim. Default false. */
+  /** Whether the agent has reached its goal. Default false. */
   readonly finished?: boolean;
-  /** What was said in it: 100 at most, of which each is cut off after 256 KiB. Default: `result`, by the assistant. */
+  /** The messages of the step: at most 100, each cut off after 256 KiB. Default: `result`, by the assistant. */
   readonly messages?: readonly AgentMessage[];
 }
 
-/** What a run came to. */
+/** The result of a run. */
 export interface AgentRun {
   readonly runId: string;
-  /** IDLE after the most steps. */
+  /** IDLE if it reached its maximum of steps. */
   readonly state: AgentState;
   readonly outcome: RunInfo["outcome"];
   /** How it ended, for a person. */
   readonly message: string;
-  /** One line a step. */
+  /** One line per step. */
   readonly summary: string;
 }
 
 const MAX_RESULT_BYTES = 16 * 1024;
 const MAX_MESSAGE_BYTES = 256 * 1024;
-/** How long the making of a run is tried, before the service has said anything. */
+/** How long to retry creating a run before the service has answered. */
 const CREATE_MS = 30_000;
-/** Signs of life in one step timeout. */
+/** Keepalives in one step timeout. */
 const SIGNS_PER_TIMEOUT = 3;
 
 /**
- * An agent whose runs the service supervises. Write {@link step}; the service
- * counts the steps, keeps the time, warns of going round in circles, and cleans
- * up whatever happens, also when this program dies. A connection that breaks
- * and a service that restarts are waited for, as long as the step timeout is, and
- * for 30 s before there is a run.
+ * An agent whose runs the service supervises. Write {@link step}; the service counts the steps, keeps the time, warns
+ * if the agent is stuck, and cleans up whatever happens, even if this program dies. If the connection breaks or the
+ * service restarts, the agent waits for it as long as the step timeout, or 30 s before there is a run.
  *
- * An agent does one run at a time. {@link close} takes the last one away.
+ * An agent does one run at a time. {@link close} deletes the last one.
  */
 export abstract class Agent implements AsyncDisposable {
   /** What it works with. */
@@ -69,7 +67,7 @@ export abstract class Agent implements AsyncDisposable {
   #run: RunInfo | undefined;
   #state: AgentState = "IDLE";
   #currentStep = 0;
-  /** Names the making of the next run, so that it is made once however often it is asked for. */
+  /** The request id for creating the next run, so that it is created once no matter how often it is requested. */
   #createId = newRequestId();
 
   constructor(berth: BerthClient, options: RunOptions = {}) {
@@ -78,14 +76,14 @@ export abstract class Agent implements AsyncDisposable {
     this.#options = options;
   }
 
-  /** Does one step. What it throws ends the run in ERROR. */
+  /** Does one step. If it throws, the run ends in ERROR. */
   protected abstract step(step: AgentStep): Promise<AgentStepResult | string>;
 
   get state(): AgentState {
     return this.#state;
   }
 
-  /** The step under way; 0 before the first, and after the most steps. */
+  /** The current step; 0 before the first, and after the maximum of steps. */
   get currentStep(): number {
     return this.#currentStep;
   }
@@ -119,7 +117,7 @@ export abstract class Agent implements AsyncDisposable {
     }
   }
 
-  /** Makes it IDLE again after FINISHED or ERROR; what was said is forgotten. */
+  /** Returns it to IDLE after FINISHED or ERROR, and clears its messages. */
   async reset(): Promise<void> {
     const run = this.#run;
     if (run !== undefined) {
@@ -128,7 +126,7 @@ export abstract class Agent implements AsyncDisposable {
     this.#settle("IDLE", 0);
   }
 
-  /** Ends the run, if there is one, and takes it away. Idempotent. */
+  /** Cancels the run, if there is one, and deletes it. Idempotent. */
   async close(): Promise<void> {
     const run = this.#run;
     this.#run = undefined;
@@ -173,7 +171,7 @@ export abstract class Agent implements AsyncDisposable {
     return this.#result();
   }
 
-  /** Does one step, with signs of life while it lasts; "over" where the run ended meanwhile. */
+  /** Does one step and sends keepalives meanwhile; returns "over" if the run ended meanwhile. */
   async #do(next: NextStep, sandboxId: string, signal: AbortSignal) {
     const { runId } = this;
     const over = new AbortController();
@@ -253,7 +251,7 @@ export abstract class Agent implements AsyncDisposable {
     }
   }
 
-  /** Makes a call that is safe to make twice, also over connections that break. */
+  /** Makes a call that is safe to repeat, and retries it if the connection breaks. */
   #call<T>(call: (options: CallOptions) => Promise<T>, signal?: AbortSignal): Promise<T> {
     return this.#connection.again(call, signal, this.#stepTimeoutMs);
   }
@@ -268,14 +266,14 @@ export abstract class Agent implements AsyncDisposable {
   }
 }
 
-/** Whether the service says that the run, or this start of it, is not RUNNING any more. */
+/** Whether the service says that the run, or this start of it, is no longer RUNNING. */
 function isOver(error: unknown): boolean {
   return BerthError.is(error, "RUN_STATE", "RUN_NOT_FOUND");
 }
 
-/** The longest beginning of a text that is so many bytes at most. */
+/** The longest prefix of a text that is at most so many bytes. */
 function clip(text: string, mostBytes: number): string {
-  // So many characters are at least as many bytes: what is beyond is not even encoded.
+  // So many characters are at least as many bytes, so the rest need not be encoded.
   const { read } = new TextEncoder().encodeInto(text.slice(0, mostBytes), new Uint8Array(mostBytes));
   return text.slice(0, read);
 }

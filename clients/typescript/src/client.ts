@@ -6,12 +6,11 @@ import type { Worker } from "./worker.ts";
 import { Workspaces } from "./workspaces.ts";
 
 /**
- * A client of a Berth service, on any platform; `Berth` is the one of this platform. The connection is made by the
- * first call.
+ * A client of a Berth service on any platform; `Berth` is the one for this platform. The first call connects.
  *
- * Calls that are safe to make twice are made again while the service cannot be reached, for `retryForMs`: those that
- * read, and those under a request id, which makes the service do them once. The client sets one for what is made,
- * changed or removed, and you may for what is run. All others are made once.
+ * While the service cannot be reached, the client retries calls that are safe to repeat, for `retryForMs`: those that
+ * read, and those with a request id, which the service carries out once. The client sets a request id for calls that
+ * create, change or remove something, and you may set one for what you run. All other calls are made once.
  */
 export class BerthClient implements AsyncDisposable {
   /** The connection; its fields are the generated clients of `@berth/client/v1/…`. */
@@ -22,7 +21,7 @@ export class BerthClient implements AsyncDisposable {
   readonly sessions: Sessions;
   /** Directories that outlive sandboxes. */
   readonly workspaces: Workspaces;
-  /** Executions of many steps. */
+  /** Supervised sequences of many steps. */
   readonly runs: Runs;
 
   constructor(link: Link, settings: ClientSettings) {
@@ -33,17 +32,17 @@ export class BerthClient implements AsyncDisposable {
     this.runs = new Runs(this.connection);
   }
 
-  /** Where the service is, as it was given. */
+  /** The service's address, as given. */
   get address(): string {
     return this.connection.address;
   }
 
-  /** A worker, whose sessions `berth.sessions` keeps, by an id of your own; by default a new one. */
+  /** A worker, whose sessions `berth.sessions` keeps, by an id that you choose; by default a new one. */
   worker(workerId?: string): Worker {
     return this.sessions.worker(workerId);
   }
 
-  /** Ends commands that are still read, and the connection. Idempotent. */
+  /** Ends commands whose output is still being read, and the connection. Idempotent. */
   close(): Promise<void> {
     return this.connection.close();
   }

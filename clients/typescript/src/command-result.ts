@@ -1,8 +1,8 @@
 import type { ExitStatus } from "./types.ts";
 
-/** What a command came to. */
+/** The result of a command. */
 export class CommandResult {
-  /** The output as bytes. Where `truncated`: head and tail. */
+  /** The output as bytes. If `truncated`, its head and tail. */
   readonly stdoutBytes: Uint8Array;
   readonly stderrBytes: Uint8Array;
   /** Whether bytes of either stream are missing. */
@@ -20,7 +20,7 @@ export class CommandResult {
     this.processId = fields.processId;
   }
 
-  /** What it wrote to stdout, as text; what is not UTF-8 is U+FFFD. */
+  /** What it wrote to stdout, as text; bytes that are not UTF-8 become U+FFFD. */
   get stdout(): string {
     return new TextDecoder().decode(this.stdoutBytes);
   }
@@ -47,7 +47,7 @@ export class CommandResult {
   }
 }
 
-/** A command did not end with exit code 0. Thrown only where `check` asks for it. */
+/** A command did not end with exit code 0. Thrown only if `check` is set. */
 export class CommandError extends Error {
   readonly result: CommandResult;
 

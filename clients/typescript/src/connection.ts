@@ -8,23 +8,23 @@ import { SandboxService } from "./v1/sandbox_pb.js";
 import { SessionService } from "./v1/session_pb.js";
 import { WorkspaceService } from "./v1/workspace_pb.js";
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallSettings {
-  /** Ends the call, which throws the signal's reason. */
+  /** Aborts the call, which throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How a client behaves, wherever it runs. */
+/** Options of a client on any platform. */
 export interface ClientSettings {
   /** Sent with every call, as `authorization: Bearer`. */
   readonly token?: string | undefined;
-  /** How long one unary call may take. Default: unbounded. */
+  /** How long one unary call may take. Default: no limit. */
   readonly timeoutMs?: number | undefined;
-  /** For how long calls that are safe to make twice are made again while the service cannot be reached. Default 5000; 0: never. */
+  /** How long to retry calls that are safe to repeat while the service cannot be reached. Default 5000; 0: never. */
   readonly retryForMs?: number | undefined;
 }
 
-/** What a platform calls a service by. */
+/** How a platform calls a service. */
 export interface Link {
   /** As the user wrote it. */
   readonly address: string;
@@ -42,7 +42,7 @@ export interface Releasable {
   end(): Promise<void>;
 }
 
-/** Where calls are made: the generated clients, and what all calls have in common. */
+/** Makes calls: the generated clients, and what all calls have in common. */
 export class Connection {
   readonly address: string;
   /** For generated clients of your own. */
@@ -87,7 +87,7 @@ export class Connection {
     }
   }
 
-  /** Makes a call that is safe to make twice, because it reads or has a request id: again while the service cannot be reached. */
+  /** Makes a call that is safe to repeat, because it reads or has a request id, and retries it while the service cannot be reached. */
   async again<T>(call: Call<T>, signal?: AbortSignal, retryForMs = this.retryForMs): Promise<T> {
     let pauses: Pauses | undefined;
     for (;;) {
@@ -101,7 +101,7 @@ export class Connection {
     }
   }
 
-  /** Makes a call that streams requests, once. Throws what making them threw, if that was it. */
+  /** Makes a call that streams requests, once. If producing the requests throws, throws the same. */
   async upload<M, T>(
     messages: AsyncGenerator<M>,
     call: (messages: AsyncIterable<M>, options: CallOptions) => Promise<T>,
@@ -129,7 +129,7 @@ export class Connection {
     }
   }
 
-  /** Makes a call that streams answers, once. Leaving the loop ends it. */
+  /** Makes a call that streams responses, once. Leaving the loop ends it. */
   async *stream<T>(
     call: (options: CallOptions) => AsyncIterable<T>,
     signal?: AbortSignal,
@@ -140,7 +140,7 @@ export class Connection {
     };
     this.adopt(end);
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-    // A generator that no one resumes never gets to its finally.
+    // A generator that nobody resumes never reaches its finally.
     either.addEventListener("abort", () => this.release(end), { once: true });
     try {
       yield* call(this.options(either));
@@ -160,7 +160,7 @@ export class Connection {
     for await (const { chunk } of this.stream(call, signal)) yield chunk;
   }
 
-  /** What a call is made with. Of a call that streams, nothing but its signal bounds it. */
+  /** The options of a call. A streaming call is limited only by its signal. */
   options(signal?: AbortSignal, timeoutMs?: number): CallOptions {
     if (this.#closed) throw new Error("This client is closed. Connect again.");
     return {
@@ -170,17 +170,17 @@ export class Connection {
     };
   }
 
-  /** Notes what {@link close} must end. */
+  /** Registers what {@link close} must end. */
   adopt(resource: Releasable): void {
     this.#open.add(resource);
   }
 
-  /** Forgets what has ended. */
+  /** Removes what has ended. */
   release(resource: Releasable): void {
     this.#open.delete(resource);
   }
 
-  /** Does something after a call that was given up, which {@link close} waits for. */
+  /** Does work after an aborted call; {@link close} waits for it. */
   later(act: () => Promise<unknown>): void {
     const done: Promise<unknown> = act()
       .catch(() => {})
@@ -197,7 +197,7 @@ export class Connection {
   }
 }
 
-/** A name for one request, under which the service does it once. Also where a page's origin is not secure. */
+/** An id for one request, which the service then carries out once. Works also if a page's origin is not secure. */
 export function newRequestId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -72,7 +72,7 @@ export function report({ verdict, stuck }: ReportStepResponse): Report {
   return { nextStep: undefined, runEnd, stuck };
 }
 
-/** The event in an answer; undefined for a sign of life, or something of a newer service. */
+/** The event in a response; undefined for a keepalive, or an event of a newer service. */
 export function runEvent({ item }: WatchRunResponse): RunEvent | undefined {
   if (item.case === "event") {
     const { sequence, time, type, state, outcome, message, currentStep, step, sandboxId } = item.value;

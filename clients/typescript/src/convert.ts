@@ -69,7 +69,7 @@ export function date(time: Timestamp | undefined): Date | undefined {
   return time === undefined ? undefined : timestampDate(time);
 }
 
-/** A message that the service's answer must have. */
+/** A message that the service's response must have. */
 export function present<T>(message: T | undefined): T {
   if (message === undefined) throw new Error("The service's answer lacks what it must contain.");
   return message;
@@ -191,7 +191,7 @@ export function stats(message: GetStatsResponse): Stats {
   };
 }
 
-/** The event in an answer; undefined for a sign of life, or something of a newer service. */
+/** The event in a response; undefined for a keepalive, or an event of a newer service. */
 export function sandboxEvent({ item }: WatchEventsResponse): SandboxEvent | undefined {
   if (item.case === "event") return event(item.value);
   if (item.case !== "trimmed") return undefined;

@@ -1,4 +1,4 @@
-/** Names of a generated enum's values. One that this client does not know, as of a newer service, is "UNKNOWN_" and its number. */
+/** Names of a generated enum's values. A value that this client does not know, from a newer service, is "UNKNOWN_" and its number. */
 export type EnumName<E> = (keyof E & string) | `UNKNOWN_${number}`;
 
 /** The name of a value of a generated enum. */

@@ -22,10 +22,10 @@ export type ErrorCode =
   | "DATA_LOSS"
   | "UNAUTHENTICATED";
 
-/** Name of an ErrorReason, such as "SANDBOX_NOT_FOUND". One of a newer service is "UNKNOWN_" and its number. */
+/** Name of an ErrorReason, such as "SANDBOX_NOT_FOUND". An unknown one, from a newer service, is "UNKNOWN_" and its number. */
 export type Reason = EnumName<typeof ErrorReason>;
 
-/** What is known of a failure. */
+/** The facts about a failure. */
 export interface ErrorFacts extends ErrorOptions {
   readonly code?: ErrorCode;
   readonly reason?: Reason | "";
@@ -36,16 +36,16 @@ export interface ErrorFacts extends ErrorOptions {
 /**
  * A call to the service failed. A command that fails is not an error: its result says how it ended.
  *
- * Where an AbortSignal ended the call, its reason is thrown instead.
+ * If an AbortSignal ended the call, its reason is thrown instead.
  */
 export class BerthError extends Error {
   /** The gRPC code's name. */
   readonly code: ErrorCode;
-  /** Why, finer than the code. Empty where the service gave no reason, as when it was not reached. */
+  /** Why, in more detail than the code. Empty if the service gave no reason, for instance because it was not reached. */
   readonly reason: Reason | "";
   /** Facts for programs, such as "limit" or "sandbox_id". */
   readonly metadata: Readonly<Record<string, string>>;
-  /** After how long the same call is worth making again. Undefined: nothing is known. */
+  /** How long to wait before retrying the same call. Undefined: unknown. */
   readonly retryAfterMs: number | undefined;
 
   override readonly name: string = "BerthError";
@@ -71,18 +71,18 @@ export class BerthError extends Error {
 
 /** What was received of a command whose connection was lost. */
 export interface Received {
-  /** The command's process. Empty where the connection broke before the service had named it. */
+  /** The command's process. Empty if the connection broke before the service had named it. */
   readonly processId: string;
-  /** Bytes of each stream that were received: the offsets to read on from. */
+  /** Bytes received of each stream: the offsets to continue reading from. */
   readonly stdoutReceived: number;
   readonly stderrReceived: number;
 }
 
 /**
- * The connection broke while a command's output came, and could not be restored in time.
+ * The connection broke while a command's output was being read, and could not be restored in time.
  *
- * What was received is known: `sandbox.attach(error.processId, { stdoutOffset: error.stdoutReceived,
- * stderrOffset: error.stderrReceived })` reads on from there, for 24 hours.
+ * For 24 hours, `sandbox.attach(error.processId, { stdoutOffset: error.stdoutReceived, stderrOffset:
+ * error.stderrReceived })` continues after what was received.
  */
 export class ConnectionLostError extends BerthError implements Received {
   readonly processId: string;
@@ -99,7 +99,7 @@ export class ConnectionLostError extends BerthError implements Received {
   }
 }
 
-/** The connection failed before the service said anything, in these codes. */
+/** The codes of a connection that failed before the service answered. */
 const BROKEN: readonly ErrorCode[] = ["UNAVAILABLE", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN"];
 
 /** Whether the connection failed, rather than the call: the service was not reached, or is restarting. */
@@ -107,12 +107,12 @@ export function isBroken({ reason, code }: BerthError): boolean {
   return reason === "" ? BROKEN.includes(code) : reason === "SHUTTING_DOWN";
 }
 
-/** Whether a call that is safe to make twice is worth making again. */
+/** Whether to retry a call that is safe to repeat. */
 export function isPassing(error: BerthError): boolean {
   return error.reason === "ENGINE_UNAVAILABLE" || isBroken(error);
 }
 
-/** What a failed call throws: what it was aborted with, or a BerthError. */
+/** What a failed call throws: the reason it was aborted with, or a BerthError. */
 export function errorOf(error: unknown, address: string, signal?: AbortSignal): unknown {
   if (signal?.aborted) return signal.reason;
   if (!(error instanceof ConnectError)) return error;
@@ -122,7 +122,7 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
   const certificate = untrusted(error.cause);
   if (certificate !== undefined) {
     const message = `The certificate of the service at ${address} is not trusted: ${certificate} Give its authority's as tls.ca.`;
-    // Trying again will not help.
+    // Retrying will not help.
     return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
   }
   if (/wrong version number/i.test(error.rawMessage)) {
@@ -130,7 +130,7 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
   }
   if (code === "UNAVAILABLE" || isUnconnected(error.cause)) {
-    // The library takes a socket that is not there for a defect.
+    // The library reports a missing socket as a defect.
     const message = `The service at ${address} cannot be reached: ${error.rawMessage || code}`;
     return new BerthError(message, { code: "UNAVAILABLE", cause: error });
   }
@@ -142,7 +142,7 @@ function isUnconnected(cause: unknown): boolean {
   return cause instanceof Error && "syscall" in cause && cause.syscall === "connect";
 }
 
-/** What is wrong with a certificate, by Node, if that is what went wrong. */
+/** Node's description of what is wrong with a certificate, if that is the cause. */
 function untrusted(cause: unknown): string | undefined {
   if (!(cause instanceof Error) || !("code" in cause) || typeof cause.code !== "string") return undefined;
   return /CERT|SELF_SIGNED|^UNABLE_TO_/.test(cause.code) ? `${cause.message} (${cause.code}).` : undefined;
@@ -162,7 +162,7 @@ function made(code: ErrorCode, message: string, detail?: ErrorDetail, cause?: un
   });
 }
 
-/** gRPC spells it with two l. */
+/** gRPC spells it with two Ls. */
 function codeOf(code: Code): ErrorCode {
   if (code === Code.Canceled) return "CANCELLED";
   const name = Code[code] ?? "Unknown";

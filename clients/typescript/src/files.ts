@@ -14,30 +14,30 @@ import type {
   UploadFileRequestSchema,
 } from "./v1/file_pb.js";
 
-/** What one message may carry. */
+/** What one message can carry. */
 const MESSAGE_BYTES = 8 * 1024 * 1024;
 const PAGE = 1000;
 
-/** What every call on files takes. */
+/** Options of every call on files. */
 export interface FileOptions extends CallSettings {
-  /** Who acts: a name or "uid[:gid]". Default: the sandbox's user. */
+  /** User to act as: a name or "uid[:gid]". Default: the sandbox's user. */
   readonly user?: string | undefined;
 }
 
 /** How a file is written. */
 export interface WriteOptions extends FileOptions {
-  /** Permission bits. Default: those of the file that is there, or 0o644. */
+  /** Permission bits. Default: those of the existing file, or 0o644. */
   readonly mode?: number | undefined;
   /** Default true. */
   readonly createParents?: boolean | undefined;
 }
 
 /**
- * The files of a sandbox. `sandbox.files`. A path is absolute, or relative to the sandbox's working directory; bytes
- * where it is not UTF-8.
+ * The files of a sandbox. `sandbox.files`. A path is absolute, or relative to the sandbox's working directory; bytes if
+ * it is not UTF-8.
  *
- * What all methods may throw: FILE_NOT_FOUND, FILE_KIND for something of another kind, such as a directory,
- * FILE_PERMISSION, INVALID_ARGUMENT for a bad path, SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING.
+ * All methods may throw: FILE_NOT_FOUND, FILE_KIND for something of another kind, such as a directory, FILE_PERMISSION,
+ * INVALID_ARGUMENT for a bad path, SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING.
  */
 export class Files {
   readonly #connection: Connection;
@@ -49,7 +49,7 @@ export class Files {
   }
 
   /**
-   * Bytes of a file, from `offset` on, `limit` at most. Default: all of it. Throws OFFSET_OUT_OF_RANGE for an offset
+   * Bytes of a file, from `offset`, at most `limit`. Default: all of it. Throws OFFSET_OUT_OF_RANGE for an offset
    * beyond the end.
    */
   async read(
@@ -63,7 +63,7 @@ export class Files {
     const call = (settings: object) => this.#connection.files.readFile(request, settings);
     const { data, endOfFile } = await this.#connection.again(call, signal);
     if (endOfFile || data.length === limit) return data;
-    // Again from the start: another file may have taken its place, and both halves must be of one.
+    // Start again: another file may have replaced it, and both halves must be from the same file.
     const pieces: Uint8Array[] = [];
     let size = 0;
     for await (const piece of this.#download(path, options)) {
@@ -74,14 +74,14 @@ export class Files {
     return join(pieces).subarray(0, limit);
   }
 
-  /** A file as UTF-8 text. Throws a TypeError for what is none. */
+  /** A file as UTF-8 text. Throws a TypeError if it is not UTF-8. */
   async readText(path: Path, options: FileOptions = {}): Promise<string> {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(await this.read(path, options));
   }
 
   /**
-   * Writes a file of any size, in place of what is there: a reader sees the old content or the new. `append` adds at
-   * the end instead. Returns what is known of the file after it.
+   * Writes a file of any size, replacing any existing content: a reader sees the old content or the new. `append` adds
+   * to the end instead. Returns the metadata of the file after the write.
    */
   async write(
     path: Path,
@@ -99,8 +99,8 @@ export class Files {
   }
 
   /**
-   * Writes a file of what comes from a web stream, a Blob, or an async iterable, at the speed the sandbox takes it. It
-   * takes its place at the end, in one step: a failure leaves the old content.
+   * Writes a file from a web stream, a Blob or an async iterable, as fast as the sandbox accepts it. The new content
+   * replaces the old at the end, in one step: a failure keeps the old content.
    */
   async upload(path: Path, source: Source, options: WriteOptions = {}): Promise<FileInfo> {
     if (!this.#connection.streamsRequests) return this.#uploadInPieces(path, source, options);
@@ -120,8 +120,8 @@ export class Files {
   }
 
   /**
-   * A file as a web stream, from `offset` on. Goes on where it stopped if the connection breaks; throws
-   * FAILED_PRECONDITION where the file changed meanwhile.
+   * A file as a web stream, from `offset`. If the connection breaks, it continues where it stopped, or throws
+   * FAILED_PRECONDITION if the file has changed.
    */
   download(path: Path, options: FileOptions & { readonly offset?: number } = {}): ReadableStream<Uint8Array> {
     return readableOf((signal) => this.#download(path, { ...options, signal }), options.signal);
@@ -144,14 +144,14 @@ export class Files {
     return { entryCount: Number(entryCount), size: Number(sizeBytes) };
   }
 
-  /** A directory, or one file, as an uncompressed tar. It is whole only when the stream has ended. */
+  /** A directory, or one file, as an uncompressed tar. It is complete only when the stream has ended. */
   downloadArchive(path: Path, options: FileOptions = {}): ReadableStream<Uint8Array> {
     const request = this.#named(path, options);
     const call = (settings: object) => this.#connection.files.downloadArchive(request, settings);
     return readableOf((signal) => this.#connection.chunks(call, signal), options.signal);
   }
 
-  /** What is known of a file; its name is its absolute path. */
+  /** The metadata of a file; its name is its absolute path. */
   async stat(
     path: Path,
     options: FileOptions & { readonly followSymlink?: boolean } = {},
@@ -163,7 +163,7 @@ export class Files {
     return fileInfo(answer.path, answer.rawPath, answer.file);
   }
 
-  /** Whether there is something. */
+  /** Whether something exists at the path. */
   async exists(path: Path, options: FileOptions = {}): Promise<boolean> {
     try {
       await this.stat(path, { ...options, followSymlink: false });
@@ -174,7 +174,7 @@ export class Files {
     }
   }
 
-  /** What a directory holds, in byte order of the names. */
+  /** The entries of a directory, in byte order of their names. */
   list(path: Path = ".", options: FileOptions = {}): Promise<FileInfo[]> {
     return allPages(async (pageToken) => {
       const request = { ...this.#named(path, options), pageSize: PAGE, pageToken };
@@ -187,7 +187,7 @@ export class Files {
     });
   }
 
-  /** Makes a directory. With `createParents` (default), one that is there already is not an error. */
+  /** Creates a directory. With `createParents` (default), an existing one is not an error. */
   async mkdir(path: Path, options: WriteOptions = {}): Promise<FileInfo> {
     const { mode, createParents = true, signal } = options;
     const request = {
@@ -210,7 +210,7 @@ export class Files {
     await this.#connection.again((settings) => this.#connection.files.removeFile(request, settings), signal);
   }
 
-  /** Gives a file or directory another path. */
+  /** Moves a file or directory to another path. */
   async move(
     source: Path,
     target: Path,
@@ -230,7 +230,7 @@ export class Files {
     return this.#file(target, (await this.#connection.again(call, signal)).file);
   }
 
-  /** The changes of a directory, which is looked at every `intervalMs` (default 1000, at least 100). */
+  /** The changes in a directory, which is scanned every `intervalMs` (default 1000, at least 100). */
   watch(
     path: Path = ".",
     options: FileOptions & { readonly recursive?: boolean; readonly intervalMs?: number } = {},
@@ -261,12 +261,12 @@ export class Files {
     return this.#file(path, (await this.#connection.again(call, signal)).file);
   }
 
-  /** As `upload`, where a call cannot send a stream: a file beside it grows, and then takes its place. */
+  /** Like `upload`, for when a call cannot send a stream: appends to a file next to it, which then replaces it. */
   async #uploadInPieces(path: Path, source: Source, options: WriteOptions): Promise<FileInfo> {
     if (typeof path !== "string") throw cannotStream();
     const part = `${path}.${newRequestId().slice(0, 8)}.part`;
     const { user, signal } = options;
-    // Without a mode of its own, it has that of the file that it replaces.
+    // Without an explicit mode, it gets that of the file it replaces.
     const mode = options.mode ?? (await this.#modeOf(path, options));
     try {
       await this.#write(part, new Uint8Array(), { ...options, mode }, false);
@@ -345,7 +345,7 @@ function unchanged(
   const name = typeof path === "string" ? path : new TextDecoder().decode(path);
   throw new BerthError(
     `"${name}" changed while the connection was broken, after ${offset} bytes. Download it again.`,
-    // Not to be taken for a broken connection.
+    // Must not be mistaken for a broken connection.
     { code: "FAILED_PRECONDITION" },
   );
 }
@@ -372,7 +372,7 @@ async function* archiveMessages(
   for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
 }
 
-/** For what only a call that sends a stream can do. */
+/** The error for what only a call that sends a stream can do. */
 export function cannotStream(): BerthError {
   return new BerthError(
     "A browser cannot stream a request. Upload from Node or Deno, or write the files one by one.",

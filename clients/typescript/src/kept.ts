@@ -24,7 +24,7 @@ export class Kept {
     if (tail.length === 0) return;
     this.#tail.push(tail);
     this.#tailBytes += tail.length;
-    // Cut now and then, so that what is dropped is not moved for each piece.
+    // Cut occasionally, so that dropped bytes are not moved for each piece.
     if (this.#tailBytes > 2 * this.#mostTail + 65_536) this.#cut();
   }
 
@@ -37,7 +37,7 @@ export class Kept {
   #cut(): void {
     this.truncated = true;
     const all = join(this.#tail);
-    // A copy, so that what is dropped is freed.
+    // A copy, so that dropped bytes are freed.
     const tail = all.slice(all.length - this.#mostTail);
     this.#tail.splice(0, this.#tail.length, tail);
     this.#tailBytes = tail.length;

@@ -11,46 +11,49 @@ import { AccessError, findAccess } from "./profile.ts";
 
 export * from "./common.ts";
 
-/** Notices a service that vanished without a word. */
+/** Detects a service that vanished without closing the connection. */
 const PING_INTERVAL_MS = 20_000;
 const PING_TIMEOUT_MS = 10_000;
-/** Largest message, as large as the service's own bound. */
+/** Largest message, the same as the service's limit. */
 const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
 
-/** How TLS is done. */
+/** Options for TLS. */
 export interface TlsSettings {
   /** The certificates to trust, in PEM. Default: those that Node trusts. */
   readonly ca?: string | Uint8Array | undefined;
   /**
-   * The name that the service's certificate is for. Calls are made under it, so the service must answer to it
-   * (`berth serve --allow-host`). Default: the address's host, or "localhost" of a Unix socket.
+   * The name that the service's certificate is for. Calls use it as their host, so the service must accept it (`berth
+   * serve --allow-host`). Default: the address's host, or "localhost" for a Unix socket.
    */
   readonly serverName?: string | undefined;
 }
 
 /** How a client connects. */
 export interface ConnectSettings extends ClientSettings {
-  /** Default: that of `tokenFile`, else of the profile, else the environment's BERTH_TOKEN, else that of the file BERTH_TOKEN_FILE; "" for none. */
+  /**
+   * Default: the token in `tokenFile`, in the profile, in the environment's BERTH_TOKEN, or in the file
+   * BERTH_TOKEN_FILE, in this order; "" for none.
+   */
   readonly token?: string | undefined;
   /** A file with the token, which is read once. */
   readonly tokenFile?: string | undefined;
   /**
    * A profile of ~/.config/berth/profiles.json, in place of an address: `{"work": {"address": …, "tls-ca": FILE,
-   * "token": … or "token-file": FILE}}`. Default: the environment's BERTH_PROFILE, where neither an address nor
+   * "token": … or "token-file": FILE}}`. Default: the environment's BERTH_PROFILE, if neither an address nor
    * BERTH_ADDRESS is given.
    */
   readonly profile?: string | undefined;
-  /** Turns on TLS, also for `HOST:PORT`. `https://…` does so by itself. */
+  /** Turns on TLS, also for `HOST:PORT`. `https://…` always uses it. */
   readonly tls?: TlsSettings | boolean | undefined;
 }
 
 /** A client of a Berth service; see {@link BerthClient}. */
 export class Berth extends BerthClient {
   /**
-   * Prepares to call a service. The connection is made by the first call.
-   * @param address "HOST:PORT", "unix:PATH", "http://…" or "https://…". Default: the environment's BERTH_ADDRESS, else
+   * Prepares to call a service. The first call connects.
+   * @param address "HOST:PORT", "unix:PATH", "http://…" or "https://…". Default: the environment's BERTH_ADDRESS, otherwise
    *   127.0.0.1:7070.
-   * @throws TypeError for an address, certificates, a token or a profile that are none
+   * @throws TypeError for an invalid address, certificate, token or profile
    */
   static connect(address: string | undefined = undefined, settings: ConnectSettings = {}): Berth {
     const access = findAccess({ ...settings, address }, process.env);
@@ -87,7 +90,7 @@ function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
     sessionManager,
     readMaxBytes: MAX_MESSAGE_BYTES,
     writeMaxBytes: MAX_MESSAGE_BYTES,
-    // Compressing what comes over the loopback costs more than it saves.
+    // Compressing loopback traffic costs more than it saves.
     acceptCompression: [],
   });
   return { address, transport, streamsRequests: true, close: () => sessionManager.abort() };

@@ -14,21 +14,21 @@ import {
   OnDisconnect,
 } from "./v1/process_pb.js";
 
-/** Bytes kept of each stream where nothing else is said. */
+/** Bytes kept of each stream by default. */
 export const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
 /** Bytes of stdin in one message. */
 const PIECE_BYTES = 1024 * 1024;
 const SIGKILL = 9;
-/** How long the end of a command that its reader left may take to be asked for. */
+/** How long the request to end a command may take after its reader has left. */
 const END_MS = 10_000;
 
-/** Where output goes as it comes. */
+/** Where output goes as it arrives. */
 export interface OutputCallbacks {
   readonly onStdout?: OutputCallback | undefined;
   readonly onStderr?: OutputCallback | undefined;
 }
 
-/** What a {@link Process} follows: a command to start, or one that is there. */
+/** What a {@link Process} follows: a command to start, or an existing one. */
 export type Origin =
   | { readonly exec: MessageInitShape<typeof ExecRequestSchema> }
   | { readonly attach: MessageInitShape<typeof AttachProcessRequestSchema> };
@@ -36,32 +36,32 @@ export type Origin =
 type Events = AsyncIterator<ExecResponse | AttachProcessResponse>;
 
 /**
- * A command as it runs: its output as it comes, its stdin, and its end.
+ * A running command: its output as it arrives, its stdin, and its end.
  *
- * Iterate over it for its output. It starts with the first piece; leaving the loop early ends the command:
+ * Iterate over it to read its output. The loop starts the command, and leaving the loop early ends it:
  *
  *     for await (const chunk of sandbox.exec("make")) console.log(chunk.text);
  *
- * Or start it, to write to its stdin or look at its status. Then it is yours: `end`, or the end of the block, ends it:
+ * Or start it, to write to its stdin or look at its status. Then you must end it, with `end` or the end of the block:
  *
  *     await using process = await sandbox.exec("cat", { keepStdinOpen: true }).start();
  *     await process.write("hello\n");
  *     await process.closeStdin();
  *     const status = await process.wait({ onStdout: console.log });
  *
- * Where the connection breaks, it is made again and the output goes on at the byte where it stopped. What cannot be
- * restored ends in {@link ConnectionLostError}, which says how much was received.
+ * If the connection breaks, the client reconnects and the output continues at the byte where it stopped. If that fails,
+ * {@link ConnectionLostError} says how much was received.
  *
- * A command that was attached, or started with `detach`, goes on when its reader leaves.
+ * A command that was attached, or started with `detach`, continues when its reader leaves.
  */
 export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   /** Its id. Empty before it has started. */
   processId = "";
   /** When it started, by the service's clock. */
   startTime: Date | undefined;
-  /** How it ended. Undefined before it has, or where it is not known. */
+  /** How it ended. Undefined until then, or if unknown. */
   status: ExitStatus | undefined;
-  /** Bytes of each stream that have come so far: where a later reader would go on. */
+  /** Bytes of each stream received so far: where a later reader would continue. */
   stdoutOffset = 0;
   stderrOffset = 0;
 
@@ -69,7 +69,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   readonly #origin: Origin;
   readonly #reconnectMs: number;
   readonly #signal: AbortSignal | undefined;
-  /** Whether its end is its reader's business. */
+  /** Whether its reader must end it. */
   readonly #owned: boolean;
   readonly #chunks: Chunk[] = [];
   readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
@@ -96,7 +96,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     }
   }
 
-  /** Starts the command, where it has not started, and holds it until `end`. Throws BerthError where it could not be. */
+  /** Starts the command unless it has started, and keeps it until `end`. Throws BerthError if it cannot start. */
   async start(): Promise<this> {
     this.#held = true;
     try {
@@ -106,7 +106,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       throw error;
     }
     if (!this.#owned && !this.#pulling) {
-      // It goes on without a reader; one that does not read would hold it up. `read` connects again.
+      // It continues without a reader, but a reader that does not read would block it. `read` connects again.
       this.#disconnect();
       this.#connection.release(this);
     }
@@ -119,7 +119,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     return this.#chunks.shift();
   }
 
-  /** Waits for the end, and passes on the output that comes before it. */
+  /** Waits for the end, and passes on the output until then. */
   async wait({ onStdout, onStderr }: OutputCallbacks = {}): Promise<ExitStatus> {
     for await (const { stream, text } of this) {
       if (text !== "") await (stream === "stdout" ? onStdout : onStderr)?.(text);
@@ -127,7 +127,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     return this.#end();
   }
 
-  /** Waits for the end and collects the output: of a longer stream, head and tail of so many bytes (default 1 MiB). */
+  /** Waits for the end and collects the output, at most so many bytes of each stream (default 1 MiB): of a longer one, head and tail. */
   async result({
     maxOutputBytes = DEFAULT_OUTPUT_BYTES,
     onStdout,
@@ -152,21 +152,21 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   }
 
   /**
-   * Writes to its stdin, and returns when the command has room for more. For commands started with `keepStdinOpen` or
-   * a terminal. Throws PROCESS_STATE where stdin is closed or the command has ended. Written once, however often the
-   * connection breaks meanwhile. A write that fails may have written a part of its data: the next one goes on behind
-   * that.
+   * Writes to its stdin, and returns when the command has room for more. For commands started with `keepStdinOpen` or a
+   * terminal. Throws PROCESS_STATE if stdin is closed or the command has ended. The data is written once, no matter how
+   * often the connection breaks. A write that fails may have written part of its data; the next write continues after
+   * that part.
    */
   async write(data: Content): Promise<void> {
     await this.#write(content(data), false);
   }
 
-  /** Gives it the end of its stdin. Nothing happens where it has ended. */
+  /** Closes its stdin. Does nothing if it has ended. */
   async closeStdin(): Promise<void> {
     await unlessOver(this.#write(new Uint8Array(), true));
   }
 
-  /** Its stdin as a web stream; closing it gives the command the end of its stdin. */
+  /** Its stdin as a web stream; closing the stream closes stdin. */
   stdin(): WritableStream<Content> {
     return new WritableStream({ write: (data) => this.write(data), close: () => this.closeStdin() });
   }
@@ -178,12 +178,12 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     await this.#connection.again((options) => this.#connection.processes.signalProcess(request, options));
   }
 
-  /** Kills it with its process group. Nothing happens where it has ended. */
+  /** Kills its process group. Does nothing if it has ended. */
   async kill(): Promise<void> {
     await unlessOver(this.signal(SIGKILL));
   }
 
-  /** Gives its terminal another size, in characters. */
+  /** Resizes its terminal, in characters. */
   async resize(columns: number, rows: number): Promise<void> {
     await this.#started();
     const request = { requestId: newRequestId(), processId: this.processId, columns, rows };
@@ -202,7 +202,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
           undefined,
           END_MS,
         );
-        // Where the service is not reached, it ends the command by itself.
+        // If the service cannot be reached, it ends the command by itself.
         await kill.catch(() => {});
       }
     } finally {
@@ -236,7 +236,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     }
   }
 
-  /** Takes the next event. Everyone who waits for something waits for the same one. */
+  /** Takes the next event. All concurrent callers wait for the same one. */
   #pull(): Promise<void> {
     this.#pulling ??= this.#next().finally(() => {
       this.#pulling = undefined;
@@ -285,7 +285,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     this.#stream = undefined;
   }
 
-  /** Waits before the connection is made again; throws where that is not, or no longer, worth while. */
+  /** Waits before reconnecting; throws if reconnecting makes no sense, or no longer does. */
   async #recover(error: BerthError): Promise<void> {
     const started = this.startTime !== undefined;
     const interrupted = this.#lost !== undefined;
@@ -315,7 +315,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   }
 
   #take({ event }: ExecResponse | AttachProcessResponse): void {
-    // Anything else is a sign of life, or something of a newer service.
+    // Anything else is a keepalive, or an event of a newer service.
     if (event.case === "output") {
       const { stream, offset, data } = event.value;
       this.#add(streamName(stream), Number(offset), data, 0);
@@ -339,7 +339,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     this.#chunks.push({ stream, offset, data, text, lost });
   }
 
-  /** Gives out characters that were never completed. */
+  /** Returns characters that were never completed. */
   #finishText(): void {
     for (const stream of ["stdout", "stderr"] as const) {
       const text = this.#decoders[stream].decode();
@@ -352,9 +352,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   #write(data: Uint8Array, close: boolean): Promise<void> {
     const written = this.#writing.then(async () => {
       await this.#started();
-      // Writing nothing says how far stdin is.
+      // An empty write returns the offset of stdin.
       let offset = this.#stdinOffset ?? (await this.#writePiece(0n, new Uint8Array(), false));
-      // Not known again until this is through: what is taken of a write that fails would be taken off the next.
+      // Unknown until this write succeeds: otherwise what a failed write has written would be subtracted from the next.
       this.#stdinOffset = undefined;
       for (let at = 0; at === 0 || at < data.length; at += PIECE_BYTES) {
         const last = at + PIECE_BYTES >= data.length;

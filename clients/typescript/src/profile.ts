@@ -5,7 +5,7 @@ import path from "node:path";
 /** What a client was given; the rest comes from the environment and from a profile. */
 export interface GivenAccess {
   readonly address?: string | undefined;
-  /** "": none, whatever the environment says. */
+  /** "": none, even if the environment has one. */
   readonly token?: string | undefined;
   readonly tokenFile?: string | undefined;
   readonly profile?: string | undefined;
@@ -13,7 +13,7 @@ export interface GivenAccess {
 
 /** Where a service is, and who calls it. */
 export interface Access {
-  /** Undefined: nobody named one. */
+  /** Undefined: none was given. */
   readonly address: string | undefined;
   readonly token: string | undefined;
   /** File with the authorities that the profile in use trusts, in PEM. */
@@ -29,9 +29,9 @@ const KEYS = ["address", "tls-ca", "token", "token-file"] as const;
 type Profile = Readonly<Partial<Record<(typeof KEYS)[number], string>>>;
 
 /**
- * Puts together where to call and with which token. An address that is given, or BERTH_ADDRESS, goes before
- * BERTH_PROFILE as a whole: the token of a profile is for the address of that profile. Tokens in their order: the given
- * one or its file, the profile's, BERTH_TOKEN, BERTH_TOKEN_FILE.
+ * Decides where to call and with which token. A given address, or BERTH_ADDRESS, overrides all of BERTH_PROFILE: the
+ * token of a profile is for the address of that profile. Order of tokens: the given one or its file, the profile's,
+ * BERTH_TOKEN, BERTH_TOKEN_FILE.
  * @throws AccessError for a profile or a file that cannot be used
  */
 export function findAccess(given: GivenAccess, env: Env): Access {
@@ -127,7 +127,7 @@ function readText(what: string, file: string): string {
   }
 }
 
-/** What a header takes. The text itself is told to nobody. */
+/** What a header accepts. The error never contains the text itself. */
 function checked(token: string, what: string): string {
   const text = token.trim();
   if (/^[\x21-\x7e]{1,4096}$/.test(text)) return text;

@@ -3,7 +3,7 @@ import type { BerthError } from "./errors.ts";
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** The pauses between attempts, for so many milliseconds in all. */
+/** The pauses between attempts, for so many milliseconds in total. */
 export class Pauses {
   readonly #until: number;
   #next = FIRST_PAUSE_MS;
@@ -12,7 +12,7 @@ export class Pauses {
     this.#until = performance.now() + forMs;
   }
 
-  /** Waits before the next attempt; throws the error where it was the last one, and what the signal is aborted with. */
+  /** Waits before the next attempt; throws the error after the last one, and the signal's reason if it is aborted. */
   async wait(error: BerthError, signal?: AbortSignal): Promise<void> {
     const pause = Math.max(this.#next, error.retryAfterMs ?? 0);
     if (performance.now() + pause > this.#until) throw error;

@@ -8,25 +8,25 @@ import { type CreateRunRequestSchema, RunMessageRole, RunOnEnd, StepOutcome } fr
 
 const PAGE = 1000;
 
-/** How a run is set up. What is not given is the service's default. */
+/** The settings of a run. Unset ones take the service's defaults. */
 export interface RunOptions {
   readonly name?: string | undefined;
   /** Default 10. */
   readonly maxSteps?: number | undefined;
-  /** How many equal messages make it stuck. Default 2. */
+  /** How many identical earlier messages make it stuck. Default 2. */
   readonly duplicateThreshold?: number | undefined;
-  /** After how long the service gives up an agent that is not heard of. Default 300,000. */
+  /** How long the agent may be silent before the service ends the run. Default 300,000. */
   readonly stepTimeoutMs?: number | undefined;
-  /** Default: unbounded. */
+  /** Default: no limit. */
   readonly maxDurationMs?: number | undefined;
   readonly nextStepPrompt?: string | undefined;
-  /** What it works in: a sandbox made at each start, or one that is there. Default: none. */
+  /** What it works in: a sandbox created at each start, or an existing one. Default: none. */
   readonly sandbox?: { readonly spec: SandboxSpec } | { readonly id: string } | undefined;
-  /** Whether the sandbox stays after the run. Default: one that was there stays, one made for the run does not. */
+  /** Whether the sandbox stays after the run. Default: an existing one stays, one created for the run does not. */
   readonly keepSandbox?: boolean | undefined;
 }
 
-/** What a step came to. */
+/** The result of a step. */
 export interface StepReport extends CallSettings {
   readonly result?: string;
   /** Default CONTINUE. */
@@ -43,7 +43,7 @@ export interface AgentMessage {
 /**
  * The runs of a service, one call at a time. `berth.runs`. {@link Agent} is the loop over them.
  *
- * What all methods may throw: RUN_NOT_FOUND, and RUN_STATE where the run is not in a state that allows the call.
+ * All methods may throw: RUN_NOT_FOUND, and RUN_STATE if the run is not in a state that allows the call.
  */
 export class Runs {
   readonly #connection: Connection;
@@ -52,14 +52,14 @@ export class Runs {
     this.#connection = connection;
   }
 
-  /** Makes a run, in state IDLE. */
+  /** Creates a run in state IDLE. */
   async create({ signal, ...options }: RunOptions & CallSettings = {}): Promise<RunInfo> {
     const request = createRunRequest(options, newRequestId());
     const call = (settings: object) => this.#connection.runs.createRun(request, settings);
     return runInfo((await this.#connection.again(call, signal)).run);
   }
 
-  /** Starts an IDLE run: makes its sandbox ready and hands out the first step. `request`: the first message. */
+  /** Starts an IDLE run: prepares its sandbox and hands out the first step. `request`: the first message. */
   async start(
     runId: string,
     request = "",
@@ -71,7 +71,7 @@ export class Runs {
     return { run: runInfo(answer.run), nextStep: nextStep(answer.nextStep) };
   }
 
-  /** Says what a step came to. Returns how the run goes on. */
+  /** Reports a step. Returns how the run continues. */
   async report(
     runId: string,
     { step, startId }: NextStep,
@@ -90,27 +90,27 @@ export class Runs {
     return report(await this.#connection.again(call, signal));
   }
 
-  /** Says that the step under way is still worked on. */
+  /** Says that the caller is still working on the current step. */
   async keepAlive(runId: string, step?: NextStep, { signal }: CallSettings = {}): Promise<void> {
     const request = { requestId: newRequestId(), runId, step: step?.step ?? 0, startId: step?.startId ?? "" };
     await this.#connection.again((options) => this.#connection.runs.keepAliveRun(request, options), signal);
   }
 
-  /** Ends a run that is RUNNING. Idempotent. */
+  /** Cancels a RUNNING run. Idempotent. */
   async cancel(runId: string, { signal }: CallSettings = {}): Promise<RunInfo> {
     const request = { requestId: newRequestId(), runId };
     const call = (options: object) => this.#connection.runs.cancelRun(request, options);
     return runInfo((await this.#connection.again(call, signal)).run);
   }
 
-  /** Makes a run that has ended IDLE again; what was said is forgotten. */
+  /** Returns an ended run to IDLE, and clears its messages. */
   async reset(runId: string, { signal }: CallSettings = {}): Promise<RunInfo> {
     const request = { requestId: newRequestId(), runId };
     const call = (options: object) => this.#connection.runs.resetRun(request, options);
     return runInfo((await this.#connection.again(call, signal)).run);
   }
 
-  /** What is known of a run. */
+  /** The data of a run. */
   async get(
     runId: string,
     { includeMessages = false, signal }: CallSettings & { readonly includeMessages?: boolean } = {},
@@ -129,15 +129,15 @@ export class Runs {
     });
   }
 
-  /** Removes a run and its record; one that is RUNNING is canceled first. Idempotent. */
+  /** Removes a run and its record; a RUNNING one is canceled first. Idempotent. */
   async delete(runId: string, { signal }: CallSettings = {}): Promise<void> {
     const request = { requestId: newRequestId(), runId };
     await this.#connection.again((options) => this.#connection.runs.deleteRun(request, options), signal);
   }
 
   /**
-   * The transitions of a run: first the kept history after a sequence, then as they come; ends with the run's
-   * deletion. Goes on after the last one where the connection breaks.
+   * The events of a run: first the kept history after a sequence, then events as they happen. Ends when the run is
+   * deleted. If the connection breaks, it continues after the last event.
    */
   watch(
     runId: string,
@@ -156,7 +156,7 @@ export class Runs {
   }
 }
 
-/** The making of a run, as a message. */
+/** The request that creates a run. */
 export function createRunRequest(
   { sandbox, keepSandbox, stepTimeoutMs, maxDurationMs, ...rest }: RunOptions,
   requestId: string,
@@ -180,7 +180,7 @@ export function createRunRequest(
   };
 }
 
-/** Types do not reach a caller in plain JavaScript. */
+/** Callers in plain JavaScript are not checked by types. */
 export function roleOf(role: AgentMessage["role"]): RunMessageRole {
   const known = RunMessageRole[role];
   if (known === undefined) throw new Error(`"${role}" is not a role: USER, SYSTEM, ASSISTANT or TOOL.`);

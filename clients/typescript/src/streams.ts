@@ -4,7 +4,7 @@ import type { Source } from "./types.ts";
 /** Bytes in one message of a stream. */
 const CHUNK_BYTES = 1024 * 1024;
 
-/** What is to be sent, in pieces that a message can carry. A source that is left early is canceled. */
+/** What to send, in pieces that a message can carry. A source that is left early is canceled. */
 export async function* piecesOf(source: Source): AsyncGenerator<Uint8Array> {
   for await (const data of dataOf(source)) {
     for (let at = 0; at < data.length; at += CHUNK_BYTES) yield data.subarray(at, at + CHUNK_BYTES);
@@ -18,7 +18,7 @@ async function* dataOf(source: Source): AsyncGenerator<Uint8Array> {
   else yield* source;
 }
 
-/** Not every browser iterates over a stream. */
+/** Not every browser can iterate over a stream. */
 async function* read(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
   const reader = stream.getReader();
   let done = false;
@@ -35,7 +35,7 @@ async function* read(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Ar
   }
 }
 
-/** A web stream of bytes in pieces, taken one at a time. Canceling it aborts the signal that the pieces come by. */
+/** A web stream of bytes in pieces, taken one at a time. Canceling it aborts the signal of the pieces. */
 export function readableOf(
   make: (signal: AbortSignal) => AsyncGenerator<Uint8Array>,
   signal: AbortSignal | undefined,

@@ -3,22 +3,22 @@ import type { CallSettings, Connection } from "./connection.ts";
 import { BerthError, errorOf, isBroken } from "./errors.ts";
 import { Pauses } from "./retry.ts";
 
-/** How a {@link Subscription} gets what happens. */
+/** How a {@link Subscription} gets its items. */
 export interface Feed<R, T> extends CallSettings {
-  /** Makes the call; gets the last item that came. */
+  /** Makes the call; gets the last item received. */
   readonly connect: (last: T | undefined, options: CallOptions) => AsyncIterable<R>;
-  /** The item in an answer, if there is one. */
+  /** The item in a response, if there is one. */
   readonly convert: (answer: R) => T | undefined;
-  /** Whether the service's first answer says that it watches. */
+  /** Whether the service's first response says that it watches. */
   readonly announced: boolean;
-  /** Whether a broken connection can be made again without missing anything. */
+  /** Whether it can reconnect without missing anything. */
   readonly resumes: boolean;
 }
 
 /**
- * What happens, one item after another: iterate over it, and leave the loop to end it.
+ * A stream of items: iterate over it, and leave the loop to end it.
  *
- * Started, it watches from then on, until `end` or the end of the block:
+ * If you start it, it watches from then on, until `end` or the end of the block:
  *
  *     await using changes = await sandbox.files.watch("/workspace").start();
  *     for await (const { type, path } of changes) console.log(type, path);
@@ -117,8 +117,8 @@ export class Subscription<T> implements AsyncIterable<T>, AsyncDisposable {
   }
 }
 
-/** Makes a {@link Subscription} of a call whose answers have their type. */
+/** Makes a {@link Subscription} from a call with typed responses. */
 export function subscribe<R, T>(connection: Connection, feed: Feed<R, T>): Subscription<T> {
-  // The answers that `convert` gets are those that `connect` gave.
+  // `convert` gets the responses that `connect` returned.
   return new Subscription(connection, feed as Feed<unknown, T>);
 }

@@ -5,8 +5,8 @@ import { piecesOf, readableOf } from "./streams.ts";
 import type { ViewSessionResponse, ViewStarted } from "./v1/session_pb.js";
 
 /**
- * A view of a session. The streams are those of a socket: what they carry is `protocol`, for a program such as noVNC.
- * It ends when its readable is canceled, its writable closed, or with the session (SESSION_LOST).
+ * A view of a session. The streams are like those of a socket and carry `protocol`, for a program such as noVNC. The
+ * view ends when its readable is canceled, its writable is closed, or the session ends (SESSION_LOST).
  */
 export interface SessionView {
   /** "rfb": the protocol of VNC (RFC 6143), as a server without authentication. */
@@ -14,13 +14,13 @@ export interface SessionView {
   /** Size of the picture in pixels when it started. */
   readonly width: number;
   readonly height: number;
-  /** Whether it ignores pointer and keys. */
+  /** Whether it ignores pointer and key input. */
   readonly readOnly: boolean;
   readonly sessionId: string;
   readonly sandboxId: string;
   /** What the viewer sends. */
   readonly readable: ReadableStream<Uint8Array>;
-  /** What the viewer gets. */
+  /** The viewer's input. */
   readonly writable: WritableStream<Uint8Array>;
 }
 

@@ -8,22 +8,22 @@ export * from "./common.ts";
 
 /** How a client connects. */
 export interface ConnectSettings extends ClientSettings {
-  /** In place of the platform's own. */
+  /** Replaces the platform's own. */
   readonly fetch?: typeof globalThis.fetch | undefined;
 }
 
 /**
  * A client of a Berth service; see {@link BerthClient}.
  *
- * The service answers pages of its own origin, and of those that `berth serve --cors-origin` names. A browser cannot
+ * The service answers pages of its own origin, and of the origins in `berth serve --cors-origin`. A browser cannot
  * stream a request: `uploadArchive` and `importArchive` throw UNSUPPORTED. Its certificates and proxies are the
  * browser's.
  */
 export class Berth extends BerthClient {
   /**
    * Prepares to call a service.
-   * @param address "https://…", "http://…" or "HOST:PORT". Default: the page's own origin, else 127.0.0.1:7070.
-   * @throws TypeError for an address that is none
+   * @param address "https://…", "http://…" or "HOST:PORT". Default: the page's own origin, otherwise 127.0.0.1:7070.
+   * @throws TypeError for an invalid address
    */
   static connect(address: string | undefined = undefined, settings: ConnectSettings = {}): Berth {
     const { location } = globalThis as { readonly location?: { readonly origin: string } };

@@ -21,18 +21,18 @@ const PAGE = 1000;
 /** A workspace and its sandbox. */
 export interface WorkspaceSandbox {
   readonly workspace: WorkspaceInfo;
-  /** Undefined where the engine does not answer; `unavailableReason` says why. */
+  /** Undefined if the engine does not answer; `unavailableReason` says why. */
   readonly sandbox: Sandbox | undefined;
   readonly unavailableReason: string;
-  /** Whether the sandbox was there already. */
+  /** Whether the sandbox already existed. */
   readonly reused: boolean;
 }
 
 /**
- * The workspaces of a service: directories that outlive the sandboxes they appear in. `berth.workspaces`. A workspace
- * has an id of your own: any text of 1 to 256 bytes.
+ * The workspaces of a service: directories that outlive the sandboxes they are mounted in. `berth.workspaces`. You
+ * choose a workspace's id: any text of 1 to 256 bytes.
  *
- * What all methods may throw: INVALID_ARGUMENT for a bad id, WORKSPACE_NOT_FOUND, WORKSPACE_BROKEN.
+ * All methods may throw: INVALID_ARGUMENT for a bad id, WORKSPACE_NOT_FOUND, WORKSPACE_BROKEN.
  */
 export class Workspaces {
   readonly #connection: Connection;
@@ -41,7 +41,7 @@ export class Workspaces {
     this.#connection = connection;
   }
 
-  /** Makes a workspace and its directory; one that is there is returned as it is. */
+  /** Creates a workspace and its directory; an existing one is returned as it is. */
   async create(workspaceId: string, { signal }: CallSettings = {}): Promise<WorkspaceInfo> {
     const request = { requestId: newRequestId(), workspaceId };
     const call = (options: object) => this.#connection.workspaces.createWorkspace(request, options);
@@ -49,8 +49,8 @@ export class Workspaces {
   }
 
   /**
-   * Makes the workspace `workspaceId` with what `sourceId` holds now; sandboxes may use that meanwhile. References are not
-   * copied. Throws WORKSPACE_EXISTS, NO_SPACE, TENANT_QUOTA.
+   * Creates the workspace `workspaceId` with the current content of `sourceId`; sandboxes may use the source meanwhile.
+   * References are not copied. Throws WORKSPACE_EXISTS, NO_SPACE, TENANT_QUOTA.
    */
   async fork(sourceId: string, workspaceId: string, { signal }: CallSettings = {}): Promise<WorkspaceInfo> {
     const request = { requestId: newRequestId(), sourceWorkspaceId: sourceId, workspaceId };
@@ -59,9 +59,9 @@ export class Workspaces {
   }
 
   /**
-   * How a workspace differs from another one, `baseId`, such as the source of its fork: sorted by path, every byte of the
-   * files compared, times not. Both are read in full. The changes are all there only where the loop ends without an
-   * error. Throws WORKSPACE_IN_USE where one is replaced meanwhile, UNSUPPORTED.
+   * How a workspace differs from another one, `baseId`, such as the source of its fork, sorted by path. Compares every
+   * byte of the files, but not times, and reads both in full. The changes are complete only if the loop ends without an
+   * error. Throws WORKSPACE_IN_USE if one is replaced meanwhile, UNSUPPORTED.
    */
   async *diff(
     baseId: string,
@@ -75,7 +75,7 @@ export class Workspaces {
     }
   }
 
-  /** What is known of a workspace; `measureSize` reads its whole tree. */
+  /** The data of a workspace; `measureSize` reads its whole tree. */
   async get(
     workspaceId: string,
     { measureSize = false, signal }: CallSettings & { readonly measureSize?: boolean } = {},
@@ -85,7 +85,7 @@ export class Workspaces {
     return workspaceInfo((await this.#connection.again(call, signal)).workspace);
   }
 
-  /** All workspaces, and beside them what is broken. */
+  /** All workspaces, and separately those that are broken. */
   async list({ signal }: CallSettings = {}): Promise<WorkspaceList> {
     const broken: WorkspaceList["broken"][number][] = [];
     const workspaces = await allPages(async (pageToken) => {
@@ -99,10 +99,10 @@ export class Workspaces {
   }
 
   /**
-   * Makes sure that a workspace has a running sandbox, in which it is the working directory. The workspace is made
-   * where there is none; a sandbox that is there stays as it is, a new one is made by `spec`.
+   * Makes sure that a workspace has a running sandbox, in which it is the working directory. Creates the workspace if
+   * missing. An existing sandbox stays as it is; a new one is created from `spec`.
    *
-   * Throws as `sandboxes.create`; NO_SPACE where the workspace is past its quota.
+   * Throws as `sandboxes.create`; NO_SPACE if the workspace exceeds its quota.
    */
   async ensureSandbox(
     workspaceId: string,
@@ -122,7 +122,7 @@ export class Workspaces {
     };
   }
 
-  /** Deletes a workspace's sandbox; directory and references stay. Idempotent. */
+  /** Deletes a workspace's sandbox; the directory and the references stay. Idempotent. */
   async stopSandbox(
     workspaceId: string,
     { graceMs, signal }: CallSettings & { readonly graceMs?: number } = {},
@@ -132,7 +132,7 @@ export class Workspaces {
     return workspaceInfo((await this.#connection.again(call, signal)).workspace);
   }
 
-  /** Records that a trace uses a workspace, which is made where there is none. It leaves any other. Idempotent. */
+  /** Records that a trace uses a workspace, and creates the workspace if missing. Removes the trace from any other. Idempotent. */
   async addTraceRef(
     workspaceId: string,
     traceId: string,
@@ -143,7 +143,7 @@ export class Workspaces {
     return workspaceInfo((await this.#connection.again(call, signal)).workspace);
   }
 
-  /** Records that a trace does not use a workspace any more. Idempotent. */
+  /** Records that a trace no longer uses a workspace. Idempotent. */
   async removeTraceRef(
     workspaceId: string,
     traceId: string,
@@ -154,7 +154,7 @@ export class Workspaces {
     return workspaceInfo((await this.#connection.again(call, signal)).workspace);
   }
 
-  /** The workspace that a trace uses, if it uses one. */
+  /** The workspace that a trace uses, if any. */
   async lookupTrace(traceId: string, { signal }: CallSettings = {}): Promise<WorkspaceInfo | undefined> {
     try {
       const call = (options: object) => this.#connection.workspaces.lookupTrace({ traceId }, options);
@@ -166,9 +166,9 @@ export class Workspaces {
   }
 
   /**
-   * Ends the use of a workspace: deletes every sandbox that it appears in, and clears its references. Throws
+   * Ends the use of a workspace: deletes every sandbox that mounts it, and clears its references. Throws
    * WORKSPACE_IN_USE while traces refer to it (`metadata.ref_count`), unless `force`, which also deletes the directory
-   * and the workspace: then undefined is returned.
+   * and the workspace and returns undefined.
    */
   async cleanup(
     workspaceId: string,
@@ -184,15 +184,15 @@ export class Workspaces {
     return workspace && workspaceInfo(workspace);
   }
 
-  /** A workspace as an uncompressed tar. It is whole only when the stream has ended. */
+  /** A workspace as an uncompressed tar. It is complete only when the stream has ended. */
   exportArchive(workspaceId: string, { signal }: CallSettings = {}): ReadableStream<Uint8Array> {
     const call = (options: object) => this.#connection.workspaces.exportWorkspace({ workspaceId }, options);
     return readableOf((either) => this.#connection.chunks(call, either), signal);
   }
 
   /**
-   * Unpacks an uncompressed tar into a workspace, which is made where there is none. `replace`: in place of all that
-   * is there, in one step. Throws ARCHIVE_REJECTED, WORKSPACE_IN_USE; not in browsers.
+   * Unpacks an uncompressed tar into a workspace, and creates the workspace if missing. `replace` replaces the whole
+   * content in one step. Throws ARCHIVE_REJECTED, WORKSPACE_IN_USE; not in browsers.
    */
   async importArchive(
     workspaceId: string,
