@@ -51,8 +51,8 @@ export interface ConnectSettings extends ClientSettings {
 export class Berth extends BerthClient {
   /**
    * Prepares to call a service. The first call connects.
-   * @param address "HOST:PORT", "unix:PATH", "http://…" or "https://…". Default: the environment's BERTH_ADDRESS, otherwise
-   *   127.0.0.1:7070.
+   * @param address "HOST:PORT", "unix:PATH", "http://…" or "https://…". Default: the environment's BERTH_ADDRESS,
+   *   otherwise 127.0.0.1:7070.
    * @throws TypeError for an invalid address, certificate, token or profile
    */
   static connect(address: string | undefined = undefined, settings: ConnectSettings = {}): Berth {

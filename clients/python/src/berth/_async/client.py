@@ -14,22 +14,22 @@ from berth._endpoint import CA, endpoint
 
 
 class AsyncBerth:
-    """A client of a Berth service. The connection is made by the first call::
+    """A client of a Berth service. The first call connects::
 
         async with AsyncBerth() as berth:
             async with berth.sandboxes.create() as sandbox:
                 result = await sandbox.run("echo hello")
                 print(result.stdout)
 
-    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, else
-    127.0.0.1:7070. `profile`: in place of an address, one of ~/.config/berth/profiles.json, by default BERTH_PROFILE;
-    it has an address and may have a token. `token`, or the file `token_file` that holds it: sent as
-    `authorization: Bearer`; by default the profile's, else BERTH_TOKEN, else the file BERTH_TOKEN_FILE; "" for none.
-    `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True` alone trusts
-    those of the system. `retry_for`: seconds for which calls that are safe to make twice are made again while the
-    service cannot be reached (default 5; 0: never). Those are calls that read, and those under a request id, which
-    makes the service do them once: the client sets one for what is made, changed or removed, and you may for what is
-    run. All others are made once.
+    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, otherwise
+    127.0.0.1:7070. `profile`: replaces the address by one of ~/.config/berth/profiles.json, by default BERTH_PROFILE;
+    it has an address and may have a token. `token`, or the file `token_file` that contains it: sent as
+    `authorization: Bearer`; by default the profile's, BERTH_TOKEN, or the file BERTH_TOKEN_FILE, in this order; ""
+    for none. `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True`
+    without `ca` trusts those of the system. `retry_for`: seconds to retry calls that are safe to repeat while the
+    service cannot be reached (default 5; 0: never). Those are calls that read, and those with a request id, which the
+    service carries out once: the client sets one for calls that create, change or remove something, and you may set
+    one for what you run. All other calls are made once.
 
     Every call raises a `BerthError`: see `berth.errors`. A client belongs to the event loop of its first call.
     """
@@ -53,20 +53,20 @@ class AsyncBerth:
         self.sessions = AsyncSessions(self.transport)
         #: Directories that outlive sandboxes.
         self.workspaces = AsyncWorkspaces(self.transport)
-        #: Executions of many steps.
+        #: Supervised sequences of many steps.
         self.runs = AsyncRuns(self.transport)
 
     @property
     def address(self) -> str:
-        """Where the service is, as it was given."""
+        """The service's address, as given."""
         return self.transport.endpoint.address
 
     def worker(self, worker_id: str = "") -> AsyncWorker:
-        """A worker, whose sessions `berth.sessions` keeps, by an id of your own; by default a new one."""
+        """A worker, whose sessions `berth.sessions` keeps, by an id that you choose; by default a new one."""
         return self.sessions.worker(worker_id)
 
     async def close(self) -> None:
-        """Ends commands that are still read, and the connection. Idempotent."""
+        """Ends commands whose output is still being read, and the connection. Idempotent."""
         await self.transport.close()
 
     async def __aenter__(self) -> AsyncBerth:

@@ -1,4 +1,4 @@
-"""Runs: executions of many steps that the service supervises."""
+"""Runs: sequences of many steps that the service supervises."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _ROLES = {
 class AsyncRuns:
     """The runs of a service, one call at a time. `berth.runs`. `berth.Agent` is the loop over them.
 
-    What all methods may raise: RunNotFoundError, and RunStateError where the run is not in a state that allows
-    the call.
+    All methods may raise: RunNotFoundError, and RunStateError if the run is not in a state that allows the call.
     """
 
     def __init__(self, transport: AsyncTransport) -> None:
@@ -47,12 +46,12 @@ class AsyncRuns:
         sandbox_id: str | None = None,
         keep_sandbox: bool | None = None,
     ) -> RunInfo:
-        """Makes a run, in state IDLE.
+        """Creates a run in state IDLE.
 
-        At most `max_steps` steps (default 10); `duplicate_threshold` equal messages make it stuck (2);
-        `step_timeout` seconds of silence end it (300), and so does `max_duration` in all (unbounded). It works in
-        a sandbox that is made at each start, in one that is there, or in none. `keep_sandbox`: whether that stays
-        at the end; by default one that was there stays.
+        It takes at most `max_steps` steps (default 10); `duplicate_threshold` identical earlier messages make it
+        stuck (2); `step_timeout` seconds of silence end it (300), as does `max_duration` seconds in total (no limit).
+        It works in a sandbox that is created at each start, in an existing one, or in none. `keep_sandbox`: whether
+        the sandbox stays at the end; by default an existing one stays.
         """
         if sandbox_spec is not None and sandbox_id is not None:
             raise ValueError("sandbox_spec and sandbox_id exclude each other")
@@ -75,7 +74,7 @@ class AsyncRuns:
         return _convert.run(answer.run)
 
     async def start(self, run_id: str, request: str = "") -> tuple[RunInfo, NextStep]:
-        """Starts an IDLE run: makes its sandbox ready and hands out the first step. `request`: the first message."""
+        """Starts an IDLE run: prepares its sandbox and hands out the first step. `request`: the first message."""
         message = run_pb2.StartRunRequest(run_id=run_id, request=request)
         answer = await self._transport.retried(self._transport.stubs.runs.StartRun, message)
         return _convert.run(answer.run), _convert.next_step(answer.next_step)
@@ -89,7 +88,7 @@ class AsyncRuns:
         outcome: str = "CONTINUE",
         messages: Sequence[RunMessage] = (),
     ) -> Report:
-        """Says what a step came to: "CONTINUE", "FINISHED" or "ERROR". Returns how the run goes on."""
+        """Reports a step: "CONTINUE", "FINISHED" or "ERROR". Returns how the run continues."""
         if outcome not in _OUTCOMES:
             raise ValueError(f"an outcome is one of {', '.join(_OUTCOMES)}, not {outcome!r}")
         for message in messages:
@@ -108,26 +107,26 @@ class AsyncRuns:
         )
 
     async def keep_alive(self, run_id: str, step: NextStep | None = None) -> None:
-        """Says that the step under way is still worked on."""
+        """Says that the caller is still working on the current step."""
         request = run_pb2.KeepAliveRunRequest(
             run_id=run_id, step=step.step if step else 0, start_id=step.start_id if step else ""
         )
         await self._transport.retried(self._transport.stubs.runs.KeepAliveRun, request)
 
     async def cancel(self, run_id: str) -> RunInfo:
-        """Ends a run that is RUNNING. Idempotent."""
+        """Cancels a RUNNING run. Idempotent."""
         request = run_pb2.CancelRunRequest(run_id=run_id)
         answer = await self._transport.retried(self._transport.stubs.runs.CancelRun, request)
         return _convert.run(answer.run)
 
     async def reset(self, run_id: str) -> RunInfo:
-        """Makes a run that has ended IDLE again; what was said is forgotten."""
+        """Returns an ended run to IDLE, and clears its messages."""
         request = run_pb2.ResetRunRequest(run_id=run_id)
         answer = await self._transport.retried(self._transport.stubs.runs.ResetRun, request)
         return _convert.run(answer.run)
 
     async def get(self, run_id: str, *, include_messages: bool = False) -> RunInfo:
-        """What is known of a run."""
+        """The data of a run."""
         request = run_pb2.GetRunRequest(run_id=run_id, include_messages=include_messages)
         answer = await self._transport.read(self._transport.stubs.runs.GetRun, request)
         return _convert.run(answer.run)
@@ -144,13 +143,14 @@ class AsyncRuns:
             request.page_token = page.next_page_token
 
     async def delete(self, run_id: str) -> None:
-        """Removes a run and its record; one that is RUNNING is canceled first. Idempotent."""
+        """Removes a run and its record; a RUNNING one is canceled first. Idempotent."""
         request = run_pb2.DeleteRunRequest(run_id=run_id)
         await self._transport.retried(self._transport.stubs.runs.DeleteRun, request)
 
     def watch(self, run_id: str, *, after_sequence: int = 0) -> AsyncSubscription[RunEvent]:
-        """The transitions of a run: first the kept history after a sequence, then as they come; ends with the run's
-        deletion. Goes on after the last one where the connection breaks."""
+        """The events of a run: first the kept history after a sequence, then events as they happen. Ends when the run
+        is deleted. If the connection breaks, it continues after the last event.
+        """
 
         def connect(last: RunEvent | None) -> AsyncStream[run_pb2.WatchRunResponse]:
             request = run_pb2.WatchRunRequest(

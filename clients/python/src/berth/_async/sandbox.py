@@ -25,12 +25,12 @@ from berth.types import (
 from berth.v1 import process_pb2, sandbox_pb2
 
 _PAGE = 1000
-#: How long a command waits for its caller to come back over another connection.
+#: How long a command waits for its caller to reconnect.
 _RECONNECT_S = 10.0
 
 
 class AsyncSandbox:
-    """A sandbox: a place to run commands and keep files. Made by `berth.sandboxes`.
+    """A sandbox: a place to run commands and keep files. Created by `berth.sandboxes`.
 
     As a context manager it is deleted at the end::
 
@@ -41,7 +41,7 @@ class AsyncSandbox:
     def __init__(self, transport: AsyncTransport, info: SandboxInfo) -> None:
         #: The connection that it is reached over.
         self.transport = transport
-        #: What was known of it when it was last asked for; see `refresh`.
+        #: Its data when last read; see `refresh`.
         self.info = info
         #: Its files.
         self.files = AsyncFiles(transport, info.sandbox_id)
@@ -70,23 +70,21 @@ class AsyncSandbox:
         run_id: str = "",
         request_id: str = "",
     ) -> AsyncProcess:
-        """A command whose output comes as it is written: iterate over it, or enter it; see AsyncProcess.
+        """A command whose output is streamed: iterate over it, or enter it; see AsyncProcess.
 
         Nothing runs before that; `start` starts it, for one that is detached and not read.
 
-        `command`: a line for /bin/sh, or a list of the program and its arguments, with no shell between.
-        `secret_env`: variables with the names of the service's secrets that are their values; `redact_secrets`
-        writes "[redacted]" for them in its output.
-        `timeout`: seconds it may run; by default the sandbox's (300). `terminal`: gives it one of so many columns
-        and rows. `output_limit_bytes`: ends it when it has written more (default: no limit). `detach`: it goes on
-        when its reader leaves. `reconnect`: seconds for which a broken connection may be made again before the
-        command ends. `run_id`: the run it belongs to. `request_id`: a name of your own for it; the same one again,
-        within 24 hours, is the same command. With one, a connection that breaks before the command is known to
-        have started is made again too, and the command starts once.
+        `command`: a command line for /bin/sh, or a list of the program and its arguments, run without a shell.
+        `secret_env`: variables, each with the name of the service's secret that is its value; `redact_secrets` writes
+        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300).
+        `terminal`: gives it a terminal of so many columns and rows. `output_limit_bytes`: kills it when it writes
+        more (default: no limit). `detach`: it continues when its reader leaves. `reconnect`: seconds the client may
+        take to restore a broken connection before the command ends. `run_id`: the run it belongs to. `request_id`: an
+        id that you choose; within 24 hours, the same id means the same command. With one, the client also reconnects
+        if the connection breaks before the command is known to have started, and the command starts once.
 
-        The start raises SandboxNotFoundError, SandboxNotRunningError, InvalidArgumentError for a working
-        directory or user that does not exist, TooManyOperationsError. A program that does not exist is a result:
-        exit code 127.
+        The start raises SandboxNotFoundError, SandboxNotRunningError, InvalidArgumentError for a working directory or
+        user that does not exist, or TooManyOperationsError. A program that does not exist is a result: exit code 127.
         """
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
@@ -126,14 +124,15 @@ class AsyncSandbox:
         run_id: str = "",
         request_id: str = "",
     ) -> CommandResult:
-        """Runs a command to its end and returns what it came to.
+        """Runs a command to its end and returns its result.
 
-        Parameters as of `exec`. Of output longer than `max_output_bytes` a stream, head and tail are kept.
-        `on_stdout` and `on_stderr` get the output as it comes, as text. `check` raises CommandError unless the
-        command ends with exit code 0.
+        Parameters as for `exec`. Of a stream longer than `max_output_bytes`, head and tail are kept. `on_stdout` and
+        `on_stderr` get the output as it arrives, as text. `check` raises CommandError unless the command ends with
+        exit code 0.
 
-        A run that is given up, or whose connection breaks, ends the command. With a `request_id` it goes on, and
-        the same call gets its result. With a callback it is an `exec`, and outlives a broken connection.
+        If the call is canceled or its connection breaks, the command ends. With a `request_id` the command continues,
+        and the same call again gets its result. With a callback the call is an `exec`, and survives a broken
+        connection.
         """
         if on_stdout is not None or on_stderr is not None:
             process = self.exec(
@@ -173,9 +172,9 @@ class AsyncSandbox:
         return result.check() if check else result
 
     def attach(self, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncProcess:
-        """Reads the output of a command, from an offset on and then live, also after its end (for 24 hours).
+        """Reads the output of a command, from an offset and then live, even after its end (for 24 hours).
 
-        It goes on when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
+        The command continues when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
         """
         request = process_pb2.AttachProcessRequest(
             process_id=process_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
@@ -183,13 +182,13 @@ class AsyncSandbox:
         return AsyncProcess(self.transport, request, _RECONNECT_S)
 
     async def process(self, process_id: str) -> ProcessInfo:
-        """What is known of a command's process. Raises ProcessNotFoundError."""
+        """The data of a command's process. Raises ProcessNotFoundError."""
         request = process_pb2.GetProcessRequest(process_id=process_id)
         answer = await self.transport.read(self.transport.stubs.processes.GetProcess, request)
         return _convert.process(answer.process)
 
     async def processes(self, *, show_ended: bool = False) -> list[ProcessInfo]:
-        """Its commands that run, newest first; with `show_ended` also those that have ended."""
+        """Its running commands, newest first; with `show_ended` also those that have ended."""
         found: list[ProcessInfo] = []
         request = process_pb2.ListProcessesRequest(
             sandbox_id=self.sandbox_id, show_ended=show_ended, page_size=_PAGE
@@ -202,13 +201,13 @@ class AsyncSandbox:
             request.page_token = page.next_page_token
 
     async def refresh(self) -> SandboxInfo:
-        """Asks what is known of it. Raises SandboxNotFoundError."""
+        """Reads its data again. Raises SandboxNotFoundError."""
         request = sandbox_pb2.GetSandboxRequest(sandbox_id=self.sandbox_id)
         answer = await self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return self._update(answer.sandbox)
 
     async def keep_alive(self) -> SandboxInfo:
-        """Starts its idle time again, as every use of it does."""
+        """Restarts its idle time, as every use does."""
         request = sandbox_pb2.KeepAliveSandboxRequest(sandbox_id=self.sandbox_id)
         answer = await self.transport.retried(self.transport.stubs.sandboxes.KeepAliveSandbox, request)
         return self._update(answer.sandbox)
@@ -220,7 +219,7 @@ class AsyncSandbox:
         idle_timeout: float | None = None,
         max_lifetime: float | None = None,
     ) -> SandboxInfo:
-        """Changes what is given; labels replace all present ones, times are in seconds."""
+        """Changes the given settings; labels replace all existing ones, times are in seconds."""
         request = sandbox_pb2.UpdateSandboxRequest(
             sandbox_id=self.sandbox_id,
             labels=labels,
@@ -233,19 +232,21 @@ class AsyncSandbox:
         return self._update(answer.sandbox)
 
     async def pause(self) -> SandboxInfo:
-        """Freezes its processes. Raises UnsupportedError where the engine cannot."""
+        """Freezes its processes. Raises UnsupportedError if the engine cannot."""
         request = sandbox_pb2.PauseSandboxRequest(sandbox_id=self.sandbox_id)
         answer = await self.transport.retried(self.transport.stubs.sandboxes.PauseSandbox, request)
         return self._update(answer.sandbox)
 
     async def resume(self) -> SandboxInfo:
-        """Lets its processes go on."""
+        """Continues its processes."""
         request = sandbox_pb2.ResumeSandboxRequest(sandbox_id=self.sandbox_id)
         answer = await self.transport.retried(self.transport.stubs.sandboxes.ResumeSandbox, request)
         return self._update(answer.sandbox)
 
     async def delete(self, *, grace: float | None = None) -> None:
-        """Ends it, and returns when it is gone. What runs in it may go on for `grace` seconds (default 5). Idempotent."""
+        """Deletes it, and returns when it is gone. Running operations may continue for `grace` seconds (default 5).
+        Idempotent.
+        """
         request = sandbox_pb2.DeleteSandboxRequest(
             sandbox_id=self.sandbox_id, grace=_convert.duration(grace)
         )
@@ -291,12 +292,12 @@ class AsyncSandboxes:
         command_timeout: float | None = None,
         runtime: str = "",
     ) -> Pending[AsyncSandbox]:
-        """Makes a sandbox that is ready to run commands. A missing image is pulled first.
+        """Creates a sandbox that is ready to run commands. A missing image is pulled first.
 
-        What is not given is the service's default; parameters are the fields of `berth.SandboxSpec`. As a
-        context manager it is deleted at the end. A create that is given up leaves nothing.
+        Unset parameters take the service's defaults; they are the fields of `berth.SandboxSpec`. As a context manager
+        it is deleted at the end. A canceled create leaves nothing behind.
 
-        `sandbox_id`: an id of your own. Such a create is not made again where the connection breaks.
+        `sandbox_id`: an id that you choose. Such a create is not retried if the connection breaks.
 
         Raises ImageUnavailableError, SandboxLimitError, TenantQuotaError, SandboxExistsError, NotAllowedError,
         InvalidArgumentError, SandboxStartFailedError, UnsupportedError.
@@ -322,11 +323,11 @@ class AsyncSandboxes:
         return self.create_from(spec, sandbox_id=sandbox_id)
 
     def create_from(self, spec: SandboxSpec, *, sandbox_id: str = "") -> Pending[AsyncSandbox]:
-        """Makes a sandbox, as `create`, of a spec."""
+        """Creates a sandbox like `create`, from a spec."""
         return pending(self._create(spec, sandbox_id))
 
     async def get(self, sandbox_id: str) -> AsyncSandbox:
-        """A sandbox that is there. Raises SandboxNotFoundError."""
+        """An existing sandbox. Raises SandboxNotFoundError."""
         request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
         answer = await self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return AsyncSandbox(self.transport, _convert.sandbox(answer.sandbox))
@@ -334,7 +335,7 @@ class AsyncSandboxes:
     async def list(
         self, *, labels: Mapping[str, str] | None = None, show_terminated: bool = False
     ) -> list[SandboxInfo]:
-        """Every sandbox that carries all of the labels, newest first; ended ones only with `show_terminated`."""
+        """Every sandbox that has all of the labels, newest first; ended ones only with `show_terminated`."""
         found: list[SandboxInfo] = []
         request = sandbox_pb2.ListSandboxesRequest(
             label_selector=labels, show_terminated=show_terminated, page_size=_PAGE
@@ -347,7 +348,7 @@ class AsyncSandboxes:
             request.page_token = page.next_page_token
 
     async def delete(self, sandbox_id: str, *, grace: float | None = None) -> None:
-        """Ends a sandbox; see `AsyncSandbox.delete`. An unknown id is not an error."""
+        """Deletes a sandbox; see `AsyncSandbox.delete`. An unknown id is not an error."""
         request = sandbox_pb2.DeleteSandboxRequest(sandbox_id=sandbox_id, grace=_convert.duration(grace))
         await self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
 
@@ -359,9 +360,9 @@ class AsyncSandboxes:
         return _convert.stats(answer)
 
     def events(self, *, after_sequence: int = 0, sandbox_id: str = "") -> AsyncSubscription[SandboxEvent]:
-        """What happens to sandboxes: first the kept history after a sequence, then as it comes.
+        """The events of sandboxes: first the kept history after a sequence, then events as they happen.
 
-        Goes on after the last event where the connection breaks.
+        If the connection breaks, it continues after the last event.
         """
 
         def connect(last: SandboxEvent | None) -> AsyncStream[sandbox_pb2.WatchEventsResponse]:
@@ -387,7 +388,7 @@ class AsyncSandboxes:
             except Exception:
                 raise
             except BaseException:
-                # The request goes on by its id. The same request again has its answer: what to delete.
+                # The request continues because it has an id. The same request again returns the sandbox to delete.
                 self.transport.later(lambda: self._undo(request))
                 raise
         return AsyncSandbox(self.transport, _convert.sandbox(answer.sandbox))

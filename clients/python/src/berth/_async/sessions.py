@@ -31,7 +31,7 @@ _PAGE = 1000
 
 
 class AsyncWorker:
-    """A worker: it has at most one session of each type, such as "bash", "python" or "vm". Made by `berth.worker`.
+    """A worker: it has at most one session of each type, such as "bash", "python" or "vm". Created by `berth.worker`.
 
     As a context manager, its sessions are destroyed at the end::
 
@@ -40,7 +40,7 @@ class AsyncWorker:
             result = await worker.execute("python:run", {"code": "1 + 1"})
             print(result.data)
 
-    A tool that is called without a session gets one for that call alone.
+    A tool that is called without a session gets one for that call only.
     """
 
     def __init__(self, transport: AsyncTransport, worker_id: str) -> None:
@@ -49,10 +49,10 @@ class AsyncWorker:
         self.worker_id = worker_id
 
     async def create(self, *resources: str | SessionResource) -> list[SessionResult]:
-        """Makes sessions and returns when they are ready: one result each, CREATED, EXISTS or FAILED.
+        """Creates sessions and returns when they are ready: one result each, CREATED, EXISTS or FAILED.
 
-        One that exists is kept as it is. Raises what went wrong where one resource is asked for and fails; of
-        several, each result has its `error`.
+        An existing session stays as it is. If the only requested resource fails, its error is raised; with several,
+        each result has its `error`.
         """
         wanted = [
             SessionResource(resource) if isinstance(resource, str) else resource for resource in resources
@@ -77,12 +77,12 @@ class AsyncWorker:
     ) -> ToolResult:
         """Runs a tool, such as "bash:run", on the worker's session of its type, or on a temporary one.
 
-        What the tool reports is `code` (0: success), `message` and `data`; binary data, such as a screenshot,
-        is in `attachments`. `timeout`: seconds; past it the code is 5006.
+        The tool reports `code` (0: success), `message` and `data`; binary data, such as a screenshot, is in
+        `attachments`. `timeout`: seconds; if the tool exceeds it, the code is 5006.
 
-        Raises what kept it from running: ToolNotFoundError, InvalidArgumentError for bad params,
-        SessionLostError, SessionStartFailedError. It is made again where the connection breaks only with a
-        `request_id`, under which it runs once and its answer is kept.
+        If the tool could not run, raises ToolNotFoundError, InvalidArgumentError for bad params, SessionLostError or
+        SessionStartFailedError. If the connection breaks, the call is retried only with a `request_id`, under which
+        it runs once and its answer is kept.
         """
         request = session_pb2.ExecuteToolRequest(
             request_id=request_id,
@@ -107,7 +107,9 @@ class AsyncWorker:
         timeout: float | None = None,
         trace_id: str = "",
     ) -> AsyncIterator[Union[ToolOutput, ToolResult]]:
-        """Runs a tool, as `execute`: its output as it comes, and last its result. Leaving the loop ends the tool."""
+        """Runs a tool like `execute`: yields its output as it is written, then its result. Leaving the loop ends the
+        tool.
+        """
         request = session_pb2.ExecuteToolStreamRequest(
             worker_id=self.worker_id,
             tool=tool,
@@ -137,10 +139,10 @@ class AsyncWorker:
         trace_id: str = "",
         request_id: str = "",
     ) -> list[BatchResult]:
-        """Runs several tools, one after the other or at once; those on one session always one after the other.
+        """Runs several tools, one after the other or in parallel; those on one session always one after the other.
 
-        For each call: a ToolResult, the BerthError that kept it from running, or None where `stop_on_error`
-        kept it from being started.
+        Returns for each call a ToolResult, the BerthError because of which it could not run, or None if
+        `stop_on_error` prevented its start.
         """
         request = session_pb2.ExecuteToolBatchRequest(
             request_id=request_id,
@@ -166,7 +168,7 @@ class AsyncWorker:
         return [_convert.batch_result(each) for each in answer.results]
 
     async def refresh(self, *resource_types: str) -> list[SessionResult]:
-        """Starts the time to live of sessions again; of all without types. One result each: REFRESHED or NOT_FOUND."""
+        """Restarts the TTL of sessions; without types, of all. One result each: REFRESHED or NOT_FOUND."""
         request = session_pb2.RefreshSessionsRequest(
             worker_id=self.worker_id, resource_types=resource_types
         )
@@ -180,9 +182,9 @@ class AsyncWorker:
         *,
         secrets: SessionSecrets | None = None,
     ) -> Reinitialized:
-        """Puts a new session in the place of one. `config` replaces all settings, `secrets` all secrets; None keeps them.
+        """Replaces a session with a new one. `config` replaces all settings, `secrets` all secrets; None keeps them.
 
-        A session that could not be made is status FAILED with an `error`; the old one is gone then.
+        If the new session cannot be created, the status is FAILED with an `error`, and the old session is gone.
         """
         request = session_pb2.ReinitializeSessionRequest(
             worker_id=self.worker_id,
@@ -194,7 +196,7 @@ class AsyncWorker:
         return _convert.reinitialized(answer)
 
     async def destroy(self, *resource_types: str, grace: float | None = None) -> list[SessionResult]:
-        """Ends sessions; all without types. Calls under way may go on for `grace` seconds (default 5). Idempotent."""
+        """Ends sessions; without types, all. Running calls may continue for `grace` seconds (default 5). Idempotent."""
         request = session_pb2.DestroySessionsRequest(
             worker_id=self.worker_id, resource_types=resource_types, grace=_convert.duration(grace)
         )
@@ -215,17 +217,17 @@ class AsyncWorker:
 
 
 class AsyncSessions:
-    """The sessions of all workers, and the tools there are. `berth.sessions`."""
+    """The sessions of all workers, and the available tools. `berth.sessions`."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
     def worker(self, worker_id: str = "") -> AsyncWorker:
-        """A worker, by an id of your own; by default a new one."""
+        """A worker, by an id that you choose; by default a new one."""
         return AsyncWorker(self._transport, worker_id or f"worker-{uuid.uuid4().hex[:12]}")
 
     async def tools(self, resource_type: str = "") -> Tools:
-        """The types of sessions that the service offers and their tools: of one type, or of every one."""
+        """The types of sessions that the service offers and their tools: of one type, or of all."""
         tools: list[ToolInfo] = []
         request = session_pb2.ListToolsRequest(resource_type=resource_type, page_size=_PAGE)
         while True:
@@ -241,7 +243,7 @@ class AsyncSessions:
         return Tools(tuple(tools), tuple(types))
 
     async def list(self, *, worker_id: str = "") -> list[SessionInfo]:
-        """Sessions, newest first: of one worker, or of every one."""
+        """Sessions, newest first: of one worker, or of all."""
         found: list[SessionInfo] = []
         request = session_pb2.ListSessionsRequest(worker_id=worker_id, page_size=_PAGE)
         while True:

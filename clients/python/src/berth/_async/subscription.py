@@ -1,4 +1,4 @@
-"""Things that happen, as they happen."""
+"""Streams of events, as they happen."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Source(Generic[T]):
 
 
 class AsyncSubscription(Generic[T]):
-    """What happens, one item after another: iterate over it, and leave the loop to end it.
+    """A stream of items: iterate over it, and leave the loop to end it.
 
-    Entered, it watches from then on, and the end of the block ends it::
+    If you enter it, it watches from then on, and the end of the block ends it::
 
         async with sandbox.files.watch("/workspace") as changes:
             async for change in changes:
@@ -45,8 +45,9 @@ class AsyncSubscription(Generic[T]):
         announced: bool,
         resumes: bool,
     ) -> None:
-        """`connect` gets the last item that came. `announced`: the service's first answer says that it watches.
-        `resumes`: a broken connection can be made again without missing anything."""
+        """`connect` gets the last item received. `announced`: the service's first response says that it watches.
+        `resumes`: it can reconnect without missing anything.
+        """
         self._transport = transport
         self._connect: Callable[[T | None], _Source[T]] = lambda last: _Source(connect(last), convert)
         self._announced = announced

@@ -1,4 +1,4 @@
-"""Workspaces: directories that outlive the sandboxes they appear in."""
+"""Workspaces: directories that outlive the sandboxes they are mounted in."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ class AsyncWorkspaceSandbox:
     """A workspace and its sandbox."""
 
     workspace: WorkspaceInfo
-    #: None where the engine does not answer; `unavailable_reason` says why.
+    #: None if the engine does not answer; `unavailable_reason` says why.
     sandbox: AsyncSandbox | None
     unavailable_reason: str
-    #: Whether the sandbox was there already.
+    #: Whether the sandbox already existed.
     reused: bool
 
 
 class AsyncWorkspaces:
     """The workspaces of a service. `berth.workspaces`.
 
-    A workspace has an id of your own: any text of 1 to 256 bytes. What all methods may raise:
-    InvalidArgumentError for a bad id, WorkspaceNotFoundError, WorkspaceBrokenError.
+    You choose a workspace's id: any text of 1 to 256 bytes. All methods may raise: InvalidArgumentError for a bad id,
+    WorkspaceNotFoundError, WorkspaceBrokenError.
     """
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
     async def create(self, workspace_id: str) -> WorkspaceInfo:
-        """Makes a workspace and its directory; one that is there is returned as it is."""
+        """Creates a workspace and its directory; an existing one is returned as it is."""
         request = workspace_pb2.CreateWorkspaceRequest(workspace_id=workspace_id)
         answer = await self._transport.retried(self._transport.stubs.workspaces.CreateWorkspace, request)
         return _convert.workspace(answer.workspace)
 
     async def fork(self, source_id: str, workspace_id: str) -> WorkspaceInfo:
-        """Makes the workspace `workspace_id` with what `source_id` holds now; sandboxes may use that meanwhile.
+        """Creates the workspace `workspace_id` with the current content of `source_id`; sandboxes may use the source
+        meanwhile.
 
         References are not copied. Raises WorkspaceExistsError, NoSpaceError, TenantQuotaError.
         """
@@ -58,8 +59,9 @@ class AsyncWorkspaces:
     async def diff(self, base_id: str, workspace_id: str) -> AsyncIterator[WorkspaceChange]:
         """How a workspace differs from another one, `base_id`, such as the source of its fork.
 
-        Sorted by path; every byte of the files is compared, times are not. Both are read in full. The changes are all
-        there only when the last has come. Raises WorkspaceInUseError where one is replaced meanwhile, UnsupportedError.
+        Sorted by path. Compares every byte of the files, but not times, and reads both in full. The changes are
+        complete only if the loop ends without an error. Raises WorkspaceInUseError if one is replaced meanwhile,
+        UnsupportedError.
         """
         request = workspace_pb2.DiffWorkspaceRequest(base_workspace_id=base_id, workspace_id=workspace_id)
         stream = self._transport.stream(self._transport.stubs.workspaces.DiffWorkspace, request)
@@ -71,13 +73,13 @@ class AsyncWorkspaces:
             stream.cancel()
 
     async def get(self, workspace_id: str, *, measure_size: bool = False) -> WorkspaceInfo:
-        """What is known of a workspace; `measure_size` reads its whole tree."""
+        """The data of a workspace; `measure_size` reads its whole tree."""
         request = workspace_pb2.GetWorkspaceRequest(workspace_id=workspace_id, measure_size=measure_size)
         answer = await self._transport.read(self._transport.stubs.workspaces.GetWorkspace, request)
         return _convert.workspace(answer.workspace)
 
     async def list(self) -> WorkspaceList:
-        """All workspaces, and beside them what is broken."""
+        """All workspaces, and separately those that are broken."""
         workspaces: list[WorkspaceInfo] = []
         broken: list[BrokenWorkspace] = []
         request = workspace_pb2.ListWorkspacesRequest(page_size=_PAGE)
@@ -94,8 +96,8 @@ class AsyncWorkspaces:
     ) -> AsyncWorkspaceSandbox:
         """Makes sure that a workspace has a running sandbox, in which it is the working directory.
 
-        The workspace is made where there is none; a sandbox that is there stays as it is, a new one is made by
-        `spec`. Raises as `sandboxes.create`; NoSpaceError where the workspace is past its quota.
+        Creates the workspace if missing. An existing sandbox stays as it is; a new one is created from `spec`. Raises
+        as `sandboxes.create`; NoSpaceError if the workspace exceeds its quota.
         """
         request = workspace_pb2.EnsureWorkspaceSandboxRequest(
             workspace_id=workspace_id, spec=None if spec is None else _convert.spec_message(spec)
@@ -111,7 +113,7 @@ class AsyncWorkspaces:
         )
 
     async def stop_sandbox(self, workspace_id: str, *, grace: float | None = None) -> WorkspaceInfo:
-        """Deletes a workspace's sandbox; directory and references stay. Idempotent."""
+        """Deletes a workspace's sandbox; the directory and the references stay. Idempotent."""
         request = workspace_pb2.StopWorkspaceSandboxRequest(
             workspace_id=workspace_id, grace=_convert.duration(grace)
         )
@@ -121,19 +123,19 @@ class AsyncWorkspaces:
         return _convert.workspace(answer.workspace)
 
     async def add_trace_ref(self, workspace_id: str, trace_id: str) -> WorkspaceInfo:
-        """Records that a trace uses a workspace, which is made where there is none. It leaves any other. Idempotent."""
+        """Records that a trace uses a workspace, created if missing. Removes the trace from any other. Idempotent."""
         request = workspace_pb2.AddTraceRefRequest(workspace_id=workspace_id, trace_id=trace_id)
         answer = await self._transport.retried(self._transport.stubs.workspaces.AddTraceRef, request)
         return _convert.workspace(answer.workspace)
 
     async def remove_trace_ref(self, workspace_id: str, trace_id: str) -> WorkspaceInfo:
-        """Records that a trace does not use a workspace any more. Idempotent."""
+        """Records that a trace no longer uses a workspace. Idempotent."""
         request = workspace_pb2.RemoveTraceRefRequest(workspace_id=workspace_id, trace_id=trace_id)
         answer = await self._transport.retried(self._transport.stubs.workspaces.RemoveTraceRef, request)
         return _convert.workspace(answer.workspace)
 
     async def lookup_trace(self, trace_id: str) -> WorkspaceInfo | None:
-        """The workspace that a trace uses, if it uses one."""
+        """The workspace that a trace uses, if any."""
         request = workspace_pb2.LookupTraceRequest(trace_id=trace_id)
         try:
             answer = await self._transport.read(self._transport.stubs.workspaces.LookupTrace, request)
@@ -144,10 +146,10 @@ class AsyncWorkspaces:
     async def cleanup(
         self, workspace_id: str, *, force: bool = False, grace: float | None = None
     ) -> WorkspaceInfo | None:
-        """Ends the use of a workspace: deletes every sandbox that it appears in, and clears its references.
+        """Ends the use of a workspace: deletes every sandbox that mounts it, and clears its references.
 
         Raises WorkspaceInUseError while traces refer to it (`metadata["ref_count"]`), unless `force`, which also
-        deletes the directory and the workspace: then None is returned.
+        deletes the directory and the workspace and returns None.
         """
         request = workspace_pb2.CleanupWorkspaceRequest(
             workspace_id=workspace_id, force=force, grace=_convert.duration(grace)
@@ -156,7 +158,7 @@ class AsyncWorkspaces:
         return _convert.workspace(answer.workspace) if answer.HasField("workspace") else None
 
     async def export_archive(self, workspace_id: str) -> AsyncIterator[bytes]:
-        """A workspace as an uncompressed tar, in pieces. It is whole only when the last has come."""
+        """A workspace as an uncompressed tar, in pieces. It is complete only once the last has arrived."""
         request = workspace_pb2.ExportWorkspaceRequest(workspace_id=workspace_id)
         stream = self._transport.stream(self._transport.stubs.workspaces.ExportWorkspace, request)
         try:
@@ -168,9 +170,9 @@ class AsyncWorkspaces:
     async def import_archive(
         self, workspace_id: str, source: Source, *, replace: bool = False
     ) -> Unpacked:
-        """Unpacks an uncompressed tar into a workspace, which is made where there is none.
+        """Unpacks an uncompressed tar into a workspace, which is created if missing.
 
-        `replace`: in place of all that is there, in one step. Raises ArchiveRejectedError, WorkspaceInUseError.
+        `replace` replaces the whole content in one step. Raises ArchiveRejectedError, WorkspaceInUseError.
         """
         header = workspace_pb2.ImportWorkspaceHeader(workspace_id=workspace_id, replace=replace)
 

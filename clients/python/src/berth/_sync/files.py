@@ -21,11 +21,11 @@ from berth.errors import AbortedError, BerthError, FileNotFoundError
 from berth.types import Content, FileChange, FileInfo, Path, Unpacked
 from berth.v1 import file_pb2
 
-#: What one message may carry.
+#: What one message can carry.
 _MESSAGE_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
 _PAGE = 1000
-#: An archive is kept in memory up to here, and beyond on disk.
+#: An archive is kept in memory up to this size, beyond it on disk.
 _SPOOL_BYTES = 16 * 1024 * 1024
 
 Local = Union[str, "os.PathLike[str]"]
@@ -47,7 +47,7 @@ Source = Union[bytes, Readable]
 
 
 class _Named(TypedDict, total=False):
-    """How requests name a file and who asks."""
+    """How requests name a file and the user to act as."""
 
     sandbox_id: str
     path: str
@@ -58,12 +58,11 @@ class _Named(TypedDict, total=False):
 class Files:
     """The files of a sandbox. `sandbox.files`.
 
-    A path is absolute, or relative to the sandbox's working directory; bytes where it is not UTF-8. `user` says
-    who acts: a name or "uid[:gid]"; by default the sandbox's user.
+    A path is absolute, or relative to the sandbox's working directory; bytes if it is not UTF-8. `user` is the user
+    to act as: a name or "uid[:gid]"; by default the sandbox's user.
 
-    What all methods may raise: FileNotFoundError, FileKindError for something of another kind, such as a
-    directory, FilePermissionError, InvalidArgumentError for a bad path, SandboxNotFoundError,
-    SandboxNotRunningError.
+    All methods may raise: FileNotFoundError, FileKindError for something of another kind, such as a directory,
+    FilePermissionError, InvalidArgumentError for a bad path, SandboxNotFoundError, SandboxNotRunningError.
     """
 
     def __init__(self, transport: Transport, sandbox_id: str) -> None:
@@ -71,7 +70,7 @@ class Files:
         self._sandbox_id = sandbox_id
 
     def read(self, path: Path, *, offset: int = 0, limit: int | None = None, user: str = "") -> bytes:
-        """Bytes of a file, from `offset` on, `limit` at most. Default: all of it.
+        """Bytes of a file, from `offset`, at most `limit`. Default: all of it.
 
         Raises OffsetOutOfRangeError for an offset beyond the end.
         """
@@ -83,7 +82,7 @@ class Files:
         answer = self._transport.read(self._transport.stubs.files.ReadFile, first)
         if answer.end_of_file or len(answer.data) == limit:
             return answer.data
-        # Again from the start: another file may have taken its place, and both halves must be of one.
+        # Start again: another file may have replaced it, and both halves must be from the same file.
         parts: list[bytes] = []
         size = 0
         for chunk in self.download_chunks(path, offset=offset, user=user):
@@ -94,7 +93,7 @@ class Files:
         return b"".join(parts)[:limit]
 
     def read_text(self, path: Path, *, user: str = "") -> str:
-        """A file as UTF-8 text. Raises UnicodeDecodeError for what is none."""
+        """A file as UTF-8 text. Raises UnicodeDecodeError if it is not UTF-8."""
         return (self.read(path, user=user)).decode()
 
     def write(
@@ -107,10 +106,10 @@ class Files:
         create_parents: bool = True,
         user: str = "",
     ) -> FileInfo:
-        """Writes a file of any size, in place of what is there: a reader sees the old content or the new.
+        """Writes a file of any size, replacing any existing content: a reader sees the old content or the new.
 
-        `append` adds at the end instead. `mode`: permission bits; by default those of the file that is there, or
-        0o644. Returns what is known of the file after it.
+        `append` adds to the end instead. `mode`: permission bits; by default those of the existing file, or 0o644.
+        Returns the metadata of the file after the write.
         """
         content = _convert.content(data)
         if len(content) > _MESSAGE_BYTES and not append:
@@ -135,24 +134,24 @@ class Files:
         create_parents: bool = True,
         user: str = "",
     ) -> FileInfo:
-        """Copies a local file, or what can be read from an open one, to a file in the sandbox.
+        """Copies a local file, or the rest of an open one, to a file in the sandbox.
 
-        It takes its place at the end, in one step: a failure leaves the old content. Of a local file that grows
-        meanwhile, what was there at the start is copied.
+        The new content replaces the old at the end, in one step: a failure keeps the old content. If a local file
+        grows meanwhile, only its size at the start is copied.
         """
         if not isinstance(source, (str, os.PathLike)):
             return self._upload(path, pieces_of(source), None, mode, create_parents, user)
         with LocalPath(source).open("rb") as opened:
             known = os.fstat(opened.fileno())
-            # A pipe has no size, nor does a file of /proc say its own.
+            # A pipe has no size, and a file in /proc does not report its size.
             size = known.st_size if stat.S_ISREG(known.st_mode) and known.st_size > 0 else None
             return self._upload(path, pieces_of(opened, size), size, mode, create_parents, user)
 
     def download(self, path: Path, target: Local | Writable, *, user: str = "") -> int:
         """Copies a file of the sandbox to a local one, or into an open one. Returns its bytes.
 
-        A local file is there whole or not at all. A link is followed; what is there and no file, such as a pipe or
-        /dev/stdout, is written to.
+        A local file appears complete or not at all. A link is followed. An existing target that is not a file, such
+        as a pipe or /dev/stdout, is written to.
         """
         if not isinstance(target, (str, os.PathLike)):
             return self._download(path, target, user)
@@ -174,9 +173,9 @@ class Files:
     def download_chunks(
         self, path: Path, *, offset: int = 0, user: str = ""
     ) -> Iterator[bytes]:
-        """The bytes of a file, in pieces of at most 1 MiB. Goes on where it stopped if the connection breaks.
+        """The bytes of a file, in pieces of at most 1 MiB. If the connection breaks, it continues where it stopped.
 
-        Raises BerthError where the file changed while the connection was broken.
+        Raises BerthError if the file changed while the connection was broken.
         """
         known: file_pb2.FileInfo | None = None
         lost: Pauses | None = None
@@ -217,16 +216,16 @@ class Files:
     def upload_dir(
         self, source: Local, path: Path = ".", *, create_parents: bool = True, user: str = ""
     ) -> Unpacked:
-        """Copies what a local directory holds into a directory of the sandbox. Files of the same name are replaced."""
+        """Copies the content of a local directory into one of the sandbox. Files of the same name are replaced."""
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
             in_thread(lambda: _pack(LocalPath(source), spool))
             spool.seek(0)
             return self.upload_archive(spool, path, create_parents=create_parents, user=user)
 
     def download_dir(self, path: Path, target: Local, *, user: str = "") -> None:
-        """Copies what a directory of the sandbox holds into a local directory, which is made where it is missing.
+        """Copies the content of a directory of the sandbox into a local directory, which is created if missing.
 
-        Nothing is written outside `target`: what a sandbox made up is not trusted (tarfile's filter "data").
+        Nothing is written outside `target`: the sandbox's archive is not trusted (tarfile's filter "data").
         """
         place = LocalPath(target)
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
@@ -251,7 +250,7 @@ class Files:
         return Unpacked(answer.entry_count, answer.size_bytes)
 
     def download_archive(self, path: Path, *, user: str = "") -> Iterator[bytes]:
-        """A directory, or one file, as an uncompressed tar, in pieces. It is whole only when the last has come."""
+        """A directory, or one file, as an uncompressed tar, in pieces. It is complete only once the last has arrived."""
         request = file_pb2.DownloadArchiveRequest(**self._named(path, user))
         stream = self._transport.stream(self._transport.stubs.files.DownloadArchive, request)
         try:
@@ -261,13 +260,13 @@ class Files:
             stream.cancel()
 
     def stat(self, path: Path, *, follow_symlink: bool = True, user: str = "") -> FileInfo:
-        """What is known of a file; its name is its absolute path."""
+        """The metadata of a file; its name is its absolute path."""
         request = file_pb2.StatFileRequest(**self._named(path, user), follow_symlink=follow_symlink)
         answer = self._transport.read(self._transport.stubs.files.StatFile, request)
         return _convert.file(answer.path, answer.raw_path, answer.file)
 
     def exists(self, path: Path, *, user: str = "") -> bool:
-        """Whether there is something."""
+        """Whether something exists at the path."""
         try:
             self.stat(path, follow_symlink=False, user=user)
         except FileNotFoundError:
@@ -275,7 +274,7 @@ class Files:
         return True
 
     def list(self, path: Path = ".", *, user: str = "") -> list[FileInfo]:
-        """What a directory holds, in byte order of the names."""
+        """The entries of a directory, in byte order of their names."""
         found: list[FileInfo] = []
         request = file_pb2.ListDirectoryRequest(**self._named(path, user), page_size=_PAGE)
         while True:
@@ -288,7 +287,7 @@ class Files:
     def mkdir(
         self, path: Path, *, mode: int | None = None, create_parents: bool = True, user: str = ""
     ) -> FileInfo:
-        """Makes a directory. With `create_parents`, one that is there already is not an error."""
+        """Creates a directory. With `create_parents`, an existing one is not an error."""
         request = file_pb2.MakeDirectoryRequest(
             **self._named(path, user), mode=mode, create_parents=create_parents
         )
@@ -313,7 +312,7 @@ class Files:
         create_parents: bool = False,
         user: str = "",
     ) -> FileInfo:
-        """Gives a file or directory another path."""
+        """Moves a file or directory to another path."""
         request = file_pb2.MoveFileRequest(
             sandbox_id=self._sandbox_id,
             user=user,
@@ -330,7 +329,7 @@ class Files:
     def watch(
         self, path: Path = ".", *, recursive: bool = False, interval: float | None = None, user: str = ""
     ) -> Subscription[FileChange]:
-        """The changes of a directory, which is looked at every `interval` seconds (default 1, at least 0.1)."""
+        """The changes in a directory, which is scanned every `interval` seconds (default 1, at least 0.1)."""
         request = file_pb2.WatchDirectoryRequest(
             **self._named(path, user), recursive=recursive, interval=_convert.duration(interval)
         )

@@ -1,5 +1,5 @@
 # Generated from berth._async by generate_sync.py. Do not edit.
-"""Commands as they run."""
+"""Running commands."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _Name = Literal["stdout", "stderr"]
 
 
 class Process:
-    """A command as it runs: its output as it comes, its stdin, and its end.
+    """A running command: its output as it arrives, its stdin, and its end.
 
-    Iterate over it for its output. It starts with the first piece; leaving the loop early ends the command::
+    Iterate over it to read its output. The loop starts the command, and leaving the loop early ends it::
 
         for chunk in sandbox.exec("make"):
             print(chunk.text, end="")
@@ -43,10 +43,10 @@ class Process:
             process.close_stdin()
             status = process.wait(on_stdout=print)
 
-    Where the connection breaks, it is made again and the output goes on at the byte where it stopped. What
-    cannot be restored ends in `ConnectionLostError`, which says how much was received.
+    If the connection breaks, the client reconnects and the output continues at the byte where it stopped. If that
+    fails, `ConnectionLostError` says how much was received.
 
-    A command that was attached, or started with `detach`, goes on when its reader leaves.
+    A command that was attached, or started with `detach`, continues when its reader leaves.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Process:
         self.process_id = ""
         #: When it started, by the service's clock.
         self.start_time: datetime | None = None
-        #: How it ended. None before it has, or where it is not known.
+        #: How it ended. None until then, or if unknown.
         self.status: ExitStatus | None = None
-        #: Bytes of each stream that have come so far: where a later reader would go on.
+        #: Bytes of each stream received so far: where a later reader would continue.
         self.stdout_offset = 0
         self.stderr_offset = 0
         self._owned = False
@@ -88,13 +88,13 @@ class Process:
             self.stderr_offset = request.stderr_offset
 
     def start(self) -> Process:
-        """Starts the command, where it has not started. Raises BerthError where it could not be."""
+        """Starts the command unless it has started. Raises BerthError if it cannot start."""
         connected = self._stream is not None
         self._begin()
         if self._ended and not self._started:
             raise RuntimeError("the reader left the command before it started")
         if not (connected or self._owned or self._entered):
-            # It goes on without a reader; one that does not read would hold it up. `read` connects again.
+            # It continues without a reader, but a reader that does not read would block it. `read` connects again.
             self._disconnect()
             self._transport.release(self)
         return self
@@ -113,9 +113,9 @@ class Process:
         return self._early.popleft()
 
     def wait(self, on_stdout: Callback | None = None, on_stderr: Callback | None = None) -> ExitStatus:
-        """Waits for the end, and passes on the output that comes before it.
+        """Waits for the end, and passes on the output until then.
 
-        A wait that is given up ends the command, unless it was entered.
+        Canceling the wait ends the command, unless it was entered.
         """
         for chunk in self:
             if chunk.text:
@@ -128,7 +128,9 @@ class Process:
         on_stdout: Callback | None = None,
         on_stderr: Callback | None = None,
     ) -> CommandResult:
-        """Waits for the end and collects the output: of a longer stream, head and tail of so many bytes."""
+        """Waits for the end and collects the output, at most so many bytes of each stream: of a longer one, head and
+        tail.
+        """
         kept = {"stdout": Kept(max_output_bytes), "stderr": Kept(max_output_bytes)}
         lost = False
         for chunk in self:
@@ -143,14 +145,14 @@ class Process:
     def write(self, data: Content) -> None:
         """Writes to its stdin, and returns when the command has room for more.
 
-        For commands started with `keep_stdin_open` or a terminal. Raises ProcessStateError where stdin is
-        closed or the command has ended. Written once, however often the connection breaks meanwhile. A write that is
-        given up, or fails, may have written a part of its data: the next one goes on behind that.
+        For commands started with `keep_stdin_open` or a terminal. Raises ProcessStateError if stdin is closed or the
+        command has ended. The data is written once, no matter how often the connection breaks. A write that is
+        canceled or fails may have written part of its data; the next write continues after that part.
         """
         self._write(_convert.content(data), close=False)
 
     def close_stdin(self) -> None:
-        """Gives it the end of its stdin. Nothing happens where it has ended."""
+        """Closes its stdin. Does nothing if it has ended."""
         with contextlib.suppress(ProcessStateError):
             self._write(b"", close=True)
 
@@ -161,12 +163,12 @@ class Process:
         self._transport.retried(self._transport.stubs.processes.SignalProcess, request)
 
     def kill(self) -> None:
-        """Kills it with its process group. Nothing happens where it has ended."""
+        """Kills its process group. Does nothing if it has ended."""
         with contextlib.suppress(ProcessStateError):
             self.signal(signals.SIGKILL)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Gives its terminal another size, in characters."""
+        """Resizes its terminal, in characters."""
         self.start()
         request = process_pb2.ResizeTerminalRequest(process_id=self.process_id, columns=columns, rows=rows)
         self._transport.retried(self._transport.stubs.processes.ResizeTerminal, request)
@@ -214,7 +216,7 @@ class Process:
         return self.status
 
     def _begin(self) -> None:
-        """Reads until it has started. One does that for all who wait for it: what comes then is its reader's."""
+        """Reads until it has started. One caller does this for all that wait; later output is its reader's."""
         with self._start_lock:
             while not (self._started or self.status is not None or self._ended):
                 chunk = self._next()
@@ -236,7 +238,7 @@ class Process:
             self._recover(error)
             return None
         except BaseException:
-            # A wait that was canceled has taken the call with it; the next one goes on where it stopped.
+            # A canceled wait has also canceled the call; the next one continues where it stopped.
             self._disconnect()
             raise
         self._lost = None
@@ -260,9 +262,9 @@ class Process:
             self._stream = None
 
     def _recover(self, error: BerthError) -> None:
-        """Waits before the connection is made again; raises where that is not, or no longer, worth while."""
+        """Waits before reconnecting; raises if reconnecting makes no sense, or no longer does."""
         started = self._started
-        # Before that, the same request starts another command, unless it names itself.
+        # Before that, the same request starts another command, unless it has a request id.
         safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
         if is_broken(error) and not safe:
             raise ConnectionLostError(
@@ -307,7 +309,7 @@ class Process:
             self.status = _convert.exit_status(event.exited)
             self._transport.release(self)
             self._finish_text()
-        # Anything else is a sign of life, or something of a newer service.
+        # Anything else is a keepalive, or an event of a newer service.
         return None
 
     def _chunk(self, name: _Name, offset: int, data: bytes, lost: int) -> Chunk:
@@ -318,7 +320,7 @@ class Process:
         return Chunk(name, offset, data, self._decoders[name].decode(data, final=lost > 0), lost)
 
     def _finish_text(self) -> None:
-        """Gives out characters that were never completed."""
+        """Returns characters that were never completed."""
         ends: tuple[tuple[_Name, int], ...] = (("stdout", self.stdout_offset), ("stderr", self.stderr_offset))
         for name, offset in ends:
             rest = self._decoders[name].decode(b"", final=True)
@@ -328,10 +330,11 @@ class Process:
     def _write(self, data: bytes, close: bool) -> None:
         self.start()
         with self._stdin_lock:
-            # Not known again until this is through: what is taken of a write that fails would be taken off the next.
+            # Unknown until this write succeeds: otherwise what a failed write has written would be subtracted from
+            # the next.
             offset, self._stdin_offset = self._stdin_offset, None
             if offset is None:
-                # Writing nothing says how far stdin is.
+                # An empty write returns the offset of stdin.
                 offset = self._write_piece(0, b"", False)
             view = memoryview(data)
             while True:

@@ -1,5 +1,5 @@
 # Generated from berth._async by generate_sync.py. Do not edit.
-"""Things that happen, as they happen."""
+"""Streams of events, as they happen."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class _Source(Generic[T]):
 
 
 class Subscription(Generic[T]):
-    """What happens, one item after another: iterate over it, and leave the loop to end it.
+    """A stream of items: iterate over it, and leave the loop to end it.
 
-    Entered, it watches from then on, and the end of the block ends it::
+    If you enter it, it watches from then on, and the end of the block ends it::
 
         with sandbox.files.watch("/workspace") as changes:
             for change in changes:
@@ -46,8 +46,9 @@ class Subscription(Generic[T]):
         announced: bool,
         resumes: bool,
     ) -> None:
-        """`connect` gets the last item that came. `announced`: the service's first answer says that it watches.
-        `resumes`: a broken connection can be made again without missing anything."""
+        """`connect` gets the last item received. `announced`: the service's first response says that it watches.
+        `resumes`: it can reconnect without missing anything.
+        """
         self._transport = transport
         self._connect: Callable[[T | None], _Source[T]] = lambda last: _Source(connect(last), convert)
         self._announced = announced
