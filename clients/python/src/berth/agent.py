@@ -20,15 +20,15 @@ from berth.v1 import run_pb2
 
 _MOST_RESULT_BYTES = 16 * 1024
 _MOST_MESSAGE_BYTES = 256 * 1024
-#: How long the making of a run is tried, before the service has said anything.
+#: How long to retry creating a run before the service has answered.
 _CREATE_S = 30
-#: Signs of life in one step timeout.
+#: Keepalives in one step timeout.
 _SIGNS_PER_TIMEOUT = 3
 _OVER = (RunStateError, RunNotFoundError)
 
 
 class AgentState(str, enum.Enum):
-    """Where an agent stands."""
+    """The state of an agent."""
 
     IDLE = "IDLE"
     RUNNING = "RUNNING"
@@ -51,7 +51,7 @@ class Step:
     run_id: str
     #: From 1.
     number: int
-    #: What to ask: the agent's own prompt, below a warning where it goes round in circles.
+    #: What to ask: the agent's own prompt, below a warning if it is stuck.
     prompt: str
     #: The run's sandbox; empty without one.
     sandbox_id: str
@@ -59,9 +59,9 @@ class Step:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step came to. A string alone is its result."""
+    """The result of a step. A plain string is its result."""
 
-    #: In words; what is beyond 16 KiB is cut off.
+    #: As text; anything beyond 16 KiB is cut off.
     result: str
     #: Whether the agent has reached its aim.
     finished: bool = False
@@ -71,16 +71,16 @@ class StepResult:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """What a run came to."""
+    """The result of a run."""
 
     run_id: str
-    #: IDLE after the most steps.
+    #: IDLE if it reached its maximum of steps.
     state: AgentState
     #: FINISHED, MAX_STEPS, ERROR, CANCELED, LEASE_EXPIRED or DEADLINE.
     outcome: str
     #: How it ended, for a person.
     message: str
-    #: One line a step.
+    #: One line per step.
     summary: str
 
 
@@ -132,7 +132,7 @@ class Agent(abc.ABC):
         )
         if sandbox_id is not None:
             self._request.sandbox_id = sandbox_id
-        # Names the making of the next run, so that it is made once however often it is asked for.
+        # The request id for creating the next run, so that it is created once no matter how often it is requested.
         self._request.request_id = str(uuid.uuid4())
         self._run: run_pb2.Run | None = None
         self._state = AgentState.IDLE
@@ -148,7 +148,7 @@ class Agent(abc.ABC):
 
     @property
     def current_step(self) -> int:
-        """The step under way; 0 before the first, and after the most steps."""
+        """The current step; 0 before the first, and after the maximum of steps."""
         return self._current_step
 
     @property
@@ -186,7 +186,7 @@ class Agent(abc.ABC):
             )
 
     async def reset(self) -> None:
-        """Makes it IDLE again after FINISHED or ERROR; what was said is forgotten."""
+        """Returns it to IDLE after FINISHED or ERROR, and clears its messages."""
         if self._run is not None:
             await self._transport.retried(
                 self._transport.stubs.runs.ResetRun,
@@ -196,7 +196,7 @@ class Agent(abc.ABC):
         self._settle(AgentState.IDLE, 0)
 
     async def close(self) -> None:
-        """Ends the run, if there is one, and takes it away. Idempotent."""
+        """Cancels the run, if there is one, and deletes it. Idempotent."""
         if self._run is not None:
             await self._transport.retried(
                 self._transport.stubs.runs.DeleteRun,
@@ -233,7 +233,7 @@ class Agent(abc.ABC):
     async def _do(
         self, step: run_pb2.NextStep, sandbox_id: str
     ) -> tuple[run_pb2.ReportStepRequest | None, Exception | None]:
-        """Does one step, with signs of life while it lasts; no report where the run ended meanwhile."""
+        """Does one step and sends keepalives meanwhile; does not report if the run ended meanwhile."""
         alive = asyncio.create_task(self._stay_alive(step))
         work = asyncio.create_task(self._attempt(step, sandbox_id))
         try:
@@ -293,7 +293,7 @@ class Agent(abc.ABC):
         return AgentRun(run.run_id, self._state, outcome, run.message, run.summary)
 
     async def _give_up(self) -> None:
-        """After a failure that is not the run's own: nobody goes on with it."""
+        """After a failure that is not the run's own: nobody continues it."""
         if self._state is not AgentState.RUNNING:
             return
         if self._run is None:
@@ -324,7 +324,7 @@ class Agent(abc.ABC):
 
 def _state_of(run: run_pb2.Run) -> AgentState:
     name = _convert.run_state(run.state)
-    # A state of a newer service is none to go on from.
+    # An unknown state, from a newer service, cannot be continued from.
     return AgentState(name) if name in AgentState.__members__ else AgentState.ERROR
 
 
@@ -336,5 +336,5 @@ def _role_of(message: Message) -> run_pb2.RunMessageRole.ValueType:
 
 
 def _clip(text: str, most_bytes: int) -> str:
-    """The longest beginning of a text that is so many bytes at most."""
+    """The longest prefix of a text that is at most so many bytes."""
     return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")

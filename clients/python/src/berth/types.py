@@ -1,8 +1,8 @@
 """What the client gives and takes: plain, frozen records.
 
-Durations are seconds, times are `datetime` in UTC, sizes are bytes. States, causes and kinds are the names of
-the service's enums without their prefix, such as "RUNNING"; one that this client does not know, as of a newer
-service, is "UNKNOWN_" and its number.
+Durations are seconds, times are `datetime` in UTC, sizes are bytes. States, causes and kinds are the names of the
+service's enums without their prefix, such as "RUNNING"; a value that this client does not know, from a newer service,
+is "UNKNOWN_" and its number.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Json = Union[None, bool, int, float, str, "list[Json]", "dict[str, Json]"]
 """What JSON can say. Whole numbers are ints."""
 
 Command = Union[str, Sequence[str]]
-"""A line for /bin/sh, or a program and its arguments with no shell between."""
+"""A command line for /bin/sh, or a program and its arguments, run without a shell."""
 
 Content = Union[bytes, str]
-"""Bytes, or text that is sent as UTF-8."""
+"""Bytes, or text, which is sent as UTF-8."""
 
 Path = Union[str, bytes]
-"""A path in a sandbox, absolute or relative to its working directory; bytes where it is not UTF-8."""
+"""A path in a sandbox, absolute or relative to its working directory; bytes if it is not UTF-8."""
 
 Network = Literal["NONE", "EGRESS"]
 
@@ -45,7 +45,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox should be. What is not given is the service's default."""
+    """The settings of a sandbox. Unset ones take the service's defaults."""
 
     #: The image to start from, as Docker names it. Default: the service's.
     image: str = ""
@@ -65,16 +65,16 @@ class SandboxSpec:
     disk_bytes: int = 0
     #: What it may reach: "NONE" (the default) or "EGRESS", public addresses.
     network: Network | None = None
-    #: The only domains it may reach, by HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443".
+    #: The only domains it may reach, over HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443".
     egress_domains: Sequence[str] = ()
-    #: Variables of every command, with the names of the service's secrets that are their values.
+    #: Variables of every command, each with the name of the service's secret that is its value.
     secret_env: Mapping[str, str] = field(default_factory=dict[str, str])
     mounts: Sequence[Mount] = ()
     #: For `sandboxes.list`.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     #: Seconds it may stay unused before it is deleted. Default 1 hour.
     idle_timeout: float | None = None
-    #: Seconds it may live at all. Default: unbounded.
+    #: Seconds it may live at all. Default: no limit.
     max_lifetime: float | None = None
     #: Seconds that commands may run which name no timeout. Default 300.
     command_timeout: float | None = None
@@ -96,12 +96,12 @@ class Termination:
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """What is known of a sandbox."""
+    """The data of a sandbox."""
 
     sandbox_id: str
     #: CREATING, RUNNING, PAUSED, DELETING or TERMINATED.
     state: str
-    #: Which container stands behind the id, from 1.
+    #: Which container is behind the id, from 1.
     generation: int
     #: "docker" or "bubblewrap".
     engine: str
@@ -110,7 +110,7 @@ class SandboxInfo:
     owner: str
     create_time: datetime | None
     last_used_time: datetime | None
-    #: When it will be deleted if nothing uses it. None: never, while it is in use, or it has ended.
+    #: When it will be deleted if nothing uses it. None: it is in use, has ended, or never expires.
     expire_time: datetime | None
     active_operations: int
     #: Set in state TERMINATED only.
@@ -120,7 +120,7 @@ class SandboxInfo:
 
     @cached_property
     def spec(self) -> SandboxSpec:
-        """The spec in force, defaults filled in."""
+        """The effective spec, with defaults filled in."""
         return self.read_spec()
 
 
@@ -173,16 +173,16 @@ class ExitStatus:
 
     #: EXITED, SIGNALED, TIMED_OUT, OUT_OF_MEMORY, OUTPUT_LIMIT, CANCELED, SANDBOX_TERMINATED or ENGINE_LOST.
     cause: str
-    #: 0 to 255; 128 + signal where a signal ended it; -1 where it is not known.
+    #: 0 to 255; 128 + signal if a signal ended it; -1 if unknown.
     exit_code: int
     #: The signal that ended it; 0 if none did.
     signal: int
     #: Seconds it ran.
     duration: float
-    #: Bytes it wrote to each stream, those that were not kept included.
+    #: Bytes it wrote to each stream, including those not kept.
     stdout_bytes: int
     stderr_bytes: int
-    #: One sentence for a person where the cause alone does not say enough.
+    #: One sentence for a person if the cause does not say enough.
     message: str
 
     @property
@@ -193,24 +193,24 @@ class ExitStatus:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes that a command wrote, exactly and in order within each stream."""
+    """Bytes that a command wrote, unchanged and in order within each stream."""
 
-    #: Of a command with a terminal, everything is stdout.
+    #: All output of a command with a terminal is stdout.
     stream: Literal["stdout", "stderr"]
-    #: Place of the first byte in the stream.
+    #: Offset of the first byte in the stream.
     offset: int
     data: bytes
     #: The bytes as UTF-8 text. A character that is not complete comes with the next chunk of its stream, and
     #: what is not UTF-8 as U+FFFD.
     text: str
-    #: Bytes that are missing right before these, because the service does not keep them any more. Only where a
+    #: Bytes that are missing right before these, because the service no longer keeps them. Only where a
     #: reader came late.
     lost: int = 0
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command came to."""
+    """The result of a command."""
 
     #: The output as bytes, and as text where what is not UTF-8 is U+FFFD. Where `truncated`: head and tail.
     stdout_bytes: bytes
@@ -265,7 +265,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """What is known of a command's process."""
+    """The data of a command's process."""
 
     process_id: str
     sandbox_id: str
@@ -282,7 +282,7 @@ class ProcessInfo:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What is known of a file."""
+    """The metadata of a file."""
 
     #: Its name: its path for `stat`, its name in the directory for `list`, its path below the watched directory
     #: for `watch`. Bytes that are not UTF-8 are U+FFFD; `raw_name` is exact.
@@ -296,7 +296,7 @@ class FileInfo:
     uid: int
     gid: int
     modify_time: datetime | None
-    #: Where a symbolic link points.
+    #: Target of a symbolic link.
     link_target: str
 
     @property
@@ -312,21 +312,21 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class FileChange:
-    """One change of a watched directory."""
+    """One change in a watched directory."""
 
     #: CREATED, MODIFIED or REMOVED.
     type: str
-    #: Below the watched directory.
+    #: Relative to the watched directory.
     path: str
     raw_path: bytes
-    #: What is known of it after the change. None for REMOVED.
+    #: Its metadata after the change. None for REMOVED.
     file: FileInfo | None
     time: datetime | None
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What an archive came to."""
+    """What was unpacked from an archive."""
 
     entry_count: int
     #: Bytes of its regular files.
@@ -335,7 +335,7 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class WorkspaceInfo:
-    """What is known of a workspace."""
+    """The data of a workspace."""
 
     workspace_id: str
     #: Absolute path of its directory on the service's machine; on Kubernetes the namespace and name of its claim.
@@ -344,12 +344,12 @@ class WorkspaceInfo:
     ref_count: int
     #: Its live sandbox. Empty if it has none.
     sandbox_id: str
-    #: Bytes its files take, as last measured. None before.
+    #: Bytes its files take, as last measured. None before the first measurement.
     size: int | None
     create_time: datetime | None
     update_time: datetime | None
     owner: str
-    #: Most bytes that its files may take. 0: no bound.
+    #: The most bytes its files may take. 0: no limit.
     quota: int
     over_quota: bool
     #: Whether its sandboxes have ``/shared``.
@@ -358,7 +358,7 @@ class WorkspaceInfo:
 
 @dataclass(frozen=True)
 class WorkspaceChange:
-    """One entry in which a workspace differs from another one."""
+    """One entry that differs between two workspaces."""
 
     #: ADDED, REMOVED or MODIFIED.
     type: str
@@ -367,9 +367,9 @@ class WorkspaceChange:
     raw_path: bytes
     #: In what it differs: KIND, CONTENT, MODE, OWNER, LINK_TARGET, DEVICE. Empty unless it is MODIFIED.
     differences: tuple[str, ...]
-    #: What it is in the base; times in whole seconds. None for ADDED.
+    #: Its metadata in the base; times in whole seconds. None for ADDED.
     base_file: FileInfo | None
-    #: What it is in the workspace; times in whole seconds. None for REMOVED.
+    #: Its metadata in the workspace; times in whole seconds. None for REMOVED.
     file: FileInfo | None
 
 
@@ -394,7 +394,7 @@ class WorkspaceList:
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """What is known of a session."""
+    """The data of a session."""
 
     session_id: str
     name: str
@@ -402,7 +402,7 @@ class SessionInfo:
     resource_type: str
     #: INITIALIZING, ACTIVE or DESTROYING.
     status: str
-    #: Its settings as in force.
+    #: Its effective settings.
     config: dict[str, Json]
     custom_name: str
     sandbox_id: str
@@ -411,11 +411,11 @@ class SessionInfo:
     ttl: float
     create_time: datetime | None
     last_used_time: datetime | None
-    #: None while a call is under way.
+    #: None while a call runs or a view is open.
     expire_time: datetime | None
     active_calls: int
     owner: str
-    #: None where it was made without.
+    #: None if it was created without secrets.
     secrets: SessionSecrets | None = None
 
 
@@ -423,7 +423,7 @@ class SessionInfo:
 class SessionSecrets:
     """Secrets in the environment of a "bash", "python" or "code" session."""
 
-    #: Variables with the names of the service's secrets that are their values.
+    #: Variables, each with the name of the service's secret that is its value.
     env: Mapping[str, str]
     #: Whether those values are replaced by "[redacted]" in what tools return.
     redact: bool = False
@@ -431,15 +431,15 @@ class SessionSecrets:
 
 @dataclass(frozen=True)
 class SessionResource:
-    """A session that is asked for."""
+    """A session to create."""
 
-    #: "bash", "python", "vm", "browser", "files" or another that `tools` names.
+    #: "bash", "python", "vm", "browser", "files" or another that `tools` returns.
     resource_type: str
     config: Mapping[str, Json] | None = None
     custom_name: str = ""
-    #: The sandbox it is to live in. Default: one that is made for it.
+    #: The sandbox it lives in. Default: one that is created for it.
     sandbox_id: str = ""
-    #: The workspace to mount in the sandbox that is made for it.
+    #: The workspace to mount in the sandbox that is created for it.
     workspace_id: str = ""
     #: Seconds it lives after its last call or refresh. Default 300.
     ttl: float | None = None
@@ -453,7 +453,7 @@ class SessionResult:
     resource_type: str
     #: CREATED, EXISTS, REINITIALIZED, REFRESHED, DESTROYED, NOT_FOUND or FAILED.
     status: str
-    #: The session after the call; of a destroyed one, as it last was.
+    #: The session after the call. For a destroyed session, its last state.
     session: SessionInfo | None
     #: What went wrong.
     error: BerthError | None
@@ -461,7 +461,7 @@ class SessionResult:
 
 @dataclass(frozen=True)
 class Reinitialized:
-    """A session that took the place of another."""
+    """A session that replaced another."""
 
     #: REINITIALIZED or FAILED.
     status: str
@@ -470,7 +470,7 @@ class Reinitialized:
     old_session_id: str
     #: Empty for FAILED.
     new_session_id: str
-    #: The new session's settings as in force.
+    #: The new session's effective settings.
     config_applied: dict[str, Json]
     session: SessionInfo | None
     error: BerthError | None
@@ -483,7 +483,7 @@ class Attachment:
     #: Such as "image/png".
     media_type: str
     content: bytes
-    #: What it is called in the tool's data.
+    #: Its name in the tool's data.
     name: str
 
 
@@ -514,7 +514,7 @@ class ToolResult:
 
     @property
     def ok(self) -> bool:
-        """Whether `code` is 0. What a command came to, such as its exit code, is in `data`."""
+        """Whether `code` is 0. The result of a command, such as its exit code, is in `data`."""
         return self.code == 0
 
 
@@ -597,7 +597,7 @@ class RunMessage:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a run."""
+    """The data of a run."""
 
     run_id: str
     name: str
@@ -637,7 +637,7 @@ class NextStep:
     step: int
     prompt: str
     lease_expire_time: datetime | None
-    #: Names this start of the run; give it back with the report.
+    #: Identifies this start of the run; return it with the report.
     start_id: str
 
 
@@ -653,17 +653,17 @@ class RunEnd:
 
 @dataclass(frozen=True)
 class Report:
-    """How a run goes on after a step: one of the two is set."""
+    """How a run continues after a step: one of the two is set."""
 
     next_step: NextStep | None
     run_end: RunEnd | None
-    #: Whether the run was found stuck after the step.
+    #: Whether the run counts as stuck after the step.
     stuck: bool
 
 
 @dataclass(frozen=True)
 class RunEvent:
-    """One transition of a run."""
+    """One event of a run."""
 
     sequence: int
     time: datetime | None

@@ -249,7 +249,7 @@ class AsyncFiles:
         return Unpacked(answer.entry_count, answer.size_bytes)
 
     async def download_archive(self, path: Path, *, user: str = "") -> AsyncIterator[bytes]:
-        """A directory, or one file, as an uncompressed tar, in pieces. It is complete only once the last has arrived."""
+        """A directory, or one file, as an uncompressed tar, in pieces. It is complete once the last has arrived."""
         request = file_pb2.DownloadArchiveRequest(**self._named(path, user))
         stream = self._transport.stream(self._transport.stubs.files.DownloadArchive, request)
         try:

@@ -57,7 +57,7 @@ class Stubs:
 
 
 def _was_canceled() -> bool:
-    """Whether the task that runs was asked to end. gRPC raises the same CancelledError where its channel is closed."""
+    """Whether the running task was asked to end. gRPC raises the same CancelledError if its channel is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -73,7 +73,7 @@ class _Call(Protocol[R_co]):
 
 
 class AsyncStream(Generic[R]):
-    """The answers of a call that streams."""
+    """The responses of a streaming call."""
 
     def __init__(self, call: _Call[R], target: str) -> None:
         self._call = call
@@ -81,11 +81,11 @@ class AsyncStream(Generic[R]):
         self._canceled = False
 
     async def read(self) -> R | None:
-        """The next answer; None at the end. Raises BerthError where the call fails."""
+        """The next response; None at the end. Raises BerthError if the call fails."""
         try:
             answer = await self._call.read()
         except asyncio.CancelledError:
-            # gRPC says so too where it was the call that was canceled, not its reader.
+            # gRPC raises this also if the call was canceled, not its reader.
             if self._canceled:
                 return None
             if _was_canceled():
@@ -146,12 +146,12 @@ class AsyncTransport:
             raise error_of(error, self.endpoint.address) from error
 
     async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
-        """Makes a call under a request id, again while the service cannot be reached. Raises BerthError."""
+        """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
         request.request_id = request.request_id or uuid.uuid4().hex
         return await self.read(method, request, retry_for)
 
     async def read(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, R], request: Q, retry_for: float | None = None) -> R:
-        """Makes a call that is safe to make twice, again while the service cannot be reached. Raises BerthError."""
+        """Makes a call that is safe to repeat, with retries while the service cannot be reached. Raises BerthError."""
         pauses: Pauses | None = None
         while True:
             try:
@@ -164,7 +164,7 @@ class AsyncTransport:
             await asyncio.sleep(pause)
 
     def stream(self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q) -> AsyncStream[R]:
-        """Starts a call that streams answers."""
+        """Starts a call that streams responses."""
         return AsyncStream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
 
     async def upload(
@@ -194,15 +194,15 @@ class AsyncTransport:
             raise error_of(error, self.endpoint.address) from error
 
     def adopt(self, resource: Releasable) -> None:
-        """Notes what `close` must end."""
+        """Registers what `close` must end."""
         self._open.add(resource)
 
     def release(self, resource: Releasable) -> None:
-        """Forgets what has ended."""
+        """Removes what has ended."""
         self._open.discard(resource)
 
     def later(self, act: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Does something after a cancellation, which `close` waits for."""
+        """Does work after a cancellation; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(act())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -273,5 +273,5 @@ async def invoke(callback: Callback | None, text: str) -> None:
 
 
 async def in_thread(act: Callable[[], T]) -> T:
-    """Does something that blocks, beside the event loop."""
+    """Does blocking work outside the event loop."""
     return await asyncio.to_thread(act)

@@ -250,7 +250,7 @@ class Files:
         return Unpacked(answer.entry_count, answer.size_bytes)
 
     def download_archive(self, path: Path, *, user: str = "") -> Iterator[bytes]:
-        """A directory, or one file, as an uncompressed tar, in pieces. It is complete only once the last has arrived."""
+        """A directory, or one file, as an uncompressed tar, in pieces. It is complete once the last has arrived."""
         request = file_pb2.DownloadArchiveRequest(**self._named(path, user))
         stream = self._transport.stream(self._transport.stubs.files.DownloadArchive, request)
         try:

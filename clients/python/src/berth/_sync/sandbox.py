@@ -380,7 +380,7 @@ class Sandboxes:
         request = sandbox_pb2.CreateSandboxRequest(spec=_convert.spec_message(spec), sandbox_id=sandbox_id)
         method = self.transport.stubs.sandboxes.CreateSandbox
         if sandbox_id:
-            # Without a request id, what is given up is canceled; and which sandbox an id names is not sure enough
+            # Without a request id, the service cancels the create. Which sandbox the id names is not certain enough
             # to delete it.
             answer = self.transport.unary(method, request)
         else:

@@ -62,7 +62,7 @@ class _Call(Protocol[R_co]):
 
 
 class Stream(Generic[R]):
-    """The answers of a call that streams."""
+    """The responses of a streaming call."""
 
     def __init__(self, call: _Call[R], target: str) -> None:
         self._call = call
@@ -70,7 +70,7 @@ class Stream(Generic[R]):
         self._canceled = False
 
     def read(self) -> R | None:
-        """The next answer; None at the end. Raises BerthError where the call fails."""
+        """The next response; None at the end. Raises BerthError if the call fails."""
         try:
             return next(self._call)
         except StopIteration:
@@ -133,12 +133,12 @@ class Transport:
             raise error_of(error, self.endpoint.address) from error
 
     def retried(self, method: grpc.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
-        """Makes a call under a request id, again while the service cannot be reached. Raises BerthError."""
+        """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
         request.request_id = request.request_id or uuid.uuid4().hex
         return self.read(method, request, retry_for)
 
     def read(self, method: grpc.UnaryUnaryMultiCallable[Q, R], request: Q, retry_for: float | None = None) -> R:
-        """Makes a call that is safe to make twice, again while the service cannot be reached. Raises BerthError."""
+        """Makes a call that is safe to repeat, with retries while the service cannot be reached. Raises BerthError."""
         pauses: Pauses | None = None
         while True:
             try:
@@ -151,7 +151,7 @@ class Transport:
             time.sleep(pause)
 
     def stream(self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q) -> Stream[R]:
-        """Starts a call that streams answers."""
+        """Starts a call that streams responses."""
         return Stream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
 
     def upload(self, method: grpc.StreamUnaryMultiCallable[Q, R], requests: Iterator[Q]) -> R:
@@ -174,11 +174,11 @@ class Transport:
             raise error_of(error, self.endpoint.address) from error
 
     def adopt(self, resource: Releasable) -> None:
-        """Notes what `close` must end."""
+        """Registers what `close` must end."""
         self._open.add(resource)
 
     def release(self, resource: Releasable) -> None:
-        """Forgets what has ended."""
+        """Removes what has ended."""
         self._open.discard(resource)
 
     def later(self, act: Callable[[], None]) -> None:

@@ -140,7 +140,7 @@ class WorkerDicts:
             self._berth.close()
 
     def _one(self, resource: SessionResource) -> SessionResult:
-        """One session: what fails is told in the result, as where there are several."""
+        """One session: a failure is reported in the result, as for several."""
         try:
             return (self._worker.create(resource))[0]
         except BerthError as error:
@@ -197,7 +197,7 @@ def _reinitialized(made: Reinitialized, config: Mapping[str, Json] | None) -> Di
         "resource_type": made.resource_type,
         "old_session_id": made.old_session_id or None,
         "new_session_id": made.new_session_id,
-        # Of what was asked for, what is in force.
+        # The requested settings that are in effect.
         "config_applied": {
             key: each for key, each in made.config_applied.items() if config is None or key in config
         },
