@@ -106,9 +106,9 @@ class SandboxServiceStub:
     admin, and all callers of a server without tokens, get those of the whole
     server; others get those of their tenant.
 
-    Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-    to be measured but is gone, or the server is not permitted to read all of
-    it.
+    Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+    measure_shared_directory is set and the directory is gone or the server is
+    not permitted to read all of it.
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]
     """WatchEvents streams lifecycle events in the order of their sequence: first
@@ -204,9 +204,9 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     admin, and all callers of a server without tokens, get those of the whole
     server; others get those of their tenant.
 
-    Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-    to be measured but is gone, or the server is not permitted to read all of
-    it.
+    Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+    measure_shared_directory is set and the directory is gone or the server is
+    not permitted to read all of it.
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """WatchEvents streams lifecycle events in the order of their sequence: first
@@ -353,9 +353,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         admin, and all callers of a server without tokens, get those of the whole
         server; others get those of their tenant.
 
-        Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-        to be measured but is gone, or the server is not permitted to read all of
-        it.
+        Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+        measure_shared_directory is set and the directory is gone or the server is
+        not permitted to read all of it.
         """
 
     @_abc_1.abstractmethod

@@ -55,8 +55,8 @@ class WorkspaceServiceStub:
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
-    server is not permitted to read all of it.
+    (WORKSPACE_BROKEN) when its directory is gone, or measure_size is set and
+    the server is not permitted to read all of it.
     """
     ListWorkspaces: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]
     """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
@@ -238,8 +238,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
-    server is not permitted to read all of it.
+    (WORKSPACE_BROKEN) when its directory is gone, or measure_size is set and
+    the server is not permitted to read all of it.
     """
     ListWorkspaces: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]  # type: ignore[assignment]
     """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
@@ -430,8 +430,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
-        server is not permitted to read all of it.
+        (WORKSPACE_BROKEN) when its directory is gone, or measure_size is set and
+        the server is not permitted to read all of it.
         """
 
     @_abc_1.abstractmethod

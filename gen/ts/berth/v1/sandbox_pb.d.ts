@@ -2147,9 +2147,9 @@ export declare const SandboxService: GenService<{
    * admin, and all callers of a server without tokens, get those of the whole
    * server; others get those of their tenant.
    *
-   * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-   * to be measured but is gone, or the server is not permitted to read all of
-   * it.
+   * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when
+   * measure_shared_directory is set and the directory is gone or the server is
+   * not permitted to read all of it.
    *
    * @generated from rpc berth.v1.SandboxService.GetStats
    */

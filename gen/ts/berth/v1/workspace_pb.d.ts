@@ -1277,8 +1277,8 @@ export declare const WorkspaceService: GenService<{
    * GetWorkspace reads one workspace.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN) when its directory is gone, or is to be measured but the
-   * server is not permitted to read all of it.
+   * (WORKSPACE_BROKEN) when its directory is gone, or measure_size is set and
+   * the server is not permitted to read all of it.
    *
    * @generated from rpc berth.v1.WorkspaceService.GetWorkspace
    */
