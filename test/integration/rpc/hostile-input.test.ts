@@ -192,7 +192,19 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
     ],
   ],
   "berth.v1.WorkspaceService/DiffWorkspace": () => [["20,000 entries and 400 MB", () => compareLarge()]],
-  "berth.v1.FileService/UploadArchive": () => [["a tar of empty files", () => uploadEmptyFiles()]],
+  "berth.v1.FileService/UploadFile": () => [
+    ["messages without content", () => uploadSmall("UploadFile", "application/grpc", SMALL_CHUNKS.empty)],
+    ["messages of a byte", () => uploadSmall("UploadFile", "application/grpc", SMALL_CHUNKS.byte)],
+    ["ends of a stream", () => uploadSmall("UploadFile", "application/connect+proto", SMALL_CHUNKS.end)],
+    [
+      "ends of a stream in JSON",
+      () => uploadSmall("UploadFile", "application/connect+json", SMALL_CHUNKS.end, false),
+    ],
+  ],
+  "berth.v1.FileService/UploadArchive": () => [
+    ["a tar of empty files", () => uploadEmptyFiles()],
+    ["messages without content", () => uploadSmall("UploadArchive", "application/grpc", SMALL_CHUNKS.empty)],
+  ],
   "berth.v1.FileService/DownloadArchive": () => [
     [
       "20,000 files",
@@ -206,7 +218,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
 
 /** Methods that {@link hostileMessages} and {@link hostileJson} say all of: they handle their message alone. */
 const GENERAL = [
-  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile UploadFile WatchDirectory",
+  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile WatchDirectory",
   "berth.v1.ProcessService: AttachProcess WriteStdin SignalProcess ResizeTerminal GetProcess ListProcesses",
   "berth.v1.RunService: CreateRun StartRun ReportStep KeepAliveRun CancelRun ResetRun GetRun ListRuns DeleteRun WatchRun",
   "berth.v1.SandboxService: CreateSandbox GetSandbox ListSandboxes UpdateSandbox KeepAliveSandbox PauseSandbox ResumeSandbox",
@@ -238,6 +250,25 @@ async function compareLarge(): Promise<void> {
   }
   const request = { base_workspace_id: "one", workspace_id: "other" };
   await drain(client.stream("WorkspaceService/DiffWorkspace", request));
+}
+
+/** Frames that carry next to nothing: a chunk without bytes, one of a byte, and an end of a stream. */
+const SMALL_CHUNKS = {
+  empty: grpcFrame(Buffer.from([0x12, 0])),
+  byte: grpcFrame(Buffer.from([0x12, 1, 0x61])),
+  end: Buffer.from([2, 0, 0, 0, 0]),
+};
+
+/** Uploads so many small frames that they are there at once. */
+async function uploadSmall(method: string, type: string, chunk: Buffer, hasHeader = true): Promise<void> {
+  const field = (number: number, text: string | Buffer) => {
+    const content = Buffer.from(text);
+    return Buffer.concat([Buffer.from([number * 8 + 2, content.length]), content]);
+  };
+  const place = [field(2, sandboxId), field(3, method === "UploadFile" ? "/tmp/small" : "/tmp")];
+  const header = hasHeader ? [grpcFrame(field(1, Buffer.concat(place)))] : [];
+  const chunks = Buffer.alloc(200_000 * chunk.length, chunk);
+  await send(`/berth.v1.FileService/${method}`, type, Buffer.concat([...header, chunks]));
 }
 
 /** Empty files, as many as fill the chunks of a client. */
