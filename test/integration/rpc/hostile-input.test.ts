@@ -191,6 +191,10 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
         }),
     ],
   ],
+  "berth.v1.FileService/WatchDirectory": () => [["40,000 files that change", () => watchMany()]],
+  "berth.v1.SessionService/DestroySessions": () => [
+    ["many types", () => expect(endSessions()).rejects.toThrow("at most 32")],
+  ],
   "berth.v1.WorkspaceService/DiffWorkspace": () => [["20,000 entries and 400 MB", () => compareLarge()]],
   "berth.v1.FileService/UploadFile": () => [
     ["messages without content", () => uploadSmall("UploadFile", "application/grpc", SMALL_CHUNKS.empty)],
@@ -218,13 +222,13 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
 
 /** Methods that {@link hostileMessages} and {@link hostileJson} say all of: they handle their message alone. */
 const GENERAL = [
-  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile WatchDirectory",
+  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile",
   "berth.v1.ProcessService: AttachProcess WriteStdin SignalProcess ResizeTerminal GetProcess ListProcesses",
   "berth.v1.RunService: CreateRun StartRun ReportStep KeepAliveRun CancelRun ResetRun GetRun ListRuns DeleteRun WatchRun",
   "berth.v1.SandboxService: CreateSandbox GetSandbox ListSandboxes UpdateSandbox KeepAliveSandbox PauseSandbox ResumeSandbox",
   "berth.v1.SandboxService: DeleteSandbox GetStats WatchEvents",
   "berth.v1.SessionService: CreateSessions ExecuteToolStream ExecuteToolBatch RefreshSessions ReinitializeSession",
-  "berth.v1.SessionService: ListSessions DestroySessions ListTools ViewSession",
+  "berth.v1.SessionService: ListSessions ListTools ViewSession",
   "berth.v1.WorkspaceService: CreateWorkspace GetWorkspace ListWorkspaces EnsureWorkspaceSandbox StopWorkspaceSandbox",
   "berth.v1.WorkspaceService: AddTraceRef RemoveTraceRef LookupTrace CleanupWorkspace ForkWorkspace ExportWorkspace ImportWorkspace",
   "grpc.health.v1.Health: Check List Watch",
@@ -250,6 +254,23 @@ async function compareLarge(): Promise<void> {
   }
   const request = { base_workspace_id: "one", workspace_id: "other" };
   await drain(client.stream("WorkspaceService/DiffWorkspace", request));
+}
+
+/** Watches a directory until all its files have changed. */
+async function watchMany(): Promise<void> {
+  await client.output(sandboxId, "mkdir -p /workspace/watched; cd /workspace/watched; seq 40000 | xargs touch");
+  const request = { sandbox_id: sandboxId, path: "/workspace/watched", interval: { seconds: 0, nanos: 2e8 } };
+  let changes = 0;
+  for await (const item of client.stream("FileService/WatchDirectory", request)) {
+    if (item.started) void client.output(sandboxId, "cd /workspace/watched; seq 40000 | xargs touch -d @1");
+    else if (item.change && ++changes === 40_000) break;
+  }
+}
+
+/** Ends sessions of as many types as fit into a message. */
+function endSessions(): Promise<unknown> {
+  const types = Array.from({ length: 60_000 }, (_, index) => index.toString(36));
+  return client.call("SessionService/DestroySessions", { worker_id: "nobody", resource_types: types });
 }
 
 /** Frames that carry next to nothing: a chunk without bytes, one of a byte, and an end of a stream. */
