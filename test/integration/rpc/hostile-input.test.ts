@@ -191,7 +191,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
         }),
     ],
   ],
-  "berth.v1.FileService/WatchDirectory": () => [["40,000 files that change", () => watchMany()]],
+  "berth.v1.FileService/WatchDirectory": () => [["95,000 files that change", () => watchMany()]],
   "berth.v1.SessionService/DestroySessions": () => [
     ["many types", () => expect(endSessions()).rejects.toThrow("at most 32")],
   ],
@@ -258,12 +258,15 @@ async function compareLarge(): Promise<void> {
 
 /** Watches a directory until all its files have changed. */
 async function watchMany(): Promise<void> {
-  await client.output(sandboxId, "mkdir -p /workspace/watched; cd /workspace/watched; seq 40000 | xargs touch");
+  await client.output(
+    sandboxId,
+    "mkdir -p /workspace/watched; cd /workspace/watched; seq 95000 | xargs touch",
+  );
   const request = { sandbox_id: sandboxId, path: "/workspace/watched", interval: { seconds: 0, nanos: 2e8 } };
   let changes = 0;
   for await (const item of client.stream("FileService/WatchDirectory", request)) {
-    if (item.started) void client.output(sandboxId, "cd /workspace/watched; seq 40000 | xargs touch -d @1");
-    else if (item.change && ++changes === 40_000) break;
+    if (item.started) void client.output(sandboxId, "cd /workspace/watched; seq 95000 | xargs touch -d @1");
+    else if (item.change && ++changes === 95_000) break;
   }
 }
 
