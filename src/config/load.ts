@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
 import { formatListenAddress, isLocalAddress } from "../server/listen-address.ts";
 import { CONFIG_OPTIONS, type Config, type ConfigOption } from "./options.ts";
+import { readGivenFile, readProblem } from "./read-file.ts";
 import { parseSwitch, ValueError } from "./values.ts";
 
 /** What the command line said, by option name: a text, the texts of a list, or whether a switch is on. */
@@ -97,19 +97,13 @@ function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
 
 function parseJson(path: string): unknown {
   try {
-    return JSON.parse(readFileSync(path, "utf8"));
+    return JSON.parse(readGivenFile(path).toString());
   } catch (error) {
     throw fileFault(
       path,
-      error instanceof SyntaxError ? `it is not JSON (${error.message})` : reading(error),
+      error instanceof SyntaxError ? `it is not JSON (${error.message})` : readProblem(error),
     );
   }
-}
-
-function reading(error: unknown): string {
-  const code = (error as NodeJS.ErrnoException).code;
-  if (code === "ENOENT") return "there is no such file";
-  return code === "EACCES" ? "this user may not read it" : `it cannot be read (${code ?? error})`;
 }
 
 function fileFault(path: string, problem: string): BerthError {
