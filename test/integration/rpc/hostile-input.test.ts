@@ -162,6 +162,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
     tool("files:read", { file_path: "empty", offset: 7_999_990 }),
     tool("files:read", { file_path: "long" }),
     tool("code:execute", { language: "bash", code: "head -c 20000000 /dev/zero" }),
+    ["a bash that reports a million pids", () => reportPids()],
   ],
   "berth.v1.ProcessService/RunCommand": () => [
     [
@@ -254,6 +255,15 @@ async function compareLarge(): Promise<void> {
   }
   const request = { base_workspace_id: "one", workspace_id: "other" };
   await drain(client.stream("WorkspaceService/DiffWorkspace", request));
+}
+
+/** Has the session's bash print far more at the end of a command than its directory and its processes. */
+async function reportPids(): Promise<void> {
+  await worker.create("bash");
+  const flood = "seq 1000000 3500000 | tr '\\n' ' ' >&211";
+  await worker.bash(`builtin() { command builtin "$@"; [ "$1" != pwd ] || ${flood}; }`);
+  await worker.bash("unset -f builtin");
+  expect((await worker.bash("echo next")).stdout).toBe("next\n");
 }
 
 /** Watches a directory until all its files have changed. */
