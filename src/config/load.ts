@@ -62,6 +62,27 @@ export function loadConfig(sources: ConfigSources): Config {
   return config;
 }
 
+/** Variables of Berth's clients. */
+const CLIENT_VARIABLES: ReadonlySet<string> = new Set(
+  "ADDRESS PROFILE TENANT TLS_CA TOKEN TOKEN_FILE WORKER".split(" ").map((name) => `BERTH_${name}`),
+);
+
+/**
+ * Variables that no option has, and whose names are close to one's: `BERTH_LISTN`, with the variable that seems to be
+ * meant. Others that begin with `BERTH_` may be anybody's, as those that Kubernetes makes of a service called `berth`.
+ */
+export function misspelledVariables(
+  env: ConfigSources["env"],
+): { readonly variable: string; readonly meant: string }[] {
+  const names = [...Object.values(CONFIG_OPTIONS).map(({ name }) => name), CONFIG_FILE_FLAG];
+  const known = new Set(names.map(variableOf));
+  return Object.keys(env).flatMap((variable) => {
+    if (!variable.startsWith("BERTH_") || known.has(variable) || CLIENT_VARIABLES.has(variable)) return [];
+    const meant = nearest(variable.slice("BERTH_".length), names);
+    return meant === undefined ? [] : [{ variable, meant: variableOf(meant) }];
+  });
+}
+
 function readFileOf({ flags, env }: ConfigSources, names: readonly string[]): ConfigFile {
   const path = flags[CONFIG_FILE_FLAG] ?? (env[variableOf(CONFIG_FILE_FLAG)] || undefined);
   if (typeof path !== "string") return { path: "", values: {} };

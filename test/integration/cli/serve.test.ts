@@ -150,6 +150,18 @@ describe("its options", () => {
 });
 
 describe("its log", () => {
+  test("names a variable that seems to be misspelled", async () => {
+    const service = await serve(["--engine", "bubblewrap"], { BERTH_IDLE_TIMEOT: "1h" });
+    const { stderr } = await service.stop();
+    const lines = stderr
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    expect(lines.filter(({ variable }) => variable)).toMatchObject([
+      { variable: "BERTH_IDLE_TIMEOT", meant: "BERTH_IDLE_TIMEOUT" },
+    ]);
+  });
+
   test("is JSON where nobody watches, and text where it is asked for", async () => {
     const [json, text] = await Promise.all(
       ["auto", "text"].map((BERTH_LOG_FORMAT) =>
