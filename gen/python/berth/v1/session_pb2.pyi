@@ -934,7 +934,7 @@ class RefreshSessionsRequest(_message.Message):
     """The worker they belong to. Required."""
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their types. Empty: all that the worker has."""
+        """Their types, at most 32. Empty: all that the worker has."""
 
     def __init__(
         self,
@@ -1165,7 +1165,7 @@ class DestroySessionsRequest(_message.Message):
     """The worker they belong to. Required."""
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their types. Empty: all that the worker has."""
+        """Their types, at most 32. Empty: all that the worker has."""
 
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:

@@ -909,7 +909,7 @@ export declare type RefreshSessionsRequest = Message<"berth.v1.RefreshSessionsRe
   workerId: string;
 
   /**
-   * Their types. Empty: all that the worker has.
+   * Their types, at most 32. Empty: all that the worker has.
    *
    * @generated from field: repeated string resource_types = 3;
    */
@@ -1154,7 +1154,7 @@ export declare type DestroySessionsRequest = Message<"berth.v1.DestroySessionsRe
   workerId: string;
 
   /**
-   * Their types. Empty: all that the worker has.
+   * Their types, at most 32. Empty: all that the worker has.
    *
    * @generated from field: repeated string resource_types = 3;
    */
