@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -251,6 +251,13 @@ describe("where it listens", () => {
     } finally {
       child.kill("SIGKILL");
     }
+  });
+
+  test("a configuration that the shell pipes in is read", async () => {
+    const serve = `"${process.execPath}" "${MAIN}" serve --config <(sleep 0.3; echo '{"max-sandboxs": 1}')`;
+    const outcome = await endOf(spawn("bash", ["-c", serve]));
+    expect(outcome.stderr).toContain('"max-sandboxs"');
+    expect(outcome.exitCode).toBe(2);
   });
 
   test("beyond loopback with TLS and tokens, called by https", async () => {

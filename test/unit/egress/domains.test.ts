@@ -50,7 +50,7 @@ test("a name is refused by its length before it is brought into another form", (
   // Soft hyphens are left out of names.
   const padded = (count: number): string => `${"\u00ad".repeat(count)}example.org`;
   expect(parseDomainRule(padded(100))).toMatchObject({ name: "example.org" });
-  expect(parseDomainRule(padded(300))).toContain("it is no domain");
+  expect(parseDomainRule(padded(300))).toContain("it is not a domain");
 });
 
 test("so is the name of a host that a sandbox asks for", async () => {
