@@ -11,29 +11,45 @@ export class ApiError extends Error {
   readonly status: number;
   /** A word of the API's, for instance `NotFound`; empty where the answer was none of the API server. */
   readonly reason: string;
+  /** When to try again, where the answer says so. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(status: number, reason: string, message: string) {
+  constructor(status: number, reason: string, message: string, retryAfter?: string) {
     super(message);
     this.status = status;
     this.reason = reason;
+    this.retryAfterMs = /^\d{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) * 1000 : undefined;
   }
 
   /** Reads the `Status` object of an answer; what is none is quoted. */
-  static of(status: number, body: string): ApiError {
+  static of(status: number, body: string, retryAfter?: string): ApiError {
     try {
       const { reason, message } = JSON.parse(body) as { reason?: unknown; message?: unknown };
       if (typeof message === "string")
-        return new ApiError(status, typeof reason === "string" ? reason : "", message);
+        return new ApiError(status, typeof reason === "string" ? reason : "", message, retryAfter);
     } catch {
       // A proxy's page, or a kubelet's plain text.
     }
-    return new ApiError(status, "", body.trim().slice(0, 500));
+    return new ApiError(status, "", body.trim().slice(0, 500), retryAfter);
   }
 }
 
 /** Whether an error is the API server's refusal with a status. */
 export function isRefusal(error: unknown, status: number): boolean {
   return refusalOf(error)?.status === status;
+}
+
+/**
+ * Whether a call failed for what may be over in a moment. What has changed nothing: an API server with too many calls,
+ * or a quota that others change just now. For a call that only reads also one that restarts, or a broken connection.
+ */
+export function isPassing(error: unknown, method: string): boolean {
+  const onlyReads = method === "GET";
+  if (!(error instanceof ApiError))
+    return onlyReads && (error as NodeJS.ErrnoException).code === "ECONNRESET";
+  const { status, reason } = error;
+  if (status === 409) return method === "POST" && reason === "Conflict";
+  return status === 429 || (onlyReads && status >= 500);
 }
 
 /** The API server's refusal behind an error. */

@@ -10,6 +10,8 @@ import { CONTAINER, INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
 /** Pods in one answer: an answer is parsed in one go. */
 const PAGE = 250;
 const MAX_RETRY_MS = 5_000;
+/** A watch that lasted this long is followed by the next one at once. */
+const CALM_MS = 5_000;
 /** How long a first look may take before a caller that needs it fails. */
 const FIRST_LOOK_MS = 30_000;
 
@@ -127,6 +129,8 @@ export class Pods {
     const { signal } = this.#stop;
     let version: string | undefined;
     for (let retryMs = 0; !signal.aborted; ) {
+      const began = performance.now();
+      const lists = version === undefined;
       try {
         if (version === undefined) {
           const { pods, resourceVersion } = await this.#list(signal);
@@ -137,7 +141,6 @@ export class Pods {
         }
         this.#broken = undefined;
         for await (const event of this.#watch(version, signal)) {
-          retryMs = 0;
           version = event.object.metadata?.resourceVersion ?? version;
           this.#take(event);
         }
@@ -146,12 +149,14 @@ export class Pods {
         // The API server has forgotten what happened since.
         if (isRefusal(error, 410)) {
           version = undefined;
-          continue;
+          if (!lists) continue;
+        } else {
+          this.#lose(error);
         }
-        this.#lose(error);
-        retryMs = Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
-        await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
       }
+      // What ends at once is not asked for again and again without a pause.
+      retryMs = performance.now() - began >= CALM_MS ? 0 : Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
+      await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
