@@ -4,7 +4,7 @@ import { untilAborted } from "../../base/async.ts";
 import { abortError, type BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Api, WatchEvent } from "./api.ts";
-import { ApiError, isRefusal, translateError } from "./errors.ts";
+import { ApiError, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 import { CONTAINER, INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
 
 /** Pods in one answer: an answer is parsed in one go. */
@@ -75,7 +75,11 @@ export class Pods {
     }
     if (this.#isListed) return;
     const late = AbortSignal.timeout(FIRST_LOOK_MS);
-    await untilAborted(this.#tried.promise, signal === undefined ? late : AbortSignal.any([signal, late]));
+    const limit = signal === undefined ? late : AbortSignal.any([signal, late]);
+    await untilAborted(this.#tried.promise, limit).catch((error: unknown) => {
+      if (signal?.aborted || !late.aborted) throw error;
+      throw translateError(new NoAnswerError(), "listing pods");
+    });
     if (!this.#isListed && this.#broken !== undefined) throw this.#broken;
   }
 

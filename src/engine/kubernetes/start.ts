@@ -113,7 +113,13 @@ export async function setUp(
     pod,
     setupCommand(workingDir, user, mounts),
     signal === undefined ? limit : AbortSignal.any([signal, limit]),
-  );
+  ).catch((error: unknown) => {
+    if (signal?.aborted || !limit.aborted) throw error;
+    throw new BerthError("ENGINE_UNAVAILABLE", "The new sandbox's pod did not answer in time.", {
+      cause: error,
+      retryAfterMs: 1000,
+    });
+  });
   const printed = (marker: string): boolean => stdout.split("\n").includes(marker);
   if (printed(SETUP_MARKERS.ready)) return;
   if (printed(SETUP_MARKERS.unknownUser))

@@ -104,3 +104,12 @@ test("a watch that ends at once is not asked for without a pause", async () => {
     await expectMade(app.client.createSandbox());
   }
 });
+
+test("a new pod that takes no commands is the engine's failure, not the caller's", async () => {
+  api.fault = (request) => (isExec(request) ? "silent" : undefined);
+  expect(await failureOf(app.client.createSandbox())).toMatchObject({
+    code: "UNAVAILABLE",
+    reason: "ENGINE_UNAVAILABLE",
+  });
+  expect(await podNames()).toEqual([]);
+}, 180_000);
