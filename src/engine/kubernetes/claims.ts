@@ -102,7 +102,8 @@ export class Claims implements EngineVolumes {
       await api.call("POST", api.path("persistentvolumeclaims"), "creating a claim", { body });
       return true;
     } catch (error) {
-      if (isRefusal(error, 409)) return false;
+      // A quota that changes meanwhile is a conflict too.
+      if (refusalOf(error)?.reason === "AlreadyExists") return false;
       const words = quoted(refusalOf(error)?.message ?? "");
       if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
         throw new BerthError(

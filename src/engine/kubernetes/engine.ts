@@ -200,9 +200,9 @@ export class KubernetesEngine implements Engine {
       throwIfAborted(signal);
       return describePod(pod);
     } catch (error) {
-      if (!(refusalOf(await making.then(undefined, (made: unknown) => made)) !== undefined)) {
-        await within(this.#removeNamed(name), CLEAN_UP_MS);
-      }
+      const refused = refusalOf(await making.then(undefined, (made: unknown) => made));
+      // One that an API server failed on may be made all the same.
+      if (refused === undefined || refused.status >= 500) await within(this.#removeNamed(name), CLEAN_UP_MS);
       throw (await this.volumes?.explain(error, spec.mounts)) ?? error;
     }
   }
@@ -396,7 +396,6 @@ export class KubernetesEngine implements Engine {
     // A lost node confirms no removal. Should it come back, its kubelet ends what is not a pod any more.
     const gracePeriodSeconds = known && endOf(known)?.lostNode !== undefined ? 0 : 1;
     const body = { gracePeriodSeconds, ...(uid !== undefined && { preconditions: { uid } }) };
-    const isOther = (error: unknown): boolean => isRefusal(error, 404) || isRefusal(error, 409);
     const isGone = async (): Promise<boolean> => {
       const pod = await this.#api
         .call<V1Pod>("GET", path, "looking for a pod", { signal })
@@ -422,7 +421,9 @@ export class KubernetesEngine implements Engine {
         if (isSeen || (await isGone())) return;
       }
     } catch (error) {
-      if (!isOther(error)) throw error;
+      if (isRefusal(error, 404)) return;
+      // Another pod's has this name; or something changed meanwhile, and it is there.
+      if (!isRefusal(error, 409) || !(await isGone())) throw error;
     } finally {
       stop();
     }

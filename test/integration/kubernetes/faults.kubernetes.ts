@@ -113,3 +113,38 @@ test("a new pod that takes no commands is the engine's failure, not the caller's
   });
   expect(await podNames()).toEqual([]);
 }, 180_000);
+
+test("a pod that Kubernetes made all the same is removed with the failed create", async () => {
+  once(makesPod, { status: 500, made: true });
+  expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  expect(await podNames()).toEqual([]);
+});
+
+test("a claim whose making conflicts with something is made, or said not to be", async () => {
+  const makesClaim = ({ method, path }: ApiRequest) =>
+    method === "POST" && path.endsWith("/persistentvolumeclaims");
+  // As where two API servers count against one quota.
+  once(makesClaim, { status: 409, reason: "Conflict" });
+  const making = app.client.call("WorkspaceService/CreateWorkspace", { workspace_id: "conflict" });
+  await expect(making).resolves.toMatchObject({ created: true });
+  const { workspace } = await app.client.call("WorkspaceService/GetWorkspace", { workspace_id: "conflict" });
+  const [namespace = "", name = ""] = workspace.path.split("/");
+  const claim = await kubectl(["get", "pvc", name, `--namespace=${namespace}`, "--output=name"]).catch(
+    String,
+  );
+  expect(claim.trim()).toBe(`persistentvolumeclaim/${name}`);
+  await app.client.call("WorkspaceService/CleanupWorkspace", { workspace_id: "conflict", force: true });
+});
+
+test("a removal that conflicts with something has removed nothing", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox();
+  once(removesPod, { status: 409, reason: "Conflict" });
+  // Whoever is told that it is gone finds it gone.
+  await app.client.deleteSandbox(id).catch(() => {});
+  const { state } = await app.client.getSandbox(id);
+  if (state === "SANDBOX_STATE_TERMINATED") expect(await podNames()).toEqual([]);
+  await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_TERMINATED", {
+    timeoutMs: 30_000,
+  });
+  expect(await podNames()).toEqual([]);
+});
