@@ -86,7 +86,8 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
       error,
     );
   }
-  if (status === 403) return forbidden(message, error);
+  // A ValidatingAdmissionPolicy refuses with whatever status its author chose.
+  if (status === 403 || /denied (the )?request:/.test(message)) return forbidden(message, error);
   if (status === 400 || status === 422) {
     return new BerthError("INVALID_ARGUMENT", `Kubernetes refused the request while ${doing}: ${words}`, {
       cause: error,

@@ -30,6 +30,12 @@ describe("what the API server refuses", () => {
     [403, 'pods "x" is forbidden: pod rejected: RuntimeClass "none" not found', "UNSUPPORTED"],
     [403, 'pods is forbidden: User "u" cannot create resource "pods" in API group ""', "ENGINE_UNAVAILABLE"],
     [403, "pods is forbidden: admission webhook said no", "NOT_ALLOWED"],
+    [
+      422,
+      "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'teams' denied request: no team",
+      "NOT_ALLOWED",
+    ],
+    [400, 'admission webhook "teams.example" denied the request: no team', "NOT_ALLOWED"],
     [422, 'Pod "x" is invalid: spec.containers[0].resources.limits: Invalid value', "INVALID_ARGUMENT"],
     [429, "too many requests", "TOO_MANY_OPERATIONS"],
     [500, "etcdserver: leader changed", "ENGINE_UNAVAILABLE"],
