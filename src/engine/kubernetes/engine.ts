@@ -24,7 +24,7 @@ import type {
 } from "../port.ts";
 import { Api, type ApiOptions } from "./api.ts";
 import { Claims } from "./claims.ts";
-import { isRefusal, refusalOf } from "./errors.ts";
+import { isRefusal, quoted, refusalOf } from "./errors.ts";
 import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
@@ -430,13 +430,16 @@ export class KubernetesEngine implements Engine {
   }
 
   #removalStuck(ref: string, cause: unknown): BerthError {
-    const node = this.#pods.get(ref)?.spec?.nodeName;
-    const where = node === undefined ? "Its node" : `The node ${node}`;
-    return new BerthError(
-      "ENGINE_UNAVAILABLE",
-      `${where} has not ended the sandbox within ${REMOVE_TIMEOUT_MS / 1000} s. Check the node; Berth keeps retrying.`,
-      { cause, retryAfterMs: 5000 },
-    );
+    const { metadata, spec } = this.#pods.get(ref) ?? {};
+    const where = spec?.nodeName === undefined ? "Its node" : `The node ${spec.nodeName}`;
+    const finalizers = metadata?.finalizers?.join(", ");
+    const why = finalizers
+      ? `The sandbox's pod ${metadata?.name} is not gone after ${REMOVE_TIMEOUT_MS / 1000} s: it has finalizers (${quoted(finalizers)}). See who set them`
+      : `${where} has not ended the sandbox within ${REMOVE_TIMEOUT_MS / 1000} s. Check the node`;
+    return new BerthError("ENGINE_UNAVAILABLE", `${why}; Berth keeps retrying.`, {
+      cause,
+      retryAfterMs: 5000,
+    });
   }
 
   #unsupported(ref: string, capability: string, what: string): BerthError {

@@ -238,7 +238,16 @@ export class Pods {
 
 /** What the engine reads of a pod: the tenth of it that is kept for each of thousands. */
 function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
-  const { name, uid, resourceVersion, labels, annotations, creationTimestamp, deletionTimestamp } = metadata;
+  const {
+    name,
+    uid,
+    resourceVersion,
+    labels,
+    annotations,
+    creationTimestamp,
+    deletionTimestamp,
+    finalizers,
+  } = metadata;
   const { phase, reason, message, conditions, containerStatuses } = status;
   const main = spec?.containers.find((container) => container.name === CONTAINER);
   const statusOfMain = containerStatuses?.find((one) => one.name === CONTAINER);
@@ -246,6 +255,7 @@ function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
     metadata: {
       ...{ name, uid, resourceVersion, labels, annotations, creationTimestamp },
       ...(deletionTimestamp !== undefined && { deletionTimestamp }),
+      ...(finalizers !== undefined && { finalizers }),
     },
     spec: {
       ...{ nodeName: spec?.nodeName },
