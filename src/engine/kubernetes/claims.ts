@@ -22,15 +22,7 @@ import type {
 } from "../port.ts";
 import type { Api } from "./api.ts";
 import { isRefusal, quoted, refusalOf } from "./errors.ts";
-import {
-  endOf,
-  INSTANCE_LABEL,
-  instanceLabel,
-  newPodName,
-  type PodFacts,
-  ROLE_LABEL,
-  workPod,
-} from "./pod.ts";
+import { endOf, INSTANCE_LABEL, instanceLabel, type PodFacts, ROLE_LABEL, workPod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { spawnInPod, startError } from "./process.ts";
 import { setUp, untilStarted } from "./start.ts";
@@ -47,6 +39,8 @@ export interface ClaimsParts {
   readonly logger: Logger;
   /** How long a pod may take to start. */
   readonly startTimeoutMs: number;
+  /** A name for a pod. */
+  newName(): string;
   /** Removes a pod; returns when it is gone. Never rejects. */
   remove(pod: string): Promise<void>;
   /** @throws where this service may not change anything just now. */
@@ -189,13 +183,13 @@ export class Claims implements EngineVolumes {
     near: readonly string[],
     start: { readonly signal?: AbortSignal | undefined; readonly timeoutMs?: number },
   ): Promise<WorkPlace> {
-    const { api, pods, warnings, facts, options, startTimeoutMs, remove, assertHeld } = this.#parts;
+    const { api, pods, warnings, facts, options, startTimeoutMs, newName, remove, assertHeld } = this.#parts;
     const { signal, timeoutMs = startTimeoutMs } = start;
     throwIfAborted(signal);
     assertHeld();
     await pods.follow(signal);
     for (const { volume } of mounts) this.#assertFree(volume);
-    const pod = newPodName();
+    const pod = newName();
     const body = workPod(pod, WORK, options.image, facts);
     addClaims(body, mounts, options.accessMode, near);
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
@@ -206,8 +200,8 @@ export class Claims implements EngineVolumes {
       await untilStarted({ ...parts, timeoutMs }, pod, options.image);
       await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, pod, "/", "", []);
     } catch (error) {
-      const isMade = refusalOf(await making.then(undefined, (made: unknown) => made)) === undefined;
-      if (isMade) await within(remove(pod), CLEAN_UP_MS);
+      await making.catch(() => {});
+      await within(remove(pod), CLEAN_UP_MS);
       throw await this.explain(error, mounts);
     }
     return new WorkPlace(this.#parts, pod);

@@ -86,6 +86,9 @@ const CLEAN_UP_MS = 10_000;
 /** How long the end of a pod takes to be seen, once its processes have ended. */
 const POD_END_MS = 4_000;
 
+/** Of pods of Berth's own that serve it for a moment. */
+const HELPER_ROLES: ReadonlySet<string> = new Set(["probe", "network-probe", "volume"]);
+
 /** The engine over a Kubernetes cluster: a sandbox is a pod. */
 export class KubernetesEngine implements Engine {
   readonly name = "kubernetes";
@@ -100,6 +103,8 @@ export class KubernetesEngine implements Engine {
   readonly #setUps = new Turns(SETUPS_AT_ONCE);
   /** Pods that this engine removes just now. */
   readonly #removing = new Set<string>();
+  /** Names of pods of Berth's own that serve this engine just now. */
+  readonly #helpers = new Set<string>();
   readonly #lease: InstanceLease | undefined;
   readonly #keeper: PolicyKeeper;
   /** Where the operator says that the cluster enforces NetworkPolicy. */
@@ -112,11 +117,16 @@ export class KubernetesEngine implements Engine {
     this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
     this.#warnings = new PodWarnings(api);
-    const remove = (name: string) => this.#removeNamed(name);
+    const remove = (name: string) => this.#removeHelper(name);
+    const newName = () => {
+      const name = newPodName();
+      this.#helpers.add(name);
+      return name;
+    };
     const facts = this.#facts("", this.#isolation);
-    const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, remove };
-    this.#images = new ImageUsers(parts);
+    const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, newName, remove };
     const { instance, logger, probeImage: image, volumes, startTimeoutMs = START_TIMEOUT_MS } = options;
+    this.#images = new ImageUsers({ ...parts, startTimeoutMs });
     const assertHeld = () => this.#lease?.assertHeld();
     this.volumes = volumes && new Claims({ ...parts, options: volumes, logger, startTimeoutMs, assertHeld });
     this.#keeper = new PolicyKeeper({ api, instance, options, labels: labelsOfNone(facts), logger });
@@ -249,6 +259,7 @@ export class KubernetesEngine implements Engine {
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     const pods = await this.#pods.list(signal);
+    this.#removeLeft(pods);
     return pods.filter(({ metadata }) => metadata?.labels?.[ROLE_LABEL] === "sandbox").map(describePod);
   }
 
@@ -386,6 +397,24 @@ export class KubernetesEngine implements Engine {
     await this.#remove(name, undefined, AbortSignal.timeout(REMOVE_TIMEOUT_MS)).catch((error: unknown) =>
       this.#options.logger.warn({ err: error, pod: name }, "could not remove a pod; Berth tries again later"),
     );
+  }
+
+  async #removeHelper(name: string): Promise<void> {
+    await this.#removeNamed(name);
+    this.#helpers.delete(name);
+  }
+
+  /** Removes pods of Berth's own that serve nobody: of an earlier run, or what could not be removed at its time. */
+  #removeLeft(pods: readonly V1Pod[]): void {
+    // Without the lease they may be another service's.
+    if (!this.#lease?.isHeld) return;
+    for (const { metadata } of pods) {
+      const { name = "", labels, deletionTimestamp } = metadata ?? {};
+      if (!HELPER_ROLES.has(labels?.[ROLE_LABEL] ?? "") || this.#helpers.has(name)) continue;
+      if (deletionTimestamp !== undefined) continue;
+      this.#helpers.add(name);
+      void this.#removeHelper(name);
+    }
   }
 
   /** Deletes a pod, and waits until it is gone. */

@@ -6,6 +6,7 @@ import type { EngineEvent } from "../../../src/engine/port.ts";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
 import { kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { newDataDir } from "../../support/settings.ts";
 import type { Sandbox } from "../../support/wire.ts";
@@ -247,4 +248,12 @@ test("a sandbox whose pod the finalizers of others keep says so", async () => {
   expect(message).toContain(`pod ${name} is not gone after 60 s: it has finalizers (example.com/keep)`);
   await finalizers("null");
   await engine.remove(ref);
+});
+
+test("a look at an image that no node takes ends as soon as a sandbox that none takes", async () => {
+  const { engine } = await openEngine({ nodeSelector: { nowhere: "yes" }, startTimeoutMs: 2_000 });
+  const looking = engine.ensureImage(TEST_IMAGE, { signal: AbortSignal.timeout(30_000) });
+  const { message } = await failure(looking, "SANDBOX_START_FAILED");
+  expect(message).toContain("it was not ready within 2 s");
+  expect(message).toContain("didn't match Pod's node affinity/selector");
 });

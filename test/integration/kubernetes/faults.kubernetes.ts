@@ -136,6 +136,12 @@ test("a claim whose making conflicts with something is made, or said not to be",
   await app.client.call("WorkspaceService/CleanupWorkspace", { workspace_id: "conflict", force: true });
 });
 
+test("what looks at an image is removed later where it cannot be removed at its time", async () => {
+  once(removesPod, { status: 503 });
+  await expectMade(app.client.createSandbox({ image: BUSYBOX_IMAGE }));
+  await expect.poll(() => podNames("probe"), { timeout: 90_000, interval: 1_000 }).toEqual([]);
+}, 180_000);
+
 test("a removal that conflicts with something has removed nothing", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 409, reason: "Conflict" });
