@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type {
   CoreV1EventList,
@@ -21,7 +22,7 @@ import type {
   VolumeMount,
 } from "../port.ts";
 import type { Api } from "./api.ts";
-import { isRefusal, quoted, refusalOf } from "./errors.ts";
+import { isRefusal, mayHaveHappened, quoted, refusalOf } from "./errors.ts";
 import { endOf, INSTANCE_LABEL, instanceLabel, type PodFacts, ROLE_LABEL, workPod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { spawnInPod, startError } from "./process.ts";
@@ -47,7 +48,12 @@ export interface ClaimsParts {
   assertHeld(): void;
 }
 
-const ANNOTATION = { owner: "berth.dev/owner", workspaceId: "berth.dev/workspace" } as const;
+const ANNOTATION = {
+  owner: "berth.dev/owner",
+  workspaceId: "berth.dev/workspace",
+  /** Names the call that made the claim. */
+  making: "berth.dev/making",
+} as const;
 /** The role of pods in which the service works on claims. */
 const WORK = "volume";
 /** Where such a pod has the claim. */
@@ -58,6 +64,8 @@ const OTHER = "/other-volume";
 const PAGE = 250;
 const GONE_POLL_MS = 200;
 const REMOVE_TIMEOUT_MS = 60_000;
+/** How long an API server that lost an answer may be away: longer than a restart takes. */
+const ANSWER_MS = 15_000;
 const SETUP_TIMEOUT_MS = 30_000;
 /** How long a failed start waits for its pod to be gone. */
 const CLEAN_UP_MS = 10_000;
@@ -90,6 +98,8 @@ export class Claims implements EngineVolumes {
     const { api, facts, options, assertHeld } = this.#parts;
     assertHeld();
     const body = claimOf(volume, facts.instance, options);
+    const nonce = randomUUID();
+    Object.assign(body.metadata?.annotations ?? {}, { [ANNOTATION.making]: nonce });
     if (cloneOf !== undefined && body.spec !== undefined)
       body.spec.dataSource = { kind: "PersistentVolumeClaim", name: cloneOf };
     try {
@@ -98,6 +108,8 @@ export class Claims implements EngineVolumes {
     } catch (error) {
       // A quota that changes meanwhile is a conflict too.
       if (refusalOf(error)?.reason === "AlreadyExists") return false;
+      const wasMade = mayHaveHappened(error) ? await this.#wasMade(volume.name, nonce) : undefined;
+      if (wasMade !== undefined) return wasMade;
       const words = quoted(refusalOf(error)?.message ?? "");
       if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
         throw new BerthError(
@@ -108,6 +120,20 @@ export class Claims implements EngineVolumes {
       }
       throw error;
     }
+  }
+
+  /** Whether a claim was made by a call whose answer was lost; undefined where there is none, or nobody answers. */
+  async #wasMade(name: string, nonce: string): Promise<boolean | undefined> {
+    const limit = AbortSignal.timeout(ANSWER_MS);
+    while (!limit.aborted) {
+      try {
+        const { metadata } = (await this.#get(name, limit)) ?? {};
+        return metadata && metadata.annotations?.[ANNOTATION.making] === nonce;
+      } catch {
+        await sleep(GONE_POLL_MS, undefined, { ref: false });
+      }
+    }
+    return undefined;
   }
 
   async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {

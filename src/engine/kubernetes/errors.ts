@@ -52,6 +52,14 @@ export function isPassing(error: unknown, method: string): boolean {
   return status === 429 || (onlyReads && status >= 500);
 }
 
+/** Whether a call that changes something and failed may have changed it all the same. */
+export function mayHaveHappened(error: unknown): boolean {
+  const refused = refusalOf(error);
+  if (refused !== undefined) return refused.status >= 500;
+  const { code = "" } = ((error as Error).cause ?? {}) as { code?: string };
+  return !/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH)$|CERT/.test(code);
+}
+
 /** The API server's refusal behind an error. */
 export function refusalOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error;
@@ -75,6 +83,8 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
   if (!(error instanceof ApiError)) return connectionError(error, doing);
   const { status, message } = error;
   const words = quoted(message);
+  if (status === 404 && /^namespaces /.test(message))
+    return unavailable(`The cluster does not have the service's namespace any more: ${words}`, error);
   if (status === 404 || NOT_RUNNING.test(message)) {
     return new BerthError("SANDBOX_TERMINATED", "The sandbox's pod is gone or no longer runs.", {
       cause: error,

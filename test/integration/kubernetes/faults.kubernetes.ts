@@ -120,20 +120,25 @@ test("a pod that Kubernetes made all the same is removed with the failed create"
   expect(await podNames()).toEqual([]);
 });
 
-test("a claim whose making conflicts with something is made, or said not to be", async () => {
-  const makesClaim = ({ method, path }: ApiRequest) =>
+describe("a claim", () => {
+  const makesClaim = ({ method, path }: ApiRequest): boolean =>
     method === "POST" && path.endsWith("/persistentvolumeclaims");
-  // As where two API servers count against one quota.
-  once(makesClaim, { status: 409, reason: "Conflict" });
-  const making = app.client.call("WorkspaceService/CreateWorkspace", { workspace_id: "conflict" });
-  await expect(making).resolves.toMatchObject({ created: true });
-  const { workspace } = await app.client.call("WorkspaceService/GetWorkspace", { workspace_id: "conflict" });
-  const [namespace = "", name = ""] = workspace.path.split("/");
-  const claim = await kubectl(["get", "pvc", name, `--namespace=${namespace}`, "--output=name"]).catch(
-    String,
-  );
-  expect(claim.trim()).toBe(`persistentvolumeclaim/${name}`);
-  await app.client.call("WorkspaceService/CleanupWorkspace", { workspace_id: "conflict", force: true });
+
+  test.each<[string, ApiFault]>([
+    // As where two API servers count against one quota.
+    ["conflicts with something", { status: 409, reason: "Conflict" }],
+    ["goes through although nobody says so", { status: 504, made: true }],
+  ])("whose making %s is its workspace's", async (_what, fault) => {
+    once(makesClaim, fault);
+    const name = { workspace_id: "claimed" };
+    const making = app.client.call("WorkspaceService/CreateWorkspace", name);
+    await expect(making).resolves.toMatchObject({ created: true });
+    const { workspace } = await app.client.call("WorkspaceService/GetWorkspace", name);
+    const [namespace = "", claim = ""] = workspace.path.split("/");
+    const found = await kubectl(["get", "pvc", claim, `--namespace=${namespace}`, "--output=name"]);
+    expect(found.trim()).toBe(`persistentvolumeclaim/${claim}`);
+    await app.client.call("WorkspaceService/CleanupWorkspace", { ...name, force: true });
+  });
 });
 
 test("what looks at an image is removed later where it cannot be removed at its time", async () => {

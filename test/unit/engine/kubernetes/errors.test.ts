@@ -15,6 +15,7 @@ const refusal = (code: number, message: string, reason = ""): BerthError =>
 describe("what the API server refuses", () => {
   test.each([
     [404, 'pods "berth-x" not found', "SANDBOX_TERMINATED"],
+    [404, 'namespaces "berth-sandboxes" not found', "ENGINE_UNAVAILABLE"],
     [400, "cannot exec into a container in a completed pod; current phase is Failed", "SANDBOX_TERMINATED"],
     [401, "Unauthorized", "ENGINE_UNAVAILABLE"],
     [
