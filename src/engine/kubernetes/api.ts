@@ -107,8 +107,8 @@ export class Api {
   }
 
   /**
-   * Makes a call and returns the object of the answer. What fails for a moment is tried again, if it only reads or the
-   * API server did not take it.
+   * Makes a call and returns the object of the answer. What fails for a moment is tried again, if it reads or
+   * removes, or the API server did not take it.
    * @param doing completes "Kubernetes failed while …".
    * @throws {@link ApiError} behind a `BerthError` where the API server refuses.
    */

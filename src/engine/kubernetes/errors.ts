@@ -41,15 +41,15 @@ export function isRefusal(error: unknown, status: number): boolean {
 
 /**
  * Whether a call failed for what may be over in a moment. What has changed nothing: an API server with too many calls,
- * or a quota that others change just now. For a call that only reads also one that restarts, or a broken connection.
+ * or a quota that others change just now. For a call that reads or removes also one that restarts, or a broken connection.
  */
 export function isPassing(error: unknown, method: string): boolean {
-  const onlyReads = method === "GET";
+  const mayRepeat = method === "GET" || method === "DELETE";
   if (!(error instanceof ApiError))
-    return onlyReads && (error as NodeJS.ErrnoException).code === "ECONNRESET";
+    return mayRepeat && (error as NodeJS.ErrnoException).code === "ECONNRESET";
   const { status, reason } = error;
   if (status === 409) return method === "POST" && reason === "Conflict";
-  return status === 429 || (onlyReads && status >= 500);
+  return status === 429 || (mayRepeat && status >= 500);
 }
 
 /** Whether a call that changes something and failed may have changed it all the same. */

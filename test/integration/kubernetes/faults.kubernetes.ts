@@ -29,14 +29,10 @@ const isExec = ({ path }: ApiRequest): boolean => path.endsWith("/exec");
 const makesPod = ({ method, path }: ApiRequest): boolean => method === "POST" && path.endsWith("/pods");
 const removesPod = ({ method, path }: ApiRequest): boolean => method === "DELETE" && path.includes("/pods/");
 
-/** Lets each call pass but the first of these. */
-function once(isIt: (request: ApiRequest) => boolean, fault: ApiFault): void {
-  let isOver = false;
-  api.fault = (request) => {
-    if (isOver || !isIt(request)) return undefined;
-    isOver = true;
-    return fault;
-  };
+/** Lets each call pass but the first ones of these. */
+function once(isIt: (request: ApiRequest) => boolean, fault: ApiFault, times = 1): void {
+  let failed = 0;
+  api.fault = (request) => (isIt(request) && failed++ < times ? fault : undefined);
 }
 
 /** Names of the instance's pods. */
@@ -114,6 +110,13 @@ test("a new pod that takes no commands is the engine's failure, not the caller's
   expect(await podNames()).toEqual([]);
 }, 180_000);
 
+test("a removal that fails for a moment goes on", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox();
+  once(removesPod, { status: 503 });
+  await expect(app.client.deleteSandbox(id)).resolves.toBeUndefined();
+  expect(await podNames()).toEqual([]);
+});
+
 test("a pod that Kubernetes made all the same is removed with the failed create", async () => {
   once(makesPod, { status: 500, made: true });
   expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
@@ -142,7 +145,8 @@ describe("a claim", () => {
 });
 
 test("what looks at an image is removed later where it cannot be removed at its time", async () => {
-  once(removesPod, { status: 503 });
+  // As often as it is tried at its time.
+  once(removesPod, { status: 503 }, 3);
   await expectMade(app.client.createSandbox({ image: BUSYBOX_IMAGE }));
   await expect.poll(() => podNames("probe"), { timeout: 90_000, interval: 1_000 }).toEqual([]);
 }, 180_000);
