@@ -22,11 +22,11 @@ const program = {
     start: async (config, logger) => {
       keepCompiled(config.dataDir);
       const { startApp, settingsOf } = await loadService();
-      return startApp(await settingsOf(config), logger);
+      return startApp(settingsOf(config), logger);
     },
     diagnose: async (config) => {
       const { diagnose, settingsOf } = await loadService();
-      return diagnose(await settingsOf(config));
+      return diagnose(settingsOf(config));
     },
   },
   version: VERSION,

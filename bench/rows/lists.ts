@@ -104,7 +104,7 @@ export async function prepareRecords(service: BenchService): Promise<void> {
 export function multiply(dataDir: string, count: number): void {
   const store = Store.open(dataDir);
   try {
-    const [listed] = store.runs.list({ owner: OWNER, states: new Set(), limit: 1, before: undefined });
+    const [listed] = store.runs.list({ owner: OWNER, states: new Set(), limit: 1, before: undefined }).runs;
     const [sandbox] = store.sandboxes.load();
     if (listed === undefined || sandbox === undefined) throw new Error("the service kept nothing");
     const { run } = listed;

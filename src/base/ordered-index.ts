@@ -18,6 +18,9 @@ export interface Sliced<T> {
   readonly next: Position | undefined;
 }
 
+/** What the elements of a part take at most, beside the last of them: callers take messages of a few MiB. */
+export const MAX_SLICE_BYTES = 2 * 1024 * 1024;
+
 /** All of a list. */
 export const WHOLE: Slice = { limit: Number.POSITIVE_INFINITY };
 
@@ -27,12 +30,17 @@ export const WHOLE: Slice = { limit: Number.POSITIVE_INFINITY };
  */
 export class OrderedIndex<T> {
   readonly #positionOf: (item: T) => Position;
+  readonly #bytesOf: (item: T) => number;
   /** Oldest first. A new element is nearly always the last one. */
   readonly #lists = new Map<string, T[]>();
 
-  /** @param positionOf must never change for an element, and must be unique. */
-  constructor(positionOf: (item: T) => Position) {
+  /**
+   * @param positionOf must never change for an element, and must be unique.
+   * @param bytesOf about what an element that may be large takes in a list
+   */
+  constructor(positionOf: (item: T) => Position, bytesOf: (item: T) => number = () => 0) {
     this.#positionOf = positionOf;
+    this.#bytesOf = bytesOf;
   }
 
   add(key: string, item: T): void {
@@ -59,13 +67,16 @@ export class OrderedIndex<T> {
     for (let i = end - 1; i >= 0; i--) yield list[i] as T;
   }
 
-  /** The first elements of a key, newest first, that pass a filter. */
+  /** The first elements of a key, newest first, that pass a filter: at least one, and of large ones fewer than asked for. */
   slice(key: string, { limit, after }: Slice, wanted: (item: T) => boolean = () => true): Sliced<T> {
     const items: T[] = [];
+    let bytes = 0;
     for (const item of this.newestFirst(key, after)) {
       if (!wanted(item)) continue;
-      if (items.length === limit) return { items, next: this.#positionOf(items[limit - 1] as T) };
+      const isFull = items.length === limit || (limit < Number.POSITIVE_INFINITY && bytes > MAX_SLICE_BYTES);
+      if (isFull) return { items, next: this.#positionOf(items.at(-1) as T) };
       items.push(item);
+      bytes += this.#bytesOf(item);
     }
     return { items, next: undefined };
   }

@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
 import { formatListenAddress, isLocalAddress } from "../server/listen-address.ts";
 import { CONFIG_OPTIONS, type Config, type ConfigOption } from "./options.ts";
+import { readGivenFile, readProblem } from "./read-file.ts";
 import { parseSwitch, ValueError } from "./values.ts";
 
 /** What the command line said, by option name: a text, the texts of a list, or whether a switch is on. */
@@ -62,6 +62,27 @@ export function loadConfig(sources: ConfigSources): Config {
   return config;
 }
 
+/** Variables of Berth's clients. */
+const CLIENT_VARIABLES: ReadonlySet<string> = new Set(
+  "ADDRESS PROFILE TENANT TLS_CA TOKEN TOKEN_FILE WORKER".split(" ").map((name) => `BERTH_${name}`),
+);
+
+/**
+ * Variables that no option has, and whose names are close to one's: `BERTH_LISTN`, with the variable that seems to be
+ * meant. Others that begin with `BERTH_` may be anybody's, as those that Kubernetes makes of a service called `berth`.
+ */
+export function misspelledVariables(
+  env: ConfigSources["env"],
+): { readonly variable: string; readonly meant: string }[] {
+  const names = [...Object.values(CONFIG_OPTIONS).map(({ name }) => name), CONFIG_FILE_FLAG];
+  const known = new Set(names.map(variableOf));
+  return Object.keys(env).flatMap((variable) => {
+    if (!variable.startsWith("BERTH_") || known.has(variable) || CLIENT_VARIABLES.has(variable)) return [];
+    const meant = nearest(variable.slice("BERTH_".length), names);
+    return meant === undefined ? [] : [{ variable, meant: variableOf(meant) }];
+  });
+}
+
 function readFileOf({ flags, env }: ConfigSources, names: readonly string[]): ConfigFile {
   const path = flags[CONFIG_FILE_FLAG] ?? (env[variableOf(CONFIG_FILE_FLAG)] || undefined);
   if (typeof path !== "string") return { path: "", values: {} };
@@ -97,19 +118,13 @@ function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
 
 function parseJson(path: string): unknown {
   try {
-    return JSON.parse(readFileSync(path, "utf8"));
+    return JSON.parse(readGivenFile(path).toString());
   } catch (error) {
     throw fileFault(
       path,
-      error instanceof SyntaxError ? `it is not JSON (${error.message})` : reading(error),
+      error instanceof SyntaxError ? `it is not JSON (${error.message})` : readProblem(error),
     );
   }
-}
-
-function reading(error: unknown): string {
-  const code = (error as NodeJS.ErrnoException).code;
-  if (code === "ENOENT") return "there is no such file";
-  return code === "EACCES" ? "this user may not read it" : `it cannot be read (${code ?? error})`;
 }
 
 function fileFault(path: string, problem: string): BerthError {

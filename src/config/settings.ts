@@ -1,10 +1,11 @@
-import { readFile } from "node:fs/promises";
+import { X509Certificate } from "node:crypto";
 import { BerthError } from "../base/errors.ts";
 import { SANDBOX_DEFAULTS, type SandboxDefaults } from "../sandboxes/spec.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
 import type { TlsOptions } from "../server/listener.ts";
 import type { Config } from "./options.ts";
+import { readGivenFile } from "./read-file.ts";
 
 /** The options that {@link settingsOf} puts together. */
 type Merged =
@@ -44,7 +45,7 @@ export interface AppSettings extends Omit<Config, Merged> {
  * Makes the settings of a configuration.
  * @throws BerthError `INVALID_ARGUMENT` for a certificate or key that cannot be read
  */
-export async function settingsOf(config: Config): Promise<AppSettings> {
+export function settingsOf(config: Config): AppSettings {
   const { tlsCert, tlsKey, tlsClientCa } = config;
   return {
     ...config,
@@ -53,9 +54,9 @@ export async function settingsOf(config: Config): Promise<AppSettings> {
       tlsCert === undefined || tlsKey === undefined
         ? undefined
         : {
-            cert: await readPem("--tls-cert", tlsCert),
-            key: await readPem("--tls-key", tlsKey),
-            clientCa: tlsClientCa === undefined ? undefined : await readPem("--tls-client-ca", tlsClientCa),
+            cert: readPem("--tls-cert", tlsCert),
+            key: readPem("--tls-key", tlsKey),
+            clientCa: tlsClientCa === undefined ? undefined : readAuthorities("--tls-client-ca", tlsClientCa),
           },
     tenantQuota: {
       sandboxes: config.tenantMaxSandboxes,
@@ -79,11 +80,38 @@ export async function settingsOf(config: Config): Promise<AppSettings> {
   };
 }
 
-async function readPem(flag: string, path: string): Promise<Buffer> {
+function readPem(flag: string, path: string): Buffer {
   try {
-    return await readFile(path);
+    return readGivenFile(path);
   } catch (error) {
+    if (error instanceof BerthError) throw unusable(`${flag}: ${path}: ${error.message}.`, error);
     const code = (error as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new BerthError("INVALID_ARGUMENT", `${flag}: ${path} cannot be read (${code}).`, { cause: error });
+    throw unusable(`${flag}: ${path} cannot be read (${code}).`, error);
   }
+}
+
+const CERTIFICATE = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----/g;
+
+/** Node takes a file without any certificate for no authority at all, and then no client gets in, or says why. */
+function readAuthorities(flag: string, path: string): Buffer {
+  const pem = readPem(flag, path);
+  const text = pem.toString("latin1");
+  const places = Array.from(text.matchAll(CERTIFICATE), ({ index }) => index);
+  if (places.length === 0) {
+    throw unusable(
+      `${flag}: ${path} holds no certificate. It must be PEM: of the authorities of your clients.`,
+    );
+  }
+  places.forEach((place, index) => {
+    try {
+      new X509Certificate(Buffer.from(text.slice(place, places[index + 1]), "latin1"));
+    } catch (error) {
+      throw unusable(`${flag}: certificate ${index + 1} of ${path} cannot be read.`, error);
+    }
+  });
+  return pem;
+}
+
+function unusable(message: string, cause?: unknown): BerthError {
+  return new BerthError("INVALID_ARGUMENT", message, { cause });
 }

@@ -27,7 +27,11 @@ export function parseDomainRule(text: string): DomainRule | string {
   if (port !== undefined && !(Number(port) >= 1 && Number(port) <= 65_535))
     return "its port is not between 1 and 65535";
   const below = pattern.startsWith("*.");
-  const name = NAME.test(pattern) ? domainToASCII(below ? pattern.slice(2) : pattern) : "";
+  // To bring a name into that form takes time by the square of its length.
+  const name =
+    pattern.length <= MAX_NAME_CHARS && NAME.test(pattern)
+      ? domainToASCII(below ? pattern.slice(2) : pattern)
+      : "";
   if (isIP(name) !== 0 || text.includes("[")) return "it is an address; name a domain";
   if (pattern === "*") return "it allows everything: leave egress_domains empty for that";
   const labels = name.split(".");

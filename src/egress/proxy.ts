@@ -13,7 +13,7 @@ import { connect as connectTls } from "node:tls";
 import { SharedPlaces } from "../base/shared-places.ts";
 import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
 import type { DomainRule } from "./domains.ts";
-import { findTarget, Refusal, type Target } from "./target.ts";
+import { findTarget, MAX_HOST_CHARS, Refusal, type Target } from "./target.ts";
 
 /** Bounds of the proxy. */
 export interface ProxyLimits {
@@ -284,8 +284,9 @@ function authority(text: string): [string, number] {
 }
 
 function absoluteUrl(text: string): URL {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url?.protocol === "http:") return url;
+  const [, name = ""] = /^http:\/\/([^/\\?#]+)/i.exec(text) ?? [];
+  const url = name.length <= MAX_HOST_CHARS && URL.canParse(text) ? new URL(text) : undefined;
+  if (name !== "" && url?.protocol === "http:") return url;
   throw new Refusal(
     400,
     "This is an HTTP proxy: it takes requests for http:// URLs, and CONNECT for everything else.",

@@ -4,6 +4,8 @@ import { domainToASCII } from "node:url";
 import { isPublicAddress } from "../base/public-address.ts";
 import { allows, type DomainRule } from "./domains.ts";
 
+/** Of a name, percent-encoded or not: to bring it into the form of DNS takes time by the square of it. */
+export const MAX_HOST_CHARS = 2048;
 const RESOLVE = { timeout: 3_000, tries: 2 };
 
 /** What a proxy answers instead of connecting. The message is for the program in the sandbox. */
@@ -34,6 +36,7 @@ export async function findTarget(
   port: number,
   signal: AbortSignal,
 ): Promise<Target> {
+  if (hostname.length > MAX_HOST_CHARS) throw new Refusal(400, "The name of the host is too long.");
   const host = domainToASCII(hostname).replace(/\.$/, "");
   if (!allows(rules, host, port)) {
     throw new Refusal(403, `${hostname}:${port} is not among the egress_domains of this sandbox.`);

@@ -1,5 +1,6 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
+import { trimEndOf } from "../base/trim.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.ts";
@@ -78,6 +79,8 @@ async function* tarOutput(
 
 /** All names together, which have to be known when a tar ends too early. */
 const MAX_NAME_BYTES = 16 * 1024 * 1024;
+/** No tool reaches what has a longer name. */
+const MAX_PATH_BYTES = 4096;
 const SHORT_READ = /short read$/i;
 const ZEROS = Buffer.alloc(64 * 1024);
 
@@ -135,7 +138,7 @@ class SentNames {
   }
 
   #fits(name: ByteString): boolean {
-    if (this.#sent.has(name)) return false;
+    if (name.length > MAX_PATH_BYTES || this.#sent.has(name)) return false;
     for (let at = name.lastIndexOf("/"); at >= 0; at = name.lastIndexOf("/", at - 1)) {
       if (this.#sent.get(name.slice(0, at)) === false) return false;
     }
@@ -205,7 +208,7 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
 
 /** Without the `./` that tools put before a name, and the slash after a directory's. */
 function plain(name: ByteString): ByteString {
-  return name.replace(/^\.\/+/, "").replace(/\/+$/, "");
+  return trimEndOf(name.replace(/^\.\/+/, ""), "/");
 }
 
 function tooRestless(): BerthError {

@@ -197,7 +197,10 @@ export class FileManager {
   /** Reports what changes in a directory, until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`. */
   watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
     const { clock } = this.#parts;
-    return this.#stream(request, signal, (op) => watchDirectory(op, op.path(request.path), request, clock));
+    const { turns } = this.#lists;
+    return this.#stream(request, signal, (op) =>
+      watchDirectory(op, op.path(request.path), request, { clock, turns }),
+    );
   }
 
   async #run<T>(request: FileRequest, signal: AbortSignal, work: (op: Operation) => Promise<T>): Promise<T> {

@@ -2,6 +2,8 @@ import { createHash, randomBytes } from "node:crypto";
 
 /** With what every name begins. */
 const TEMPORARY_PREFIX = ".berth-";
+/** What this service makes lies at shorter paths; that of a tar or a tool of a sandbox may be megabytes of such names. */
+const MAX_PATH_BYTES = 16 * 1024;
 const NAME = /^\.berth-([0-9a-f]{8})([0-9a-f]{16})([0-9a-f]{16})$/;
 
 /**
@@ -31,7 +33,11 @@ export class TemporaryNames {
 
   /** Whether a path leads to what this service made, or to something in that. */
   hides(path: string): boolean {
-    return path.includes(TEMPORARY_PREFIX) && path.split("/").some((name) => this.isOwn(name));
+    return (
+      path.length <= MAX_PATH_BYTES &&
+      path.includes(TEMPORARY_PREFIX) &&
+      path.split("/").some((name) => this.isOwn(name))
+    );
   }
 
   /** Whether an earlier run of this service made a name, so that nobody uses it any more. */

@@ -1,6 +1,7 @@
 import { type ByteString, fromBytes, toText } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
+import type { TurnShare } from "../base/event-loop.ts";
 import { statFile } from "./entries.ts";
 import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
@@ -29,6 +30,13 @@ export type WatchItem =
       readonly timeMs: number;
     };
 
+/** What the watches of all sandboxes share. */
+export interface WatchParts {
+  readonly clock: Clock;
+  /** For what many watches parse and compare at once. */
+  readonly turns: TurnShare;
+}
+
 const MAX_FILES = 100_000;
 /** Bound on the records of that many files. */
 const MAX_BYTES = 64 * 1024 * 1024;
@@ -46,13 +54,14 @@ export async function* watchDirectory(
   op: Operation,
   path: ByteString,
   options: WatchOptions,
-  clock: Clock,
+  { clock, turns }: WatchParts,
 ): AsyncGenerator<WatchItem> {
   const isHidden = (name: ByteString): boolean => op.isTemporary(name);
   const look = async (earlier?: Snapshot) => {
     const begin = clock.monotonicMs();
-    const snapshot = new Snapshot(await readTree(op, path, options.recursive), isHidden, earlier);
-    if (snapshot.size > MAX_FILES) throw tooLarge(path);
+    const text = await readTree(op, path, options.recursive);
+    const snapshot = await Snapshot.parse(text, { isHidden, turns }, earlier);
+    if (snapshot === undefined) throw tooLarge(path);
     return { snapshot, restMs: Math.max(options.intervalMs, (clock.monotonicMs() - begin) * REST_FACTOR) };
   };
   let { snapshot: last, restMs } = await look();
@@ -63,7 +72,7 @@ export async function* watchDirectory(
       throw error instanceof BerthError && error.reason === "FILE_KIND" ? gone(path) : error;
     });
     if (next.snapshot.inode !== last.inode) throw gone(path);
-    for (const { type, name, line } of next.snapshot.since(last)) {
+    for (const { type, name, line } of await next.snapshot.since(last)) {
       const info = line === undefined ? undefined : await infoOf(op, childPath(path, name), line);
       yield { type, path: name, info, timeMs: clock.wallMs() };
       op.progressed();
@@ -125,26 +134,45 @@ export interface Difference {
   readonly line: string | undefined;
 }
 
+/** How records are read. */
+interface SnapshotOptions {
+  /** Says of a name whether it is left out. */
+  readonly isHidden: (name: ByteString) => boolean;
+  readonly turns: TurnShare;
+}
+
 /** What was in a directory at one moment: for each file its line from `stat`. */
 export class Snapshot {
   readonly #text: ByteString;
   readonly #lines: ReadonlyMap<ByteString, string>;
+  readonly #turns: TurnShare;
+
+  private constructor(text: ByteString, lines: ReadonlyMap<ByteString, string>, turns: TurnShare) {
+    this.#text = text;
+    this.#lines = lines;
+    this.#turns = turns;
+  }
 
   /**
    * @param text records of the directory and all in it
-   * @param isHidden says of a name whether it is left out
    * @param last the look before; equal text is not parsed again
+   * @returns undefined where they are more than {@link MAX_FILES}
    */
-  constructor(text: ByteString, isHidden: (name: ByteString) => boolean, last?: Snapshot) {
-    this.#text = text;
-    this.#lines =
-      last !== undefined && last.#text === text
-        ? last.#lines
-        : new Map(
-            Array.from(parseRecords(text), ({ name, line }) => [name, line] as const).filter(
-              ([name]) => !isHidden(name),
-            ),
-          );
+  static async parse(
+    text: ByteString,
+    { isHidden, turns }: SnapshotOptions,
+    last?: Snapshot,
+  ): Promise<Snapshot | undefined> {
+    if (last !== undefined && last.#text === text) return last;
+    const lines = new Map<ByteString, string>();
+    for (const { name, line } of parseRecords(text)) {
+      const turn = turns.enter();
+      if (turn) await turn;
+      if (isHidden(name)) continue;
+      lines.set(name, line);
+      if (lines.size > MAX_FILES + 1) return undefined;
+    }
+    return new Snapshot(text, lines, turns);
   }
 
   /** Files, without the directory itself. */
@@ -158,25 +186,59 @@ export class Snapshot {
   }
 
   /** What changed since an earlier look: removed files first, then the rest, each in order of the names. */
-  since(earlier: Snapshot): Difference[] {
+  async since(earlier: Snapshot): Promise<Difference[]> {
     if (earlier.#lines === this.#lines) return [];
     const gone: Difference[] = [];
     const rest: Difference[] = [];
     for (const [name, line] of earlier.#lines) {
+      const turn = this.#turns.enter();
+      if (turn) await turn;
       const now = this.#lines.get(name);
       if (now === undefined || kindOf(now) !== kindOf(line))
         gone.push({ type: "REMOVED", name, line: undefined });
     }
     for (const [name, line] of this.#lines) {
+      const turn = this.#turns.enter();
+      if (turn) await turn;
       const before = earlier.#lines.get(name);
       if (name === ROOT || before === line) continue;
       if (before === undefined || kindOf(before) !== kindOf(line)) rest.push({ type: "CREATED", name, line });
       else if (hasChanged(before, line)) rest.push({ type: "MODIFIED", name, line });
     }
-    return [...gone.sort(byName), ...rest.sort(byName)];
+    return [...(await this.#sorted(gone)), ...(await this.#sorted(rest))];
+  }
+
+  /** Sorts few at a time, and merges what is sorted. */
+  async #sorted(all: readonly Difference[]): Promise<Difference[]> {
+    let sorted = [...all];
+    for (let at = 0; at < all.length; at += SORTED_AT_ONCE) {
+      const turn = this.#turns.enter();
+      if (turn) await turn;
+      sorted.splice(at, SORTED_AT_ONCE, ...all.slice(at, at + SORTED_AT_ONCE).sort(byName));
+    }
+    for (let length = SORTED_AT_ONCE; length < all.length; length *= 2) {
+      const merged: Difference[] = [];
+      for (let from = 0; from < all.length; from += 2 * length) {
+        const [middle, end] = [from + length, Math.min(from + 2 * length, all.length)];
+        for (let [left, right] = [from, middle]; merged.length < end; ) {
+          const turn = this.#turns.enter();
+          if (turn) await turn;
+          const [one, other] = [sorted[left], sorted[right]];
+          const isLeft =
+            left < middle && (right >= end || byName(one as Difference, other as Difference) < 0);
+          merged.push((isLeft ? one : other) as Difference);
+          if (isLeft) left++;
+          else right++;
+        }
+      }
+      sorted = merged;
+    }
+    return sorted;
   }
 }
 
+/** A few milliseconds. */
+const SORTED_AT_ONCE = 1024;
 const ROOT = ".";
 const INODE = 4;
 const DIRECTORY = 0o04;

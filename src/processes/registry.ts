@@ -25,8 +25,8 @@ export class ProcessRegistry {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
   /** By sandbox, in the order in which they were started. */
-  readonly #readable = new OrderedIndex<Entry>(positionOf);
-  readonly #running = new OrderedIndex<Process>(positionOf);
+  readonly #readable = new OrderedIndex<Entry>(positionOf, bytesOf);
+  readonly #running = new OrderedIndex<Process>(positionOf, bytesOf);
   readonly #allRunning = new Set<Process>();
   /** Running processes of each sandbox, and those being started. */
   readonly #taken = new Map<string, number>();
@@ -162,6 +162,10 @@ function wholeOf(entry: Entry): Process {
 /** When an ended process did so, on the monotonic clock. */
 function endOf(process: Process): number {
   return process.startedAt + (process.status?.durationMs ?? 0);
+}
+
+function bytesOf(entry: Entry): number {
+  return entry instanceof EndedProcess ? entry.commandBytes : commandBytes(entry.options.command);
 }
 
 function positionOf({ startTimeMs, id }: Entry): Position {

@@ -199,9 +199,9 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof RefreshSessionsResponseSchema>> {
     const workerId = fromWireWorker(request.workerId);
+    const types = distinct("resource_types", request.resourceTypes);
     const key = requestKey(context, RefreshSessionsRequestSchema, request);
     return this.#parts.requests.run(key, context.signal, async () => {
-      const types = unique(request.resourceTypes);
       const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
     });
@@ -256,9 +256,9 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
   ): Promise<MessageInitShape<typeof DestroySessionsResponseSchema>> {
     const workerId = fromWireWorker(request.workerId);
     const graceMs = durationToMs("grace", request.grace);
+    const types = distinct("resource_types", request.resourceTypes);
     const key = requestKey(context, DestroySessionsRequestSchema, request);
     return this.#parts.requests.run(key, context.signal, async () => {
-      const types = unique(request.resourceTypes);
       const results = await this.#parts.sessions.destroy(ownerOf(context), workerId, types, graceMs);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
     });
@@ -325,6 +325,10 @@ function countOf(field: string, items: readonly unknown[], most: number): void {
     throw invalidArgument(field, `has ${items.length} elements; at most ${most} are allowed`);
 }
 
-function unique(types: readonly string[]): string[] {
-  return [...new Set(types)];
+/** Each has its lock and its result. */
+function distinct(field: string, types: readonly string[]): string[] {
+  const found = [...new Set(types)];
+  if (found.length > MAX_RESOURCES)
+    throw invalidArgument(field, `has ${found.length} types; at most ${MAX_RESOURCES} are allowed`);
+  return found;
 }

@@ -71,11 +71,10 @@ export class RunCatalog {
     owner: string,
     page: RunPage,
   ): { readonly runs: readonly RunView[]; readonly next: number | undefined } {
-    const found = this.#store.list({ owner, ...page, limit: page.limit + 1 });
-    const shown = found.slice(0, page.limit);
+    const { runs, more } = this.#store.list({ owner, ...page });
     return {
-      runs: shown.map(({ run, messageCount }) => ({ run, steps: [], messageCount })),
-      next: found.length > shown.length ? shown.at(-1)?.position : undefined,
+      runs: runs.map(({ run, messageCount }) => ({ run, steps: [], messageCount })),
+      next: more ? runs.at(-1)?.position : undefined,
     };
   }
 

@@ -1,4 +1,5 @@
 import type { SQLOutputValue } from "node:sqlite";
+import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
 import type { Database } from "../state/database.ts";
 import { MAX_MESSAGES } from "./machine.ts";
 import {
@@ -42,6 +43,13 @@ export interface ListedRun {
   /** Its place among all runs, in the order they were created. Never used twice. */
   readonly position: number;
   readonly messageCount: number;
+}
+
+/** A part of a list. */
+export interface RunList {
+  readonly runs: readonly ListedRun[];
+  /** Whether others follow. */
+  readonly more: boolean;
 }
 
 /** Events of one run that are kept. */
@@ -110,21 +118,36 @@ export class RunStore {
     });
   }
 
-  /** Newest first. */
-  list({ owner, states, limit, before = Number.MAX_SAFE_INTEGER }: RunQuery): ListedRun[] {
-    const newestFirst = (a: Row, b: Row): number => Number(b.position) - Number(a.position);
+  /** Newest first; of large ones, fewer than asked for. */
+  list({ owner, states, limit, before = Number.MAX_SAFE_INTEGER }: RunQuery): RunList {
     // A state at a time, each along its index: asked for several at once, SQLite reads and sorts all that match.
-    const rows =
+    const parts =
       states.size === 0
-        ? this.#database.prepare(LIST).all(owner, before, limit)
-        : [...states]
-            .flatMap((state) => this.#database.prepare(LIST_STATE).all(owner, state, before, limit))
-            .sort(newestFirst)
-            .slice(0, limit);
-    return rows.map((row) => {
+        ? [this.#newest(limit, LIST, owner, before)]
+        : [...states].map((state) => this.#newest(limit, LIST_STATE, owner, state, before));
+    // What one part leaves out comes before what is older in the others.
+    const from = Math.max(0, ...parts.map(({ rows, more }) => (more ? Number(rows.at(-1)?.position) : 0)));
+    const rows = parts
+      .flatMap((part) => part.rows)
+      .filter(({ position }) => Number(position) >= from)
+      .sort((a, b) => Number(b.position) - Number(a.position));
+    const runs = rows.slice(0, limit).map((row) => {
       const run = this.#record<Run>(row);
       return { run, position: Number(row.position), messageCount: this.messageCount(run.runId) };
     });
+    return { runs, more: from > 0 || rows.length > limit };
+  }
+
+  /** The first rows, at least one, and whether there are more. */
+  #newest(limit: number, sql: string, ...values: (string | number)[]): { rows: Row[]; more: boolean } {
+    const rows: Row[] = [];
+    let bytes = 0;
+    for (const row of this.#database.prepare(sql).iterate(...values, limit + 1)) {
+      if (rows.length === limit || bytes > MAX_SLICE_BYTES) return { rows, more: true };
+      rows.push(row);
+      bytes += String(row.record).length;
+    }
+    return { rows, more: false };
   }
 
   /** Runs of every owner that are RUNNING, or whose sandbox is still to be cleaned up. */

@@ -15,8 +15,8 @@ export class SandboxRegistry {
   readonly #records = new Map<string, SandboxRecord>();
   readonly #live = new Set<SandboxRecord>();
   /** By owner, in the order of their creation. */
-  readonly #readableByOwner = new OrderedIndex<SandboxRecord>(positionOf);
-  readonly #liveByOwner = new OrderedIndex<SandboxRecord>(positionOf);
+  readonly #readableByOwner = new OrderedIndex<SandboxRecord>(positionOf, bytesOf);
+  readonly #liveByOwner = new OrderedIndex<SandboxRecord>(positionOf, bytesOf);
   /** Ended sandboxes with the time at which they are forgotten, oldest first. */
   readonly #ended = new Map<SandboxRecord, number>();
   readonly #endedShares = new FairShare<SandboxRecord>();
@@ -109,6 +109,11 @@ export class SandboxRegistry {
     this.#records.delete(SandboxRegistry.key(record.owner, record.sandboxId));
     this.#readableByOwner.delete(record.owner, record);
   }
+}
+
+/** What its variables take. */
+function bytesOf({ spec }: SandboxRecord): number {
+  return Object.entries(spec.env).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
 
 function positionOf({ place, sandboxId }: SandboxRecord): Position {

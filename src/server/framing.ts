@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
 import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount } from "./limits.ts";
-import { assertFewValues } from "./request-messages.ts";
+import { assertFewValues, Pending } from "./request-messages.ts";
 
 /** Flags (one byte) and length (four) in front of every message of gRPC, and of a stream in Connect. */
 const PREFIX_BYTES = 5;
@@ -22,10 +22,10 @@ export async function readMessage(
   account: ReceiveAccount,
   look?: (firstByte: number | undefined) => void,
 ): Promise<Uint8Array> {
-  const framed = await readBody(request, account, (chunks, size) => {
-    look?.(chunks[0]?.[0]);
-    const expected = expectedBytes(chunks, size);
-    if (expected !== undefined) assertFits(expected, size, maxBytes);
+  const framed = await readBody(request, account, (body) => {
+    look?.(body.peek(1)?.[0]);
+    const expected = body.peek(PREFIX_BYTES)?.readUInt32BE(1);
+    if (expected !== undefined) assertFits(expected, body.size, maxBytes);
   });
   if (framed.length === 0) throw new BerthError("UNIMPLEMENTED", "The request holds no message.");
   if (framed.length < PREFIX_BYTES || framed.length < PREFIX_BYTES + framed.readUInt32BE(1)) {
@@ -45,7 +45,7 @@ export function readPlainMessage(
   maxBytes: number,
   account: ReceiveAccount,
 ): Promise<Uint8Array> {
-  return readBody(request, account, (_, size) => {
+  return readBody(request, account, ({ size }) => {
     if (size > maxBytes) throw messageTooLarge(maxBytes);
   });
 }
@@ -54,15 +54,14 @@ export function readPlainMessage(
 async function readBody(
   request: HttpRequest,
   account: ReceiveAccount,
-  look: (chunks: readonly Buffer[], size: number) => void,
+  look: (body: Pending) => void,
 ): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  const chunks: Buffer[] = [];
-  let size = 0;
+  let body = new Pending();
   let failed = false;
   const fail = (error: unknown) => {
     failed = true;
-    chunks.length = 0;
+    body = new Pending();
     reject(error);
   };
   const onClose = () => fail(new BerthError("CANCELED", "The request ended halfway."));
@@ -71,9 +70,8 @@ async function readBody(
     if (failed) return;
     try {
       account.charge(chunk.length);
-      chunks.push(chunk);
-      size += chunk.length;
-      look(chunks, size);
+      body.push(chunk);
+      look(body);
     } catch (error) {
       fail(error);
     }
@@ -82,8 +80,7 @@ async function readBody(
     request.off("close", onClose);
     if (failed) return;
     if (request.aborted) return onClose();
-    const [first = Buffer.alloc(0)] = chunks;
-    resolve(chunks.length === 1 ? first : Buffer.concat(chunks));
+    resolve(body.take(body.size));
   });
   request.once("close", onClose);
   try {
@@ -98,13 +95,6 @@ function assertFits(expected: number, size: number, maxBytes: number): void {
   if (size > PREFIX_BYTES + expected) {
     throw new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call.");
   }
-}
-
-function expectedBytes(chunks: readonly Buffer[], size: number): number | undefined {
-  if (size < PREFIX_BYTES) return undefined;
-  const [first] = chunks;
-  const head = first && first.length >= PREFIX_BYTES ? first : Buffer.concat(chunks, PREFIX_BYTES);
-  return head.readUInt32BE(1);
 }
 
 /** @throws BerthError `INVALID_ARGUMENT` for bytes that are not such a message, `MESSAGE_TOO_LARGE` for too many values */

@@ -9,6 +9,7 @@ import {
 } from "@bufbuild/protobuf";
 import { compressionGzip } from "@connectrpc/connect-node";
 import { BerthError, invalidArgument } from "../base/errors.ts";
+import { TurnShare } from "../base/event-loop.ts";
 import { hasFewValues } from "../base/json.ts";
 import { nearest } from "../base/nearest.ts";
 import { compressedWithoutEncoding, messageTooLarge, tooManyValues } from "./error-conversion.ts";
@@ -18,6 +19,9 @@ const PREFIX_BYTES = 5;
 const COMPRESSED = 1;
 /** Messages of more bytes are checked and parsed in two turns of the event loop. */
 const LARGE_BYTES = 256 * 1024;
+
+/** What all streams of requests have of the event loop: a client may send a million small messages in one breath. */
+export const requestTurns = new TurnShare();
 
 /** How the messages of a request come. */
 export interface RequestFormat {
@@ -94,6 +98,8 @@ async function* checkedFrames(
   for await (const chunk of body) {
     pending.push(chunk);
     for (;;) {
+      const turn = requestTurns.enter();
+      if (turn) await turn;
       if (format.json && isJsonText(pending.peek(1)?.[0])) throw unenveloped(format.method);
       const prefix = pending.peek(PREFIX_BYTES);
       if (prefix === undefined) break;
@@ -195,14 +201,37 @@ async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promi
   return pending.take(pending.size);
 }
 
-/** Bytes that have come, in the pieces in which they came until some are taken. */
+/** Small pieces are joined up to this length: each costs some two hundred bytes beside its own. */
+const JOINED_BYTES = 4096;
+
+/** Bytes that have come, until they are taken. Only small ones are copied. */
 export class Pending {
   #chunks: Uint8Array[] = [];
+  /** What small pieces are joined in. */
+  #joined: Buffer<ArrayBuffer> | undefined;
   size = 0;
 
   push(chunk: Uint8Array): void {
-    this.#chunks.push(chunk);
+    if (!this.#join(chunk)) this.#chunks.push(chunk);
     this.size += chunk.length;
+  }
+
+  /** Adds a piece to the last one; false: they are too long for that. */
+  #join(chunk: Uint8Array): boolean {
+    let last = this.#chunks.at(-1);
+    if (last === undefined) return false;
+    if (last.buffer !== this.#joined?.buffer) {
+      if (last.length + chunk.length > JOINED_BYTES) return false;
+      this.#joined = Buffer.allocUnsafeSlow(JOINED_BYTES);
+      this.#joined.set(last);
+      last = this.#joined.subarray(0, last.length);
+    }
+    const end = last.byteOffset + last.length;
+    if (end + chunk.length > JOINED_BYTES) return false;
+    // What was taken lies before this.
+    this.#joined.set(chunk, end);
+    this.#chunks[this.#chunks.length - 1] = this.#joined.subarray(last.byteOffset, end + chunk.length);
+    return true;
   }
 
   /** The first bytes, if so many have come. */

@@ -6,7 +6,7 @@ import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from 
 import { parseMessage } from "./framing.ts";
 import type { HttpRequest } from "./http-message.ts";
 import { RequestBytes, type RequestBytesOptions } from "./request-bytes.ts";
-import { Pending } from "./request-messages.ts";
+import { Pending, requestTurns } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
 
 /** Flags (one byte) and length (four) in front of every message. */
@@ -49,8 +49,13 @@ export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Me
   async next(): Promise<IteratorResult<Message, undefined>> {
     try {
       for (;;) {
-        const message = this.#messages.next();
-        if (message) return { done: false, value: parseMessage(this.#route.method.input, message) };
+        const turn = requestTurns.enter();
+        if (turn) await turn;
+        const frame = this.#messages.next();
+        if (frame?.message) {
+          return { done: false, value: parseMessage(this.#route.method.input, frame.message) };
+        }
+        if (frame) continue;
         const chunk = await this.#bytes.next();
         if (chunk.done) break;
         this.#messages.push(chunk.value);
@@ -87,19 +92,18 @@ class Messages {
     this.#pending.push(chunk);
   }
 
-  /** The next message, if it has come whole. */
-  next(): Uint8Array | undefined {
+  /** The next frame, if it has come whole, and its message, if that is one. */
+  next(): { readonly message: Uint8Array | undefined } | undefined {
     const pending = this.#pending;
-    for (let prefix = pending.peek(PREFIX_BYTES); prefix; prefix = pending.peek(PREFIX_BYTES)) {
-      const flags = prefix[0] ?? 0;
-      const length = prefix.readUInt32BE(1);
-      if (length > this.#maxBytes) throw messageTooLarge(this.#maxBytes);
-      if (pending.size < PREFIX_BYTES + length) return undefined;
-      const frame = pending.take(PREFIX_BYTES + length);
-      if ((flags & COMPRESSED) !== 0) throw compressedWithoutEncoding();
-      if ((flags & this.#passedOver) === 0) return frame.subarray(PREFIX_BYTES);
-    }
-    return undefined;
+    const prefix = pending.peek(PREFIX_BYTES);
+    if (prefix === undefined) return undefined;
+    const flags = prefix[0] ?? 0;
+    const length = prefix.readUInt32BE(1);
+    if (length > this.#maxBytes) throw messageTooLarge(this.#maxBytes);
+    if (pending.size < PREFIX_BYTES + length) return undefined;
+    const frame = pending.take(PREFIX_BYTES + length);
+    if ((flags & COMPRESSED) !== 0) throw compressedWithoutEncoding();
+    return { message: (flags & this.#passedOver) === 0 ? frame.subarray(PREFIX_BYTES) : undefined };
   }
 
   /** @throws BerthError `INVALID_ARGUMENT` where a message has come in part */

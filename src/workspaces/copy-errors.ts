@@ -1,7 +1,7 @@
 import { BerthError } from "../base/errors.ts";
 
 /** What an unpacking tar writes of devices, which are left out, and at its end. */
-const LEFT_OUT = /(Cannot mknod: Operation not permitted|Exiting with failure status.*)$/;
+const LEFT_OUT = /Cannot mknod: Operation not permitted$|Exiting with failure status/;
 const NO_SPACE = /: (No space left on device|Disk quota exceeded|File too large)$/im;
 const TOO_LONG = /: File name too long$/im;
 

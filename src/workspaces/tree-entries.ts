@@ -1,5 +1,6 @@
 import type { ByteString } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
+import { trimEndOf } from "../base/trim.ts";
 import type { FileInfo, FileKind } from "../files/file-info.ts";
 import { Placing } from "../files/tar/sparse-map.ts";
 import type { TarEntry, TarKind } from "../files/tar/tar-entry.ts";
@@ -131,7 +132,7 @@ export class TreeEntries {
 
 /** An entry; undefined for the directory itself. */
 function entryOf(header: TarEntry): TreeEntry | undefined {
-  const path = header.name.replace(/^\.?\/+/, "").replace(/\/+$/, "");
+  const path = trimEndOf(header.name.replace(/^\.?\/+/, ""), "/");
   if (path === "" || path === ".") return undefined;
   const kind = KINDS[header.kind];
   if (kind === undefined) throw strangeTar("writes entries of a kind that is not asked for");

@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import type { Logger } from "pino";
 import { BerthError } from "../../base/errors.ts";
-import { loadConfig } from "../../config/load.ts";
+import { loadConfig, misspelledVariables } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { describeIsolation } from "../../engine/port.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
@@ -34,6 +34,9 @@ export function serveCommand(host: CommandHost): Command {
         process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = await createLogger(config, host.io);
+        for (const misspelled of misspelledVariables(host.io.env)) {
+          logger.warn(misspelled, "no option has this environment variable; another one seems to be meant");
+        }
         const service = await start(host.service, config, logger);
         const { address, engine } = service;
         host.io.stdout.write(

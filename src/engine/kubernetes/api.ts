@@ -2,13 +2,13 @@ import { once } from "node:events";
 import type { Agent, IncomingMessage } from "node:http";
 import { request as httpRequest } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { KubeConfig } from "@kubernetes/client-node";
 import { WebSocket } from "ws";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
-import { ApiError, NoAnswerError, translateError } from "./errors.ts";
+import { ApiError, isPassing, NoAnswerError, translateError } from "./errors.ts";
 
 /** Where the API server is, and how the service proves who it is. */
 export interface ApiOptions {
@@ -43,6 +43,12 @@ export interface WatchEvent<T> {
 const CALL_TIMEOUT_MS = 30_000;
 /** The API server closes a watch after this time; the next one goes on where it ended. */
 const WATCH_SECONDS = 300;
+/** API servers send a bookmark each minute at the latest: a watch that brings nothing for longer leads nowhere. */
+const SILENT_WATCH_MS = 90_000;
+/** How often a call is made that fails for what passes, and how long the pauses are where the API server names none. */
+const ATTEMPTS = 3;
+const FIRST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 2_000;
 /** A line of a watch is one object, which the API server bounds at 3 MiB or so. */
 const MAX_ANSWER_BYTES = 64 << 20;
 const EXEC_PROTOCOL = "v5.channel.k8s.io";
@@ -101,7 +107,8 @@ export class Api {
   }
 
   /**
-   * Makes a call and returns the object of the answer.
+   * Makes a call and returns the object of the answer. What fails for a moment is tried again, if it reads or
+   * removes, or the API server did not take it.
    * @param doing completes "Kubernetes failed while …".
    * @throws {@link ApiError} behind a `BerthError` where the API server refuses.
    */
@@ -113,18 +120,30 @@ export class Api {
     try {
       const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
       const headers = body && { "content-type": contentType, "content-length": body.length };
-      const answer = await untilAborted(this.#send(method, path, ends, headers, body), ends);
-      const said = await untilAborted(boundedText(answer), ends);
-      const { statusCode = 0 } = answer;
-      if (statusCode >= 300) throw ApiError.of(statusCode, said);
-      return JSON.parse(said) as T;
+      for (let attempt = 1; ; attempt++) {
+        try {
+          const answer = await untilAborted(this.#send(method, path, ends, headers, body), ends);
+          const said = await untilAborted(boundedText(answer), ends);
+          const { statusCode = 0 } = answer;
+          if (statusCode >= 300) throw ApiError.of(statusCode, said, answer.headers["retry-after"]);
+          return JSON.parse(said) as T;
+        } catch (error) {
+          if (ends.aborted || attempt === ATTEMPTS || !isPassing(error, method)) throw error;
+          const wantedMs = (error instanceof ApiError && error.retryAfterMs) || FIRST_PAUSE_MS * attempt;
+          await untilAborted(sleep(Math.min(wantedMs, MAX_PAUSE_MS), undefined, { signal: ends }), ends);
+        }
+      }
     } catch (error) {
       const cause = late.aborted && !signal?.aborted ? new NoAnswerError() : error;
       throw translateError(cause, doing, signal);
     }
   }
 
-  /** Watches until the API server closes the stream, which it does every few minutes. */
+  /**
+   * Watches until the stream ends, which the API server closes every few minutes. One that breaks or falls silent has
+   * ended too: what it did not bring, the next one does.
+   * @throws as {@link call} where it cannot be opened.
+   */
   async *watch<T>(
     path: string,
     query: Readonly<Record<string, string>>,
@@ -134,19 +153,28 @@ export class Api {
     const doing = "watching pods";
     const opening = AbortSignal.any([signal, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
     let answer: IncomingMessage | undefined;
+    let isOpen = false;
+    const silence = setTimeout(() => answer?.destroy(), SILENT_WATCH_MS).unref();
     try {
       answer = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
       const { statusCode = 0 } = answer;
       if (statusCode >= 300) throw ApiError.of(statusCode, await boundedText(answer));
       // A machine that is gone sends no end of the stream; probes of the kernel find that out.
       answer.socket.setKeepAlive(true, HEARTBEAT_MS);
-      const lines = createInterface({ input: answer, crlfDelay: Number.POSITIVE_INFINITY });
-      for await (const line of lines) if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
-      // readline ends quietly where the connection broke.
-      if (answer.errored) throw answer.errored;
+      answer.setEncoding("utf8");
+      isOpen = true;
+      let begun = "";
+      for await (const chunk of answer as AsyncIterable<string>) {
+        silence.refresh();
+        const lines = `${begun}${chunk}`.split("\n");
+        begun = lines.pop() ?? "";
+        for (const line of lines) if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
+      }
     } catch (error) {
+      if (isOpen && !signal.aborted && !(error instanceof SyntaxError)) return;
       throw translateError(error, doing, signal);
     } finally {
+      clearTimeout(silence);
       answer?.destroy();
     }
   }

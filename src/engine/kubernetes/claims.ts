@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type {
   CoreV1EventList,
@@ -21,16 +22,8 @@ import type {
   VolumeMount,
 } from "../port.ts";
 import type { Api } from "./api.ts";
-import { isRefusal, quoted, refusalOf } from "./errors.ts";
-import {
-  endOf,
-  INSTANCE_LABEL,
-  instanceLabel,
-  newPodName,
-  type PodFacts,
-  ROLE_LABEL,
-  workPod,
-} from "./pod.ts";
+import { isRefusal, mayHaveHappened, quoted, refusalOf } from "./errors.ts";
+import { endOf, INSTANCE_LABEL, instanceLabel, type PodFacts, ROLE_LABEL, workPod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { spawnInPod, startError } from "./process.ts";
 import { setUp, untilStarted } from "./start.ts";
@@ -47,13 +40,20 @@ export interface ClaimsParts {
   readonly logger: Logger;
   /** How long a pod may take to start. */
   readonly startTimeoutMs: number;
+  /** A name for a pod. */
+  newName(): string;
   /** Removes a pod; returns when it is gone. Never rejects. */
   remove(pod: string): Promise<void>;
   /** @throws where this service may not change anything just now. */
   assertHeld(): void;
 }
 
-const ANNOTATION = { owner: "berth.dev/owner", workspaceId: "berth.dev/workspace" } as const;
+const ANNOTATION = {
+  owner: "berth.dev/owner",
+  workspaceId: "berth.dev/workspace",
+  /** Names the call that made the claim. */
+  making: "berth.dev/making",
+} as const;
 /** The role of pods in which the service works on claims. */
 const WORK = "volume";
 /** Where such a pod has the claim. */
@@ -64,6 +64,8 @@ const OTHER = "/other-volume";
 const PAGE = 250;
 const GONE_POLL_MS = 200;
 const REMOVE_TIMEOUT_MS = 60_000;
+/** How long an API server that lost an answer may be away: longer than a restart takes. */
+const ANSWER_MS = 15_000;
 const SETUP_TIMEOUT_MS = 30_000;
 /** How long a failed start waits for its pod to be gone. */
 const CLEAN_UP_MS = 10_000;
@@ -96,13 +98,18 @@ export class Claims implements EngineVolumes {
     const { api, facts, options, assertHeld } = this.#parts;
     assertHeld();
     const body = claimOf(volume, facts.instance, options);
+    const nonce = randomUUID();
+    Object.assign(body.metadata?.annotations ?? {}, { [ANNOTATION.making]: nonce });
     if (cloneOf !== undefined && body.spec !== undefined)
       body.spec.dataSource = { kind: "PersistentVolumeClaim", name: cloneOf };
     try {
       await api.call("POST", api.path("persistentvolumeclaims"), "creating a claim", { body });
       return true;
     } catch (error) {
-      if (isRefusal(error, 409)) return false;
+      // A quota that changes meanwhile is a conflict too.
+      if (refusalOf(error)?.reason === "AlreadyExists") return false;
+      const wasMade = mayHaveHappened(error) ? await this.#wasMade(volume.name, nonce) : undefined;
+      if (wasMade !== undefined) return wasMade;
       const words = quoted(refusalOf(error)?.message ?? "");
       if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
         throw new BerthError(
@@ -113,6 +120,20 @@ export class Claims implements EngineVolumes {
       }
       throw error;
     }
+  }
+
+  /** Whether a claim was made by a call whose answer was lost; undefined where there is none, or nobody answers. */
+  async #wasMade(name: string, nonce: string): Promise<boolean | undefined> {
+    const limit = AbortSignal.timeout(ANSWER_MS);
+    while (!limit.aborted) {
+      try {
+        const { metadata } = (await this.#get(name, limit)) ?? {};
+        return metadata && metadata.annotations?.[ANNOTATION.making] === nonce;
+      } catch {
+        await sleep(GONE_POLL_MS, undefined, { ref: false });
+      }
+    }
+    return undefined;
   }
 
   async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {
@@ -188,13 +209,13 @@ export class Claims implements EngineVolumes {
     near: readonly string[],
     start: { readonly signal?: AbortSignal | undefined; readonly timeoutMs?: number },
   ): Promise<WorkPlace> {
-    const { api, pods, warnings, facts, options, startTimeoutMs, remove, assertHeld } = this.#parts;
+    const { api, pods, warnings, facts, options, startTimeoutMs, newName, remove, assertHeld } = this.#parts;
     const { signal, timeoutMs = startTimeoutMs } = start;
     throwIfAborted(signal);
     assertHeld();
     await pods.follow(signal);
     for (const { volume } of mounts) this.#assertFree(volume);
-    const pod = newPodName();
+    const pod = newName();
     const body = workPod(pod, WORK, options.image, facts);
     addClaims(body, mounts, options.accessMode, near);
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
@@ -205,8 +226,8 @@ export class Claims implements EngineVolumes {
       await untilStarted({ ...parts, timeoutMs }, pod, options.image);
       await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, pod, "/", "", []);
     } catch (error) {
-      const isMade = refusalOf(await making.then(undefined, (made: unknown) => made)) === undefined;
-      if (isMade) await within(remove(pod), CLEAN_UP_MS);
+      await making.catch(() => {});
+      await within(remove(pod), CLEAN_UP_MS);
       throw await this.explain(error, mounts);
     }
     return new WorkPlace(this.#parts, pod);

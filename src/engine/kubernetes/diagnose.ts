@@ -352,6 +352,8 @@ async function diagnosePod(engine: KubernetesEngine, api: Api, image: string): P
 function fixOf(error: BerthError, namespace: string): string {
   switch (error.reason) {
     case "NOT_ALLOWED":
+      if (/denied (the )?request:/.test(error.message))
+        return "kubectl get validatingadmissionpolicybindings,validatingwebhookconfigurations";
       if (error.message.includes("LimitRange")) return `kubectl --namespace ${namespace} describe limitrange`;
       return `kubectl label namespace ${namespace} pod-security.kubernetes.io/enforce=baseline --overwrite`;
     case "SANDBOX_LIMIT":

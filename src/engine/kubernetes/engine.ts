@@ -24,7 +24,7 @@ import type {
 } from "../port.ts";
 import { Api, type ApiOptions } from "./api.ts";
 import { Claims } from "./claims.ts";
-import { isRefusal, refusalOf } from "./errors.ts";
+import { isRefusal, quoted, refusalOf } from "./errors.ts";
 import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
@@ -86,6 +86,9 @@ const CLEAN_UP_MS = 10_000;
 /** How long the end of a pod takes to be seen, once its processes have ended. */
 const POD_END_MS = 4_000;
 
+/** Of pods of Berth's own that serve it for a moment. */
+const HELPER_ROLES: ReadonlySet<string> = new Set(["probe", "network-probe", "volume"]);
+
 /** The engine over a Kubernetes cluster: a sandbox is a pod. */
 export class KubernetesEngine implements Engine {
   readonly name = "kubernetes";
@@ -100,6 +103,8 @@ export class KubernetesEngine implements Engine {
   readonly #setUps = new Turns(SETUPS_AT_ONCE);
   /** Pods that this engine removes just now. */
   readonly #removing = new Set<string>();
+  /** Names of pods of Berth's own that serve this engine just now. */
+  readonly #helpers = new Set<string>();
   readonly #lease: InstanceLease | undefined;
   readonly #keeper: PolicyKeeper;
   /** Where the operator says that the cluster enforces NetworkPolicy. */
@@ -112,11 +117,16 @@ export class KubernetesEngine implements Engine {
     this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
     this.#warnings = new PodWarnings(api);
-    const remove = (name: string) => this.#removeNamed(name);
+    const remove = (name: string) => this.#removeHelper(name);
+    const newName = () => {
+      const name = newPodName();
+      this.#helpers.add(name);
+      return name;
+    };
     const facts = this.#facts("", this.#isolation);
-    const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, remove };
-    this.#images = new ImageUsers(parts);
+    const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, newName, remove };
     const { instance, logger, probeImage: image, volumes, startTimeoutMs = START_TIMEOUT_MS } = options;
+    this.#images = new ImageUsers({ ...parts, startTimeoutMs });
     const assertHeld = () => this.#lease?.assertHeld();
     this.volumes = volumes && new Claims({ ...parts, options: volumes, logger, startTimeoutMs, assertHeld });
     this.#keeper = new PolicyKeeper({ api, instance, options, labels: labelsOfNone(facts), logger });
@@ -200,9 +210,9 @@ export class KubernetesEngine implements Engine {
       throwIfAborted(signal);
       return describePod(pod);
     } catch (error) {
-      if (!(refusalOf(await making.then(undefined, (made: unknown) => made)) !== undefined)) {
-        await within(this.#removeNamed(name), CLEAN_UP_MS);
-      }
+      const refused = refusalOf(await making.then(undefined, (made: unknown) => made));
+      // One that an API server failed on may be made all the same.
+      if (refused === undefined || refused.status >= 500) await within(this.#removeNamed(name), CLEAN_UP_MS);
       throw (await this.volumes?.explain(error, spec.mounts)) ?? error;
     }
   }
@@ -249,6 +259,7 @@ export class KubernetesEngine implements Engine {
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     const pods = await this.#pods.list(signal);
+    this.#removeLeft(pods);
     return pods.filter(({ metadata }) => metadata?.labels?.[ROLE_LABEL] === "sandbox").map(describePod);
   }
 
@@ -388,6 +399,24 @@ export class KubernetesEngine implements Engine {
     );
   }
 
+  async #removeHelper(name: string): Promise<void> {
+    await this.#removeNamed(name);
+    this.#helpers.delete(name);
+  }
+
+  /** Removes pods of Berth's own that serve nobody: of an earlier run, or what could not be removed at its time. */
+  #removeLeft(pods: readonly V1Pod[]): void {
+    // Without the lease they may be another service's.
+    if (!this.#lease?.isHeld) return;
+    for (const { metadata } of pods) {
+      const { name = "", labels, deletionTimestamp } = metadata ?? {};
+      if (!HELPER_ROLES.has(labels?.[ROLE_LABEL] ?? "") || this.#helpers.has(name)) continue;
+      if (deletionTimestamp !== undefined) continue;
+      this.#helpers.add(name);
+      void this.#removeHelper(name);
+    }
+  }
+
   /** Deletes a pod, and waits until it is gone. */
   async #remove(name: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
     const path = this.#api.path(`pods/${name}`);
@@ -396,7 +425,6 @@ export class KubernetesEngine implements Engine {
     // A lost node confirms no removal. Should it come back, its kubelet ends what is not a pod any more.
     const gracePeriodSeconds = known && endOf(known)?.lostNode !== undefined ? 0 : 1;
     const body = { gracePeriodSeconds, ...(uid !== undefined && { preconditions: { uid } }) };
-    const isOther = (error: unknown): boolean => isRefusal(error, 404) || isRefusal(error, 409);
     const isGone = async (): Promise<boolean> => {
       const pod = await this.#api
         .call<V1Pod>("GET", path, "looking for a pod", { signal })
@@ -422,20 +450,25 @@ export class KubernetesEngine implements Engine {
         if (isSeen || (await isGone())) return;
       }
     } catch (error) {
-      if (!isOther(error)) throw error;
+      if (isRefusal(error, 404)) return;
+      // Another pod's has this name; or something changed meanwhile, and it is there.
+      if (!isRefusal(error, 409) || !(await isGone())) throw error;
     } finally {
       stop();
     }
   }
 
   #removalStuck(ref: string, cause: unknown): BerthError {
-    const node = this.#pods.get(ref)?.spec?.nodeName;
-    const where = node === undefined ? "Its node" : `The node ${node}`;
-    return new BerthError(
-      "ENGINE_UNAVAILABLE",
-      `${where} has not ended the sandbox within ${REMOVE_TIMEOUT_MS / 1000} s. Check the node; Berth keeps retrying.`,
-      { cause, retryAfterMs: 5000 },
-    );
+    const { metadata, spec } = this.#pods.get(ref) ?? {};
+    const where = spec?.nodeName === undefined ? "Its node" : `The node ${spec.nodeName}`;
+    const finalizers = metadata?.finalizers?.join(", ");
+    const why = finalizers
+      ? `The sandbox's pod ${metadata?.name} is not gone after ${REMOVE_TIMEOUT_MS / 1000} s: it has finalizers (${quoted(finalizers)}). See who set them`
+      : `${where} has not ended the sandbox within ${REMOVE_TIMEOUT_MS / 1000} s. Check the node`;
+    return new BerthError("ENGINE_UNAVAILABLE", `${why}; Berth keeps retrying.`, {
+      cause,
+      retryAfterMs: 5000,
+    });
   }
 
   #unsupported(ref: string, capability: string, what: string): BerthError {

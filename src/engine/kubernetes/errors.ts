@@ -11,29 +11,53 @@ export class ApiError extends Error {
   readonly status: number;
   /** A word of the API's, for instance `NotFound`; empty where the answer was none of the API server. */
   readonly reason: string;
+  /** When to try again, where the answer says so. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(status: number, reason: string, message: string) {
+  constructor(status: number, reason: string, message: string, retryAfter?: string) {
     super(message);
     this.status = status;
     this.reason = reason;
+    this.retryAfterMs = /^\d{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) * 1000 : undefined;
   }
 
   /** Reads the `Status` object of an answer; what is none is quoted. */
-  static of(status: number, body: string): ApiError {
+  static of(status: number, body: string, retryAfter?: string): ApiError {
     try {
       const { reason, message } = JSON.parse(body) as { reason?: unknown; message?: unknown };
       if (typeof message === "string")
-        return new ApiError(status, typeof reason === "string" ? reason : "", message);
+        return new ApiError(status, typeof reason === "string" ? reason : "", message, retryAfter);
     } catch {
       // A proxy's page, or a kubelet's plain text.
     }
-    return new ApiError(status, "", body.trim().slice(0, 500));
+    return new ApiError(status, "", body.trim().slice(0, 500), retryAfter);
   }
 }
 
 /** Whether an error is the API server's refusal with a status. */
 export function isRefusal(error: unknown, status: number): boolean {
   return refusalOf(error)?.status === status;
+}
+
+/**
+ * Whether a call failed for what may be over in a moment. What has changed nothing: an API server with too many calls,
+ * or a quota that others change just now. For a call that reads or removes also one that restarts, or a broken connection.
+ */
+export function isPassing(error: unknown, method: string): boolean {
+  const mayRepeat = method === "GET" || method === "DELETE";
+  if (!(error instanceof ApiError))
+    return mayRepeat && (error as NodeJS.ErrnoException).code === "ECONNRESET";
+  const { status, reason } = error;
+  if (status === 409) return method === "POST" && reason === "Conflict";
+  return status === 429 || (mayRepeat && status >= 500);
+}
+
+/** Whether a call that changes something and failed may have changed it all the same. */
+export function mayHaveHappened(error: unknown): boolean {
+  const refused = refusalOf(error);
+  if (refused !== undefined) return refused.status >= 500;
+  const { code = "" } = ((error as Error).cause ?? {}) as { code?: string };
+  return !/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH)$|CERT/.test(code);
 }
 
 /** The API server's refusal behind an error. */
@@ -59,6 +83,8 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
   if (!(error instanceof ApiError)) return connectionError(error, doing);
   const { status, message } = error;
   const words = quoted(message);
+  if (status === 404 && /^namespaces /.test(message))
+    return unavailable(`The cluster does not have the service's namespace any more: ${words}`, error);
   if (status === 404 || NOT_RUNNING.test(message)) {
     return new BerthError("SANDBOX_TERMINATED", "The sandbox's pod is gone or no longer runs.", {
       cause: error,
@@ -70,7 +96,8 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
       error,
     );
   }
-  if (status === 403) return forbidden(message, error);
+  // A ValidatingAdmissionPolicy refuses with whatever status its author chose.
+  if (status === 403 || /denied (the )?request:/.test(message)) return forbidden(message, error);
   if (status === 400 || status === 422) {
     return new BerthError("INVALID_ARGUMENT", `Kubernetes refused the request while ${doing}: ${words}`, {
       cause: error,

@@ -2,7 +2,7 @@ import type { V1Pod } from "@kubernetes/client-node";
 import { untilAborted } from "../../base/async.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Api } from "./api.ts";
-import { containerStatus, newPodName, type PodFacts, probePod } from "./pod.ts";
+import { containerStatus, type PodFacts, probePod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { PROBE_COMMAND } from "./scripts.ts";
 import { startFailed, untilStarted } from "./start.ts";
@@ -21,6 +21,10 @@ interface ImageUsersParts {
   readonly pods: Pods;
   readonly warnings: PodWarnings;
   readonly facts: PodFacts;
+  /** How long a node may take to take a probe. */
+  readonly startTimeoutMs: number;
+  /** A name for a probe. */
+  newName(): string;
   /** Removes a probe. */
   remove(name: string): Promise<void>;
 }
@@ -77,12 +81,12 @@ export class ImageUsers {
   }
 
   async #ask(image: string, signal: AbortSignal): Promise<string> {
-    const { api, pods, warnings, facts, remove } = this.#parts;
-    const name = newPodName();
+    const { api, pods, warnings, facts, startTimeoutMs: scheduleMs, newName, remove } = this.#parts;
+    const name = newName();
     try {
       const body = probePod(name, image, PROBE_COMMAND, facts);
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
-      const limits = { timeoutMs: PULL_TIMEOUT_MS, signal };
+      const limits = { timeoutMs: PULL_TIMEOUT_MS, scheduleMs, signal };
       const pod = await untilStarted({ api, pods, warnings, ...limits }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
       if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not report its user", ids);

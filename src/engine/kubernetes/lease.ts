@@ -68,10 +68,15 @@ export class InstanceLease {
     return lease;
   }
 
+  /** Whether no other service can have it. */
+  get isHeld(): boolean {
+    return this.#lost === undefined && performance.now() - this.#renewedAt <= HOLD_MS;
+  }
+
   /** @throws `ENGINE_UNAVAILABLE` where another service has the lease, or may have it by now. */
   assertHeld(): void {
     if (this.#lost !== undefined) throw this.#lost;
-    if (performance.now() - this.#renewedAt <= HOLD_MS) return;
+    if (this.isHeld) return;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
       `Berth could not renew its lease on the instance for ${HOLD_MS / 1000} s, and keeps retrying.`,

@@ -321,7 +321,8 @@ export function endOf(pod: V1Pod): EngineSandboxEnd | undefined {
   if (disruption !== undefined)
     return { exitCode: terminated?.exitCode ?? 137, outOfMemory: false, ...disruption };
   if (terminated === undefined && phase !== "Failed" && phase !== "Succeeded") return undefined;
-  const why = reason ?? (terminated?.reason === "Error" ? undefined : terminated?.reason);
+  const deleted = pod.metadata?.deletionTimestamp === undefined ? undefined : "its pod was deleted";
+  const why = reason ?? (terminated?.reason === "Error" ? deleted : terminated?.reason);
   const words = [why, message ?? terminated?.message].filter((text) => text).join(": ");
   return {
     exitCode: terminated?.exitCode ?? 137,

@@ -4,12 +4,14 @@ import { untilAborted } from "../../base/async.ts";
 import { abortError, type BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Api, WatchEvent } from "./api.ts";
-import { ApiError, isRefusal, translateError } from "./errors.ts";
+import { ApiError, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 import { CONTAINER, INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
 
 /** Pods in one answer: an answer is parsed in one go. */
 const PAGE = 250;
 const MAX_RETRY_MS = 5_000;
+/** A watch that lasted this long is followed by the next one at once. */
+const CALM_MS = 5_000;
 /** How long a first look may take before a caller that needs it fails. */
 const FIRST_LOOK_MS = 30_000;
 
@@ -73,7 +75,11 @@ export class Pods {
     }
     if (this.#isListed) return;
     const late = AbortSignal.timeout(FIRST_LOOK_MS);
-    await untilAborted(this.#tried.promise, signal === undefined ? late : AbortSignal.any([signal, late]));
+    const limit = signal === undefined ? late : AbortSignal.any([signal, late]);
+    await untilAborted(this.#tried.promise, limit).catch((error: unknown) => {
+      if (signal?.aborted || !late.aborted) throw error;
+      throw translateError(new NoAnswerError(), "listing pods");
+    });
     if (!this.#isListed && this.#broken !== undefined) throw this.#broken;
   }
 
@@ -127,6 +133,8 @@ export class Pods {
     const { signal } = this.#stop;
     let version: string | undefined;
     for (let retryMs = 0; !signal.aborted; ) {
+      const began = performance.now();
+      const lists = version === undefined;
       try {
         if (version === undefined) {
           const { pods, resourceVersion } = await this.#list(signal);
@@ -137,7 +145,6 @@ export class Pods {
         }
         this.#broken = undefined;
         for await (const event of this.#watch(version, signal)) {
-          retryMs = 0;
           version = event.object.metadata?.resourceVersion ?? version;
           this.#take(event);
         }
@@ -146,12 +153,14 @@ export class Pods {
         // The API server has forgotten what happened since.
         if (isRefusal(error, 410)) {
           version = undefined;
-          continue;
+          if (!lists) continue;
+        } else {
+          this.#lose(error);
         }
-        this.#lose(error);
-        retryMs = Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
-        await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
       }
+      // What ends at once is not asked for again and again without a pause.
+      retryMs = performance.now() - began >= CALM_MS ? 0 : Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
+      await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
@@ -229,7 +238,16 @@ export class Pods {
 
 /** What the engine reads of a pod: the tenth of it that is kept for each of thousands. */
 function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
-  const { name, uid, resourceVersion, labels, annotations, creationTimestamp, deletionTimestamp } = metadata;
+  const {
+    name,
+    uid,
+    resourceVersion,
+    labels,
+    annotations,
+    creationTimestamp,
+    deletionTimestamp,
+    finalizers,
+  } = metadata;
   const { phase, reason, message, conditions, containerStatuses } = status;
   const main = spec?.containers.find((container) => container.name === CONTAINER);
   const statusOfMain = containerStatuses?.find((one) => one.name === CONTAINER);
@@ -237,6 +255,7 @@ function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
     metadata: {
       ...{ name, uid, resourceVersion, labels, annotations, creationTimestamp },
       ...(deletionTimestamp !== undefined && { deletionTimestamp }),
+      ...(finalizers !== undefined && { finalizers }),
     },
     spec: {
       ...{ nodeName: spec?.nodeName },

@@ -16,6 +16,8 @@ export interface StartParts {
   readonly warnings: PodWarnings;
   /** How long a pod may take. */
   readonly timeoutMs: number;
+  /** How long until a node takes it. Default: as long as all. */
+  readonly scheduleMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -24,15 +26,19 @@ export interface StartParts {
  * @throws `IMAGE_UNAVAILABLE`, `UNSUPPORTED` for a runtime that its node lacks, `SANDBOX_START_FAILED` with the cause.
  */
 export async function untilStarted(
-  { pods, warnings, timeoutMs, signal }: StartParts,
+  { pods, warnings, timeoutMs, scheduleMs = timeoutMs, signal }: StartParts,
   name: string,
   image: string,
   ends = false,
 ): Promise<V1Pod> {
   const over = new AbortController();
   const limit = AbortSignal.timeout(timeoutMs);
-  const signals = [over.signal, limit, ...(signal ? [signal] : [])];
+  const unscheduled = new AbortController();
+  const signals = [over.signal, limit, unscheduled.signal, ...(signal ? [signal] : [])];
   let seen: V1Pod | undefined;
+  const scheduling = setTimeout(() => {
+    if (seen?.spec?.nodeName === undefined) unscheduled.abort();
+  }, scheduleMs).unref();
   let said = "";
   const unsupported = Promise.withResolvers<never>();
   unsupported.promise.catch(() => {});
@@ -61,10 +67,12 @@ export async function untilStarted(
     return await Promise.race([started, unsupported.promise]);
   } catch (error) {
     if (signal?.aborted) throw abortError(signal);
-    if (!limit.aborted) throw error;
+    if (!limit.aborted && !unscheduled.signal.aborted) throw error;
     const why = [seen && pendingCause(seen), said].filter((text) => text).join("; ");
-    throw startFailed(`it was not ready within ${timeoutMs / 1000} s`, why, pods.broken ?? error);
+    const afterMs = unscheduled.signal.aborted ? scheduleMs : timeoutMs;
+    throw startFailed(`it was not ready within ${afterMs / 1000} s`, why, pods.broken ?? error);
   } finally {
+    clearTimeout(scheduling);
     over.abort();
   }
 }
@@ -113,7 +121,13 @@ export async function setUp(
     pod,
     setupCommand(workingDir, user, mounts),
     signal === undefined ? limit : AbortSignal.any([signal, limit]),
-  );
+  ).catch((error: unknown) => {
+    if (signal?.aborted || !limit.aborted) throw error;
+    throw new BerthError("ENGINE_UNAVAILABLE", "The new sandbox's pod did not answer in time.", {
+      cause: error,
+      retryAfterMs: 1000,
+    });
+  });
   const printed = (marker: string): boolean => stdout.split("\n").includes(marker);
   if (printed(SETUP_MARKERS.ready)) return;
   if (printed(SETUP_MARKERS.unknownUser))

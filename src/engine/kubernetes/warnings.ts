@@ -4,6 +4,8 @@ import type { Api } from "./api.ts";
 import { ApiError, isRefusal, quoted } from "./errors.ts";
 
 const RETRY_MS = 2_000;
+/** A right that is missing may be given later. */
+const NO_RIGHT_RETRY_MS = 60_000;
 /** The watch goes on for this long after the last that listened: creates come in bursts. */
 const LINGER_MS = 30_000;
 
@@ -53,6 +55,8 @@ export class PodWarnings {
     const path = this.#api.path("events");
     let version: string | undefined;
     while (!signal.aborted) {
+      const began = performance.now();
+      let pauseMs = 0;
       try {
         version ??= await this.#now(path, signal);
         const query = {
@@ -70,10 +74,12 @@ export class PodWarnings {
           listener.heard(listener.last);
         }
       } catch (error) {
-        if (isRefusal(error, 403)) return;
         version = undefined;
-        await sleep(RETRY_MS, undefined, { signal, ref: false }).catch(() => {});
+        pauseMs = isRefusal(error, 403) ? NO_RIGHT_RETRY_MS : RETRY_MS;
       }
+      // What ends at once is not asked for again and again without a pause.
+      if (performance.now() - began < RETRY_MS) pauseMs ||= RETRY_MS;
+      await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 

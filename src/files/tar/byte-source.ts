@@ -1,3 +1,8 @@
+import { TurnShare } from "../../base/event-loop.ts";
+
+/** A tar that is all there already may have a million entries, or holes: all that are read share a part of each turn. */
+const turns = new TurnShare();
+
 /** Reads any number of bytes from chunks of any size. */
 export class ByteSource {
   readonly #chunks: AsyncIterator<Uint8Array>;
@@ -12,6 +17,8 @@ export class ByteSource {
 
   /** Exactly so many bytes; undefined at the end. Throws where only a part of them is there. */
   async take(count: number): Promise<Buffer | undefined> {
+    const turn = turns.enter();
+    if (turn) await turn;
     if (this.#held.length < count) {
       const parts = [this.#held];
       let bytes = this.#held.length;
@@ -31,6 +38,8 @@ export class ByteSource {
 
   /** What is there, at least one and at most so many bytes. Throws at the end. */
   async some(max: number): Promise<Buffer> {
+    const turn = turns.enter();
+    if (turn) await turn;
     while (this.#held.length === 0) {
       const next = await this.#next();
       if (next === undefined) throw this.#brokenOff();

@@ -129,7 +129,7 @@ function stripDot(name: ByteString): ByteString {
 
 /** What GNU's and busybox's tar write of files that they rightly leave out, or take as they are at that moment. */
 const LEFT_OUT =
-  /(socket ignored|unknown file type(; file ignored)?|file (removed before|changed as) we read it|shrank by .*|error exit delayed.*|Exiting with failure status.*)$/i;
+  /(socket ignored|unknown file type(; file ignored)?|file (removed before|changed as) we read it)$|shrank by |error exit delayed|Exiting with failure status/i;
 
 /** What a tar writes of a file that vanished, or became something else, between two looks at it. */
 const CHANGED =

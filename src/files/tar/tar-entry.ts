@@ -155,6 +155,12 @@ export function decodeNumber(block: Buffer, at: number, length: number): number 
 }
 
 const NEWLINE = 0x0a;
+/** Of one pax header; extended attributes are a few hundred at most. */
+export const MAX_RECORDS = 10_000;
+
+export function tooManyRecords(): BerthError {
+  return notTar("an extended header has too many records");
+}
 
 /**
  * Reads the records of a pax header: `<length> <key>=<value>\n`, values of any bytes.
@@ -174,6 +180,7 @@ export function decodePax(body: Buffer): Map<string, ByteString> {
       equals < end &&
       body[end - 1] === NEWLINE;
     if (!isRecord) throw notTar("an extended header is damaged");
+    if (records.size === MAX_RECORDS) throw tooManyRecords();
     records.set(body.toString("latin1", space + 1, equals), fromBytes(body.subarray(equals + 1, end - 1)));
     at = end;
   }

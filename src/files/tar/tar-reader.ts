@@ -1,5 +1,4 @@
 import type { ByteString } from "../../base/byte-string.ts";
-import { TurnShare } from "../../base/event-loop.ts";
 import { ByteSource } from "./byte-source.ts";
 import { readOldGnuMap, readPaxMap } from "./sparse-map.ts";
 import {
@@ -7,10 +6,12 @@ import {
   decodeHeader,
   decodePax,
   kindOf,
+  MAX_RECORDS,
   notTar,
   paddingOf,
   type RawHeader,
   type TarEntry,
+  tooManyRecords,
 } from "./tar-entry.ts";
 
 /** What a tar consists of: an entry, then its content. */
@@ -23,9 +24,6 @@ const MAX_EXTENSION_BYTES = 1024 * 1024;
 
 /** What may follow the end mark. */
 const MAX_REST_BYTES = 16 * 1024 * 1024;
-
-/** A tar that is all there already may have a million entries: all that are read share a part of each turn. */
-const turns = new TurnShare();
 
 /** What came before an entry's own header and overrides it. */
 interface Extension {
@@ -45,8 +43,6 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
   const source = new ByteSource(chunks, () => notTar("it breaks off"));
   let extension: Extension = { bytes: 0 };
   for (let count = 0; ; ) {
-    const turn = turns.enter();
-    if (turn) await turn;
     const block = await source.take(BLOCK_BYTES);
     if (block === undefined || isZero(block)) {
       if (block === undefined && count === 0) throw notTar("it is empty");
@@ -65,8 +61,6 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
     extension = { bytes: 0 };
     yield { type: "entry", entry };
     for (let left = entry.size; left > 0; ) {
-      const turn = turns.enter();
-      if (turn) await turn;
       const data = await source.some(left);
       left -= data.length;
       yield { type: "content", data };
@@ -97,7 +91,9 @@ async function readExtension(source: ByteSource, header: RawHeader, extension: E
       break;
     }
     default:
-      extension.pax = new Map([...(extension.pax ?? []), ...decodePax(body)]);
+      extension.pax ??= new Map();
+      for (const [key, value] of decodePax(body)) extension.pax.set(key, value);
+      if (extension.pax.size > MAX_RECORDS) throw tooManyRecords();
   }
 }
 

@@ -9,9 +9,6 @@ export interface ExecutionEnd {
   readonly payload: Buffer;
 }
 
-/** More than an interpreter prints; the rest is cut. */
-const MAX_PAYLOAD_BYTES = 24 * 1024 * 1024;
-
 /** The meaning of a stream's bytes up to its next marker. */
 type Phase =
   | "output"
@@ -40,6 +37,7 @@ interface StreamState {
 export class Execution {
   readonly nonce = newMarkerNonce();
   readonly #output: (stream: OutputStream, chunk: Buffer) => void;
+  readonly #maxPayloadBytes: number;
   readonly #end = Promise.withResolvers<ExecutionEnd>();
   readonly #streams: Record<OutputStream, StreamState>;
   #payload: Buffer[] = [];
@@ -48,8 +46,10 @@ export class Execution {
   /** The newest interruption; 0: none. */
   #interruption = 0;
 
-  constructor(output: (stream: OutputStream, chunk: Buffer) => void) {
+  /** @param maxPayloadBytes more than the interpreter prints beside its output; the rest is cut */
+  constructor(output: (stream: OutputStream, chunk: Buffer) => void, maxPayloadBytes: number) {
     this.#output = output;
+    this.#maxPayloadBytes = maxPayloadBytes;
     this.#streams = { stdout: this.#newState("stdout"), stderr: this.#newState("stderr") };
   }
 
@@ -115,9 +115,10 @@ export class Execution {
   #take(stream: OutputStream, chunk: Buffer): void {
     const { phase } = this.#streams[stream];
     if (phase === "output") this.#output(stream, chunk);
-    else if (phase === "payload" && this.#payloadBytes < MAX_PAYLOAD_BYTES) {
-      this.#payload.push(chunk);
-      this.#payloadBytes += chunk.length;
+    else if (phase === "payload" && this.#payloadBytes < this.#maxPayloadBytes) {
+      const part = chunk.subarray(0, this.#maxPayloadBytes - this.#payloadBytes);
+      this.#payload.push(part);
+      this.#payloadBytes += part.length;
     }
   }
 }

@@ -29,6 +29,8 @@ export interface InterpreterLanguage {
   run(code: string, nonce: string, channel: OutputChannel): string;
   /** Makes it print an end with the given tag: see {@link Execution}. */
   printEnd(nonce: string, tag: string, channel: OutputChannel): string;
+  /** More than it prints at an end, beside its output. */
+  readonly maxPayloadBytes: number;
   /** Its pid, and the pids it sees in the sandbox, from the payload of an end. */
   pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
 }
@@ -196,7 +198,7 @@ export class InterpreterProcess {
     };
     // Not the job's whole output: what may begin a secret is held back, and an end must not be.
     const redacted = this.#place.redactSecrets ? this.#redaction?.output(pass) : undefined;
-    const execution = new Execution(redacted?.data ?? pass);
+    const execution = new Execution(redacted?.data ?? pass, this.#language.maxPayloadBytes);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     try {
       this.#write(this.#language.run(code, execution.nonce, channel));
@@ -230,7 +232,7 @@ export class InterpreterProcess {
     };
     // It goes into an error, which never has a secret.
     const heard = this.#redaction?.output(hear);
-    const execution = new Execution(heard?.data ?? hear);
+    const execution = new Execution(heard?.data ?? hear, this.#language.maxPayloadBytes);
     const channel = this.#channel;
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     for (const [stream, chunk] of early) execution.data(stream, chunk);
@@ -388,7 +390,7 @@ export class InterpreterProcess {
 
   /** Drops what earlier holders of a channel wrote: it may still be on its way. */
   async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
-    const execution = new Execution(() => {});
+    const execution = new Execution(() => {}, this.#language.maxPayloadBytes);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     this.#emptying = Promise.race([execution.end, this.#job.end]).then(() => {
       channel.taker = undefined;

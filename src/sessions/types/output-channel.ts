@@ -8,6 +8,8 @@ import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 /** Prints its pid and keeps its pipes open until its stdin ends; copies its stdin to both. */
 const HOLD = `printf '%s\\n' $$; while read -r x; do printf %s "$x"; printf %s "$x" >&2; done`;
 const OPEN_TIMEOUT_MS = 30_000;
+/** More than a pid and a newline. */
+const MAX_SAID_CHARS = 64;
 
 /**
  * A pair of pipes that an interpreter writes the output of an execution to, by
@@ -57,7 +59,7 @@ export class OutputChannel {
       },
       (stream, chunk) => {
         if (channel !== undefined) return channel.taker?.(stream, chunk);
-        if (stream === "stdout") said += chunk.toString("latin1");
+        if (stream === "stdout") said = (said + chunk.toString("latin1")).slice(-MAX_SAID_CHARS);
         if (said.endsWith("\n")) ready.resolve(Number(said));
       },
       signal,

@@ -1,11 +1,11 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { containersOf, removeContainers } from "../../support/docker.ts";
-import { endOf, MAIN, runProgram, ServeProcess } from "../../support/program.ts";
+import { endOf, MAIN, runProgram, ServeProcess, startProgram } from "../../support/program.ts";
 import { TmuxTerminal } from "../../support/tmux.ts";
 import { TokensFile } from "../../support/tokens.ts";
 
@@ -148,6 +148,18 @@ describe("its options", () => {
 });
 
 describe("its log", () => {
+  test("names a variable that seems to be misspelled", async () => {
+    const service = await serve(["--engine", "bubblewrap"], { BERTH_IDLE_TIMEOT: "1h" });
+    const { stderr } = await service.stop();
+    const lines = stderr
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    expect(lines.filter(({ variable }) => variable)).toMatchObject([
+      { variable: "BERTH_IDLE_TIMEOT", meant: "BERTH_IDLE_TIMEOUT" },
+    ]);
+  });
+
   test("is JSON where nobody watches, and text where it is asked for", async () => {
     const [json, text] = await Promise.all(
       ["auto", "text"].map((BERTH_LOG_FORMAT) =>
@@ -209,6 +221,43 @@ describe("where it listens", () => {
       "/no/k.pem",
     ]);
     expect([exitCode, stderr]).toEqual([1, "berth: --tls-cert: /no/c.pem cannot be read (ENOENT).\n"]);
+  });
+
+  test.each([
+    ["a pipe", "--config", "pipe", "pipe: it is not a file."],
+    ["a device", "--config", "/dev/null", "/dev/null: it is not a file."],
+    ["a certificate in a pipe", "--tls-cert", "pipe", "pipe: it is not a file."],
+    ["a key in a device", "--tls-key", "/dev/null", "/dev/null: it is not a file."],
+    ["no certificate", "--tls-client-ca", "empty.pem", "empty.pem holds no certificate. It must be PEM"],
+    ["a broken one", "--tls-client-ca", "broken.pem", "certificate 1 of "],
+  ])("%s is refused, and not waited for", async (_, flag, name, problem) => {
+    const [pem, pipe] = ["pem", "pipe"].map((each) => path.join(dir, each)) as [string, string];
+    rmSync(pipe, { force: true });
+    execFileSync("mkfifo", [pipe]);
+    writeFileSync(pem, "");
+    writeFileSync(path.join(dir, "empty.pem"), "# none yet\n");
+    const [begin, end] = ["BEGIN", "END"].map((word) => `-----${word} CERTIFICATE-----\n`);
+    writeFileSync(path.join(dir, "broken.pem"), `${begin}bm9uZQ==\n${end}`);
+    const tls = { "--tls-cert": pem, "--tls-key": pem, "--tls-client-ca": pem };
+    const given = { ...(flag !== "--config" && tls), [flag]: path.resolve(dir, name) };
+    const child = startProgram(["serve", ...Object.entries(given).flat()]);
+    let stderr = "";
+    child.stderr.on("data", (chunk) => {
+      stderr += chunk;
+    });
+    try {
+      await expect.poll(() => stderr, { timeout: 20_000 }).toContain(problem);
+      await expect.poll(() => child.exitCode, { timeout: 20_000 }).toBe(flag === "--config" ? 2 : 1);
+    } finally {
+      child.kill("SIGKILL");
+    }
+  });
+
+  test("a configuration that the shell pipes in is read", async () => {
+    const serve = `"${process.execPath}" "${MAIN}" serve --config <(sleep 0.3; echo '{"max-sandboxs": 1}')`;
+    const outcome = await endOf(spawn("bash", ["-c", serve]));
+    expect(outcome.stderr).toContain('"max-sandboxs"');
+    expect(outcome.exitCode).toBe(2);
   });
 
   test("beyond loopback with TLS and tokens, called by https", async () => {

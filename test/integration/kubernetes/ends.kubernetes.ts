@@ -1,15 +1,17 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { parseRef } from "../../../src/engine/kubernetes/pod.ts";
 import type { EngineEvent } from "../../../src/engine/port.ts";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
 import { kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { newDataDir } from "../../support/settings.ts";
 import type { Sandbox } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
-import { spec } from "../engine/docker/support.ts";
+import { failure, spec } from "../engine/docker/support.ts";
 import { openEngine } from "../engine/kubernetes/support.ts";
 
 const WITHIN = { timeoutMs: 120_000 };
@@ -229,3 +231,29 @@ function lose(pod: string): Promise<void> {
   const condition = { ...READY, ...reason, type: "DisruptionTarget" };
   return patchStatus("pod", pod, { conditions: [condition] });
 }
+
+test("a sandbox whose pod the finalizers of others keep says so", async () => {
+  const { engine } = await openEngine();
+  const { ref } = await engine.create(spec());
+  const { name } = parseRef(ref);
+  const finalizers = (value: string): Promise<string> => {
+    const patch = `--patch={"metadata":{"finalizers":${value}}}`;
+    return kubectl(["patch", "pod", name, `--namespace=${NAMESPACE}`, "--type=merge", patch]);
+  };
+  await finalizers('["example.com/keep"]');
+  onTestFinished(async () => {
+    await finalizers("null").catch(() => {});
+  });
+  const { message } = await failure(engine.remove(ref), "ENGINE_UNAVAILABLE");
+  expect(message).toContain(`pod ${name} is not gone after 60 s: it has finalizers (example.com/keep)`);
+  await finalizers("null");
+  await engine.remove(ref);
+});
+
+test("a look at an image that no node takes ends as soon as a sandbox that none takes", async () => {
+  const { engine } = await openEngine({ nodeSelector: { nowhere: "yes" }, startTimeoutMs: 2_000 });
+  const looking = engine.ensureImage(TEST_IMAGE, { signal: AbortSignal.timeout(30_000) });
+  const { message } = await failure(looking, "SANDBOX_START_FAILED");
+  expect(message).toContain("it was not ready within 2 s");
+  expect(message).toContain("didn't match Pod's node affinity/selector");
+});

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { KubernetesEngine } from "../../../src/engine/kubernetes/engine.ts";
 import { parseRef } from "../../../src/engine/kubernetes/pod.ts";
 import { useApp } from "../../support/app.ts";
@@ -255,6 +255,41 @@ describe("a namespace that refuses the pod", () => {
     const { message } = await refusal(name, "NOT_ALLOWED");
     expect(message).toContain("The namespace's LimitRange refuses the sandbox's limits");
     expect(message).toContain("maximum memory usage per Container is 64Mi, but limit is 268435456");
+  });
+
+  test("for a policy of its operator's", async () => {
+    const name = await namespace("policy", []);
+    const group = { apiVersion: "admissionregistration.k8s.io/v1", metadata: { name } };
+    const rule = { apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"] };
+    const message = "every pod needs a team";
+    const spec = {
+      matchConstraints: { resourceRules: [rule] },
+      validations: [{ expression: "'team' in object.metadata.labels", message }],
+    };
+    const namespaceSelector = { matchLabels: { "kubernetes.io/metadata.name": name } };
+    const binding = {
+      policyName: name,
+      validationActions: ["Deny"],
+      matchResources: { namespaceSelector },
+    };
+    for (const object of [
+      { ...group, kind: "ValidatingAdmissionPolicy", spec },
+      { ...group, kind: "ValidatingAdmissionPolicyBinding", spec: binding },
+    ])
+      await kubectl(["create", "--filename=-"], { input: JSON.stringify(object) });
+    onTestFinished(async () => {
+      await kubectl(["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name]);
+    });
+    const options = ["run", "berth-other", `--namespace=${name}`, "--image=none", "--dry-run=server"];
+    await eventually(() =>
+      kubectl(options).then(
+        () => false,
+        (error: Error) => error.message.includes(message),
+      ),
+    );
+    const { message: words } = await refusal(name, "NOT_ALLOWED");
+    expect(words).toContain("The cluster refuses the sandbox's pod");
+    expect(words).toContain(message);
   });
 
   test("because it is not there", async () => {

@@ -115,3 +115,28 @@ test("a service that is killed amid commands, creates and deletes tells nothing 
   );
   for (const name of live) await client.deleteSandbox(name);
 }, 240_000);
+
+test("a service that is killed while it looks at an image leaves no pod of that", async () => {
+  const options = [...OPTIONS, "--kubeconfig", berthKubeconfig()];
+  // Where no node takes it, it is there for long enough.
+  let own = await ServeProcess.start([...options, "--node-selector", "nowhere=yes"]);
+  try {
+    const caller = new Client(own.address);
+    const creating = caller.createSandbox({}).catch(() => {});
+    await eventually(async () => (await namesOf(own.instance)).length === 1, { timeoutMs: 30_000 });
+    caller.close();
+    await own.stop("SIGKILL");
+    await creating;
+    own = await own.again(options);
+    await expect.poll(() => namesOf(own.instance), { timeout: 30_000 }).toEqual([]);
+  } finally {
+    await own.dispose();
+  }
+}, 120_000);
+
+/** Names of all pods of an instance. */
+async function namesOf(instance: string): Promise<string[]> {
+  const selector = `--selector=berth.dev/instance=${instance}`;
+  const names = await kubectl(["get", "pods", `--namespace=${NAMESPACE}`, selector, "--output=name"]);
+  return names.split("\n").filter((name) => name !== "");
+}

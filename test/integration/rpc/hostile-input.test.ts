@@ -162,6 +162,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
     tool("files:read", { file_path: "empty", offset: 7_999_990 }),
     tool("files:read", { file_path: "long" }),
     tool("code:execute", { language: "bash", code: "head -c 20000000 /dev/zero" }),
+    ["a bash that reports a million pids", () => reportPids()],
   ],
   "berth.v1.ProcessService/RunCommand": () => [
     [
@@ -191,8 +192,24 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
         }),
     ],
   ],
+  "berth.v1.FileService/WatchDirectory": () => [["95,000 files that change", () => watchMany()]],
+  "berth.v1.SessionService/DestroySessions": () => [
+    ["many types", () => expect(endSessions()).rejects.toThrow("at most 32")],
+  ],
   "berth.v1.WorkspaceService/DiffWorkspace": () => [["20,000 entries and 400 MB", () => compareLarge()]],
-  "berth.v1.FileService/UploadArchive": () => [["a tar of empty files", () => uploadEmptyFiles()]],
+  "berth.v1.FileService/UploadFile": () => [
+    ["messages without content", () => uploadSmall("UploadFile", "application/grpc", SMALL_CHUNKS.empty)],
+    ["messages of a byte", () => uploadSmall("UploadFile", "application/grpc", SMALL_CHUNKS.byte)],
+    ["ends of a stream", () => uploadSmall("UploadFile", "application/connect+proto", SMALL_CHUNKS.end)],
+    [
+      "ends of a stream in JSON",
+      () => uploadSmall("UploadFile", "application/connect+json", SMALL_CHUNKS.end, false),
+    ],
+  ],
+  "berth.v1.FileService/UploadArchive": () => [
+    ["a tar of empty files", () => uploadEmptyFiles()],
+    ["messages without content", () => uploadSmall("UploadArchive", "application/grpc", SMALL_CHUNKS.empty)],
+  ],
   "berth.v1.FileService/DownloadArchive": () => [
     [
       "20,000 files",
@@ -206,13 +223,13 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
 
 /** Methods that {@link hostileMessages} and {@link hostileJson} say all of: they handle their message alone. */
 const GENERAL = [
-  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile UploadFile WatchDirectory",
+  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile",
   "berth.v1.ProcessService: AttachProcess WriteStdin SignalProcess ResizeTerminal GetProcess ListProcesses",
   "berth.v1.RunService: CreateRun StartRun ReportStep KeepAliveRun CancelRun ResetRun GetRun ListRuns DeleteRun WatchRun",
   "berth.v1.SandboxService: CreateSandbox GetSandbox ListSandboxes UpdateSandbox KeepAliveSandbox PauseSandbox ResumeSandbox",
   "berth.v1.SandboxService: DeleteSandbox GetStats WatchEvents",
   "berth.v1.SessionService: CreateSessions ExecuteToolStream ExecuteToolBatch RefreshSessions ReinitializeSession",
-  "berth.v1.SessionService: ListSessions DestroySessions ListTools ViewSession",
+  "berth.v1.SessionService: ListSessions ListTools ViewSession",
   "berth.v1.WorkspaceService: CreateWorkspace GetWorkspace ListWorkspaces EnsureWorkspaceSandbox StopWorkspaceSandbox",
   "berth.v1.WorkspaceService: AddTraceRef RemoveTraceRef LookupTrace CleanupWorkspace ForkWorkspace ExportWorkspace ImportWorkspace",
   "grpc.health.v1.Health: Check List Watch",
@@ -238,6 +255,54 @@ async function compareLarge(): Promise<void> {
   }
   const request = { base_workspace_id: "one", workspace_id: "other" };
   await drain(client.stream("WorkspaceService/DiffWorkspace", request));
+}
+
+/** Has the session's bash print far more at the end of a command than its directory and its processes. */
+async function reportPids(): Promise<void> {
+  await worker.create("bash");
+  const flood = "seq 1000000 3500000 | tr '\\n' ' ' >&211";
+  await worker.bash(`builtin() { command builtin "$@"; [ "$1" != pwd ] || ${flood}; }`);
+  await worker.bash("unset -f builtin");
+  expect((await worker.bash("echo next")).stdout).toBe("next\n");
+}
+
+/** Watches a directory until all its files have changed. */
+async function watchMany(): Promise<void> {
+  await client.output(
+    sandboxId,
+    "mkdir -p /workspace/watched; cd /workspace/watched; seq 95000 | xargs touch",
+  );
+  const request = { sandbox_id: sandboxId, path: "/workspace/watched", interval: { seconds: 0, nanos: 2e8 } };
+  let changes = 0;
+  for await (const item of client.stream("FileService/WatchDirectory", request)) {
+    if (item.started) void client.output(sandboxId, "cd /workspace/watched; seq 95000 | xargs touch -d @1");
+    else if (item.change && ++changes === 95_000) break;
+  }
+}
+
+/** Ends sessions of as many types as fit into a message. */
+function endSessions(): Promise<unknown> {
+  const types = Array.from({ length: 60_000 }, (_, index) => index.toString(36));
+  return client.call("SessionService/DestroySessions", { worker_id: "nobody", resource_types: types });
+}
+
+/** Frames that carry next to nothing: a chunk without bytes, one of a byte, and an end of a stream. */
+const SMALL_CHUNKS = {
+  empty: grpcFrame(Buffer.from([0x12, 0])),
+  byte: grpcFrame(Buffer.from([0x12, 1, 0x61])),
+  end: Buffer.from([2, 0, 0, 0, 0]),
+};
+
+/** Uploads so many small frames that they are there at once. */
+async function uploadSmall(method: string, type: string, chunk: Buffer, hasHeader = true): Promise<void> {
+  const field = (number: number, text: string | Buffer) => {
+    const content = Buffer.from(text);
+    return Buffer.concat([Buffer.from([number * 8 + 2, content.length]), content]);
+  };
+  const place = [field(2, sandboxId), field(3, method === "UploadFile" ? "/tmp/small" : "/tmp")];
+  const header = hasHeader ? [grpcFrame(field(1, Buffer.concat(place)))] : [];
+  const chunks = Buffer.alloc(200_000 * chunk.length, chunk);
+  await send(`/berth.v1.FileService/${method}`, type, Buffer.concat([...header, chunks]));
 }
 
 /** Empty files, as many as fill the chunks of a client. */

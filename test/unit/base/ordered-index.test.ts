@@ -78,3 +78,16 @@ test("a part costs what is in it, and not what the list holds", () => {
   index.add("key", { at: 10_000 });
   expect(looked.at).toBeLessThanOrEqual(5);
 });
+
+test("a part has fewer of large elements than asked for, and at least one", () => {
+  const sizes = [3_000_000, 10, 1_500_000, 1_500_000, 10];
+  const index = new OrderedIndex<number>(
+    (at) => ({ at, id: "" }),
+    (at) => sizes[at] ?? 0,
+  );
+  for (const at of sizes.keys()) index.add("a", at);
+  const first = index.slice("a", { limit: 10 });
+  expect(first).toEqual({ items: [4, 3, 2], next: { at: 2, id: "" } });
+  expect(index.slice("a", { limit: 10, after: first.next })).toEqual({ items: [1, 0], next: undefined });
+  expect(index.slice("a", WHOLE).items).toHaveLength(5);
+});

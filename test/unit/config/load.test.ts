@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
-import { loadConfig } from "../../../src/config/load.ts";
+import { loadConfig, misspelledVariables } from "../../../src/config/load.ts";
 import { CONFIG_OPTIONS } from "../../../src/config/options.ts";
 import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 
@@ -227,6 +227,31 @@ describe("a bad value is reported with its place and what is allowed", () => {
       "Configuration file /nowhere/berth.json: there is no such file.",
     );
   });
+});
+
+test("variables that are close to an option's are found, and no others", () => {
+  const env = {
+    BERTH_LISTN: "127.0.0.1:1",
+    BERTH_MAX_SANDBOX: "5",
+    BERTH_LISTEN: "127.0.0.1:2",
+    BERTH_TOKEN: "berth_x",
+    BERTH_TLS_CA: "ca.pem",
+    BERTH_TENANT: "red",
+    BERTH_CONFIG: "berth.json",
+    // Of Kubernetes, for a service called berth.
+    BERTH_PORT: "tcp://10.0.0.1:7070",
+    BERTH_SERVICE_HOST: "10.0.0.1",
+    BERTH_SERVICE_PORT: "7070",
+    BERTH_PORT_7070_TCP: "tcp://10.0.0.1:7070",
+    BERTH_PORT_7070_TCP_ADDR: "10.0.0.1",
+    BERTH_PORT_7070_TCP_PROTO: "tcp",
+    BERTH_TEST_RUN: "1",
+    LISTN: "1",
+  };
+  expect(misspelledVariables(env)).toEqual([
+    { variable: "BERTH_LISTN", meant: "BERTH_LISTEN" },
+    { variable: "BERTH_MAX_SANDBOX", meant: "BERTH_MAX_SANDBOXES" },
+  ]);
 });
 
 describe("beyond loopback", () => {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { allows, type DomainRule, parseDomainRule } from "../../../src/egress/domains.ts";
+import { findTarget } from "../../../src/egress/target.ts";
 import { scaled } from "../../support/scale.ts";
 
 function rules(...texts: string[]): DomainRule[] {
@@ -43,4 +44,17 @@ describe("a domain", () => {
       { numRuns: scaled(50_000, 2_000) },
     );
   });
+});
+
+test("a name is refused by its length before it is brought into another form", () => {
+  // Soft hyphens are left out of names.
+  const padded = (count: number): string => `${"\u00ad".repeat(count)}example.org`;
+  expect(parseDomainRule(padded(100))).toMatchObject({ name: "example.org" });
+  expect(parseDomainRule(padded(300))).toContain("it is not a domain");
+});
+
+test("so is the name of a host that a sandbox asks for", async () => {
+  const signal = AbortSignal.timeout(10_000);
+  const hostname = `${"%C2%AD".repeat(500)}example.org`;
+  await expect(findTarget(rules("*.example.com"), hostname, 443, signal)).rejects.toThrow("too long");
 });

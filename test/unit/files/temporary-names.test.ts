@@ -11,6 +11,13 @@ test("a name is left behind if an earlier run of the same service made it", () =
   expect(new TemporaryNames("another").isOwn(earlier)).toBe(false);
 });
 
+test("what no path of this service can be is not looked at", () => {
+  const names = new TemporaryNames("instance");
+  const name = names.next();
+  expect(names.hides(`${"d/".repeat(4_000)}${name}`)).toBe(true);
+  expect(names.hides(`${"d/".repeat(10_000)}${name}`)).toBe(false);
+});
+
 test.each([".berth-", ".berth-cp-1", `.berth-${"0".repeat(40)}`, `.berth-${"0".repeat(32)}`, "berth"])(
   "%s is a user's file",
   (name) => {

@@ -1,15 +1,20 @@
 import { expect, test } from "vitest";
+import { TurnShare } from "../../../src/base/event-loop.ts";
 import { Snapshot } from "../../../src/files/watch.ts";
 
 const ROOT = "41ed 4096 0 0 1 2026-01-01 00:00:00.0 +0000";
 
 const isHidden = (name: string): boolean => name.startsWith("hidden");
 
-function snapshot(files: Record<string, string>, last?: Snapshot): Snapshot {
+const turns = new TurnShare();
+
+async function snapshot(files: Record<string, string>, last?: Snapshot): Promise<Snapshot> {
   const records = Object.entries({ ".": ROOT, ...files }).map(
     ([name, line]) => `//${line}//${name === "." ? name : `./${name}`}\n`,
   );
-  return new Snapshot(records.join(""), isHidden, last);
+  const parsed = await Snapshot.parse(records.join(""), { isHidden, turns }, last);
+  if (parsed === undefined) throw new Error("too many files");
+  return parsed;
 }
 
 function file(
@@ -20,10 +25,10 @@ function file(
   return `${mode} ${size} ${uid} 0 ${inode} 2026-01-01 ${time} +0000`;
 }
 
-test("reports what is new, different and removed, the removed first", () => {
-  const before = snapshot({ same: file(2), content: file(3), gone: file(4), "z/deep": file(5) });
-  const after = snapshot({ same: file(2), content: file(3, { size: 2 }), new: file(6) }, before);
-  expect(after.since(before).map(({ type, name }) => `${type} ${name}`)).toEqual([
+test("reports what is new, different and removed, the removed first", async () => {
+  const before = await snapshot({ same: file(2), content: file(3), gone: file(4), "z/deep": file(5) });
+  const after = await snapshot({ same: file(2), content: file(3, { size: 2 }), new: file(6) }, before);
+  expect((await after.since(before)).map(({ type, name }) => `${type} ${name}`)).toEqual([
     "REMOVED gone",
     "REMOVED z/deep",
     "MODIFIED content",
@@ -36,34 +41,51 @@ test.each([
   ["owner", file(2, { uid: 5 })],
   ["time", file(2, { time: "00:00:01.0" })],
   ["file behind the name", file(3)],
-])("another %s is a modification", (_, line) => {
-  const before = snapshot({ a: file(2) });
-  expect(snapshot({ a: line }, before).since(before)).toEqual([{ type: "MODIFIED", name: "a", line }]);
+])("another %s is a modification", async (_, line) => {
+  const before = await snapshot({ a: file(2) });
+  expect(await (await snapshot({ a: line }, before)).since(before)).toEqual([
+    { type: "MODIFIED", name: "a", line },
+  ]);
 });
 
-test("a file of another kind is one removed and one created", () => {
-  const before = snapshot({ a: file(2) });
-  const after = snapshot({ a: file(2, { mode: "41ed" }) }, before);
-  expect(after.since(before).map(({ type }) => type)).toEqual(["REMOVED", "CREATED"]);
+test("a file of another kind is one removed and one created", async () => {
+  const before = await snapshot({ a: file(2) });
+  const after = await snapshot({ a: file(2, { mode: "41ed" }) }, before);
+  expect((await after.since(before)).map(({ type }) => type)).toEqual(["REMOVED", "CREATED"]);
 });
 
-test("the time and size of a directory are ignored", () => {
-  const before = snapshot({ d: file(2, { mode: "41ed" }) });
+test("the time and size of a directory are ignored", async () => {
+  const before = await snapshot({ d: file(2, { mode: "41ed" }) });
   const touched = file(2, { mode: "41ed", time: "00:00:09.0", size: 8192 });
-  expect(snapshot({ d: touched }, before).since(before)).toEqual([]);
-  expect(snapshot({ d: file(2, { mode: "41c0" }) }, before).since(before)).toHaveLength(1);
+  expect(await (await snapshot({ d: touched }, before)).since(before)).toEqual([]);
+  expect(await (await snapshot({ d: file(2, { mode: "41c0" }) }, before)).since(before)).toHaveLength(1);
 });
 
-test("the directory itself is not an entry", () => {
-  const before = snapshot({});
+test("the directory itself is not an entry", async () => {
+  const before = await snapshot({});
   expect(before.size).toBe(0);
   expect(before.inode).toBe("1");
-  expect(snapshot({ a: file(9) }).size).toBe(1);
+  expect((await snapshot({ a: file(9) })).size).toBe(1);
 });
 
-test("what is hidden neither counts nor changes", () => {
-  const before = snapshot({ a: file(2) });
-  const after = snapshot({ a: file(2), hidden: file(3), b: file(4) }, before);
+test("what is hidden neither counts nor changes", async () => {
+  const before = await snapshot({ a: file(2) });
+  const after = await snapshot({ a: file(2), hidden: file(3), b: file(4) }, before);
   expect(after.size).toBe(2);
-  expect(after.since(before)).toMatchObject([{ type: "CREATED", name: "b" }]);
+  expect(await after.since(before)).toMatchObject([{ type: "CREATED", name: "b" }]);
+});
+
+test("many changes come in order too", async () => {
+  const names = Array.from({ length: 10_000 }, (_, index) => `f${(index * 7919) % 10_007}`);
+  const before = await snapshot({ gone: file(2), a: file(3) });
+  const after = await snapshot(Object.fromEntries(names.map((name) => [name, file(4)])), before);
+  const changes = await after.since(before);
+  expect(changes.slice(0, 2).map(({ name }) => name)).toEqual(["a", "gone"]);
+  expect(changes.slice(2).map(({ name }) => name)).toEqual(names.toSorted());
+});
+
+test("more files than are watched are not parsed to their end", async () => {
+  const record = (index: number): string => `//${file(2)}//./f${index}\n`;
+  const text = Array.from({ length: 100_010 }, (_, index) => record(index)).join("");
+  expect(await Snapshot.parse(`${text}no record`, { isHidden, turns })).toBeUndefined();
 });

@@ -31,7 +31,7 @@ function newStore() {
   const numbers = (states: readonly RunState[] = [], owner = "me"): number[] =>
     store
       .list({ owner, states: new Set(states), limit: 100, before: undefined })
-      .map(({ run }) => run.createTimeMs);
+      .runs.map(({ run }) => run.createTimeMs);
   return { database, store, add, numbers };
 }
 
@@ -46,7 +46,7 @@ function leastMs(act: () => void): number {
 }
 
 test("with 10,000 runs a create and a list, filtered or not, cost what they cost with 100", () => {
-  const { store, add } = newStore();
+  const { database, store, add } = newStore();
   const list = (states: RunState[]) => () =>
     void store.list({ owner: "me", states: new Set(states), limit: 10, before: undefined });
   const costs = (): Record<string, number> => ({
@@ -58,7 +58,8 @@ test("with 10,000 runs a create and a list, filtered or not, cost what they cost
   for (let i = 0; i < 10; i++) add("FINISHED");
   for (let i = 0; i < 50; i++) add();
   const few = costs();
-  while (store.list({ owner: "me", states: new Set(), limit: KEEP, before: undefined }).length < KEEP) {
+  const count = database.prepare("SELECT count(*) AS number FROM runs");
+  while (Number(count.get()?.number) < KEEP) {
     for (let i = 0; i < 1_000; i++) add();
   }
   // The oldest go from here on.
@@ -75,11 +76,36 @@ test("a list of several states is in order, and goes on where it stood", () => {
   for (let i = 0; i < 12; i++) add(states[i % 3]);
   expect(numbers(["ERROR", "FINISHED"])).toEqual([11, 10, 8, 7, 5, 4, 2, 1]);
   const first = store.list({ owner: "me", states: new Set(["ERROR", "IDLE"]), limit: 3, before: undefined });
-  expect(first.map(({ run }) => run.createTimeMs)).toEqual([11, 9, 8]);
-  store.remove(first.at(-1)?.run.runId ?? "");
-  const before = first.at(-1)?.position;
+  expect(first.runs.map(({ run }) => run.createTimeMs)).toEqual([11, 9, 8]);
+  store.remove(first.runs.at(-1)?.run.runId ?? "");
+  const before = first.runs.at(-1)?.position;
   const second = store.list({ owner: "me", states: new Set(["ERROR", "IDLE"]), limit: 3, before });
-  expect(second.map(({ run }) => run.createTimeMs)).toEqual([6, 5, 3]);
+  expect(second.runs.map(({ run }) => run.createTimeMs)).toEqual([6, 5, 3]);
+});
+
+test("a list of large runs is short, whatever their states, and goes on where it stood", () => {
+  const { store } = newStore();
+  const states = ["IDLE", "FINISHED", "ERROR"] as const;
+  for (let number = 0; number < 30; number++) {
+    const run = newRun(number, states[number % 3]);
+    const settings = { ...run.settings, nextStepPrompt: "x".repeat(300_000) };
+    store.add({ run: { ...run, settings }, events: [], timeMs: 0 }, KEEP);
+  }
+  for (const asked of [[], ["IDLE", "ERROR"], [...states]] as const) {
+    const found: number[] = [];
+    for (let before: number | undefined, more = true; more; ) {
+      const page = store.list({ owner: "me", states: new Set<RunState>(asked), limit: 100, before });
+      expect(page.runs.length).toBeGreaterThan(0);
+      expect(page.runs.length).toBeLessThan(25);
+      found.push(...page.runs.map(({ run }) => run.createTimeMs));
+      before = page.runs.at(-1)?.position;
+      more = page.more;
+    }
+    const isAsked = (number: number): boolean =>
+      asked.length === 0 || asked.some((state) => state === states[number % 3]);
+    const all = Array.from({ length: 30 }, (_, index) => 29 - index);
+    expect(found).toEqual(all.filter(isAsked));
+  }
 });
 
 test("of an owner's runs at rest the newest stay, whatever came of them before, and nobody else's go", () => {
@@ -123,5 +149,5 @@ test("runs of a database from before they were counted are counted", () => {
   const store = new RunStore(database);
   store.add({ run: newRun(5), events: [], timeMs: 0 }, 3);
   const kept = store.list({ owner: "me", states: new Set(), limit: 10, before: undefined });
-  expect(kept.map(({ run }) => run.createTimeMs)).toEqual([5, 4, 3, 2]);
+  expect(kept.runs.map(({ run }) => run.createTimeMs)).toEqual([5, 4, 3, 2]);
 });

@@ -14,7 +14,7 @@ function newRegistry(keepEnded?: number) {
   const begin = (sandboxId: string, owner = "me"): SandboxRecord => {
     const record = new SandboxRecord({
       ...{ sandboxId, owner, generation: 1, place: ++place, clock },
-      spec: { ...SANDBOX_DEFAULTS, labels: {} } as never,
+      spec: { ...SANDBOX_DEFAULTS, env: {}, labels: {} } as never,
       phase: { state: "CREATING", abort: new AbortController(), warmRef: undefined },
       reservation: { leave() {}, stay() {}, release() {} },
       onUse() {},

@@ -936,7 +936,7 @@ class RefreshSessionsRequest(_message.Message):
     """The worker they belong to. Required."""
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their types. Empty: all sessions of the worker."""
+        """Their types, at most 32. Empty: all sessions of the worker."""
 
     def __init__(
         self,
@@ -1171,7 +1171,7 @@ class DestroySessionsRequest(_message.Message):
     """The worker they belong to. Required."""
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their types. Empty: all sessions of the worker."""
+        """Their types, at most 32. Empty: all sessions of the worker."""
 
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:

@@ -911,7 +911,7 @@ export declare type RefreshSessionsRequest = Message<"berth.v1.RefreshSessionsRe
   workerId: string;
 
   /**
-   * Their types. Empty: all sessions of the worker.
+   * Their types, at most 32. Empty: all sessions of the worker.
    *
    * @generated from field: repeated string resource_types = 3;
    */
@@ -1158,7 +1158,7 @@ export declare type DestroySessionsRequest = Message<"berth.v1.DestroySessionsRe
   workerId: string;
 
   /**
-   * Their types. Empty: all sessions of the worker.
+   * Their types, at most 32. Empty: all sessions of the worker.
    *
    * @generated from field: repeated string resource_types = 3;
    */

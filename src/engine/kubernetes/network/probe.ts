@@ -9,7 +9,6 @@ import {
   instanceLabel,
   NETWORK_LABEL,
   networkProbePod,
-  newPodName,
   type PodFacts,
   ROLE_LABEL,
 } from "../pod.ts";
@@ -39,6 +38,8 @@ export interface ProbeParts {
   readonly facts: PodFacts;
   /** Anything with a shell. */
   readonly image: string;
+  /** A name for a pod. */
+  readonly newName: () => string;
   /** Removes a pod, and waits until it is gone; never rejects. */
   readonly remove: (name: string) => Promise<void>;
   readonly signal: AbortSignal;
@@ -69,7 +70,7 @@ interface ProbePod {
  * at most, and leaves nothing; {@link removeProbes} removes what a service left that was killed meanwhile.
  */
 export async function probeNetwork(parts: ProbeParts): Promise<ProbeResult> {
-  const names = [newPodName(), newPodName(), newPodName()] as const;
+  const names = [parts.newName(), parts.newName(), parts.newName()] as const;
   try {
     await parts.pods.follow(parts.signal);
     // All are over before any is removed: a pod must not come after its removal.

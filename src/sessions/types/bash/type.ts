@@ -115,6 +115,8 @@ export const BASH: InterpreterLanguage = {
   argv: ARGV,
   boot: BOOT,
   pipes: { stdout: `/proc/self/fd/${OUT}`, stderr: `/proc/self/fd/${ERR}` },
+  // Its directory, and the pids of as many processes as a sandbox may have.
+  maxPayloadBytes: 512 * 1024,
 
   run(code, nonce, channel) {
     const delimiter = newNonce();

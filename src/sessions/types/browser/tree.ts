@@ -247,6 +247,8 @@ class TreeWriter {
     canvasesIn: ReadonlyMap<number, readonly number[]>,
     seen: Set<string>,
   ): void {
+    // A page may have a hundred thousand more.
+    if (this.#truncated) return;
     // What claims to be its own parent has no end.
     if (seen.has(node.nodeId)) return;
     seen.add(node.nodeId);
@@ -264,6 +266,7 @@ class TreeWriter {
     const isLeaf = (id !== undefined && tree.facts.fileInputs.has(id)) || VALUE_ROLES.has(role);
     if (!isLeaf && level < MAX_LEVELS) {
       for (const childId of node.childIds ?? []) {
+        if (this.#truncated) return;
         const child = tree.nodes.get(childId);
         if (child === undefined) continue;
         if (textOf(child.role) === "StaticText" && textOf(child.name).trim() === textOf(node.name).trim())

@@ -111,6 +111,8 @@ export const PYTHON: InterpreterLanguage = {
   argv: ["python3", "-c", PYTHON_DRIVER],
   boot: "",
   pipes: { stdout: "/proc/self/fd/211", stderr: "/proc/self/fd/212" },
+  // Its plots.
+  maxPayloadBytes: 24 * 1024 * 1024,
   run: (code, nonce, channel) => request({ code }, nonce, channel),
   printEnd: (nonce, tag, channel) => request({ tag }, nonce, channel),
   pidsOf(payload) {

@@ -288,3 +288,34 @@ test("a tar that is all there already leaves the event loop its turns", async ()
   // Each has 5 ms of such work, of which this is some hundred milliseconds.
   expect(turns).toBeGreaterThan(5);
 });
+
+test("an extended header has so many records at most", async () => {
+  const records = (count: number, from = 0): Record<string, string> =>
+    Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${from + index}`, ""]));
+  expect(await names(pax(records(10_000)), { name: "a" })).toEqual(["a"]);
+  await expect(names(pax(records(10_001)), { name: "a" })).rejects.toThrow("too many records");
+  await expect(names(pax(records(6_000)), pax(records(6_000, 6_000)), { name: "a" })).rejects.toThrow(
+    "too many records",
+  );
+});
+
+test("a map of many holes lets others have their turns", async () => {
+  const count = 100_000;
+  const map = `${count}\n${"0\n0\n".repeat(count)}`;
+  const header = pax({
+    "GNU.sparse.major": "1",
+    "GNU.sparse.minor": "0",
+    "GNU.sparse.name": "holes",
+    "GNU.sparse.realsize": "0",
+  });
+  const content = map.padEnd(Math.ceil(map.length / 512) * 512, "\0");
+  const tar = makeTar(Array.from({ length: 3 }, () => [header, { name: "a", content }]).flat());
+  let turns = 0;
+  const counter = setInterval(() => turns++, 0);
+  try {
+    expect((await read(tar, 1 << 20)).map(({ entry }) => entry.name)).toEqual(["holes", "holes", "holes"]);
+  } finally {
+    clearInterval(counter);
+  }
+  expect(turns).toBeGreaterThan(5);
+});

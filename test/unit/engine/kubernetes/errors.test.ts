@@ -15,6 +15,7 @@ const refusal = (code: number, message: string, reason = ""): BerthError =>
 describe("what the API server refuses", () => {
   test.each([
     [404, 'pods "berth-x" not found', "SANDBOX_TERMINATED"],
+    [404, 'namespaces "berth-sandboxes" not found', "ENGINE_UNAVAILABLE"],
     [400, "cannot exec into a container in a completed pod; current phase is Failed", "SANDBOX_TERMINATED"],
     [401, "Unauthorized", "ENGINE_UNAVAILABLE"],
     [
@@ -30,6 +31,12 @@ describe("what the API server refuses", () => {
     [403, 'pods "x" is forbidden: pod rejected: RuntimeClass "none" not found', "UNSUPPORTED"],
     [403, 'pods is forbidden: User "u" cannot create resource "pods" in API group ""', "ENGINE_UNAVAILABLE"],
     [403, "pods is forbidden: admission webhook said no", "NOT_ALLOWED"],
+    [
+      422,
+      "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'teams' denied request: no team",
+      "NOT_ALLOWED",
+    ],
+    [400, 'admission webhook "teams.example" denied the request: no team', "NOT_ALLOWED"],
     [422, 'Pod "x" is invalid: spec.containers[0].resources.limits: Invalid value', "INVALID_ARGUMENT"],
     [429, "too many requests", "TOO_MANY_OPERATIONS"],
     [500, "etcdserver: leader changed", "ENGINE_UNAVAILABLE"],

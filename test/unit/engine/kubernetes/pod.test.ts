@@ -136,6 +136,14 @@ describe("the end of a pod", () => {
       ended({ exitCode: 143, reason: "Error" }),
       { exitCode: 143, outOfMemory: false },
     ],
+    [
+      "who deletes it, not the code that this gives its main process",
+      {
+        ...ended({ exitCode: 143, reason: "Error" }),
+        metadata: { name: "a", uid: "u", deletionTimestamp: new Date(0) },
+      },
+      { exitCode: 143, outOfMemory: false, cause: "its pod was deleted" },
+    ],
     ["memory", ended({ exitCode: 137, reason: "OOMKilled" }), { exitCode: 137, outOfMemory: true }],
     [
       "an eviction",

@@ -1,0 +1,50 @@
+import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { BerthError } from "../base/errors.ts";
+
+/** Far more than a configuration or the certificates of many authorities take. */
+const MAX_BYTES = 4 * 1024 * 1024;
+
+/** A descriptor of this process: a pipe of the shell's, as in `--config <(…)`, has its writer already. */
+const OWN_DESCRIPTOR = /^\/(?:dev\/(?:stdin|fd\/\d+)|proc\/(?:self|\d+)\/fd\/\d+)$/;
+
+/**
+ * Reads a file that the operator names, or a pipe that the shell has opened.
+ * @throws BerthError for anything else, or what is too large; errors of the file system
+ */
+export function readGivenFile(path: string): Buffer {
+  const isOwn = OWN_DESCRIPTOR.test(path);
+  // Without O_NONBLOCK, opening a FIFO waits for a writer.
+  const fd = openSync(path, isOwn ? constants.O_RDONLY : constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const stat = fstatSync(fd);
+    if (!stat.isFile() && !(isOwn && stat.isFIFO())) throw unfit("it is not a file");
+    return readBounded(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function readBounded(fd: number): Buffer {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for (;;) {
+    const chunk = Buffer.alloc(64 * 1024);
+    const length = readSync(fd, chunk);
+    if (length === 0) return Buffer.concat(chunks);
+    chunks.push(chunk.subarray(0, length));
+    size += length;
+    if (size > MAX_BYTES) throw unfit(`it is larger than ${MAX_BYTES >> 20} MiB`);
+  }
+}
+
+/** Why a file cannot be read, in words. */
+export function readProblem(error: unknown): string {
+  if (error instanceof BerthError) return error.message;
+  const code = (error as NodeJS.ErrnoException).code;
+  if (code === "ENOENT") return "there is no such file";
+  return code === "EACCES" ? "this user may not read it" : `it cannot be read (${code ?? error})`;
+}
+
+function unfit(problem: string): BerthError {
+  return new BerthError("INVALID_ARGUMENT", problem);
+}

@@ -1,0 +1,165 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { type ApiFault, ApiProxy, type ApiRequest } from "../../support/api-proxy.ts";
+import { startTestApp, type TestApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
+import { eventually } from "../../support/eventually.ts";
+import { BUSYBOX_IMAGE } from "../../support/images.ts";
+import { kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+
+let api: ApiProxy;
+let app: TestApp;
+
+beforeAll(async () => {
+  api = await ApiProxy.open();
+  app = await startTestApp({ engine: "kubernetes", kubeconfig: api.kubeconfig });
+  // Its image is known from here on.
+  await app.client.deleteSandbox((await app.client.createSandbox()).sandbox_id);
+});
+beforeEach(() => {
+  api.fault = () => undefined;
+});
+afterAll(async () => {
+  api.fault = () => undefined;
+  await app.stop();
+  await api[Symbol.asyncDispose]();
+});
+
+const isPodWatch = ({ isWatch, path }: ApiRequest): boolean => isWatch && path.endsWith("/pods");
+const isExec = ({ path }: ApiRequest): boolean => path.endsWith("/exec");
+const makesPod = ({ method, path }: ApiRequest): boolean => method === "POST" && path.endsWith("/pods");
+const removesPod = ({ method, path }: ApiRequest): boolean => method === "DELETE" && path.includes("/pods/");
+
+/** Lets each call pass but the first ones of these. */
+function once(isIt: (request: ApiRequest) => boolean, fault: ApiFault, times = 1): void {
+  let failed = 0;
+  api.fault = (request) => (isIt(request) && failed++ < times ? fault : undefined);
+}
+
+/** Names of the instance's pods. */
+async function podNames(role = "sandbox"): Promise<string[]> {
+  const selector = `--selector=berth.dev/instance=${app.instance},berth.dev/role=${role}`;
+  const names = await kubectl(["get", "pods", `--namespace=${NAMESPACE}`, selector, "--output=name"]);
+  return names.split("\n").filter((name) => name !== "");
+}
+
+/** Waits for a sandbox that is being made, and deletes it. */
+async function expectMade(made: Promise<{ readonly sandbox_id: string }>): Promise<void> {
+  await expect(made).resolves.toHaveProperty("sandbox_id");
+  await app.client.deleteSandbox((await made).sandbox_id);
+}
+
+describe("a create goes on", () => {
+  test("where a watch breaks", async () => {
+    const seen = api.requests.length;
+    const made = app.client.createSandbox();
+    made.catch(() => {});
+    await eventually(() => api.requests.slice(seen).some(makesPod), { timeoutMs: 30_000 });
+    api.cutWatches();
+    await expectMade(made);
+  });
+
+  test("where a question to the API server fails for a moment", async () => {
+    for (const status of [429, 500, 503]) {
+      const { promise: asked, resolve } = Promise.withResolvers<undefined>();
+      let isAsked = false;
+      api.fault = (request) => {
+        // The create waits until the service has asked whether the cluster is there, which it does every five seconds.
+        if (isExec(request)) return asked;
+        if (isAsked || request.path !== "/version") return undefined;
+        isAsked = true;
+        setTimeout(() => resolve(undefined), 1_000);
+        return { status };
+      };
+      await expectMade(app.client.createSandbox());
+    }
+  });
+
+  test("where the API server has too many calls for a moment", async () => {
+    once(makesPod, { status: 429, reason: "TooManyRequests" });
+    await expectMade(app.client.createSandbox());
+  });
+
+  test("where a watch says nothing any more", async () => {
+    api.fault = (request) => (isPodWatch(request) ? "silent" : undefined);
+    api.cutWatches();
+    const seen = api.requests.length;
+    await eventually(() => api.requests.slice(seen).some(isPodWatch), { timeoutMs: 30_000 });
+    api.fault = () => undefined;
+    await expectMade(app.client.createSandbox());
+  }, 300_000);
+});
+
+test("a watch that ends at once is not asked for without a pause", async () => {
+  for (const fault of ["end", { status: 410, reason: "Expired" }] as const) {
+    api.fault = (request) => (isPodWatch(request) ? fault : undefined);
+    api.cutWatches();
+    const seen = api.requests.length;
+    await new Promise((resolve) => setTimeout(resolve, 4_000));
+    expect(api.requests.slice(seen).filter(isPodWatch).length).toBeLessThan(40);
+    api.fault = () => undefined;
+    await expectMade(app.client.createSandbox());
+  }
+});
+
+test("a new pod that takes no commands is the engine's failure, not the caller's", async () => {
+  api.fault = (request) => (isExec(request) ? "silent" : undefined);
+  expect(await failureOf(app.client.createSandbox())).toMatchObject({
+    code: "UNAVAILABLE",
+    reason: "ENGINE_UNAVAILABLE",
+  });
+  expect(await podNames()).toEqual([]);
+}, 180_000);
+
+test("a removal that fails for a moment goes on", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox();
+  once(removesPod, { status: 503 });
+  await expect(app.client.deleteSandbox(id)).resolves.toBeUndefined();
+  expect(await podNames()).toEqual([]);
+});
+
+test("a pod that Kubernetes made all the same is removed with the failed create", async () => {
+  once(makesPod, { status: 500, made: true });
+  expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  expect(await podNames()).toEqual([]);
+});
+
+describe("a claim", () => {
+  const makesClaim = ({ method, path }: ApiRequest): boolean =>
+    method === "POST" && path.endsWith("/persistentvolumeclaims");
+
+  test.each<[string, ApiFault]>([
+    // As where two API servers count against one quota.
+    ["conflicts with something", { status: 409, reason: "Conflict" }],
+    ["goes through although nobody says so", { status: 504, made: true }],
+  ])("whose making %s is its workspace's", async (_what, fault) => {
+    once(makesClaim, fault);
+    const name = { workspace_id: "claimed" };
+    const making = app.client.call("WorkspaceService/CreateWorkspace", name);
+    await expect(making).resolves.toMatchObject({ created: true });
+    const { workspace } = await app.client.call("WorkspaceService/GetWorkspace", name);
+    const [namespace = "", claim = ""] = workspace.path.split("/");
+    const found = await kubectl(["get", "pvc", claim, `--namespace=${namespace}`, "--output=name"]);
+    expect(found.trim()).toBe(`persistentvolumeclaim/${claim}`);
+    await app.client.call("WorkspaceService/CleanupWorkspace", { ...name, force: true });
+  });
+});
+
+test("what looks at an image is removed later where it cannot be removed at its time", async () => {
+  // As often as it is tried at its time.
+  once(removesPod, { status: 503 }, 3);
+  await expectMade(app.client.createSandbox({ image: BUSYBOX_IMAGE }));
+  await expect.poll(() => podNames("probe"), { timeout: 90_000, interval: 1_000 }).toEqual([]);
+}, 180_000);
+
+test("a removal that conflicts with something has removed nothing", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox();
+  once(removesPod, { status: 409, reason: "Conflict" });
+  // Whoever is told that it is gone finds it gone.
+  await app.client.deleteSandbox(id).catch(() => {});
+  const { state } = await app.client.getSandbox(id);
+  if (state === "SANDBOX_STATE_TERMINATED") expect(await podNames()).toEqual([]);
+  await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_TERMINATED", {
+    timeoutMs: 30_000,
+  });
+  expect(await podNames()).toEqual([]);
+});

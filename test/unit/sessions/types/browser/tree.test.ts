@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import { DevToolsError } from "../../../../../src/sessions/types/browser/devtools.ts";
+import { References } from "../../../../../src/sessions/types/browser/elements.ts";
+import type { Tab } from "../../../../../src/sessions/types/browser/tab.ts";
+import { readTree } from "../../../../../src/sessions/types/browser/tree.ts";
+
+const FRAME = { session: "s", frameId: "page", loaderId: "l", url: "" };
+
+/** A tab whose page has so many buttons; the browser says nothing else of it. */
+function tabOf(buttons: number): Tab {
+  const numbers = Array.from({ length: buttons }, (_, index) => index + 1);
+  const node = (id: number, role: string, childIds: readonly string[], parentId?: string) => ({
+    ...{ nodeId: String(id), ignored: false, role: { value: role }, name: { value: `n${id}` }, childIds },
+    ...{ backendDOMNodeId: id, parentId },
+  });
+  const nodes = [
+    node(0, "RootWebArea", numbers.map(String)),
+    ...numbers.map((id) => node(id, "button", [], "0")),
+  ];
+  return {
+    id: "t1",
+    targetId: FRAME.frameId,
+    frames: async () => [FRAME],
+    list: async () => nodes,
+    send: async (method: string) => {
+      throw new DevToolsError(method, "the answer is too large", true);
+    },
+  } as unknown as Tab;
+}
+
+test("what a tree has no room for is not looked at", async () => {
+  const [tab, references] = [tabOf(20_000), new References()];
+  const { text, truncated } = await readTree(tab, references, AbortSignal.timeout(20_000));
+  expect([text.split("\n").length, truncated]).toEqual([5_000, true]);
+  // Each element that is looked at gets a reference, in the place of an earlier one.
+  expect(Number(references.of(tab, FRAME, 100_000).slice(1))).toBeLessThan(5_010);
+});
