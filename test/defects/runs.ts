@@ -41,8 +41,8 @@ export const RUN_DEFECTS: readonly Defect[] = [
       },
       {
         file: PYTHON,
-        from: "it is asked for.\n        self._request.request_id = str(uuid.uuid4())",
-        to: 'it is asked for.\n        self._request.request_id = ""',
+        from: "it is requested.\n        self._request.request_id = str(uuid.uuid4())",
+        to: 'it is requested.\n        self._request.request_id = ""',
       },
       {
         file: PYTHON,
