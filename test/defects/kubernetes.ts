@@ -42,8 +42,8 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/kubernetes/engine.ts",
-        from: "        await within(this.#removeNamed(name), CLEAN_UP_MS);\n",
-        to: "",
+        from: "await within(this.#removeNamed(name), CLEAN_UP_MS);",
+        to: "await Promise.resolve();",
       },
     ],
     test: { file: TRUTH, title: "a create that fails leaves no pod" },
