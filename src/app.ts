@@ -38,6 +38,7 @@ import { AuditLog } from "./server/audit-log.ts";
 import { diagnoseTls } from "./server/diagnose.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
+import { LiveTls } from "./server/live-tls.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
@@ -66,6 +67,8 @@ const STALE_TOKENS =
   "The tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.";
 const STALE_SECRETS =
   "The secrets file has changed and cannot be used: the secrets it held before stay in force. The log says why.";
+const STALE_TLS =
+  "The TLS files have changed and cannot be used: the certificate from before stays in use. The log says why.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
@@ -95,6 +98,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
   await using early = new AsyncDisposableStack();
   early.defer(() => tokens?.stop());
+  const tls = settings.tls && (await LiveTls.open(settings.tls, logger));
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
@@ -103,7 +107,8 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const { engine, monitor } = service;
   const metrics = new Registry();
   showGauges(metrics, { ...service, quota: service.workspaces.quota, tokens, audit });
-  const server = createServer(settings, service, { tokens, audit }, metrics, logger);
+  const server = createServer(settings, service, { tokens, tls, audit }, metrics, logger);
+  tls?.follow((options) => server.setTls(options));
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
   let workspacesRecovered: Promise<void> | undefined;
@@ -134,6 +139,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     service.egress.stop();
     await engine.close();
     await tokens?.stop();
+    await tls?.stop();
     await audit?.close();
     service.state.stop();
     return left;
@@ -296,7 +302,7 @@ async function compose(
 function createServer(
   settings: AppSettings,
   service: Service,
-  { tokens, audit }: { readonly tokens: LiveTokens | undefined; readonly audit: RotatedFile | undefined },
+  { tokens, tls, audit }: LiveFiles,
   metrics: Registry,
   logger: Logger,
 ): RpcServer {
@@ -323,10 +329,10 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
-      warning: () => warningsOf(tokens, secrets, audit, monitor.info.warning),
+      warning: () => warningsOf({ tokens, tls, audit }, secrets, monitor.info.warning),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
-    ...(settings.tls && { tls: settings.tls }),
+    ...(tls && { tls: tls.options }),
     ...(audit && { audit: new AuditLog(audit, { reads: settings.auditReads }) }),
     ...(tokens && { authenticator: new TokenAuthenticator(tokens, clock) }),
     allowHosts: settings.allowHosts,
@@ -336,6 +342,13 @@ function createServer(
   });
 }
 
+/** Files that the service reads or writes as long as it runs, where there are any. */
+interface LiveFiles {
+  readonly tokens: LiveTokens | undefined;
+  readonly tls: LiveTls | undefined;
+  readonly audit: RotatedFile | undefined;
+}
+
 /** What the tokens file grants at the time. */
 function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
   if (tokens === undefined) return ALL_SECRETS;
@@ -343,14 +356,14 @@ function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
 }
 
 function warningsOf(
-  tokens: LiveTokens | undefined,
+  { tokens, tls, audit }: LiveFiles,
   secrets: Secrets,
-  audit: RotatedFile | undefined,
   engine: string | undefined,
 ): string | undefined {
   const warnings = [
     engine,
     tokens?.isStale && STALE_TOKENS,
+    tls?.isStale && STALE_TLS,
     secrets.isStale && STALE_SECRETS,
     audit && auditWarning(audit),
   ].filter(Boolean);

@@ -83,7 +83,7 @@ export const CONFIG_OPTIONS = {
   tlsCert: value("Port", "tls-cert", {
     placeholder: "FILE",
     fallback: UNSET,
-    help: "Certificate chain in PEM; with --tls-key the port speaks TLS.",
+    help: "Certificate chain in PEM; with --tls-key the port speaks TLS. A renewed certificate is used without a restart.",
     read: readPath,
   }),
   tlsKey: value("Port", "tls-key", {

@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { SANDBOX_DEFAULTS, type SandboxDefaults } from "../sandboxes/spec.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
-import type { TlsOptions } from "../server/listener.ts";
+import type { TlsFiles } from "../server/live-tls.ts";
 import type { Config } from "./options.ts";
 import { readGivenFile } from "./read-file.ts";
 
@@ -35,29 +35,19 @@ type Merged =
 export interface AppSettings extends Omit<Config, Merged> {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
-  readonly tls: TlsOptions | undefined;
+  /** Undefined: the port does not speak TLS. */
+  readonly tls: TlsFiles | undefined;
   readonly defaults: SandboxDefaults;
   /** Of every tenant, where the tokens file says nothing else. */
   readonly tenantQuota: TenantQuota;
 }
 
-/**
- * Makes the settings of a configuration.
- * @throws BerthError `INVALID_ARGUMENT` for a certificate or key that cannot be read
- */
+/** Makes the settings of a configuration. */
 export function settingsOf(config: Config): AppSettings {
-  const { tlsCert, tlsKey, tlsClientCa } = config;
   return {
     ...config,
     listen: formatListenAddress(config.listen),
-    tls:
-      tlsCert === undefined || tlsKey === undefined
-        ? undefined
-        : {
-            cert: readPem("--tls-cert", tlsCert),
-            key: readPem("--tls-key", tlsKey),
-            clientCa: tlsClientCa === undefined ? undefined : readAuthorities("--tls-client-ca", tlsClientCa),
-          },
+    tls: tlsFiles(config),
     tenantQuota: {
       sandboxes: config.tenantMaxSandboxes,
       memoryBytes: config.tenantMaxMemoryBytes,
@@ -80,6 +70,19 @@ export function settingsOf(config: Config): AppSettings {
   };
 }
 
+function tlsFiles({ tlsCert, tlsKey, tlsClientCa }: Config): TlsFiles | undefined {
+  if (tlsCert === undefined || tlsKey === undefined) return undefined;
+  return {
+    paths: [tlsCert, tlsKey, ...(tlsClientCa === undefined ? [] : [tlsClientCa])],
+    read: () => ({
+      cert: readPem("--tls-cert", tlsCert),
+      key: readPem("--tls-key", tlsKey),
+      clientCa: tlsClientCa === undefined ? undefined : readAuthorities("--tls-client-ca", tlsClientCa),
+    }),
+  };
+}
+
+/** @throws BerthError `INVALID_ARGUMENT` where it cannot be read */
 function readPem(flag: string, path: string): Buffer {
   try {
     return readGivenFile(path);

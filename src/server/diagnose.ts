@@ -1,11 +1,13 @@
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
-import { createTlsServer, type TlsOptions } from "./listener.ts";
+import { createTlsServer } from "./listener.ts";
+import type { TlsFiles } from "./live-tls.ts";
 
-/** Whether a port could speak TLS with this certificate and key. */
-export function diagnoseTls({ cert, key, clientCa }: TlsOptions): Finding {
+/** Whether a port could speak TLS with these files. */
+export function diagnoseTls(files: TlsFiles): Finding {
   const subject = "tls";
   try {
+    const { cert, key, clientCa } = files.read();
     createTlsServer({ cert, key, ca: clientCa });
     return { subject, status: "ok", found: "the certificate and the key belong together" };
   } catch (error) {

@@ -134,6 +134,14 @@ export class Listener {
     return { kind: "tcp", host: bound.address, port: bound.port };
   }
 
+  /**
+   * Uses another certificate and key, and other authorities where there are some, for connections that come from now on.
+   * @throws where they cannot be used; then nothing changes
+   */
+  setTls(keys: TlsOptions): void {
+    if (this.#front instanceof tls.Server) this.#front.setSecureContext(contextOf(keys));
+  }
+
   /** Takes no further connections or HTTP/2 calls, and closes the connections that carry none. */
   drain(): void {
     this.#draining = true;
@@ -198,14 +206,8 @@ export class Listener {
     }
     const front = createTlsServer({
       ...socketOptions,
-      cert: keys.cert,
-      key: keys.key,
-      ...(keys.clientCa !== undefined && {
-        ca: keys.clientCa,
-        requestCert: true,
-        rejectUnauthorized: true,
-      }),
-      minVersion: "TLSv1.2",
+      ...contextOf(keys),
+      ...(keys.clientCa !== undefined && { requestCert: true, rejectUnauthorized: true }),
       ALPNProtocols: ["h2", "http/1.1"],
       handshakeTimeout: limits.sniffTimeoutMs,
     });
@@ -237,6 +239,10 @@ export class Listener {
     // stream, which stops as well.
     if (version === "http1" && socket instanceof tls.TLSSocket) socket.on("data", () => {});
   }
+}
+
+function contextOf({ cert, key, clientCa }: TlsOptions): tls.SecureContextOptions {
+  return { cert, key, ...(clientCa !== undefined && { ca: clientCa }), minVersion: "TLSv1.2" };
 }
 
 /** @throws `INVALID_ARGUMENT` where the certificate or the key cannot be used */

@@ -68,6 +68,8 @@ export interface RpcServer {
    * @throws BerthError that says why the address cannot be had, or `SHUTTING_DOWN` after a stop
    */
   start(): Promise<ListenAddress>;
+  /** As {@link Listener.setTls}. */
+  setTls(keys: TlsOptions): void;
   /** Takes no further calls, lets the running ones finish within the grace, then ends them. Later calls join the first. */
   stop(options: StopOptions): Promise<void>;
 }
@@ -160,6 +162,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
 
   return {
     start,
+    setTls: (keys) => listener.setTls(keys),
     stop: (how) => {
       stopping ??= stop(how);
       return stopping;

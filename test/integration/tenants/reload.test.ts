@@ -1,10 +1,14 @@
 import { hash } from "node:crypto";
-import { chmod, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
+import { chmod, copyFile, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
 import path from "node:path";
+import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
+import tls from "node:tls";
 import { afterEach, describe, expect, test } from "vitest";
 import { startApp } from "../../../src/app.ts";
+import type { TlsFiles } from "../../../src/server/live-tls.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { makeCertificate } from "../../support/certificate.ts";
 import { type Client, failureOf } from "../../support/client.ts";
@@ -254,6 +258,121 @@ test("a file that others may read is refused at the start, with what to type", a
   );
 });
 
+interface Files {
+  readonly cert: string;
+  readonly key: string;
+  readonly clientCa?: string | undefined;
+}
+
+function tlsFiles({ cert, key, clientCa }: Files): TlsFiles {
+  return {
+    paths: [cert, key, ...(clientCa === undefined ? [] : [clientCa])],
+    read: () => ({
+      cert: readFileSync(cert),
+      key: readFileSync(key),
+      clientCa: clientCa === undefined ? undefined : readFileSync(clientCa),
+    }),
+  };
+}
+
+/** Whom the certificate is for that an address shows now. */
+function subjectAt(address: string): Promise<string | undefined> {
+  const { promise, resolve, reject } = Promise.withResolvers<string | undefined>();
+  const { hostname: host, port } = new URL(`https://${address}`);
+  const socket = tls.connect({ host, port: Number(port), rejectUnauthorized: false });
+  socket.once("secureConnect", () => {
+    resolve(String(socket.getPeerCertificate().subject?.CN));
+    socket.destroy();
+  });
+  socket.once("error", reject);
+  return promise;
+}
+
+describe("a renewed certificate", () => {
+  async function servedFiles(): Promise<{ running: TestApp; at: Files; next: Files }> {
+    const directory = newDataDir();
+    const [first, next] = await Promise.all(
+      ["first", "second"].map((name) => makeCertificate(directory, name)),
+    );
+    const at = { cert: path.join(directory, "tls.crt"), key: path.join(directory, "tls.key") };
+    await Promise.all([copyFile(first?.cert ?? "", at.cert), copyFile(first?.key ?? "", at.key)]);
+    const running = await startTestApp({ engine: "bubblewrap", tls: tlsFiles(at) });
+    open.push(() => {
+      running.log.lines.splice(0);
+      return running.stop();
+    });
+    expect(await subjectAt(running.app.address)).toBe("first");
+    return { running, at, next: next as Files };
+  }
+
+  test.each([
+    ["cert", "key"],
+    ["key", "cert"],
+  ] as const)("is used once its %s and then its %s are there, without a restart", async (one, other) => {
+    const { running, at, next } = await servedFiles();
+    const agent = newAgent();
+    await copyFile(next[one], at[one]);
+    // A half of it is reported, and the port goes on as before.
+    await expect.poll(() => errorsOf(running), { timeout: 20_000 }).toContain("the TLS files have changed");
+    expect(await subjectAt(running.app.address)).toBe("first");
+    expect((await secureGet(agent, running.app.address, "/readyz")).body).toContain(
+      "The TLS files have changed",
+    );
+    await copyFile(next[other], at[other]);
+    await expect.poll(() => subjectAt(running.app.address), { timeout: 20_000 }).toBe("second");
+    expect((await secureGet(agent, running.app.address, "/readyz")).body).toBe("ok\n");
+  });
+
+  test("is used where a link is moved to it, as Kubernetes does, and does not end connections", async () => {
+    const directory = newDataDir();
+    for (const name of ["first", "second"]) {
+      const made = await makeCertificate(directory, name);
+      await mkdir(path.join(directory, `${name}.d`));
+      await rename(made.cert, path.join(directory, `${name}.d`, "tls.crt"));
+      await rename(made.key, path.join(directory, `${name}.d`, "tls.key"));
+    }
+    const link = path.join(directory, "current");
+    await symlink("first.d", link);
+    const files = { cert: path.join(link, "tls.crt"), key: path.join(link, "tls.key") };
+    const running = await startTestApp({ engine: "bubblewrap", tls: tlsFiles(files) });
+    open.push(() => running.stop());
+    const agent = newAgent();
+    const subject = async () => (await secureGet(agent, running.app.address, "/healthz")).subject;
+    expect(await subject()).toBe("first");
+    await symlink("second.d", `${link}.new`);
+    await rename(`${link}.new`, link);
+    await expect.poll(() => subjectAt(running.app.address), { timeout: 20_000 }).toBe("second");
+    expect(await subject()).toBe("first");
+  });
+});
+
+function errorsOf({ log }: TestApp): string {
+  return JSON.stringify(log.lines);
+}
+
+/** Keeps one connection. */
+function newAgent(): https.Agent {
+  const agent = new https.Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: false });
+  open.push(() => agent.destroy());
+  return agent;
+}
+
+/** A page, and whom the certificate is for on the connection that it came over. */
+function secureGet(
+  agent: https.Agent,
+  address: string,
+  name: string,
+): Promise<{ readonly body: string; readonly subject: string | undefined }> {
+  const { promise, resolve, reject } = Promise.withResolvers<{ body: string; subject: string | undefined }>();
+  https
+    .get(`https://${address}${name}`, { agent }, async (response) => {
+      const subject = (response.socket as tls.TLSSocket).getPeerCertificate().subject?.CN;
+      resolve({ body: await text(response), subject: subject && String(subject) });
+    })
+    .once("error", reject);
+  return promise;
+}
+
 test("with --tls-client-ca, a caller needs a certificate of that authority beside the token", async () => {
   const directory = newDataDir();
   const [server, client, stranger] = await Promise.all(
@@ -265,7 +384,7 @@ test("with --tls-client-ca, a caller needs a certificate of that authority besid
   const running = await startTestApp({
     engine: "bubblewrap",
     tokens: file.path,
-    tls: { cert: await read(server?.cert), key: await read(server?.key), clientCa: await read(client?.cert) },
+    tls: tlsFiles({ ...(server as Files), clientCa: client?.cert }),
   });
   open.push(() => running.stop());
   const call = async (own: { cert: string; key: string } | undefined, header: object) => {
