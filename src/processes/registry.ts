@@ -19,7 +19,7 @@ type Entry = Process | EndedProcess;
 /** Where the processes are that have ended. */
 interface EndedStore {
   /** Reads one. @throws where that fails. */
-  read(processId: string): Process;
+  readonly read: (processId: string) => Process;
   /** Called with each that is no longer readable. */
   forget(process: { readonly id: string }): void;
 }
@@ -140,7 +140,7 @@ export class ProcessRegistry {
   #retire(process: Process, key: string): void {
     this.#running.delete(key, process);
     this.#allRunning.delete(process);
-    const ended = endedProcess(process, (id) => this.#store.read(id));
+    const ended = endedProcess(process, this.#store.read);
     this.#entries.set(process.id, ended);
     this.#readable.delete(key, process);
     this.#readable.add(key, ended);
