@@ -4,7 +4,7 @@ import type { Transaction } from "../state/database.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { Process, ProcessParts } from "./process.ts";
 import { commandBytes } from "./record.ts";
-import { type RecoveredProcesses, type RecoveryParts, recoverProcesses } from "./recover.ts";
+import { type RecoveredProcesses, type RecoveryParts, readProcess, recoverProcesses } from "./recover.ts";
 import type { ProcessFacts, ProcessSummary, StoredBlock, StoredProcess } from "./store.ts";
 import { costOf } from "./transcript-reader.ts";
 
@@ -34,6 +34,8 @@ export class ProcessJournal {
   readonly #saves = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
+  /** Called when the database has all of a process that has ended, its output too. */
+  onWhole: (process: Process) => void = () => {};
 
   constructor(parts: ProcessJournalParts) {
     this.#parts = parts;
@@ -76,6 +78,11 @@ export class ProcessJournal {
     if (!this.#stopped) this.#parts.writeBehind.add(keyOf(id), () => this.#parts.store.remove(id));
   }
 
+  /** Reads a process that has ended. @throws `INTERNAL` where it is not in the database. */
+  read(processId: string, parts: ProcessParts): Process {
+    return readProcess(processId, this.#parts, parts);
+  }
+
   /** Saves everything as it is now, and nothing that happens later. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
@@ -111,10 +118,18 @@ export class ProcessJournal {
 
   #save(process: Process): void {
     const { writeBehind, store } = this.#parts;
-    writeBehind.add(keyOf(process.id), () => store.put(this.#stored(process)));
+    let isWhole = false;
+    const write = (): void => {
+      const blocks = storedBlocks(process);
+      isWhole = process.status !== undefined && isInline(process, blocks);
+      store.put(this.#stored(process, blocks));
+    };
+    writeBehind.add(keyOf(process.id), write, () => {
+      if (isWhole) this.onWhole(process);
+    });
   }
 
-  #stored(process: Process): StoredProcess {
+  #stored(process: Process, blocks = storedBlocks(process)): StoredProcess {
     const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace } = process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
@@ -141,7 +156,6 @@ export class ProcessJournal {
       status,
       written: process.transcript.written,
     };
-    const blocks = storedBlocks(process);
     return {
       processId: id,
       endedAt: status && time.at(startedAt + status.durationMs),
@@ -188,6 +202,12 @@ function storedBlocks({ transcript }: Process): StoredBlock[] {
     }
   }
   return blocks;
+}
+
+/** Whether blocks are all that a process's transcript holds, and none of it is in a file. */
+function isInline({ transcript }: Process, blocks: readonly StoredBlock[]): boolean {
+  if (blocks.some(({ content }) => !(content instanceof Uint8Array))) return false;
+  return blocks.reduce((sum, { length }) => sum + length, 0) === transcript.memoryBytes;
 }
 
 function keyOf(processId: string): string {

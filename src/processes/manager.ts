@@ -88,11 +88,11 @@ export class ProcessManager {
     this.#runs = runs;
     this.#parts = parts;
     this.#journal = parts.journal;
-    this.#registry = new ProcessRegistry(
-      parts.clock,
-      parts.quotas ?? new TenantQuotas(parts.clock),
-      (process) => parts.journal.forget(process),
-    );
+    this.#registry = new ProcessRegistry(parts.clock, parts.quotas ?? new TenantQuotas(parts.clock), {
+      read: (processId) => parts.journal.read(processId, parts),
+      forget: (process) => parts.journal.forget(process),
+    });
+    parts.journal.onWhole = (process) => this.#release(process);
   }
 
   /** Recovers the processes of earlier runs of the service: those that ended, and those that still run in live sandboxes. */
@@ -291,6 +291,13 @@ export class ProcessManager {
       signal.removeEventListener("abort", leave);
       leave();
     }
+  }
+
+  /** Keeps no more of a process that has ended than its bounds need. */
+  #release(process: Process): void {
+    const unread = this.#registry.release(process);
+    if (unread !== undefined)
+      this.#parts.transcripts.replace(process.sandbox.owner, process.transcript, unread);
   }
 
   /** A frozen process does not end: resumes its sandbox where that is paused. */

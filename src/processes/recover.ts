@@ -46,15 +46,9 @@ export async function recoverProcesses(
   save: (process: Process) => void,
 ): Promise<RecoveredProcesses> {
   const reattached: Reattached[] = [];
-  const initOf = ({ processId, transcript }: StoredProcess, facts: ProcessFacts): ProcessInit => ({
-    ...facts,
-    id: processId,
-    startedAt: time.toMonotonic(facts.startedAt),
-    wrote: { written: facts.written, blocks: blocksOf(transcript, disk) },
-  });
   const load = (stored: StoredProcess): Process => {
     const { trace, ...facts } = JSON.parse(stored.facts) as ProcessFacts;
-    const init = initOf(stored, facts);
+    const init = initOf(stored, facts, { time, disk });
     for (const { content } of init.wrote?.blocks ?? [])
       if (!Buffer.isBuffer(content)) disk.keep(content.place.file);
     const lease = facts.status === undefined ? sandboxes.recoverLease(facts.sandbox) : undefined;
@@ -69,12 +63,7 @@ export async function recoverProcesses(
     reattached.push({ job, sandbox: lease.sandbox });
     return process;
   };
-  const read = (processId: string): Process => {
-    const stored = store.get(processId);
-    if (stored === undefined) throw new BerthError("INTERNAL", "The process is no longer in the database.");
-    const facts = JSON.parse(stored.facts) as ProcessFacts;
-    return Process.ended(initOf(stored, facts), sandboxOf(facts), parts, facts.status as ExitStatus);
-  };
+  const read = (processId: string): Process => readProcess(processId, { store, time, disk }, parts);
   const find = (summary: SummarizedProcess): EndedProcess => {
     for (const file of summary.files) disk.keep(file);
     return new EndedProcess(summary, time.toMonotonic(summary.endedAt), read);
@@ -84,6 +73,32 @@ export async function recoverProcesses(
   await disk.sweep();
   await follow(reattached, engine, parts);
   return { ended, processes };
+}
+
+/** Reads a process that has ended. @throws `INTERNAL` where it is not in the database. */
+export function readProcess(
+  processId: string,
+  { store, time, disk }: Pick<RecoveryParts, "store" | "time" | "disk">,
+  parts: ProcessParts,
+): Process {
+  const stored = store.get(processId);
+  if (stored === undefined) throw new BerthError("INTERNAL", "The process is no longer in the database.");
+  const facts = JSON.parse(stored.facts) as ProcessFacts;
+  const init = initOf(stored, facts, { time, disk });
+  return Process.ended(init, sandboxOf(facts), parts, facts.status as ExitStatus);
+}
+
+function initOf(
+  { processId, transcript }: StoredProcess,
+  facts: ProcessFacts,
+  { time, disk }: Pick<RecoveryParts, "time" | "disk">,
+): ProcessInit {
+  return {
+    ...facts,
+    id: processId,
+    startedAt: time.toMonotonic(facts.startedAt),
+    wrote: { written: facts.written, blocks: blocksOf(transcript, disk) },
+  };
 }
 
 /** Follows the processes that may still run. */

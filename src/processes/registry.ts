@@ -16,6 +16,14 @@ const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 
 type Entry = Process | EndedProcess;
 
+/** Where the processes are that have ended. */
+interface EndedStore {
+  /** Reads one. @throws where that fails. */
+  readonly read: (processId: string) => Process;
+  /** Called with each that is no longer readable. */
+  forget(process: { readonly id: string }): void;
+}
+
 /**
  * Every readable process: those that run, and those that ended in the last 24
  * hours. Beyond the bound on ended ones, the oldest of the owner with the most
@@ -31,17 +39,16 @@ export class ProcessRegistry {
   /** Running processes of each sandbox, and those being started. */
   readonly #taken = new Map<string, number>();
   /** When each ended process may be forgotten, oldest first. */
-  readonly #ended = new Map<Entry, number>();
-  readonly #endedShares = new FairShare<Entry>();
-  readonly #commandShares = new FairShare<Entry>();
-  readonly #onForget: (process: { readonly id: string }) => void;
+  readonly #ended = new Map<EndedProcess, number>();
+  readonly #endedShares = new FairShare<EndedProcess>();
+  readonly #commandShares = new FairShare<EndedProcess>();
+  readonly #store: EndedStore;
   readonly #quotas: TenantQuotas;
 
-  /** @param onForget called with each ended process that is no longer readable. */
-  constructor(clock: Clock, quotas: TenantQuotas, onForget: (process: { readonly id: string }) => void) {
+  constructor(clock: Clock, quotas: TenantQuotas, store: EndedStore) {
     this.#clock = clock;
     this.#quotas = quotas;
-    this.#onForget = onForget;
+    this.#store = store;
   }
 
   /**
@@ -77,7 +84,18 @@ export class ProcessRegistry {
   addEnded(process: EndedProcess): void {
     this.#entries.set(process.id, process);
     this.#readable.add(keyOf(process), process);
-    this.#keepEnded(process, process.endedAt, process.commandBytes);
+    this.#keepEnded(process);
+  }
+
+  /**
+   * Drops what the store has of a process that ended, until somebody asks for it.
+   * @returns what counts for its output from now on. Undefined: there is no output, or it is not kept as ended.
+   */
+  release({ id, transcript }: Process): EndedProcess["transcript"] {
+    const entry = this.#entries.get(id);
+    if (!(entry instanceof EndedProcess) || entry.transcript !== transcript) return undefined;
+    entry.release();
+    return entry.transcript;
   }
 
   get(owner: string, processId: string): Process | undefined {
@@ -122,14 +140,18 @@ export class ProcessRegistry {
   #retire(process: Process, key: string): void {
     this.#running.delete(key, process);
     this.#allRunning.delete(process);
-    this.#keepEnded(process, endOf(process), commandBytes(process.options.command));
+    const ended = endedProcess(process, this.#store.read);
+    this.#entries.set(process.id, ended);
+    this.#readable.delete(key, process);
+    this.#readable.add(key, ended);
+    this.#keepEnded(ended);
   }
 
-  #keepEnded(entry: Entry, endedAt: number, bytes: number): void {
-    const { owner } = entry.sandbox;
-    this.#ended.set(entry, endedAt + KEEP_ENDED_MS);
-    this.#endedShares.set(owner, entry);
-    this.#commandShares.set(owner, entry, bytes);
+  #keepEnded(process: EndedProcess): void {
+    const { owner } = process.sandbox;
+    this.#ended.set(process, process.endedAt + KEEP_ENDED_MS);
+    this.#endedShares.set(owner, process);
+    this.#commandShares.set(owner, process, process.commandBytes);
     this.#forget();
   }
 
@@ -143,15 +165,15 @@ export class ProcessRegistry {
     for (const { item } of this.#commandShares.beyond(MAX_COMMAND_BYTES)) this.#remove(item);
   }
 
-  #remove(entry: Entry): void {
-    const { owner } = entry.sandbox;
-    this.#ended.delete(entry);
-    this.#endedShares.delete(owner, entry);
-    this.#commandShares.delete(owner, entry);
-    entry.transcript?.clear();
-    this.#entries.delete(entry.id);
-    this.#readable.delete(keyOf(entry), entry);
-    this.#onForget(entry);
+  #remove(process: EndedProcess): void {
+    const { owner } = process.sandbox;
+    this.#ended.delete(process);
+    this.#endedShares.delete(owner, process);
+    this.#commandShares.delete(owner, process);
+    process.transcript?.clear();
+    this.#entries.delete(process.id);
+    this.#readable.delete(keyOf(process), process);
+    this.#store.forget(process);
   }
 }
 
@@ -159,9 +181,20 @@ function wholeOf(entry: Entry): Process {
   return entry instanceof EndedProcess ? entry.whole : entry;
 }
 
-/** When an ended process did so, on the monotonic clock. */
-function endOf(process: Process): number {
-  return process.startedAt + (process.status?.durationMs ?? 0);
+/** A process that ended in this run of the service. */
+function endedProcess(process: Process, read: (id: string) => Process): EndedProcess {
+  const { id, startTimeMs, startedAt, status, options, transcript } = process;
+  const { owner, sandboxId, generation } = process.sandbox;
+  const summary = {
+    processId: id,
+    // Of the sandbox nothing else is kept.
+    sandbox: { owner, sandboxId, generation },
+    startTimeMs,
+    commandBytes: commandBytes(options.command),
+    heldBytes: transcript.heldBytes,
+    files: [],
+  };
+  return new EndedProcess(summary, startedAt + (status?.durationMs ?? 0), read, process);
 }
 
 function bytesOf(entry: Entry): number {

@@ -65,6 +65,14 @@ export class TranscriptBudget {
     this.#update(owner, transcript);
   }
 
+  /** Counts `next` in place of a transcript that its process no longer needs. */
+  replace(owner: string, former: BudgetedTranscript, next: BudgetedTranscript): void {
+    former.onHeld = () => {};
+    former.pressed = () => false;
+    this.#update(owner, former, { bytes: 0, memoryBytes: 0 });
+    this.watch(owner, next);
+  }
+
   /** What all transcripts hold. */
   get usage(): TranscriptUsage {
     return { bytes: this.#bytes, memoryBytes: this.#memoryBytes };
@@ -80,12 +88,12 @@ export class TranscriptBudget {
     return Math.min(this.bounds.ownerBytes, this.#quotaOf(owner) ?? Number.POSITIVE_INFINITY);
   }
 
-  #update(owner: string, transcript: BudgetedTranscript): void {
+  #update(owner: string, transcript: BudgetedTranscript, held = usageOf(transcript)): void {
     const known = this.#owners.get(owner);
     // Most commands write nothing.
-    if (transcript.heldBytes === 0 && !known?.counts(transcript)) return;
+    if (held.bytes === 0 && !known?.counts(transcript)) return;
     const account = known ?? new Account();
-    const grown = account.update(transcript);
+    const grown = account.update(transcript, held);
     this.#bytes += grown.bytes;
     this.#memoryBytes += grown.memoryBytes;
     if (account.isEmpty) this.#owners.delete(owner);
@@ -145,6 +153,10 @@ export class TranscriptBudget {
   }
 }
 
+function usageOf({ heldBytes, memoryBytes }: BudgetedTranscript): TranscriptUsage {
+  return { bytes: heldBytes, memoryBytes };
+}
+
 /** The transcripts of one owner. */
 class Account {
   bytes = 0;
@@ -165,9 +177,8 @@ class Account {
   }
 
   /** Records what a transcript holds now; returns how much that grew. */
-  update(transcript: BudgetedTranscript): TranscriptUsage {
+  update(transcript: BudgetedTranscript, now: TranscriptUsage): TranscriptUsage {
     const before = this.#held.get(transcript) ?? { bytes: 0, memoryBytes: 0 };
-    const now = { bytes: transcript.heldBytes, memoryBytes: transcript.memoryBytes };
     this.bytes += now.bytes - before.bytes;
     if (now.bytes === 0) {
       for (const held of [this.#held, this.#live, this.#whole, this.#heads]) held.delete(transcript);

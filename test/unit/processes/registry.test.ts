@@ -18,7 +18,12 @@ const nobody = () => Promise.reject(new Error("nothing is run here"));
 function newRegistry() {
   const clock = new ManualClock();
   const forgotten: string[] = [];
-  const registry = new ProcessRegistry(clock, new TenantQuotas(clock), ({ id }) => forgotten.push(id));
+  const registry = new ProcessRegistry(clock, new TenantQuotas(clock), {
+    read: () => {
+      throw new Error("nothing is stored here");
+    },
+    forget: ({ id }) => forgotten.push(id),
+  });
   const parts: ProcessParts = {
     runner: { start: nobody },
     control: new ProcessControl({

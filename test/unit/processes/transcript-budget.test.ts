@@ -9,6 +9,8 @@ import { Transcript } from "../../../src/processes/transcript.ts";
 import { type BudgetedTranscript, TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
 import { eventually } from "../../support/eventually.ts";
 
+const SANDBOX = { owner: "me", sandboxId: "box", generation: 1 };
+
 const KIB = 1024;
 const NONE = { stdout: 0, stderr: 0 };
 const BLOCK_KIB = 64;
@@ -165,6 +167,39 @@ test("cleared transcripts no longer count", async () => {
   expect(budget.ownerBytes("me")).toBe(0);
 });
 
+test("one that takes another's place counts in its stead, and gives way as that would", async () => {
+  const budget = budgetOf(400);
+  const first = transcriptIn(budget);
+  await write(first, 192);
+  first.end();
+  const { usage } = budget;
+  const ended = new EndedProcess(
+    {
+      processId: "one",
+      startTimeMs: 0,
+      commandBytes: 0,
+      heldBytes: first.heldBytes,
+      files: [],
+      sandbox: SANDBOX,
+    },
+    0,
+    () => {
+      throw new Error("nobody asks for it");
+    },
+    { transcript: first } as Process,
+  );
+  expect(ended.transcript).toBe(first);
+  ended.release();
+  if (ended.transcript === undefined) throw new Error("its output counts no longer");
+  budget.replace("me", first, ended.transcript);
+  expect(budget.usage).toEqual({ bytes: usage.bytes, memoryBytes: 0 });
+  // It is nobody's any more, and may be read to its end.
+  first.clear();
+  expect(budget.usage.bytes).toBe(usage.bytes);
+  ended.transcript.clear();
+  expect(budget.usage).toEqual({ bytes: 0, memoryBytes: 0 });
+});
+
 describe("transcripts of an earlier run that nobody has read", () => {
   /** A process whose transcript is read into the budget, and the ids of those that were read. */
   function unread(budget: TranscriptBudget, id: string, read: string[]): EndedProcess {
@@ -177,7 +212,7 @@ describe("transcripts of an earlier run that nobody has read", () => {
         files: [],
         heldBytes: 3 * BLOCK_KIB * KIB,
       },
-      sandbox: { owner: "me", sandboxId: "box", generation: 1 },
+      sandbox: SANDBOX,
     };
     const process = new EndedProcess(summary, 0, () => {
       read.push(id);
