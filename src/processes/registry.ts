@@ -11,7 +11,7 @@ import { commandBytes } from "./record.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MAX_ENDED = 10_000;
-/** Bound on the commands of ended processes, which stay in memory. */
+/** Bound on the commands of ended processes: all of them may be read into memory. */
 const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 
 type Entry = Process | EndedProcess;
