@@ -55,12 +55,14 @@ export class FollowedFiles {
   }
 }
 
-/** Differs from that of the files before and after any change. */
+/** Differs from that of the files before and after any change. A pipe of the shell's has nothing more once it was read. */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const found = await Promise.all(paths.map((path) => stat(path, { bigint: true }).catch(() => undefined)));
   return found.map((stats) => (stats === undefined ? "" : identityOf(stats))).join("\n");
 }
 
-function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+function identityOf(stats: BigIntStats): string {
+  if (!stats.isFile()) return "not a file";
+  const { dev, ino, size, mtimeNs, ctimeNs } = stats;
   return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
 }

@@ -1,0 +1,47 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { open, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, expect, onTestFinished, test } from "vitest";
+import { FollowedFiles } from "../../../src/base/followed-files.ts";
+
+const directory = mkdtempSync(path.join(tmpdir(), "berth-followed-"));
+afterAll(() => rmSync(directory, { recursive: true }));
+
+/** Follows files until the test is over; returns how often they were reported. */
+async function follow(...paths: string[]): Promise<() => number> {
+  const files = await FollowedFiles.note(paths);
+  let changes = 0;
+  files.follow(async () => {
+    changes++;
+  });
+  onTestFinished(() => files.stop());
+  return () => changes;
+}
+
+test("a change of any of the files is reported, also its removal", async () => {
+  const [one, other] = ["one", "other"].map((name) => path.join(directory, name)) as [string, string];
+  await Promise.all([writeFile(one, "1"), writeFile(other, "1")]);
+  const changes = await follow(one, other);
+  await writeFile(other, "22");
+  await expect.poll(changes, { timeout: 20_000 }).toBe(1);
+  await rm(one);
+  await expect.poll(changes, { timeout: 20_000 }).toBe(2);
+});
+
+test("a pipe is not reported, whatever is written to it: it was read, and has nothing more", async () => {
+  const [pipe, file] = ["pipe", "file"].map((name) => path.join(directory, name)) as [string, string];
+  execFileSync("mkfifo", [pipe]);
+  await writeFile(file, "1");
+  const ofPipe = await follow(pipe);
+  const ofFile = await follow(file);
+  await using writer = await open(pipe, "r+");
+  await writer.write("a key");
+  // By then the pipe has been looked at as often.
+  for (const length of [2, 3]) {
+    await writeFile(file, "x".repeat(length));
+    await expect.poll(ofFile, { timeout: 20_000 }).toBe(length - 1);
+  }
+  expect(ofPipe()).toBe(0);
+});
