@@ -55,14 +55,12 @@ export class FollowedFiles {
   }
 }
 
-/** Differs from that of the files before and after any change. A pipe of the shell's has nothing more once it was read. */
+/** Differs from that of the files before and after any change. */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const found = await Promise.all(paths.map((path) => stat(path, { bigint: true }).catch(() => undefined)));
   return found.map((stats) => (stats === undefined ? "" : identityOf(stats))).join("\n");
 }
 
-function identityOf(stats: BigIntStats): string {
-  if (!stats.isFile()) return "not a file";
-  const { dev, ino, size, mtimeNs, ctimeNs } = stats;
+function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
 }

@@ -4,15 +4,17 @@ import { BerthError } from "../base/errors.ts";
 /** Far more than a configuration or the certificates of many authorities take. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
-/** A descriptor of this process: a pipe of the shell's, as in `--config <(…)`, has its writer already. */
-const OWN_DESCRIPTOR = /^\/(?:dev\/(?:stdin|fd\/\d+)|proc\/(?:self|\d+)\/fd\/\d+)$/;
+/** Whether a path is a descriptor of this process: a pipe of the shell's, as in `--config <(…)`, has its writer already. */
+export function isOwnDescriptor(path: string): boolean {
+  return /^\/(?:dev\/(?:stdin|fd\/\d+)|proc\/self\/fd\/\d+)$/.test(path);
+}
 
 /**
  * Reads a file that the operator names, or a pipe that the shell has opened.
  * @throws BerthError for anything else, or what is too large; errors of the file system
  */
 export function readGivenFile(path: string): Buffer {
-  const isOwn = OWN_DESCRIPTOR.test(path);
+  const isOwn = isOwnDescriptor(path);
   // Without O_NONBLOCK, opening a FIFO waits for a writer.
   const fd = openSync(path, isOwn ? constants.O_RDONLY : constants.O_RDONLY | constants.O_NONBLOCK);
   try {

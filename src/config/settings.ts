@@ -5,7 +5,7 @@ import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
 import type { TlsFiles } from "../server/live-tls.ts";
 import type { Config } from "./options.ts";
-import { readGivenFile } from "./read-file.ts";
+import { isOwnDescriptor, readGivenFile } from "./read-file.ts";
 
 /** The options that {@link settingsOf} puts together. */
 type Merged =
@@ -73,7 +73,8 @@ export function settingsOf(config: Config): AppSettings {
 function tlsFiles({ tlsCert, tlsKey, tlsClientCa }: Config): TlsFiles | undefined {
   if (tlsCert === undefined || tlsKey === undefined) return undefined;
   return {
-    paths: [tlsCert, tlsKey, ...(tlsClientCa === undefined ? [] : [tlsClientCa])],
+    // What the shell pipes in is there once.
+    paths: [tlsCert, tlsKey, tlsClientCa ?? []].flat().filter((path) => !isOwnDescriptor(path)),
     read: () => ({
       cert: readPem("--tls-cert", tlsCert),
       key: readPem("--tls-key", tlsKey),

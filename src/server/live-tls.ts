@@ -4,6 +4,7 @@ import type { TlsOptions } from "./listener.ts";
 
 /** Where {@link TlsOptions} come from. */
 export interface TlsFiles {
+  /** Those that may change. */
   readonly paths: readonly string[];
   /** @throws where a file cannot be read, or is not what it should be */
   read(): TlsOptions;

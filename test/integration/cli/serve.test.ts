@@ -3,7 +3,9 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { makeCertificate } from "../../support/certificate.ts";
 import { containersOf, removeContainers } from "../../support/docker.ts";
 import { endOf, MAIN, runProgram, ServeProcess, startProgram } from "../../support/program.ts";
 import { TmuxTerminal } from "../../support/tmux.ts";
@@ -258,6 +260,25 @@ describe("where it listens", () => {
     const outcome = await endOf(spawn("bash", ["-c", serve]));
     expect(outcome.stderr).toContain('"max-sandboxs"');
     expect(outcome.exitCode).toBe(2);
+  });
+
+  test("a TLS key that the shell pipes in is read once, and is not missed later", async () => {
+    const { cert, key } = await makeCertificate(dir, "piped");
+    const args = `--engine bubblewrap --listen 127.0.0.1:0 --data-dir "${dir}/piped" --tls-cert "${cert}"`;
+    const serve = `exec "${process.execPath}" "${MAIN}" serve ${args} --tls-key <(sleep 0.3; cat "${key}")`;
+    const child = spawn("bash", ["-c", serve]);
+    let written = "";
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (written += chunk));
+    try {
+      await expect.poll(() => written, { timeout: 20_000 }).toContain("berth listens on");
+      // Files are looked at five times a second.
+      await sleep(1_500);
+      child.kill("SIGTERM");
+      await expect.poll(() => written, { timeout: 20_000 }).toContain("stopped");
+      expect(written).not.toContain("TLS files have changed");
+    } finally {
+      child.kill("SIGKILL");
+    }
   });
 
   test("beyond loopback with TLS and tokens, called by https", async () => {

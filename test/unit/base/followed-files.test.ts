@@ -1,6 +1,5 @@
-import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { open, rm, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, expect, onTestFinished, test } from "vitest";
@@ -28,20 +27,4 @@ test("a change of any of the files is reported, also its removal", async () => {
   await expect.poll(changes, { timeout: 20_000 }).toBe(1);
   await rm(one);
   await expect.poll(changes, { timeout: 20_000 }).toBe(2);
-});
-
-test("a pipe is not reported, whatever is written to it: it was read, and has nothing more", async () => {
-  const [pipe, file] = ["pipe", "file"].map((name) => path.join(directory, name)) as [string, string];
-  execFileSync("mkfifo", [pipe]);
-  await writeFile(file, "1");
-  const ofPipe = await follow(pipe);
-  const ofFile = await follow(file);
-  await using writer = await open(pipe, "r+");
-  await writer.write("a key");
-  // By then the pipe has been looked at as often.
-  for (const length of [2, 3]) {
-    await writeFile(file, "x".repeat(length));
-    await expect.poll(ofFile, { timeout: 20_000 }).toBe(length - 1);
-  }
-  expect(ofPipe()).toBe(0);
 });
