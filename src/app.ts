@@ -184,7 +184,7 @@ async function compose(
   const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
-  const engine = await chooseEngine(settings, store.instance, logger);
+  const engine = await chooseEngine(settings, store.instance, logger, () => store.sandboxes.refs());
   const monitor = await EngineMonitor.connect(engine, logger).catch(async (error: unknown) => {
     await engine.close();
     throw error;
