@@ -92,6 +92,14 @@ describe("a directory that others may enter is left as it was, with what to type
     expect(modeOf(place)).toBe(0o1777);
   });
 
+  test.each(["/", "/etc", "/var/lib", "/usr/local"])(
+    "where it may be the system's, which nobody is asked to close or to give away: %s",
+    (system) => {
+      const named = { ...directory(), path: system };
+      expect(exposureAt(named)?.fix).toBe("Name a directory of Berth's own with --data-dir.");
+    },
+  );
+
   test("in one word, whatever its name", () => {
     place = path.join(place, "it's mine");
     mkdirSync(place, { mode: 0o755 });

@@ -108,4 +108,40 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     expect(readdirSync(directory)).toEqual(["berth.db"]);
     expect(readFileSync(path.join(directory, "berth.db")).equals(whole)).toBe(true);
   });
+
+  test.each([
+    [
+      "on a full disk",
+      "size=64k",
+      /cannot be used \(.*full.*\)\. Free space on its disk/,
+      /is full: room for .+ files/,
+    ],
+    [
+      "on a disk with no room for files",
+      "nr_inodes=1",
+      /ENOSPC.*Free space on its disk/,
+      /room for .+ and 0 files/,
+    ],
+    [
+      "on a read-only disk",
+      "ro",
+      /cannot be used \(EROFS: .*Make it a directory/,
+      /the file system of .+ is read-only/,
+    ],
+  ])("%s, and so does berth doctor", async (what, options, refused, diagnosed) => {
+    const directory = path.join(root, what);
+    mkdirSync(directory);
+    const mount = ["unshare", "--mount", "--propagation", "private", "sh", "-c"];
+    const within = [...mount, 'mount -t tmpfs -o "mode=700,$1" tmpfs "$2" && shift 2 && exec "$@"', "sh"];
+    const on = (...args: string[]) =>
+      runProgram([...args, "--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", directory], {
+        within: [...within, options, directory],
+      });
+    const { exitCode, stderr } = await on("serve");
+    expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringMatching(refused) });
+    const doctor = await on("doctor");
+    expect(doctor.exitCode).toBe(1);
+    expect(doctor.stdout.toString()).toMatch(diagnosed);
+    expect(doctor.stdout.toString()).not.toContain("install -d");
+  });
 });
