@@ -1,5 +1,5 @@
 import { performance } from "node:perf_hooks";
-import { setFlagsFromString } from "node:v8";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 /** Sets up V8 for a service through which bytes stream. Call it before there is much to collect. */
@@ -76,8 +76,8 @@ function collector(): V8Collect {
   return found;
 }
 
-/** What is in use or may be garbage. */
+/** What is in use or may be garbage. `process.memoryUsage()` would open a file, and throw where no more may be open. */
 function usedBytes(): number {
-  const { heapUsed, external } = process.memoryUsage();
-  return heapUsed + external;
+  const { used_heap_size: heap, external_memory: external } = getHeapStatistics();
+  return heap + external;
 }

@@ -229,7 +229,7 @@ export class Listener {
     return front;
   }
 
-  /** Says why a TLS connection was refused: its client is often told nothing. */
+  /** Says why a TLS connection was refused: its client often gets no reason. */
   #logRefusal({ code }: NodeJS.ErrnoException, { authorizationError, remoteAddress }: tls.TLSSocket): void {
     // In spite of its type it is the code of an error. Without one, whoever closes a connection looked at the port.
     const problem = authorizationError ? String(authorizationError) : code;

@@ -6,8 +6,8 @@ import { BerthError } from "../base/errors.ts";
  * Keeps a second service on this machine from running as the same instance, as
  * one on a copy of the data directory does: each would remove the containers
  * that the other one created. The name of an abstract socket is held until the
- * process ends, however it ends; nothing is said over it.
- * @returns how to let go of it.
+ * process ends, however it ends. Nothing is sent over it.
+ * @returns how to release it.
  * @throws `INVALID_ARGUMENT` where another service holds it, saying what to do.
  */
 export async function holdInstance(instance: string): Promise<() => void> {
