@@ -2,7 +2,9 @@ import type { Registry } from "prom-client";
 import type { RotatedFile } from "./base/rotated-file.ts";
 import { type Engine, WAIT_REASONS } from "./engine/port.ts";
 import type { TranscriptBudget } from "./processes/transcript-budget.ts";
+import type { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "./sandboxes/manager.ts";
+import type { TenantQuotas, TenantUsage } from "./sandboxes/tenant-quotas.ts";
 import { showGauge, showLabelledGauge } from "./server/metrics.ts";
 import type { RequestLog } from "./state/request-log.ts";
 import type { LiveTokens } from "./tenants/live-tokens.ts";
@@ -10,8 +12,10 @@ import type { WorkspaceQuota } from "./workspaces/quota.ts";
 
 /** What the gauges of a service show. */
 interface GaugeSources {
-  readonly sandboxes: Pick<SandboxManager, "stuckRemovals">;
+  readonly sandboxes: Pick<SandboxManager, "places" | "stuckRemovals">;
   readonly engine: Pick<Engine, "figures">;
+  readonly monitor: Pick<EngineMonitor, "available">;
+  readonly quotas: Pick<TenantQuotas, "usages">;
   readonly transcripts: Pick<TranscriptBudget, "usage">;
   readonly state: { readonly requests: Pick<RequestLog, "answerBytes"> };
   readonly quota: Pick<WorkspaceQuota, "shared">;
@@ -24,12 +28,21 @@ interface GaugeSources {
 /** Adds to the metrics what the service's parts hold. */
 export function showGauges(
   metrics: Registry,
-  { sandboxes, engine, transcripts, state, quota, tokens, audit }: GaugeSources,
+  { sandboxes, engine, monitor, quotas, transcripts, state, quota, tokens, audit }: GaugeSources,
 ): void {
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
   const shared = () => quota.shared;
   const gauges: Readonly<Record<string, readonly [help: string, read: () => number]>> = {
+    berth_engine_available: [
+      "1 while the engine answers; the log says why it does not.",
+      () => (monitor.available ? 1 : 0),
+    ],
+    berth_sandboxes: [
+      "Sandboxes that count towards --max-sandboxes: those being created and removed, and of the warm pool, too.",
+      () => sandboxes.places.taken,
+    ],
+    berth_sandboxes_limit: ["The value of --max-sandboxes.", () => sandboxes.places.limit],
     berth_sandboxes_stuck_deleting: [
       "Sandboxes that could not be removed so far; the log says why. Berth keeps retrying.",
       () => sandboxes.stuckRemovals,
@@ -78,4 +91,20 @@ export function showGauges(
       return counts;
     },
   );
+  const tenantGauges: Readonly<Record<string, readonly [help: string, of: keyof TenantUsage]>> = {
+    berth_tenant_sandboxes: [
+      "Sandboxes of each tenant, those being created and removed included.",
+      "sandboxes",
+    ],
+    berth_tenant_memory_bytes: ["Sum of the memory limits of each tenant's sandboxes.", "memoryBytes"],
+    berth_tenant_commands: ["Commands of each tenant that run.", "execs"],
+  };
+  for (const [name, [help, of]] of Object.entries(tenantGauges))
+    showLabelledGauge(
+      metrics,
+      name,
+      help,
+      "tenant",
+      () => new Map([...quotas.usages()].map(([tenant, used]) => [tenant, used[of]])),
+    );
 }

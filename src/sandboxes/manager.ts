@@ -299,6 +299,12 @@ export class SandboxManager {
     return sandbox && record.leases.take(sandbox);
   }
 
+  /** How many sandboxes there are, of all owners, those being made and removed included, and how many there may be. */
+  get places(): { readonly taken: number; readonly limit: number } {
+    const { taken, limit } = this.#capacity;
+    return { taken, limit };
+  }
+
   /** Sandboxes, of all owners, that could not be removed so far. Berth keeps retrying. */
   get stuckRemovals(): number {
     return this.#retries.count;

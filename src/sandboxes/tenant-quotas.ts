@@ -9,6 +9,9 @@ type Amounts = Partial<Record<CountedQuota, number>>;
 /** The quotas whose use is a sum of reservations. */
 type CountedQuota = "sandboxes" | "memoryBytes" | "cpuMillis" | "pids" | "execs";
 
+/** What a tenant has of each quota that is a sum. */
+export type TenantUsage = Readonly<Record<CountedQuota, number>>;
+
 const HOW_TO_FREE: Readonly<Record<CountedQuota | "workspaceBytes", string>> = {
   sandboxes: "Delete one",
   memoryBytes: "Ask for less memory, delete a sandbox",
@@ -67,8 +70,13 @@ export class TenantQuotas {
   }
 
   /** What a tenant has of each quota that is a sum. */
-  usage(owner: string): Readonly<Record<CountedQuota, number>> {
+  usage(owner: string): TenantUsage {
     return { ...(this.#tenants.get(owner)?.used ?? NOTHING) };
+  }
+
+  /** What each tenant has that had anything in this run. */
+  usages(): ReadonlyMap<string, TenantUsage> {
+    return new Map(Array.from(this.#tenants, ([tenant, { used }]) => [tenant, used]));
   }
 
   #assertRoom(owner: string, amounts: Amounts): void {

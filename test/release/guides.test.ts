@@ -45,6 +45,27 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
     writes: ["berth.v1.SandboxService/CreateSandbox\t", "audit-log"],
   },
+  "docs/how-to/operate.md": {
+    before: `
+      alias berth="$PWD/bin/berth"; cd "$HOME"; umask 077; mkdir backup
+      export ADMIN=$HOME/admin BACKUP=$HOME/backup DATA_DIR=$HOME/data LOG=$HOME/log
+      berth token create --tenant ops --scope admin --tokens tokens.yaml >admin
+      berth token create --tenant acme --tokens tokens.yaml >acme
+      berth serve --tokens tokens.yaml --data-dir data 2>log >out &
+      trap 'kill %1; wait' EXIT
+      until grep -q listens out; do sleep 0.1; done
+      berth create --token-file acme --id box
+      berth exec --token-file acme -d box -- sleep 600
+      berth workspace create --token-file acme kept
+      berth inspect --token-file acme none || true
+    `,
+    writes: [
+      'berth_tenant_sandboxes{tenant="acme"} 1',
+      "sleep 600",
+      "berth-box-",
+      '"berth.v1.SandboxService/GetSandbox","NOT_FOUND","SANDBOX_NOT_FOUND"]',
+    ],
+  },
   "docs/how-to/secrets.md": {
     before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
     lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
