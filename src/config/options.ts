@@ -2,6 +2,7 @@ import { isIP } from "node:net";
 import { homedir } from "node:os";
 import path from "node:path";
 import { parseCidr } from "../base/cidr.ts";
+import { isDockerHost } from "../engine/docker-host.ts";
 import type { IsolationLevel } from "../engine/port.ts";
 import type { WarmPoolTarget, WarmSessionTarget } from "../sandboxes/warm-pool.ts";
 import { parseListenAddress } from "../server/listen-address.ts";
@@ -609,9 +610,7 @@ function readToleration(text: string): Toleration {
 }
 
 function readDockerHost(text: string): string {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  const known = url?.protocol === "unix:" ? url.pathname !== "" : /^(tcp|https?):$/.test(url?.protocol ?? "");
-  if (!known)
+  if (!isDockerHost(text))
     throw new ValueError(
       `"${text}" is not the address of a daemon; write unix:///var/run/docker.sock or tcp://HOST:2375`,
     );

@@ -16,7 +16,7 @@ export function serveCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("serve"))
     .summary("run the service")
     .description(
-      "Runs the service until SIGTERM or SIGINT. Each option can also be set by its environment variable or in the " +
+      "Runs the service until SIGTERM, SIGINT or SIGHUP. Each option can also be set by its environment variable or in the " +
         "configuration file. Flags override variables, and variables override the file. If an option may be repeated, " +
         "separate the values with commas in the variable, and use a list in the file.",
     )

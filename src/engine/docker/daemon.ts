@@ -5,7 +5,8 @@ import path from "node:path";
 import { StringDecoder } from "node:string_decoder";
 import { inspect } from "node:util";
 import Docker, { type DockerOptions } from "dockerode";
-import { abortError, throwIfAborted } from "../../base/errors.ts";
+import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import { isDockerHost } from "../docker-host.ts";
 import type { OutputStream } from "../port.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
@@ -33,9 +34,12 @@ export class Daemon {
   readonly #callTimeoutMs: number;
   #isPodman: boolean | undefined;
 
-  /** `host` is written as in `DOCKER_HOST`, which is its default: `unix:///path` or `tcp://host:port`. */
+  /**
+   * `host` is written as in `DOCKER_HOST`, which is its default: `unix:///path` or `tcp://host:port`.
+   * @throws `INVALID_ARGUMENT` where that variable says something else, such as `ssh://…`
+   */
   constructor(options: { readonly host?: string | undefined; readonly callTimeoutMs: number }) {
-    const url = new URL(options.host || process.env.DOCKER_HOST || `unix://${DEFAULT_SOCKET}`);
+    const url = new URL(options.host || hostOfEnvironment() || `unix://${DEFAULT_SOCKET}`);
     this.#callTimeoutMs = options.callTimeoutMs;
     if (url.protocol === "unix:") {
       this.socketPath = url.pathname;
@@ -172,4 +176,13 @@ export async function* jsonLines<T>(stream: AsyncIterable<Buffer | string>): Asy
     for (const line of lines) if (line.trim() !== "") yield JSON.parse(line) as T;
   }
   if (rest.trim() !== "") yield JSON.parse(rest) as T;
+}
+
+function hostOfEnvironment(): string | undefined {
+  const host = process.env.DOCKER_HOST;
+  if (!host || isDockerHost(host)) return host;
+  throw new BerthError(
+    "INVALID_ARGUMENT",
+    `DOCKER_HOST: ${JSON.stringify(host)} is not the address of a daemon that Berth can reach. Name one with --docker-host, as unix:///var/run/docker.sock or tcp://HOST:2375.`,
+  );
 }

@@ -114,7 +114,7 @@ describe("its options", () => {
     ["text", 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
     [{ listen: { port: 1 } }, "listen must be a text, a number, true, false or a list of these."],
     [{ listen: null }, "listen must be a text, a number, true, false or a list of these."],
-    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox"; is it "max-sandboxes"?.'],
+    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox"; "max-sandboxes" may be meant.'],
   ])("a file that holds %j is refused in plain words", async (content, problem) => {
     const config = path.join(dir, "wrong.json");
     writeFileSync(config, JSON.stringify(content));
@@ -326,6 +326,19 @@ test("without its engine it does not start, and says what to do", async () => {
     /^berth: Docker is not running\..*\nSee what is missing: berth doctor, with the same options\n$/s,
   );
 });
+
+test.each(["ssh://user@host", "nonsense"])(
+  "a DOCKER_HOST that names no daemon that can be reached is refused, not taken for one that is away: %s",
+  async (host) => {
+    const start = serve([], { DOCKER_HOST: host }).then(
+      ({ startLine }) => startLine,
+      (error: unknown) => String(error),
+    );
+    expect(await start).toContain(
+      `berth: DOCKER_HOST: "${host}" is not the address of a daemon that Berth can reach. Name one with --docker-host,`,
+    );
+  },
+);
 
 test("where containers are left, bubblewrap does not take the place of a Docker that does not answer", async () => {
   /** Starts a service again; resolves with its first line, or with why it ended. */
