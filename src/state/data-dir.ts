@@ -15,7 +15,7 @@ import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
 import { isBusy, isCorrupt, isFull } from "./database.ts";
 import { APPLICATION_ID, MIGRATIONS } from "./schema.ts";
-import { Seal } from "./seal.ts";
+import { SEALED_PREFIX, Seal } from "./seal.ts";
 
 const DATABASE = "berth.db";
 const LOCK = "lock";
@@ -69,8 +69,14 @@ export class DataDir {
 
   /** The seal of what the database holds; its key is made where it is missing. Call it once the database was inspected. */
   seal(): Seal {
+    const key = path.join(this.path, KEY);
     try {
-      return Seal.ofFile(path.join(this.path, KEY));
+      // A new key would open nothing, and hide that the old one is missing.
+      if (!existsSync(key) && isSealed(this.database))
+        throw refused(
+          `${key} is missing, and the database cannot be read without it. Restore both from the same backup.`,
+        );
+      return Seal.ofFile(key);
     } catch (error) {
       throw error instanceof BerthError ? error : unusable(this.path, error);
     }
@@ -199,6 +205,21 @@ function checkPages(file: string): void {
     throw error instanceof BerthError ? error : unusable(file, error);
   } finally {
     database?.close();
+  }
+}
+
+/** Whether a database holds what a key sealed. */
+function isSealed(file: string): boolean {
+  if (!existsSync(file) || statSync(file).size === 0) return false;
+  const database = new DatabaseSync(file, { readOnly: true });
+  try {
+    const table = database.prepare("SELECT 1 FROM sqlite_master WHERE name = 'sandboxes'").get();
+    if (table === undefined) return false;
+    return (
+      database.prepare("SELECT 1 FROM sandboxes WHERE spec GLOB ?").get(`${SEALED_PREFIX}*`) !== undefined
+    );
+  } finally {
+    database.close();
   }
 }
 

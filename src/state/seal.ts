@@ -16,10 +16,10 @@ const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 /** Before what is sealed; no JSON and no serialized value begins so. Then the key's own mark. */
-const PREFIX = "sealed1:";
+export const SEALED_PREFIX = "sealed1:";
 const MARK_LENGTH = 8;
 /** So many characters of a sealed text show whose it is: those of base64 that its mark alone decides. */
-export const SEALED_HEAD_LENGTH = PREFIX.length + Math.floor((MARK_LENGTH * 8) / 6);
+export const SEALED_HEAD_LENGTH = SEALED_PREFIX.length + Math.floor((MARK_LENGTH * 8) / 6);
 const FILE_MODE = 0o600;
 
 /**
@@ -37,8 +37,11 @@ export class Seal {
   private constructor(key: Buffer) {
     this.#key = createSecretKey(key);
     this.#mark = createHash("sha256").update("berth seal ").update(key).digest("hex").slice(0, MARK_LENGTH);
-    this.#head = Buffer.from(PREFIX + this.#mark);
-    this.#textHead = (PREFIX + Buffer.from(this.#mark).toString("base64")).slice(0, SEALED_HEAD_LENGTH);
+    this.#head = Buffer.from(SEALED_PREFIX + this.#mark);
+    this.#textHead = (SEALED_PREFIX + Buffer.from(this.#mark).toString("base64")).slice(
+      0,
+      SEALED_HEAD_LENGTH,
+    );
   }
 
   /** One that nobody else has, for a database that ends with its process. */
@@ -62,20 +65,20 @@ export class Seal {
 
   /** Seals a text as a text. */
   text(plain: string): string {
-    return PREFIX + this.#sealed(Buffer.from(plain)).subarray(PREFIX.length).toString("base64");
+    return SEALED_PREFIX + this.#sealed(Buffer.from(plain)).subarray(SEALED_PREFIX.length).toString("base64");
   }
 
   /** Reads a sealed text, or one of an earlier version, which is clear. @throws `INVALID_ARGUMENT` for another key's */
   openText(stored: unknown): string {
     const text = String(stored);
-    if (!text.startsWith(PREFIX)) return text;
-    return this.#open(Buffer.from(text.slice(PREFIX.length), "base64")).toString();
+    if (!text.startsWith(SEALED_PREFIX)) return text;
+    return this.#open(Buffer.from(text.slice(SEALED_PREFIX.length), "base64")).toString();
   }
 
   /** Checks whose text it is by its first {@link SEALED_HEAD_LENGTH} characters. @throws `INVALID_ARGUMENT` for another key's */
   checkOwn(head: unknown): void {
     const text = String(head);
-    if (text.startsWith(PREFIX) && text !== this.#textHead) throw notOurs(new Error("another key"));
+    if (text.startsWith(SEALED_PREFIX) && text !== this.#textHead) throw notOurs(new Error("another key"));
   }
 
   /** Seals bytes; no bytes stay none. */
@@ -94,8 +97,8 @@ export class Seal {
   /** Reads sealed bytes, or those of an earlier version. @throws `INVALID_ARGUMENT` for another key's */
   open(stored: Uint8Array): Uint8Array {
     const bytes = Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
-    if (bytes.toString("latin1", 0, PREFIX.length) !== PREFIX) return stored;
-    return this.#open(bytes.subarray(PREFIX.length));
+    if (bytes.toString("latin1", 0, SEALED_PREFIX.length) !== SEALED_PREFIX) return stored;
+    return this.#open(bytes.subarray(SEALED_PREFIX.length));
   }
 
   /** @param bytes without the prefix. */

@@ -1,5 +1,6 @@
 import {
   cpSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -175,4 +176,18 @@ test("a copy of the data directory of a running service is refused where it woul
     await service.dispose();
     await removeContainers(service.instance);
   }
+});
+
+test("a database without its key is refused, and no other key is made", async () => {
+  const service = await ServeProcess.start(["--engine", "bubblewrap"]);
+  await service.run(["create"]);
+  await service.stop();
+  const key = path.join(service.dataDir, "key");
+  rmSync(key);
+  const { exitCode, stderr } = await serve(service.dataDir);
+  expect({ exitCode, stderr }).toEqual({
+    exitCode: 1,
+    stderr: `berth: --data-dir: ${key} is missing, and the database cannot be read without it. Restore both from the same backup.\n`,
+  });
+  expect(existsSync(key)).toBe(false);
 });
