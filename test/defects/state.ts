@@ -20,11 +20,55 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a copy of a data directory runs beside the original",
+    changes: [
+      {
+        file: "src/app.ts",
+        from: 'if (engine.name === "docker") releaseInstance',
+        to: "if (false) releaseInstance",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/serve-data-dir.test.ts",
+      title:
+        "a copy of the data directory of a running service is refused where it would remove that one's containers",
+    },
+  },
+  {
+    name: "a Docker that is late loses the sandboxes that are left in it",
+    changes: [{ file: "src/engine/choose.ts", from: "if (containers > 0) {", to: "if (containers < 0) {" }],
+    test: {
+      file: "test/integration/cli/serve.test.ts",
+      title: "where containers are left, bubblewrap does not take the place of a Docker that does not answer",
+    },
+  },
+  {
+    name: "a key is made for a database that has lost its own",
+    changes: [
+      { file: "src/state/data-dir.ts", from: "!existsSync(key) && isSealed(this.database)", to: "false" },
+    ],
+    test: {
+      file: "test/integration/cli/serve-data-dir.test.ts",
+      title: "a database without its key is refused, and no other key is made",
+    },
+  },
+  {
+    name: "a service that may open no more files ends",
+    changes: [
+      {
+        file: "src/base/memory.ts",
+        from: "used_heap_size: heap, external_memory: external } = getHeapStatistics();",
+        to: "heapUsed: heap, external } = process.memoryUsage();",
+      },
+    ],
+    test: { file: "test/unit/base/memory.test.ts", title: "a process that may open no more files lives on" },
+  },
+  {
     name: "a service starts with a database that it cannot read",
     changes: [
       {
         file: "src/state/seal.ts",
-        from: "if (text.startsWith(PREFIX) && text !== this.#textHead) throw",
+        from: "if (text.startsWith(SEALED_PREFIX) && text !== this.#textHead) throw",
         to: 'if (text === "" && text !== this.#textHead) throw',
       },
     ],
