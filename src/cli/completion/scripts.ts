@@ -1,10 +1,10 @@
-/** The shells that completion is there for. */
+/** The supported shells. */
 export type Shell = "bash" | "zsh" | "fish";
 
 /**
- * What each shell is to load. All that they know of the program is how to ask it: `berth completion SHELL -- WORD…`
- * with the words behind the program's name up to the cursor. It answers in lines: `files` or `words`, for whether
- * files may stand there too; then candidates, each with a tab and its description behind it.
+ * The script for each shell. It only knows how to ask the program: `berth completion SHELL -- WORD…` with the words
+ * from after the program's name up to the cursor. The first line of the answer is `files` or `words`: whether files are
+ * allowed too. Then follow candidates, one per line, each with a tab and its description.
  */
 export const SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `# Completion of berth for bash. To load it: source <(berth completion bash)
