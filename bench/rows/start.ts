@@ -8,7 +8,7 @@ import { inTurn, quantile } from "../stats.ts";
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
 const GOAL_MS = 150;
 
-/** How long commands of the built program take, from their start to their end, against Node that does nothing. */
+/** How long commands of the built program take, from start to end, compared with Node running nothing. */
 export const start: Row = {
   name: "start",
   limitSeconds: 120,

@@ -11,5 +11,5 @@ test("after many short lives the service is back where it began: descriptors, sa
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 150_000 });
   expect(stdout).toContain("20 lives on bubblewrap");
   expect(stdout).toContain("| sandboxes, operations | 0, 0 | 0, 0 |");
-  expect(stdout).toContain("| rows of sandboxes that live | 0 | 0 |");
+  expect(stdout).toContain("| rows of live sandboxes | 0 | 0 |");
 }, 180_000);
