@@ -13,7 +13,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** A directory with these files, by their paths. */
+/** A directory with these files, by path. */
 function tree(files: Readonly<Record<string, string>>): string {
   const root = mkdtempSync(path.join(dir, "tree-"));
   for (const [file, content] of Object.entries(files)) {
@@ -23,7 +23,7 @@ function tree(files: Readonly<Record<string, string>>): string {
   return root;
 }
 
-/** How a program ends that runs under this Node, and everything that it writes. */
+/** Runs a program under this Node. Returns its exit code and all its output. */
 function run(cwd: string, args: readonly string[]): Promise<{ exitCode: number; output: string }> {
   return new Promise((resolve) => {
     execFile(process.execPath, args, { cwd }, (error, stdout, stderr) =>

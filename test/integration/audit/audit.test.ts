@@ -37,7 +37,7 @@ function connect(token: string, headers: Readonly<Record<string, string>> = {}):
   return client;
 }
 
-/** The lines of a method, once there are so many. */
+/** The lines of a method, as soon as there are `count`. */
 function lines(method: string, count: number, file = auditLog): Promise<Line[]> {
   return eventually(
     async () => {
@@ -113,7 +113,7 @@ test("what is refused for its token or its scope is there; what only reads is no
   const beyond = await failureOf(connect(texts.reader).createSandbox());
   expect(beyond.code).toBe("PERMISSION_DENIED");
 
-  // Lines are in order: those before the last are there when it is.
+  // Lines are in order, so the earlier ones are there as well.
   const created = await eventually(async () =>
     (await lines("/CreateSandbox", 0)).find(({ decision }) => decision === "refused"),
   );
@@ -144,7 +144,7 @@ test("a full disk stops no call; what is lost is counted and said", async () => 
     });
     const app = await startTestApp({ engine: "bubblewrap", auditLog: disk.reach("audit.jsonl") });
     try {
-      // As long as a line takes ids, so that what may wait is soon full.
+      // As long as a line's ids may be, so that the buffer is soon full.
       const sandboxId = "€".repeat(256);
       let calls = 0;
       const metrics = async () => (await fetch(`http://${app.app.address}/metrics`)).text();

@@ -18,7 +18,7 @@ import { newDataDir } from "../../support/settings.ts";
 const OTHER_USER = 54_321;
 const modeOf = (place: string) => lstatSync(place).mode & 0o7777;
 
-/** A directory that everybody may enter, as everybody may those above it. */
+/** A directory that everyone may enter, like those above it. */
 let place = "";
 beforeEach(() => {
   place = newDataDir();
@@ -115,7 +115,7 @@ describe("a shared root", () => {
     writeFileSync(path.join(root, "note"), "");
     expect(await makeSharedRoot(root)).toBe(root);
     expect(modeOf(root)).toBe(0o777);
-    // What closed it is opened later on.
+    // Opens what the first call closed.
     chmodSync(place, 0o755);
     await expect(makeSharedRoot(root)).rejects.toThrow(refusal('it holds "note"'));
   });

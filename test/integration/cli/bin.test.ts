@@ -54,7 +54,7 @@ test("found by a link to it, becomes the program: there is no other process", as
 });
 
 describe("the Node that it runs", () => {
-  /** A Node that prints where it is and what it was given. */
+  /** A Node that prints its place and its arguments. */
   const nodeIn = (place: string) =>
     writeProgram(path.join(dir, place, "node"), `#!/bin/sh\necho "${place}" "$@"\n`);
 
@@ -78,7 +78,7 @@ describe("the Node that it runs", () => {
     writeProgram(path.join(root, "src/main.ts"), "");
     mkdirSync(path.join(root, "bin"));
     copyFileSync(BIN, path.join(root, "bin/berth"));
-    // An old Node knows no types.
+    // An old Node cannot run TypeScript.
     writeProgram(path.join(dir, "old/node"), '#!/bin/sh\n[ "$1" = --version ] && echo v20.0.0\nexit 1\n');
     const tools = path.join(dir, "tools");
     mkdirSync(tools);
@@ -98,7 +98,7 @@ describe("the Node that it runs", () => {
 
 describe("what it runs", () => {
   const SOURCES = ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "clients/typescript/src/y.ts"];
-  /** A checkout whose sources and whose build print which of them runs. */
+  /** A checkout whose sources and build each print which of them runs. */
   const checkout = (name: string): string => {
     const root = path.join(dir, name);
     for (const file of [...SOURCES, "dist/main.js"])
@@ -106,11 +106,11 @@ describe("what it runs", () => {
     writeFileSync(path.join(root, "package.json"), '{"type": "module"}');
     mkdirSync(path.join(root, "bin"));
     copyFileSync(BIN, path.join(root, "bin/berth"));
-    // Older than every source, until it is built.
+    // Older than every source until it is built.
     utimesSync(path.join(root, "dist/main.js"), 1, 1);
     return root;
   };
-  /** Marks the build as begun after the last change of a source. */
+  /** Marks the build as started after the last change of a source. */
   const build = (root: string): void => {
     const changed = Math.max(
       ...SOURCES.flatMap((file) => [path.dirname(file), file]).map(
@@ -123,7 +123,7 @@ describe("what it runs", () => {
   };
   const runs = async (root: string): Promise<string> =>
     (await run(path.join(root, "bin/berth"))).stdout.trim();
-  /** Changes a source when the clock of files has passed the build's. */
+  /** Changes a source once the clock of the file system is past the build's time. */
   const later = async (root: string, change: (root: string) => void): Promise<void> => {
     const began = statSync(path.join(root, "dist/main.js")).mtimeMs;
     const probe = path.join(root, "probe");

@@ -28,7 +28,7 @@ const SANDBOX = "box";
 const SILENT = { exitCode: 0, stdout: "", stderr: "" };
 
 let service: ServeProcess;
-/** For what is not a matter of the program: it takes a fraction of its time. */
+/** For calls that do not need the program, because a client takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start();
@@ -42,7 +42,7 @@ afterAll(async () => {
   expect(await containersOf(service.instance)).toEqual([]);
 });
 
-/** A directory of this machine, anew for each test, and one in the sandbox. */
+/** A directory on this machine, new for each test, and one in the sandbox. */
 let here: string;
 let there: string;
 beforeEach(async () => {
@@ -57,14 +57,14 @@ async function cp(...args: string[]) {
   return { exitCode, stdout: stdout.toString("latin1"), stderr };
 }
 
-/** What a line of shell in the sandbox writes. */
+/** The output of a shell line in the sandbox. */
 async function inSandbox(line: string): Promise<string> {
   const { stdout, stderr, exit } = await client.exec(SANDBOX, line).result;
   expect([exit.exit_code, stderr.toString()]).toEqual([0, ""]);
   return stdout.toString("latin1");
 }
 
-/** All that is in a directory: kinds, modes, names, targets of links and the contents' hashes. */
+/** Everything in a directory: kinds, modes, names, link targets and content hashes. */
 const LISTING = `find . -mindepth 1 \\( -type f -printf '%M %P ' -exec sha256sum {} \\; -o -printf '%M %P %l\\n' \\) | LC_ALL=C sort`;
 const listHere = (directory: string) =>
   execFileSync("sh", ["-c", LISTING], { cwd: directory }).toString("latin1");
@@ -161,7 +161,7 @@ describe("a file", () => {
       const child = service.begin(["cp", ...line]);
       const end = endOf(child);
       await eventually(() => catches(child.pid, 15));
-      // By then it waits for the pipe: a signal before that would prove less.
+      // By then it waits for the pipe. An earlier signal would prove less.
       await sleep(1500);
       child.kill("SIGTERM");
       expect(await end).toMatchObject({ exitCode: 143, stderr: "berth: stopped by SIGTERM\n" });

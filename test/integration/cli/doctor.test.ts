@@ -22,7 +22,7 @@ async function doctor(args: string[] = [], options: ProgramOptions = {}) {
   const env = {
     BERTH_LISTEN: "127.0.0.1:0",
     BERTH_DEFAULT_IMAGE: TEST_IMAGE,
-    // With another engine to fall back to, little is missing.
+    // If there is another engine to fall back to, little is missing.
     BERTH_ENGINE: "docker",
     ...options.env,
   };
@@ -109,7 +109,7 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
     expect(of("docker daemon")).toMatchObject({
       status: "missing",
       found: "no Docker daemon answers at /no/docker.sock",
-      // The daemon at the default place would not help.
+      // The daemon at the default place does not help.
       fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that is to listen there",
     });
   });

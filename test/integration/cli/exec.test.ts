@@ -90,7 +90,7 @@ describe("a program that cannot be run is told without the shell that looked for
     ["nosuch", 127, "not found in the sandbox"],
     ["/no/such", 127, "not found in the sandbox"],
     ["./nosuch", 127, "not found in the sandbox"],
-    // What a shell has itself.
+    // Shell builtins and syntax.
     ["cd", 127, "not found in the sandbox"],
     ["a=b", 127, "not found in the sandbox"],
     ["-x", 127, "not found in the sandbox"],

@@ -20,7 +20,7 @@ afterAll(async () => {
 const berth = (args: string[], { env, ...options }: HereOptions = {}) =>
   runHere(args, { ...options, env: { BERTH_ADDRESS: service.address, ...env } });
 
-/** Runs a command that is to go well; returns what it prints, without the last newline. */
+/** Runs a command that must succeed. Returns its stdout without the last newline. */
 async function ok(...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await berth(args);
   if (code !== 0) throw new Error(`berth ${args.join(" ")} exited with ${code}: ${stderr}`);
@@ -42,7 +42,7 @@ describe("lists", () => {
       `TEAM  IMAGE\nblue  ${TEST_IMAGE}\nred   ${TEST_IMAGE}`,
     );
     const lines = (await ok("ls", "--format", "json")).split("\n").map((line) => JSON.parse(line));
-    // When one expires is counted anew by each call.
+    // Each call computes a new expiry.
     const known = ({ sandboxId, state, spec }: Record<string, unknown>) => ({ sandboxId, state, spec });
     expect(lines.map(known)).toEqual(JSON.parse(await ok("ls", "--json")).sandboxes.map(known));
 

@@ -9,7 +9,7 @@ const SANDBOX = "box";
 const MIB = 1024 * 1024;
 
 let service: ServeProcess;
-/** For what is not a matter of the program: it takes a fraction of its time. */
+/** For calls that do not need the program, because a client takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start(["--transcript-window", "1MiB"]);
@@ -23,7 +23,7 @@ afterAll(async () => {
   expect(await containersOf(service.instance)).toEqual([]);
 });
 
-/** Leaves a line of shell running; returns the process's id. */
+/** Leaves a shell line running. Returns the process id. */
 async function leave(line: string): Promise<string> {
   const execution = client.exec(SANDBOX, line, { on_disconnect: "ON_DISCONNECT_DETACH" });
   const processId = await execution.processId;
@@ -36,7 +36,7 @@ async function logs(...args: string[]) {
   return { exitCode, stdout: stdout.toString("latin1"), stderr };
 }
 
-/** Runs a line to its end; returns the process's id. */
+/** Runs a line to its end. Returns the process id. */
 async function ended(line: string): Promise<string> {
   const processId = await leave(line);
   await client.attach(processId).result;
@@ -137,7 +137,7 @@ describe.concurrent("a connection that breaks", () => {
   const whole = Array.from({ length: LINES }, (_, index) => `line ${index + 1}\n`).join("");
 
   test("it goes on where it was, as often as it takes, and says so", async () => {
-    // It waits before each cut's next part, so that there is something to go on with however slow the test is.
+    // It waits before the part after each cut, so that some output is always left, however slow the test is.
     const processId = await leave(
       `for part in 0 1 2 3; do
          until [ $part = 0 ] || [ -e /tmp/part$part ]; do sleep 0.05; done

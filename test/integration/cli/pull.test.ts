@@ -27,7 +27,7 @@ afterEach(async () => {
   await registry[Symbol.asyncDispose]();
 });
 
-// The image holds no shell, so every create fails in the end; the pull comes before.
+// The image has no shell, so every create fails in the end, after the pull.
 
 test("without a terminal the pull is told in lines on stderr", async () => {
   registry.behaviour = "slow";
@@ -42,7 +42,7 @@ test("without a terminal the pull is told in lines on stderr", async () => {
 test("on a terminal it is one line, drawn again and again, and gone at the end", async () => {
   registry.behaviour = "slow";
   const command = `${process.execPath} ${MAIN} create --image ${image}`;
-  // `script` gives it a terminal.
+  // `script` provides a terminal.
   const child = spawn("script", ["--quiet", "--return", "--command", command, "/dev/null"], {
     env: { ...process.env, BERTH_ADDRESS: service.address },
     stdio: ["ignore", "pipe", "inherit"],

@@ -179,7 +179,7 @@ describe("when it is told to stop", () => {
 
   test("while nobody reads its output: it ends all the same", async () => {
     const child = service.begin(["run", "--", "yes"]);
-    // Read once, then never again: the pipe fills and the program waits.
+    // Reads once and then stops, so that the pipe fills up and the program waits.
     await once(child.stdout, "readable");
     child.stderr.resume();
     await new Promise((resolve) => setTimeout(resolve, 1000));

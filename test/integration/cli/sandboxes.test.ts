@@ -181,7 +181,7 @@ describe("what cannot be", () => {
       ] as const) {
         const { exitCode, stderr } = await runProgram(args, { env: { BERTH_ADDRESS: address } });
         expect(exitCode).toBe(code);
-        // That one may have ended the connection before it has said anything.
+        // It may close the connection before it sends anything.
         if (scheme === "" && other === "a web server of HTTP/2") {
           expect(stderr).toContain(`A proxy that takes HTTP/2 alone is called by http://${address}\n`);
         } else expect(stderr).toContain(`berth: what answers at ${address} is not Berth\n`);

@@ -18,7 +18,7 @@ import { nodeAsOrdinaryUser, PROGRAM } from "../../support/ordinary-user.ts";
 import { runProgram } from "../../support/program.ts";
 
 const root = mkdtempSync(path.join(tmpdir(), "berth-data-dir-"));
-/** A good data directory's database. */
+/** The database of an intact data directory. */
 let whole: Buffer;
 
 beforeAll(() => {

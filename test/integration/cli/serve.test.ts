@@ -66,7 +66,7 @@ describe("its end", () => {
     const busy = endOf(child);
     await once(child.stdout, "data");
     service.signal("SIGTERM");
-    // The same signal twice within a moment is one keystroke, passed on by a parent.
+    // The same signal twice within a moment is one keystroke, forwarded by a parent.
     service.signal("SIGTERM");
     await new Promise((resolve) => setTimeout(resolve, 1000));
     service.signal("SIGTERM");
@@ -271,7 +271,7 @@ describe("where it listens", () => {
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (written += chunk));
     try {
       await expect.poll(() => written, { timeout: 20_000 }).toContain("berth listens on");
-      // Files are looked at five times a second.
+      // Files are checked five times a second.
       await sleep(1_500);
       child.kill("SIGTERM");
       await expect.poll(() => written, { timeout: 20_000 }).toContain("stopped");

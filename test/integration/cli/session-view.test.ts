@@ -36,7 +36,7 @@ async function run(...args: string[]) {
   return { stdout: stdout.toString(), stderr, code, bytes: stdout };
 }
 
-/** A page that is served. */
+/** A served page. */
 interface Page {
   readonly url: string;
   stop(): Promise<ProgramEnd>;
@@ -65,7 +65,7 @@ async function view(...args: string[]): Promise<Page> {
   return page;
 }
 
-/** A request with headers of any kind, and a path as it is. */
+/** A request with arbitrary headers and a literal path. */
 function get(
   url: string,
   rawPath = new URL(url).pathname,
@@ -97,7 +97,7 @@ function socketOf(
   return new WebSocket(new URL("socket", url.replace("http:", "ws:")), "binary", { origin, headers });
 }
 
-/** What a WebSocket is refused with. */
+/** The status with which a WebSocket is refused. */
 function refusalOf(socket: WebSocket): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     socket.on("unexpected-response", (_, response) => resolve(response.statusCode));
@@ -162,7 +162,7 @@ describe("the page", () => {
       title: "ann · vm",
       readOnly: false,
     });
-    // The script is a module that parses.
+    // The script must be valid module syntax.
     const { body } = await get(new URL("view.js", url).href);
     execFileSync(process.execPath, ["--input-type=module", "--check"], { input: body });
   });
@@ -173,7 +173,7 @@ describe("the page", () => {
     await run("tool", "run", "-w", "ann", "vm:launch", "command=xsetroot -solid '#20c040'");
     for (const rfb of [one, two]) await rfb.until(() => rfb.pixel(790, 5) === 0x20c040);
     await one.pointer(123, 45);
-    // Until it is there.
+    // Waits until the pointer is there.
     const follow = "until xdotool getmouselocation | grep -q x:123.y:45; do :; done; touch /tmp/there";
     await run("tool", "run", "-w", "ann", "vm:launch", `command=timeout 10 sh -c '${follow}'`);
     await run(
@@ -299,7 +299,7 @@ describe("attachments", () => {
   });
 });
 
-/** In the page: where the picture has the colour of a terminal; false while it does not. */
+/** Runs in the page: where the picture has the colour of a terminal. False while it has not. */
 const MIDDLE_OF_BLUE = `(() => {
   const canvas = document.querySelector("canvas");
   const pixels = canvas?.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;

@@ -49,7 +49,7 @@ test("a session from its create to its end, and tools on it", async () => {
   expect(reset.stdout).toMatch(/^bash_ann_002_/);
   expect(await tool("bash:run", "command=echo $A")).toMatchObject({ stdout: "2\n" });
   expect(await run("session", "rm", "-w", "ann")).toMatchObject({ stdout: reset.stdout, code: 0 });
-  // Which is not a failure; and silence would say that it was ended.
+  // Not a failure. But printing nothing would mean that it was ended.
   const none = "berth: there is no session of the type bahs\nSee which there are: berth session ls\n";
   expect(await run("session", "rm", "-w", "ann", "bahs")).toEqual({ stdout: "", stderr: none, code: 0 });
   expect((await run("session", "ls")).stdout).toBe("ID  WORKER  TYPE  STATUS  SANDBOX  EXPIRES\n");

@@ -33,7 +33,7 @@ async function enterSandbox(): Promise<void> {
   await terminal.shows(PROMPT);
 }
 
-/** What a command in the sandbox writes. */
+/** The output of a command in the sandbox. */
 async function inSandbox(...command: string[]): Promise<string> {
   const { stdout } = await service.run(["exec", SANDBOX, "--", ...command]);
   return stdout.toString();
@@ -43,7 +43,7 @@ describe("programs that draw", () => {
   test("vim: a file is written and saved, a window that grows is filled, and the screen is as before", async () => {
     await enterSandbox();
     await terminal.enter("vi poem.txt");
-    // Everything below the empty first line: what is drawn last may show before the rest.
+    // Everything below the empty first line. What is drawn last may appear before the rest.
     await terminal.shows((screen) => {
       const tildes = screen.split("\n").filter((line) => line === "~");
       return tildes.length === 22 && /"poem.txt" \[New/.test(screen);
@@ -52,7 +52,7 @@ describe("programs that draw", () => {
     await terminal.type("iThe fog comes\ron little cat feet.");
     await terminal.shows(/^The fog comes\non little cat feet\.\n~/);
     await terminal.resize(60, 40);
-    // All rows but the two of text and the last.
+    // All rows except the two of text and the last.
     await terminal.shows((screen) => screen.split("\n").filter((line) => line === "~").length === 37);
     await terminal.press("Escape");
     await terminal.enter(":wq");
@@ -79,7 +79,7 @@ describe("programs that draw", () => {
 
   test("top: draws as wide as the window is, at once when that changes", async () => {
     await enterSandbox();
-    // It draws anew by itself only after an hour.
+    // Without a resize it would redraw only after an hour.
     await terminal.enter("top -d 3600");
     await terminal.shows(/^top - .*^ +PID USER .* COMMAND$/ms);
     await terminal.resize(40, 24);

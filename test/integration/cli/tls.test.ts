@@ -26,7 +26,7 @@ function newKey(name: string): string[] {
   return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", file];
 }
 
-/** Starts a service with a certificate of the authority; returns it and its port. */
+/** Starts a service with a certificate of the authority. Returns it and its port. */
 async function serve(names: string, days: number): Promise<{ service: ServeProcess; port: string }> {
   const file = (suffix: string) => path.join(dir, `server.${suffix}`);
   openssl("req", "-new", "-nodes", "-subj", "/CN=server", ...newKey("server"), "-out", file("csr"));
@@ -59,7 +59,7 @@ test("an authority of one's own is named by a flag or a variable", async () => {
   ] as const)
     expect(await service.run(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
 
-  // A service with TLS, called without.
+  // A TLS service called without TLS.
   for (const plain of [`localhost:${port}`, `http://localhost:${port}`])
     expect(await failure(service, "--address", plain)).toBe(
       `berth: what answers at ${plain} speaks TLS\nCall it with TLS: --address https://localhost:${port}\n`,

@@ -117,7 +117,7 @@ describe("clients take a token", () => {
   });
   afterAll(() => service?.stop());
 
-  /** Where a token may come from; the address is in BERTH_ADDRESS but for profiles. */
+  /** Sources of a token. The address is in BERTH_ADDRESS, except with profiles. */
   const sources = (): Readonly<Record<string, Readonly<Record<string, string>>>> => ({
     BERTH_TOKEN: { BERTH_ADDRESS: service.address, BERTH_TOKEN: token },
     BERTH_TOKEN_FILE: { BERTH_ADDRESS: service.address, BERTH_TOKEN_FILE: path.join(home, "token") },
@@ -154,12 +154,12 @@ describe("clients take a token", () => {
     for (const [args, env] of [
       [["ls", ...at, "--token-file", path.join(home, "token")], {}],
       [["--profile", "inline", "ls"], config],
-      // A profile that the line names goes before the environment.
+      // A profile on the command line overrides the environment.
       [["ls", "--profile", "inline"], { ...config, BERTH_ADDRESS: "127.0.0.1:1", BERTH_TOKEN: "wrong" }],
     ] as const) {
       expect(await runProgram([...args], { env })).toMatchObject({ exitCode: 0, stderr: "" });
     }
-    // The token of BERTH_PROFILE is not sent to the address of another.
+    // The token of BERTH_PROFILE is not sent to another address.
     const elsewhere = await runProgram(["ls", ...at], { env: { ...config, BERTH_PROFILE: "inline" } });
     expect(elsewhere).toMatchObject({
       exitCode: 1,

@@ -13,7 +13,7 @@ afterAll(() => service?.stop());
 
 const berth = (...args: string[]) => runHere(args, { env: { BERTH_ADDRESS: service.address } });
 
-/** Runs a command that is to go well; returns what it prints, without the last newline. */
+/** Runs a command that must succeed. Returns its stdout without the last newline. */
 async function ok(...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await berth(...args);
   if (code !== 0) throw new Error(`berth ${args.join(" ")} exited with ${code}: ${stderr}`);
@@ -112,7 +112,7 @@ describe("kill", () => {
     expect(killed).toEqual({ sandboxId: sandbox, signaled: expect.arrayContaining(others) });
     expect(killed.signaled).not.toContain(trap);
     expect(await berth("wait", ...others)).toMatchObject({ code: 137, stdout: "137\n137\n" });
-    // It lives on, with nothing more to kill.
+    // It is still live, with nothing left to kill.
     expect(await ok("kill", sandbox)).toBe(sandbox);
     expect(await berth("kill", trap)).toMatchObject({ code: 1, stderr: expect.stringContaining("berth: ") });
     await ok("rm", "--grace", "0s", sandbox);
@@ -154,7 +154,7 @@ describe("wait", () => {
     const sandbox = await ok("create", "--id", "again");
     await ok("rm", "--grace", "0s", sandbox);
     await ok("create", "--id", "again");
-    // The end of the first is in the history of events, and not what is waited for.
+    // The end of the first sandbox is in the event history, but is not the one to wait for.
     expect(await berth("wait", "--timeout", "500ms", sandbox)).toMatchObject({ code: 124, stdout: "" });
     await ok("rm", "--grace", "0s", sandbox);
   });

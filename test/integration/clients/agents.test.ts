@@ -27,7 +27,7 @@ beforeAll(async () => {
   const env = await run(path.join(root, "scripts/python-env.sh"), ["python-stubs", requirements]);
   python = path.join(env.stdout.trim(), "bin/python");
   packageDir = await mkdtemp(path.join(tmpdir(), "berth-python-"));
-  // As a user installs it from a checkout; with no index there is no network either.
+  // As users install it from a checkout. Without an index it needs no network either.
   const pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps"];
   await run(python, [...pip, "--target", packageDir, path.join(root, "clients/python")]);
   service = await LastingService.start();
@@ -40,7 +40,7 @@ afterAll(async () => {
   if (packageDir) await rm(packageDir, { recursive: true, force: true });
 });
 
-// Without the caller's environment: no proxy comes between a client and the service on loopback.
+// Without the caller's environment, so that no proxy is used between a client and the service on loopback.
 const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; example: string[] }][] = [
   [
     "TypeScript",
@@ -208,7 +208,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
   });
 
   test("has its run made once, though the answers to that are lost on the way", async () => {
-    // In the service's greeting, between it and the answer, and in that.
+    // Cuts in the service's greeting, between it and the response, and in that response.
     const link = await CuttingLink.to(service.address, "reset", [20, 70, 110, 150, 200]);
     const name = `once-${link.address}`;
     const agent = begin({ address: link.address, name });
@@ -218,7 +218,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
       expect(link.cuts).toBe(5);
       const { runs } = await client.call("RunService/ListRuns", { page_size: 1000 });
       expect(runs.filter((each) => each.name === name)).toHaveLength(1);
-      // The next one is another.
+      // The next run is another one.
       const { runId } = await agent.do({ do: "close" });
       expect(runId).toBe("");
       expect(await agent.do({ do: "run", steps })).toMatchObject({ done: { outcome: "FINISHED" } });

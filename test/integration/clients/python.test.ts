@@ -9,7 +9,7 @@ beforeAll(async () => {
 });
 afterAll(() => python?.[Symbol.asyncDispose]());
 
-// Against hangs only: whole suites of Python run in these, on first use with the making of their environments.
+// Only against hangs: each test runs a whole Python suite, and on first use creates its environment.
 describe.concurrent("the Python client", { timeout: 300_000 }, () => {
   test("passes its tests with the newest grpcio and protobuf that it takes", async () => {
     const output = await python.pytest("newest", "not vm");

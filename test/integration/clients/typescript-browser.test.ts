@@ -17,7 +17,7 @@ let service: ServeProcess;
 let browser: PersonBrowser;
 let page: Page;
 
-/** What the page has: the client as a bundle, as of any web application. */
+/** What the page has: the client as a bundle, as in any web application. */
 declare const berth: typeof client;
 
 async function bundle(): Promise<string> {

@@ -36,7 +36,7 @@ afterAll(async () => {
   if (directory) await rm(directory, { recursive: true, force: true });
 });
 
-/** A client that the test's end closes. */
+/** A client that is closed at the end of the test. */
 function connect(address = service.address, settings: ConnectSettings = {}): Berth {
   const berth = Berth.connect(address, settings);
   onTestFinished(() => berth.close());
@@ -56,7 +56,7 @@ const failureOf = (call: Promise<unknown>): Promise<unknown> =>
   );
 
 test.each(["nonsense", "", "host:port", "ftp://host", "http://"])("refuses the address %j", (address) => {
-  // Of the environment, an empty one says as little.
+  // An empty variable in the environment also counts as unset.
   const env = process.env.BERTH_ADDRESS;
   process.env.BERTH_ADDRESS = address;
   try {
@@ -207,7 +207,7 @@ test("says what was received where the connection stays lost", async () => {
     stdoutReceived: 5,
     stderrReceived: 0,
   });
-  // With no one to read it, the service ends it.
+  // The service ends it, because nobody reads it.
   const status = async () => (await sandbox.process(command.processId)).status;
   expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
   const rest = await sandbox.attach(command.processId, { stdoutOffset: 5 }).result();
@@ -240,7 +240,9 @@ test("writes once to stdin, and downloads to the end, over connections that brea
   expect(Buffer.concat(pieces).equals(bytes)).toBe(true);
 });
 
-/** A service of another version: real HTTP/2, answers of its own. Returns its address and the headers it was sent. */
+/**
+ * A service of another version: real HTTP/2, with its own responses. Returns its address and the headers it received.
+ */
 async function otherVersion(
   answer: MessageInitShape<typeof GetSandboxResponseSchema>,
 ): Promise<{ address: string; authorization: (string | null)[] }> {
@@ -264,7 +266,7 @@ test("takes fields and names of a newer service, and tells of calls that an olde
     sandbox: {
       sandboxId: "newer",
       state: 77 as SandboxState,
-      // A field that this client has no name for.
+      // A field that this client does not know.
       $unknown: [{ no: 1000, wireType: 2, data: new Uint8Array([2, 104, 105]) }],
     },
   });

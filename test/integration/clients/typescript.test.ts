@@ -114,7 +114,7 @@ test("gives a command a terminal, whose size changes", async () => {
   await process.resize(120, 40);
   await process.write("\n");
   const { stdout } = await process.result();
-  // The terminal shows the line that is typed, before or after the first size.
+  // The terminal echoes the typed line, before or after the first size.
   expect(stdout).toMatch(/^(\r\n)?(30 90|40 120)\r\n(\r\n)?40 120\r\n$/);
 });
 

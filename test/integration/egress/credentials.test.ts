@@ -13,7 +13,7 @@ import { newDataDir } from "../../support/settings.ts";
 const SECRET = "egress-secret-4711";
 const ADDED = createHash("sha256").update(`Bearer ${SECRET}`).digest("hex");
 
-/** Fetches a URL with a header of its own. */
+/** Fetches a URL, with an Authorization header if one is given. */
 const FETCH = `
 import sys, urllib.request, urllib.error
 request = urllib.request.Request(sys.argv[1], method=sys.argv[2])
@@ -132,7 +132,7 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
     await writeFile(token, "new");
     const credential = createHash("sha256").update("Bearer new").digest("hex");
     expect(await seen("http://allowed.example/")).toMatchObject({ credential });
-    // A key of several lines has its place in no header.
+    // A key with several lines is not valid in a header.
     await writeFile(token, "two\nlines");
     for (let request = 0; request < 3; request++) {
       const refused = await get("http://allowed.example/");

@@ -11,7 +11,7 @@ import { INTERNET } from "../../support/internet-addresses.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { newDataDir } from "../../support/settings.ts";
 
-/** Fetches a URL as programs do that know of proxies, follows redirects, and tells what came of it. */
+/** Fetches a URL like programs that support proxies, follows redirects, and prints the result. */
 const FETCH = `
 import sys, urllib.request, urllib.error
 try:
@@ -27,7 +27,7 @@ try: socket.create_connection((sys.argv[1], 80), 5); print("connected")
 except OSError as error: print(error)
 `;
 
-/** Sends bytes to the proxy, ends its side where told to, and prints the answer. */
+/** Sends bytes to the proxy, closes its side if asked to, and prints the response. */
 const SAY = `
 import socket, sys
 door = socket.create_connection(("127.0.0.1", 3128), 30)
@@ -143,7 +143,7 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     "a redirect to %s leads nowhere",
     async (to) => {
       const answer = await get(`http://allowed.example/redirect?to=${encodeURIComponent(to)}`);
-      // What is excepted from proxies is looked for in the sandbox itself.
+      // Addresses excluded from proxies are looked for in the sandbox itself.
       expect(answer).toMatch(to.includes("127.0.0.1") ? /Connection refused/ : /^403 .* is not among/);
     },
   );
@@ -184,7 +184,7 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
       const hidden = "GET /hidden HTTP/1.1\\r\\nHost: other.example\\r\\n\\r\\n";
       const request = `${method} http://allowed.example/ HTTP/1.1\\r\\nHost: a\\r\\n`;
       const chunked = `Connection: close\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n2d\\r\\n${hidden}\\r\\n0\\r\\n\\r\\n`;
-      // What names its length among what concerns the connection alone keeps it too.
+      // Listing Content-Length among the connection headers does not remove it either.
       const counted = `Connection: close, Content-Length\\r\\nContent-Length: 45\\r\\n\\r\\n${hidden}`;
       for (const framed of [chunked, counted]) {
         const answer = await python(SAY, `${request}${framed}`);
@@ -271,7 +271,7 @@ print("flowing", flush=True)
 time.sleep(600)`;
     const flood = client.exec(id, ["python3", "-c", program]);
     await flood.until("flowing");
-    // Without a bound it grows by what the server sends: hundreds of MiB a second.
+    // Without a limit it would grow by what the server sends: hundreds of MiB per second.
     const growth = async (): Promise<number> => {
       const before = await residentMiB(service.pid);
       await sleep(1_000);

@@ -13,7 +13,7 @@ import { run, spec, useEngine } from "./docker/support.ts";
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 const BOUNDS: OrphanedPipesBounds = { perSandbox: 3, inAll: 4 };
 
-/** Whether something comes to be so, within a while. */
+/** Whether a condition becomes true within a while. */
 const comes = (look: () => boolean): Promise<boolean> =>
   eventually(look).then(
     () => true,
@@ -27,7 +27,7 @@ const ENGINES: readonly { name: string; engine: Engine }[] = [
   { name: "bubblewrap", engine: useBubblewrap({ orphanedPipes: BOUNDS }) },
 ];
 
-/** Ends of pipes that this process holds. */
+/** The number of pipe ends that this process holds. */
 function pipeEnds(): number {
   const targetOf = (fd: string): string => {
     try {
@@ -40,7 +40,7 @@ function pipeEnds(): number {
     .length;
 }
 
-/** The ends of pipes that stay: those of what has just ended go within a while. */
+/** The number of pipe ends, once those of ended processes are gone. */
 async function settledPipeEnds(): Promise<number> {
   let ends = pipeEnds();
   await eventually(async () => {
@@ -53,7 +53,7 @@ async function settledPipeEnds(): Promise<number> {
 }
 
 describe.each(ENGINES)("on $name", ({ engine }) => {
-  /** Runs a command that leaves something behind, to its end. */
+  /** Runs a command that leaves something behind. */
   const leave = async (ref: string, command: string): Promise<void> => {
     const argv = ["/bin/sh", "-c", command];
     const spawned = await engine.spawn(ref, { argv, stdin: false }, NOBODY_LISTENS);
@@ -65,7 +65,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     return Number((await run(engine, ref, ["/bin/sh", "-c", search])).stdout);
   };
 
-  /** A sandbox in which something has run, so that the engine has opened what it keeps open. */
+  /** A sandbox in which something has run, so that the engine has opened everything that it keeps open. */
   const used = async (): Promise<string> => {
     const { ref } = await engine.create(spec());
     await count(ref, "nothing");
@@ -84,7 +84,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     expect(await comes(() => engine.figures().orphanedPipes === BOUNDS.perSandbox)).toBe(true);
     expect(await comes(() => pipeEnds() - before <= BOUNDS.perSandbox * 2)).toBe(true);
     for (let i = 0; i < 2; i++) await leave(other, "yes & exit 0");
-    // More never stay than there may be: those that come push others out.
+    // There are never more than the limit: new ones displace old ones.
     await sleep(1_500);
     expect(await comes(() => engine.figures().orphanedPipes === BOUNDS.inAll)).toBe(true);
     expect(await comes(() => pipeEnds() - before <= BOUNDS.inAll * 2)).toBe(true);
@@ -111,7 +111,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
 });
 
 describe("of pipes that are left behind", () => {
-  /** Pipes that tell when they were let go of. */
+  /** Pipes that record when they were released. */
   const pipesOf = (name: string, gone: string[]) => {
     const silent = Promise.withResolvers<void>();
     return {

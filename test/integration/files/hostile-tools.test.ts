@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { refusal, useFileBench } from "./file-bench.ts";
 
-/** A sandbox whose root has put something else in the place of the tools. */
+/** A sandbox in which root has replaced the tools. */
 describe("where the sandbox's own tools lie,", () => {
   const bench = useFileBench({ image: TEST_IMAGE, commandTimeoutMs: 5_000 });
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { IMAGES, refusal, useFileBench } from "./file-bench.ts";
 
-/** Longer than any of this may take, and far shorter than to wait for the other end of a FIFO. */
+/** Longer than any of this may take, and far shorter than waiting for the other end of a FIFO. */
 const AT_ONCE_MS = 5_000;
 
-/** What is there: its kind, inode and, of a directory, what it holds. */
+/** Prints what is there: kind, inode and, for a directory, its content. */
 const LOOK =
   "cd /workspace; ls -dil it; if [ -d it ]; then ls -A it; cat it/file; else stat -L -c '%F %i' it; fi";
 
@@ -24,7 +24,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   ])(
     "where a file is due, %s is refused at once",
     async (kind, make) => {
-      // busybox has nothing that makes a socket.
+      // busybox cannot create a socket.
       if (kind === "a socket" && spec.image?.includes("busybox")) make = "ln -s /dev/zero /workspace/it";
       await bench().sh(`rm -rf /workspace/it /workspace/fifo /tmp/socket; ${make}`);
       const wrong = { reason: "FILE_KIND" };
@@ -55,7 +55,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   });
 });
 
-/** Chunks without an end, so that only a refusal ends the upload. */
+/** Endless chunks, so that only a refusal ends the upload. */
 async function* neverEnding(): AsyncGenerator<Uint8Array> {
   yield Buffer.from("x");
   await new Promise(() => {});

@@ -34,15 +34,15 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       const page = await bench().list("large", { after, limit: 200 });
       names.push(...page.entries.map(({ name }) => name));
       after = page.more ? page.last : undefined;
-      // What comes in later is in no page of this listing.
+      // Later entries appear on no page of this listing.
       await bench().sh(": >/workspace/large/late");
     } while (after !== undefined);
     await bench().sh("rm /usr/local/sbin/find");
     expect(names).toEqual(Array.from({ length: 1000 }, (_, i) => `f${i}`).sort());
-    // A shell of busybox takes its own find.
+    // busybox's shell uses its own find.
     const reads = spec.image === BUSYBOX_IMAGE ? "" : "\n";
     expect((await bench().content("/tmp/reads")).toString()).toBe(reads);
-    // A page that was shown already is read again.
+    // Reads a page again that was already read.
     const again = await bench().list("large", { after: names[9], limit: 2 });
     expect(again.entries.map(({ name }) => name)).toEqual(names.slice(10, 12));
   });

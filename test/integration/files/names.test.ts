@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { fromBytes, toBytes } from "../../../src/base/byte-string.ts";
 import { IMAGES, useFileBench } from "./file-bench.ts";
 
-/** Every byte that a name may hold, and then some that tools and shells stumble over. */
+/** Every byte that a name may contain, plus some that trip up tools and shells. */
 const EVERY_BYTE = Buffer.from(
   Array.from({ length: 255 }, (_, index) => index + 1).filter((byte) => byte !== 0x2f),
 );

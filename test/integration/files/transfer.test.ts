@@ -12,7 +12,7 @@ async function* inChunks(data: Uint8Array, size = 300_000): AsyncGenerator<Uint8
   for (let at = 0; at < data.length; at += size) yield data.subarray(at, at + size);
 }
 
-/** Sends some content, then does something, then waits for ever. */
+/** Sends some content, does something, then waits forever. */
 async function* stuckAfter(data: Uint8Array, then: () => unknown): AsyncGenerator<Uint8Array> {
   yield data;
   await then();
@@ -25,7 +25,7 @@ async function bytesOf(items: AsyncIterable<DownloadItem>): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Names in a directory that uploads leave while they are under way. */
+/** The temporary names in a directory during uploads. */
 async function temporaries(bench: FileBench, path = "."): Promise<string[]> {
   const names = (await bench.sh(`ls -A '/workspace/${path}'`)).toString().split("\n");
   return names.filter((name) => name.startsWith(".berth"));
@@ -119,7 +119,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
           stuckAfter(part, () => bench().sh(line)),
         ),
       );
-      // Where `cat` alone is killed, its script lives to end in its own way.
+      // If only `cat` is killed, its script ends in its own way.
       expect(error.reason).toBe(which === "cat" ? "UNSUPPORTED" : "TOO_MANY_OPERATIONS");
       expect((await bench().read("victim")).data.toString()).toBe("old");
       expect(await temporaries(bench())).toEqual([]);
@@ -166,7 +166,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   });
 
   test("a download that is left, or canceled while nobody reads, ends in the sandbox too", async () => {
-    // The large one is read past its script, the other through the script's pipe.
+    // The large one is read directly, the other through the script's pipe.
     await bench().sh(
       'for size in 50000000000 15000000; do f=/workspace/sparse$size; dd if=/dev/null of="$f" bs=1 seek=$size 2>/dev/null; chmod 666 "$f"; done',
     );
@@ -207,7 +207,7 @@ describe("large files", () => {
       (await bench().sh("cd /proc; echo [0-9]*")).toString().trim().split(" ");
     await bench().stat("file");
     let shells = await pids();
-    // What looks at them, and what starts, is not there for long.
+    // Processes that inspect them, or that are starting, are soon gone.
     for (let looks = 0; looks < 5; looks++) {
       const found = await pids();
       shells = shells.filter((pid) => found.includes(pid));
@@ -223,17 +223,17 @@ describe("large files", () => {
   test("of a large file, little passes a pipe", async () => {
     const large = randomBytes(64 * MIB);
     await bench().upload("file", inChunks(large, MIB));
-    // Counts what it copies, in place of the tool, and does not end by a signal that it can ignore.
+    // Replaces the tool by one that counts what it copies and ignores signals.
     const counting = '#!/bin/sh\\ntrap "" TERM\\nexec /bin/tee /tmp/passed\\n';
     await bench().sh(`printf '${counting}' >/usr/local/bin/dd; chmod +x /usr/local/bin/dd`);
     expect((await bytesOf(bench().download("file"))).equals(large)).toBe(true);
     const left = async () =>
       (await bench().sh("cat /proc/[0-9]*/comm 2>/dev/null | grep -c tee || :")).toString();
     await expect.poll(left).toBe("0\n");
-    // Where the file was read sooner than the tool started, nothing has passed.
+    // If the file was read before the tool started, nothing has passed through it.
     const passed = async () => Number((await bench().sh("cat /tmp/passed 2>/dev/null | wc -c")).toString());
     expect(await passed()).toBeLessThan(8 * MIB);
-    // It is the tool that counts: what is small passes through it.
+    // The tool does count: a small file passes through it.
     await bench().write("small", "a few bytes");
     expect((await bytesOf(bench().download("small"))).toString()).toBe("a few bytes");
     expect(await passed()).toBe(11);

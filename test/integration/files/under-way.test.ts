@@ -24,7 +24,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const { client } = app;
     const sandboxId = await workspaces.sandbox("hidden");
     const here = { sandbox_id: sandboxId, path: "." };
-    // What only looks like one is a file like any other.
+    // A file with a similar name is an ordinary file.
     await client.output(sandboxId, "echo word >.berth-notes; echo word >seen");
     const call = new AbortController();
     async function* half(): AsyncGenerator<Request> {

@@ -56,7 +56,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       "cd /workspace/w; printf new >new; printf x >>old; rm doomed; : >sub/unseen; ln -s new link",
     );
     await watch.sees("CREATED new", "MODIFIED old", "REMOVED doomed", "CREATED link");
-    // As a write that takes long, of which a look sees the file on its way.
+    // Like a slow write, of which a scan sees the temporary file.
     const temporary = new TemporaryNames(bench().instance).next();
     await bench().sh(`cd /workspace/w; : >${temporary}; chmod 600 old; mv new renamed`);
     await watch.sees("REMOVED new", "CREATED renamed");

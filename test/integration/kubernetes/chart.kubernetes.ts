@@ -106,7 +106,7 @@ describe("deploy/helm/berth", () => {
 
   test("is installed, and removed but for the sandboxes' namespace", async () => {
     const [release, own] = ["two", "two-berth-sandboxes"];
-    // Without a replica: the objects alone.
+    // Without a replica: only the objects.
     const where = `--namespace=${NAMESPACE}`;
     await helm("install", release, CHART, where, ...set({ replicas: "0" }));
     try {
@@ -136,7 +136,7 @@ describe("deploy/helm/berth", () => {
           metadata: { name: "one-berth-0", namespace: NAMESPACE },
           spec: {
             ...template.spec,
-            // Those that the StatefulSet and the release make.
+            // The ones that the StatefulSet and the release create.
             serviceAccountName: "default",
             volumes: ["data", "tmp", "config", "tokens", "tls"].map((name) => ({ name, emptyDir: {} })),
             ...changes,
@@ -259,7 +259,7 @@ describe("deploy/helm/berth", () => {
       await expect(demo("berth_none_none")).rejects.toThrow("Give a token with BERTH_TOKEN");
     }
 
-    // What is left: sandboxes, data and tokens. The same release finds them again.
+    // Sandboxes, data and tokens remain. A new install of the release finds them.
     await helm("uninstall", release, where, "--wait");
     const within = `--namespace=${SANDBOXES}`;
     const phases = ["get", "pods", within, "--output=jsonpath={.items[*].status.phase}"];

@@ -18,7 +18,7 @@ const HOUR_MS = 3_600_000;
 const LIFETIME_SECONDS = 4;
 const ENV = { BERTH_ENGINE: "kubernetes", BERTH_NETWORK_POLICY: "open" };
 
-/** A module after which a program's clock is off. */
+/** A module that sets a program's clock off. */
 function clockOffBy(ms: number): string {
   const file = path.join(DIR, `clock-${ms}.mjs`);
   const text = `
@@ -55,7 +55,7 @@ describe("a service whose clock is off", () => {
     expect(ready.status).toBe(200);
 
     const { sandbox_id: id, create_time: made } = await client.createSandbox({});
-    // It is off indeed.
+    // The clock really is off.
     expect(Math.abs(Number(made?.seconds) * 1000 - (Date.now() + ms))).toBeLessThan(HOUR_MS / 2);
     expect((await client.run(id, "exit 3")).exit_status).toMatchObject({ exit_code: 3 });
     const began = performance.now();

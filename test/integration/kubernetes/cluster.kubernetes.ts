@@ -11,7 +11,7 @@ import {
 const PREFIX = `cluster-${process.pid}`;
 const LABEL = "berth.dev/test-cluster";
 
-/** A pod that waits, as Berth's service account may create one. */
+/** An idle pod that Berth's service account may create. */
 function pod(name: string, image: string, claim?: string, more: object = {}): string {
   return JSON.stringify({
     apiVersion: "v1",
@@ -119,7 +119,7 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
     const version = (): Promise<string> => asBerth(["version", "--request-timeout=5s"]);
     {
       using _held = holdClusterPart("apiserver");
-      // Twice as long as a part takes that nobody holds.
+      // Twice as long as a part that is not held takes to restart.
       const until = performance.now() + 2000;
       while (performance.now() < until) await expect(version()).rejects.toThrow("kubectl version");
       expect(clusterPartPid("apiserver")).toBeUndefined();
@@ -128,7 +128,7 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
   });
 });
 
-/** The first answer, once the cluster serves again. */
+/** The first successful answer once the cluster serves again. */
 function onceBack(ask: () => Promise<string>): Promise<string> {
   return eventually(() => ask().catch(() => undefined), { timeoutMs: 60_000 });
 }

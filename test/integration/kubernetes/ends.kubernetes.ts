@@ -16,7 +16,7 @@ import { openEngine } from "../engine/kubernetes/support.ts";
 
 const WITHIN = { timeoutMs: 120_000 };
 const MIB = 2 ** 20;
-/** Of the disk, where a pod's own directory in memory ends no pod. */
+/** Of disk, because a pod's own directory in memory does not end the pod. */
 const SCRATCH_BYTES = 2 * MIB;
 
 const podTemplate = path.join(newDataDir(), "template.yaml");
@@ -52,7 +52,7 @@ describe("a sandbox that Kubernetes ends", () => {
     );
 
     const { name } = await podOf(id);
-    // As the collector of pods does with those of a node that is gone.
+    // As the collector of pods does when a node is gone.
     await lose(name);
 
     expect(await ended(id)).toMatchObject({
@@ -100,7 +100,7 @@ describe("a sandbox that Kubernetes ends", () => {
       exit_code: 137,
     });
     expect(await client.output(id, "echo lives")).toBe("lives\n");
-    // Memory that no process owns runs out, and the main process is the first that the kernel picks.
+    // Memory that no process owns runs out, and the main process is the first that the kernel kills.
     const hog =
       "for pid in $(ls /proc | grep '^[0-9]*$'); do case $(tr '\\0' ' ' <\"/proc/$pid/cmdline\") in *'while read -r x'*) [ $pid = $$ ] || echo 1000 >/proc/$pid/oom_score_adj;; esac; done; head -c 128M /dev/zero >/dev/shm/x; sleep 600";
     const exec = client.exec(id, hog, { user: "root" });
@@ -129,7 +129,7 @@ describe("a node that no kubelet serves", async () => {
   let collecting: Promise<void> | undefined;
 
   beforeAll(async () => {
-    // Ready once, with a pod that ran: what a node leaves that is cut off.
+    // Ready once, with a pod that ran: what remains of a node that is cut off.
     for (const name of nodes) {
       await kubectl(["create", "--filename=-"], { input: node(name) });
       await patchStatus("node", name, {
@@ -192,7 +192,7 @@ const READY = {
   lastTransitionTime: "2026-01-01T00:00:00Z",
 };
 
-/** A node that takes no pods but those bound to it by hand. */
+/** A node that only takes pods bound to it by hand. */
 function node(name: string): string {
   const taints = [{ key: "berth.dev/test", effect: "NoSchedule" }];
   return JSON.stringify({
@@ -203,7 +203,7 @@ function node(name: string): string {
   });
 }
 
-/** A sandbox's pod on a node. From one that is silent it is evicted soon. */
+/** A sandbox's pod on a node. It is soon evicted from a silent node. */
 function pod(name: string, instance: string): string {
   const labels = { "berth.dev/instance": instance, "berth.dev/role": "sandbox" };
   const annotations = { "berth.dev/sandbox-id": name };

@@ -12,7 +12,7 @@ let app: TestApp;
 beforeAll(async () => {
   api = await ApiProxy.open();
   app = await startTestApp({ engine: "kubernetes", kubeconfig: api.kubeconfig });
-  // Its image is known from here on.
+  // From here on its image is known.
   await app.client.deleteSandbox((await app.client.createSandbox()).sandbox_id);
 });
 beforeEach(() => {
@@ -29,7 +29,7 @@ const isExec = ({ path }: ApiRequest): boolean => path.endsWith("/exec");
 const makesPod = ({ method, path }: ApiRequest): boolean => method === "POST" && path.endsWith("/pods");
 const removesPod = ({ method, path }: ApiRequest): boolean => method === "DELETE" && path.includes("/pods/");
 
-/** Lets each call pass but the first ones of these. */
+/** Forwards every call except the first `times` of these. */
 function once(isIt: (request: ApiRequest) => boolean, fault: ApiFault, times = 1): void {
   let failed = 0;
   api.fault = (request) => (isIt(request) && failed++ < times ? fault : undefined);
@@ -42,7 +42,7 @@ async function podNames(role = "sandbox"): Promise<string[]> {
   return names.split("\n").filter((name) => name !== "");
 }
 
-/** Waits for a sandbox that is being made, and deletes it. */
+/** Waits for a sandbox that is being created, and deletes it. */
 async function expectMade(made: Promise<{ readonly sandbox_id: string }>): Promise<void> {
   await expect(made).resolves.toHaveProperty("sandbox_id");
   await app.client.deleteSandbox((await made).sandbox_id);
@@ -63,7 +63,7 @@ describe("a create goes on", () => {
       const { promise: asked, resolve } = Promise.withResolvers<undefined>();
       let isAsked = false;
       api.fault = (request) => {
-        // The create waits until the service has asked whether the cluster is there, which it does every five seconds.
+        // The create waits until the service has asked whether the cluster answers, which it does every five seconds.
         if (isExec(request)) return asked;
         if (isAsked || request.path !== "/version") return undefined;
         isAsked = true;
@@ -128,7 +128,7 @@ describe("a claim", () => {
     method === "POST" && path.endsWith("/persistentvolumeclaims");
 
   test.each<[string, ApiFault]>([
-    // As where two API servers count against one quota.
+    // As when two API servers count against one quota.
     ["conflicts with something", { status: 409, reason: "Conflict" }],
     ["goes through although nobody says so", { status: 504, made: true }],
   ])("whose making %s is its workspace's", async (_what, fault) => {
@@ -145,7 +145,7 @@ describe("a claim", () => {
 });
 
 test("what looks at an image is removed later where it cannot be removed at its time", async () => {
-  // As often as it is tried at its time.
+  // As often as it is retried.
   once(removesPod, { status: 503 }, 3);
   await expectMade(app.client.createSandbox({ image: BUSYBOX_IMAGE }));
   await expect.poll(() => podNames("probe"), { timeout: 90_000, interval: 1_000 }).toEqual([]);
@@ -154,7 +154,7 @@ test("what looks at an image is removed later where it cannot be removed at its 
 test("a removal that conflicts with something has removed nothing", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 409, reason: "Conflict" });
-  // Whoever is told that it is gone finds it gone.
+  // A caller that is told it is gone finds it gone.
   await app.client.deleteSandbox(id).catch(() => {});
   const { state } = await app.client.getSandbox(id);
   if (state === "SANDBOX_STATE_TERMINATED") expect(await podNames()).toEqual([]);

@@ -40,7 +40,7 @@ async function open(options: Partial<KubernetesEngineOptions> = {}): Promise<Ope
 
 const inNamespace = (...args: readonly string[]) => kubectl([`--namespace=${NAMESPACE}`, ...args]);
 
-/** Whether a process in a sandbox connects to a place within two seconds. */
+/** Whether a process in a sandbox can connect to an address within two seconds. */
 async function reaches(
   engine: KubernetesEngine,
   ref: string,
@@ -138,7 +138,7 @@ describe("on a cluster that enforces policies", () => {
       [PUBLIC, 8080],
       [HOST, port],
     ];
-    // Both reach what is closed while no policy selects them, so that all of it is there.
+    // Without a policy both reach the closed addresses, so these exist.
     const label = (ref: string, value: string) =>
       inNamespace("label", "pod", parseRef(ref).name, `berth.dev/network=${value}`, "--overwrite");
     await label(none.ref, "open");
@@ -154,14 +154,14 @@ describe("on a cluster that enforces policies", () => {
     for (const [address, at] of opened)
       expect(await reaches(engine, egress.ref, address, at), `${address} from EGRESS`).toBe(true);
 
-    // All of it is still there.
+    // All of it still exists.
     await label(none.ref, "open");
     for (const [address, at] of [...closed, ...opened])
       await eventually(() => reaches(engine, none.ref, address, at), { timeoutMs: 20_000 });
     await label(none.ref, "none");
     await eventually(async () => !(await reaches(engine, none.ref, HOST, port)), { timeoutMs: 20_000 });
 
-    // Nor from one sandbox to another, or from any pod to one.
+    // Sandboxes cannot reach each other, and no pod can reach one.
     const listen = "python3 -m http.server 8000 >/dev/null 2>&1 & sleep 1";
     for (const { ref } of [none, egress]) {
       await run(engine, ref, ["sh", "-c", listen]);

@@ -22,7 +22,7 @@ interface Kubeconfig {
   readonly users: { name: string; user: object }[];
 }
 
-/** A kubeconfig like Berth's own, with other parts. */
+/** A kubeconfig like Berth's own, with changes. */
 async function kubeconfig(name: string, change: (config: Kubeconfig) => void): Promise<string> {
   const view = ["config", "view", "--raw", "--output=json"];
   const config = JSON.parse(await kubectl(view, { as: "berth" })) as Kubeconfig;
@@ -94,7 +94,8 @@ describe("a kubeconfig", () => {
     const words = "The API server does not accept the service's credentials. Check the kubeconfig";
     expect((await failure(info(file), "ENGINE_UNAVAILABLE")).message).toContain(words);
 
-    // Of a secret or a pod that goes, a token is over at once: no test waits the ten minutes that one lives at least.
+    // If its secret or pod is deleted, a token expires at once: no test waits for the ten minutes that a token lives at
+    // least.
     const bound = `${PREFIX}-bound`;
     const secret = ["secret", "generic", bound, `--namespace=${NAMESPACE}`];
     await kubectl(["create", ...secret]);
@@ -106,7 +107,7 @@ describe("a kubeconfig", () => {
     await withEngine({ kubeconfig: living }, async (engine) => {
       await engine.info();
       await kubectl(["delete", "secret", bound, `--namespace=${NAMESPACE}`]);
-      // The API server remembers for some seconds which tokens were good.
+      // The API server caches valid tokens for some seconds.
       const error = await eventually(
         () =>
           engine.info().then(
@@ -191,7 +192,7 @@ describe("a namespace that refuses the pod", () => {
     await kubectl(["delete", "clusterrole", "--ignore-not-found", ...namespaces]);
   });
 
-  /** A namespace with Berth's rights, and what it refuses. */
+  /** A namespace with Berth's rights, and with objects that refuse something. */
   async function namespace(name: string, labels: readonly string[], ...objects: object[]): Promise<string> {
     const made = `${PREFIX}-${name}`;
     namespaces.push(made);

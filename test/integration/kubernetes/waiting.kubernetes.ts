@@ -46,7 +46,7 @@ describe("sandboxes that no node takes", () => {
     const metrics = await (await fetch(`http://${app.app.address}/metrics`)).text();
     expect(metrics).toMatch(/^berth_engine_waiting\{reason="unschedulable"\} 1$/m);
     expect(metrics).toMatch(/^berth_engine_waiting\{reason="image"\} 0$/m);
-    // A look at the image comes first.
+    // The check of the image comes first.
     expect(first).toMatchObject({ sandbox_id: "", image: TEST_IMAGE });
     abort.abort();
     await creating;

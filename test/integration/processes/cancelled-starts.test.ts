@@ -38,7 +38,7 @@ describe.each<[string, Engine]>([
       await failure(starting, "CANCELED");
     });
     await Promise.all(starts);
-    // One that is started now has those before it in its wake.
+    // A process that starts now comes after all earlier ones.
     await (await runner.start(leased(ref), request(99), () => {}, new AbortController().signal)).end;
     expect(await sh(engine, ref, "ls /tmp | grep ran-")).toBe("ran-99\n");
     await engine.remove(ref);
@@ -46,7 +46,7 @@ describe.each<[string, Engine]>([
 
   test("a shell that does not say that it waits is waited for in bounds", async () => {
     const { ref } = await engine.create(spec());
-    // A program that runs and says nothing, in the place of the shell.
+    // A silent program instead of the shell.
     const spawn: Engine["spawn"] = (at, { argv: _, ...request }, sink, signal) =>
       engine.spawn(at, { ...request, argv: ["sleep", "60"] }, sink, signal);
     const silentShells = { spawn } as Engine;

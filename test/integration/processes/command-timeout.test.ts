@@ -6,7 +6,7 @@ import { inSeconds, seconds } from "../../support/wire.ts";
 
 const app = useApp();
 let id = "";
-/** What runs in a sandbox that has nothing to do. */
+/** What runs in an idle sandbox. */
 let idle: string[] = [];
 
 beforeAll(async () => {
@@ -19,7 +19,7 @@ async function processes(): Promise<string[]> {
   return processesOf(app.instance, id);
 }
 
-/** Fails where something with this argument still runs. */
+/** Fails if something with this argument still runs. */
 async function expectGone(marker: string): Promise<void> {
   expect((await processes()).filter((line) => line.includes(marker))).toEqual([]);
 }
@@ -55,13 +55,13 @@ test("a command that ignores SIGTERM is killed after a grace", async () => {
 test("children, grandchildren and those that left the session go along", async () => {
   const line = [
     "trap '' TERM",
-    // A child that ignores SIGTERM, as it inherits.
+    // A child that ignores SIGTERM, which it inherits.
     "sleep 3441 &",
     // A child of a child.
     "sh -c 'sleep 3442 & wait' &",
-    // One in a session of its own that still holds the pipes.
+    // A process in its own session that still holds the pipes.
     "setsid sleep 3443 &",
-    // One in a session of its own below another shell.
+    // A process in its own session below another shell.
     "setsid sh -c 'sleep 3444; :' &",
     "echo ready; wait",
   ].join("\n");

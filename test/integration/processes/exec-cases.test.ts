@@ -7,7 +7,7 @@ import { SHELL_IMAGES } from "../../support/shell-images.ts";
 
 const MIB = 1024 * 1024;
 
-/** What happens to commands that are hostile, broken or odd; on every kind of /bin/sh, in lanes and beside them. */
+/** Hostile, broken and odd commands, on every kind of /bin/sh, in lanes and outside of them. */
 describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   const service = useApp();
   let sandboxId = "";
@@ -20,7 +20,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     service.client.exec(sandboxId, line, more).result;
   const running = async (): Promise<string[]> => processesOf(service.instance, sandboxId);
 
-  /** The next command must find a clean place. */
+  /** The next command must work as if nothing had happened. */
   const expectUnharmed = async (): Promise<void> => {
     const { stdout, stderr, exit } = await run("printf next; exit 7");
     expect([stdout.toString(), stderr.toString(), exit.exit_code]).toEqual(["next", "", 7]);
@@ -90,7 +90,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   });
 
   test("a background child does not hold up the end, and its late output is nobody else's", async () => {
-    // The child waits for what comes after the command's end.
+    // The child waits until the command has ended.
     const { stdout, exit } = await run(
       "(until [ -e /tmp/go ]; do sleep 0.05; done; echo late; echo late >&2; : >/tmp/late) & echo now",
     );
@@ -115,13 +115,13 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
 
   test("binary, terminal sequences and split UTF-8 come byte for byte, as they were written", async () => {
     const bytes = Buffer.from(Array.from({ length: 512 }, (_, i) => (i * 31 + (i >> 8)) % 256));
-    // Colours, cursor, title, alternate screen, a question to the terminal, a carriage return, a bell.
+    // Colours, cursor, title, alternate screen, a query to the terminal, a carriage return, a bell.
     const ansi =
       "\x1b[1;31mred\x1b[0m\x1b[2J\x1b[H\x1b]0;title\x07\x1b[?1049h\x1b[6n50%\r100%\x1b[?1049l\x1b[?25h\x07\b\n";
     const octal = (data: Buffer): string =>
       [...data].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
     const wanted = Buffer.concat([bytes, Buffer.from(ansi), Buffer.from("é€😀")]);
-    // Characters are cut by a pause in their middle.
+    // Pauses cut characters in the middle.
     const line = `printf '${octal(bytes)}'; printf '${octal(Buffer.from(ansi))}'
       printf '\\303'; sleep 0.05; printf '\\251\\342\\202'; sleep 0.05; printf '\\254\\360\\237'; sleep 0.05; printf '\\230\\200'`;
     const { stdout, stderr, exit } = await run(`{ ${line}; }; { ${line}; } >&2`);
@@ -260,7 +260,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   });
 
   test("O_NONBLOCK on a command's own stdout cuts nothing of the next command's output", async () => {
-    // dd sets it on the open file; with shared pipes it would stay.
+    // dd sets O_NONBLOCK on the open file. With shared pipes it would stay.
     await run("dd if=/dev/zero bs=1 count=1 oflag=nonblock 2>/dev/null; true");
     const { stdout } = await run("head -c 20000000 /dev/zero");
     expect(stdout.length).toBe(20_000_000);

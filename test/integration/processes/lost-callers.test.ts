@@ -10,7 +10,7 @@ import { seconds } from "../../support/wire.ts";
 import { toStruct } from "../../support/wire-sessions.ts";
 import { type BashData, toolAnswer, Worker } from "../../support/worker.ts";
 
-/** Says on disk that it runs, then waits until it may go on. */
+/** Records on disk that it runs, then waits for a file to continue. */
 const GATED = "echo x >>/workspace/runs; while [ ! -e /workspace/go ]; do sleep 0.05; done; echo done";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -20,7 +20,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return (await app.client.createSandbox()).sandbox_id;
   }
 
-  /** Makes a call over a connection that breaks once `begun` says so, and gives the service the time to notice. */
+  /** Makes a call over a connection that breaks once `begun` resolves, and gives the service time to notice. */
   async function loseCaller(call: (far: Client) => Promise<unknown>, begun: () => Promise<unknown>) {
     const link = await CuttableLink.to(app.app.address);
     const far = new Client(link.address);
@@ -45,7 +45,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const answer = await again;
     expect(answer).toMatchObject({ exit_status: { cause: "EXIT_CAUSE_EXITED", exit_code: 0 } });
     expect(answer.stdout.toString()).toBe("done\n");
-    // Also once it is over, and whatever became of the first retry.
+    // Also after its end, and whatever happened to the first retry.
     expect(await run(app.client)).toEqual(answer);
     expect(await runsIn(id)).toBe("x\n");
   });
@@ -144,7 +144,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       on_end: "RUN_ON_END_KEEP",
       step_timeout: seconds(60),
     });
-    // Cleaning up waits for it.
+    // The cleanup waits for it.
     const stubborn = app.client.exec(id, "trap '' TERM; echo on; while :; do sleep 0.1; done", {
       run_id: run.runId,
     });

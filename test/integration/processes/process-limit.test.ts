@@ -6,7 +6,7 @@ import { ENGINES } from "../../support/engines.ts";
 const LIMIT = 4;
 const AT_ONCE = 24;
 
-/** More than a sandbox has lanes. */
+/** More than a sandbox's number of lanes. */
 const MANY = 20;
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -33,7 +33,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         expect(one.metadata).toMatchObject({ limit: String(LIMIT) });
       }
 
-      // One that ends leaves one place; so does one that cannot be started.
+      // A process that ends frees one place, and so does one that cannot be started.
       const first = running.shift();
       await app.client.call("ProcessService/SignalProcess", { process_id: first?.processId, signal: 9 });
       await first?.execution.result;

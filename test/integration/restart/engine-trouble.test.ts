@@ -76,7 +76,7 @@ test("a container that is removed while its event is on its way was removed, and
     await container.remove({ force: true });
     const ended = async (): Promise<boolean> =>
       (await own.client.getSandbox(sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
-    // Until the engine is next asked for all it has.
+    // Until the next complete listing of the engine.
     await eventually(ended, { timeoutMs: 90_000 });
     expect((await own.client.getSandbox(sandbox_id)).termination?.cause).toBe(
       "TERMINATION_CAUSE_REMOVED_EXTERNALLY",

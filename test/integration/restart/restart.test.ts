@@ -21,7 +21,7 @@ afterEach(async () => {
   await expectNoContainers(service.instance);
 });
 
-/** Ends the service and starts it on what it left. */
+/** Stops the service and starts it with the data that it left. */
 async function restart(signal: NodeJS.Signals = "SIGKILL", args: readonly string[] = []): Promise<void> {
   client.close();
   await service.stop(signal);
@@ -149,7 +149,7 @@ describe("a service that was killed", () => {
     });
     const { stdout } = await large.result;
     const ids = [await client.exec(sandbox_id, "true").processId, await large.processId];
-    // Nobody waits for the disk; it follows soon.
+    // The write to disk happens in the background, soon after.
     await new Promise((resolve) => setTimeout(resolve, 1_000));
     await restart();
     const again = await client.attach(ids[1] ?? "").result;

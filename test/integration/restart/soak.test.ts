@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 const SOAK = fileURLToPath(new URL("../../../bench/soak.ts", import.meta.url));
 
 test("after many short lives the service is back where it began: descriptors, sandboxes, operations, rows", async () => {
-  // It ends with 1, and shows what is left, where it is not.
+  // If something is left, it exits with 1, and prints what.
   const args = [SOAK, "--engine", "bubblewrap", "--lives", "20"];
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 150_000 });
   expect(stdout).toContain("20 lives on bubblewrap");

@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
-// Everything it knows of the service comes from reflection.
+// Everything it knows about the service comes from reflection.
 async function buf(method: string, ...more: string[]): Promise<string> {
   const args = ["curl", "--http2-prior-knowledge", ...more, server.url + method];
   return (await run(BUF, args)).stdout;

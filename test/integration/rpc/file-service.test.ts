@@ -343,7 +343,7 @@ describe("bad input", () => {
     ["an empty message", [{ header: {} }, {}]],
   ])("an upload of %s is out of order", async (_, requests) => {
     for (const name of ["UploadFile", "UploadArchive"] as const) {
-      // An archive goes into a directory that is there, or that would be refused first.
+      // An archive must go into an existing directory, because another error would come first.
       const path = name === "UploadArchive" ? "." : "x";
       const told = requests.map((request) =>
         "header" in request ? { header: { path, sandbox_id: sandboxId } } : request,

@@ -74,7 +74,7 @@ describe("CreateSandbox", () => {
     link.cut();
     expect((await lost).code).toBe("UNAVAILABLE");
     far.close();
-    // The other caller of the same request is not disturbed by the first one's end.
+    // The end of the first caller does not affect the other caller of the same request.
     const { sandbox } = await together;
     expect(sandbox.state).toBe("SANDBOX_STATE_RUNNING");
     await expectContainers(app.instance, 1);

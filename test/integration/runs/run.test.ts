@@ -225,7 +225,7 @@ describe("time", () => {
 });
 
 describe("cleaning up", () => {
-  /** A run with a sandbox of its own and a process in it. */
+  /** A run with its own sandbox and a process in it. */
   async function busy(
     more: object = {},
   ): Promise<{ run: RunDriver; sandboxId: string; exit: Promise<string> }> {
@@ -278,7 +278,7 @@ describe("cleaning up", () => {
     expect((await service.client.getSandbox(sandboxId)).state).toBe("SANDBOX_STATE_TERMINATED");
     const left = (await containersOf(service.instance)).map(({ Labels }) => Labels["berth.sandbox_id"]);
     expect(left).not.toContain(sandboxId);
-    // The other run goes on as if nothing had been.
+    // The other run continues unaffected.
     expect((await other.run.get()).state).toBe("RUN_STATE_RUNNING");
     expect(await service.client.output(other.sandboxId, "echo fine")).toBe("fine\n");
     await other.run.delete();

@@ -53,7 +53,7 @@ for (const afterMs of [5, 80, 200]) {
       () => "created",
       () => failureOf(creating),
     );
-    // A create that was done before the delete came has reported it.
+    // A create that was complete before the delete has reported it.
     if (outcome !== "created") expect(outcome).toMatchObject({ code: "ABORTED", reason: "SANDBOX_DELETED" });
     const gone = await app.client.getSandbox(id);
     expect(gone).toMatchObject({ state: "SANDBOX_STATE_TERMINATED" });
@@ -106,7 +106,7 @@ test("a delete ends what runs longer than the grace and reports it", async () =>
   expect((await stuck.result).exit).toMatchObject(terminated);
   expect((await collected).exit_status).toMatchObject(terminated);
   expect(["ABORTED", "FAILED_PRECONDITION"]).toContain((await failureOf(write)).code);
-  // What it wrote stays readable.
+  // Its output stays readable.
   const { stdout } = await app.client.attach(started).result;
   expect(stdout.toString()).toBe("begun\n");
   expect(await failureOf(app.client.run(id, "true"))).toMatchObject({
@@ -167,7 +167,7 @@ test("the id of a deleted sandbox may be used again, in the next generation", as
   await app.client.deleteSandbox("again");
 });
 
-/** Types of the last events of a sandbox's life. */
+/** Types of the last events in a sandbox's life. */
 async function terminations(sandboxId: string): Promise<string[]> {
   const watch = app.client.stream("SandboxService/WatchEvents", { sandbox_id: sandboxId });
   const types: string[] = [];

@@ -14,7 +14,7 @@ afterEach(() => {
   for (const watch of open.splice(0)) watch.cancel();
 });
 
-/** A stream of events, gathered. */
+/** Collects a stream of events. */
 class Watch {
   readonly items: WatchEventsResponse[] = [];
   readonly #call;
@@ -77,7 +77,7 @@ test("a sandbox's whole life comes in order, with growing sequences, to early an
   await late.until("TERMINATED");
   expect(late.events).toEqual(early.events);
 
-  // Goes on where an earlier watch stopped.
+  // Continues where an earlier watch stopped.
   const resumed = new Watch({ sandbox_id: "life", after_sequence: sequences[3] });
   await resumed.until("TERMINATED");
   expect(resumed.events).toEqual(early.events.slice(4));

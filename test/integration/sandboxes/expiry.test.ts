@@ -60,7 +60,7 @@ test("every use and every keep-alive restarts the idle time", async () => {
     expect(inSeconds(expire_time) - inSeconds(last_used_time)).toBeCloseTo(1, 1);
     before = inSeconds(last_used_time);
   }
-  // Reading it is no use of it.
+  // Reading it does not count as use.
   expect((await ended(id)).last_used_time).toEqual(expect.objectContaining({ seconds: Math.floor(before) }));
 });
 
@@ -68,7 +68,7 @@ test("a sandbox ends at its max_lifetime although it is in use, and its commands
   const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(600) });
   const running = app.client.exec(id, "sleep 600");
   await running.processId;
-  // A command cannot begin before a lifetime that short is over, where the machine is busy.
+  // With such a short lifetime from the start, a command could not start in time on a busy machine.
   await app.client.call("SandboxService/UpdateSandbox", {
     sandbox_id: id,
     update_mask: { paths: ["max_lifetime"] },

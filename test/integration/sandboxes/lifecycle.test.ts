@@ -75,7 +75,7 @@ describe("pause and resume", () => {
     expect(await client.output(id, "echo fine")).toBe("fine\n");
 
     await pause(client, id);
-    // Docker gets late news of its own pause, which would undo what follows at once.
+    // Docker learns late about its own pause, which would undo what follows at once.
     await sleep(300);
     await container.unpause();
     expect((await pause(client, id)).sandbox.state).toBe("SANDBOX_STATE_PAUSED");
@@ -126,7 +126,7 @@ describe("updates", () => {
       const request = { sandbox_id: id, update_mask: { paths }, ...change };
       return (await client.call("SandboxService/UpdateSandbox", request)).sandbox.spec;
     };
-    // Present in the request but not in the mask: not changed.
+    // In the request but not in the mask: unchanged.
     expect(await update(["labels"], { labels: { c: "3" }, idle_timeout: seconds(5) })).toMatchObject({
       labels: { c: "3" },
       idle_timeout: seconds(1800),
@@ -142,7 +142,7 @@ describe("updates", () => {
       idle_timeout: seconds(700),
       max_lifetime: seconds(800),
     });
-    // Named in the mask but unset: back to the default.
+    // In the mask but unset: the default.
     expect(await update(["labels", "idle_timeout", "max_lifetime"], {})).toMatchObject({
       labels: {},
       idle_timeout: seconds(1800),
@@ -187,7 +187,7 @@ describe("lists", () => {
     expect(await list({ label_selector: { team: "red" } })).toEqual([b, a]);
     expect(await list({ label_selector: { team: "red", tier: "x" } })).toEqual([b]);
     expect(await list({ label_selector: { team: "green" } })).toEqual([]);
-    // A value is the whole value, not a part of it.
+    // A selector matches the whole value.
     expect(await list({ label_selector: { team: "re" } })).toEqual([]);
 
     await pause(client, c);
@@ -204,7 +204,7 @@ describe("lists", () => {
       const page = await client.call("SandboxService/ListSandboxes", { page_size: 3, page_token: token });
       pages.push(page.sandboxes.map(({ sandbox_id: id }) => id));
       token = page.next_page_token;
-      // One that comes meanwhile is newer than every page and disturbs none.
+      // A sandbox created meanwhile is newer than every page, and affects none.
       if (pages.length === 1) await client.createSandbox();
     } while (token !== "");
     expect(pages).toEqual([[e, c, b], [a]]);

@@ -7,7 +7,7 @@ import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 
-/** Bubblewrap's own user on the host comes to it too. */
+/** Accessible to bubblewrap's own user on the host as well. */
 const base = mkdtempSync("/var/tmp/berth-mount-targets-");
 const directory = path.join(base, "data");
 mkdirSync(directory);

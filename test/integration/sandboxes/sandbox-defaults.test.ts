@@ -4,7 +4,7 @@ import { inSeconds, type Sandbox, seconds } from "../../support/wire.ts";
 
 const MIB = 1024 * 1024;
 
-/** Prints a limit of the control group the shell is in: version 1 and version 2 keep it at different places. */
+/** Prints a limit of the shell's control group, which versions 1 and 2 have in different places. */
 const limit = (v1: string, v2: string): string =>
   `cat /sys/fs/cgroup/${v1} 2>/dev/null || cat /sys/fs/cgroup/${v2}`;
 const MEMORY = limit("memory/memory.limit_in_bytes", "memory.max");
@@ -60,7 +60,7 @@ describe("a sandbox of which nothing was said", () => {
 
   test("has its memory bounded, swap included", async () => {
     expect(Number(await output(MEMORY))).toBe(512 * MIB);
-    // Version 1 counts memory and swap together, version 2 swap alone.
+    // Version 1 counts memory and swap together, version 2 only swap.
     expect([512 * MIB, 0]).toContain(Number(await output(SWAP)));
   });
 
@@ -74,7 +74,7 @@ describe("a sandbox of which nothing was said", () => {
 
   test("has no network but loopback", async () => {
     expect(await output("ls /sys/class/net")).toBe("lo\n");
-    // Nothing but loopback is routed, so nothing outside answers.
+    // Only loopback is routed, so nothing outside answers.
     expect(await output("tail -n +2 /proc/net/route")).toBe("");
     const connect = "import socket; socket.create_connection(('1.1.1.1', 53), 2)";
     const { exit_status: exit, stderr } = await app.client.run(id, ["python3", "-c", connect]);
@@ -93,7 +93,7 @@ describe("a sandbox of which nothing was said", () => {
     const names = stdout.toString().trimEnd().split("\n");
     expect(names).toContain("PYTHONUNBUFFERED=1");
     expect(names).toContain("TERM=dumb");
-    // The image's own, and what Docker adds; nothing of the service's.
+    // The image's variables, and those that Docker adds; none of the service's.
     const known = /^(PATH|HOME|HOSTNAME|PYTHONUNBUFFERED|TERM|PWD)=/;
     expect(names.filter((line) => !known.test(line))).toEqual([]);
   });
@@ -102,7 +102,7 @@ describe("a sandbox of which nothing was said", () => {
     const status = await output("cat /proc/self/status");
     expect(status).toMatch(/^NoNewPrivs:\t1$/m);
     expect(status).toMatch(/^Seccomp:\t2$/m);
-    // CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID at the most.
+    // At most CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID.
     const effective = BigInt(`0x${/^CapEff:\t(\w+)$/m.exec(status)?.[1]}`);
     expect(effective & ~0b1110_1011n).toBe(0n);
   });

@@ -59,7 +59,7 @@ describe("a container that goes without Berth's doing", () => {
       expect(stdout.toString()).toBe("begun\n");
       expect(exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
       expect((await collected).exit_status.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
-      // The process stays readable, and says the same.
+      // The process stays readable, with the same status.
       const { process } = await client.call("ProcessService/GetProcess", { process_id: processId });
       expect(process.exit_status).toEqual(exit);
       const late = await failureOf(client.run(id, "true"));
@@ -89,7 +89,7 @@ describe("a container that goes without Berth's doing", () => {
 });
 
 describe("memory that runs out", () => {
-  /** Takes 300 MiB for good. */
+  /** Takes 300 MiB and keeps them. */
   const HOG = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('survived')";
 
   test("is reported for the command it hit, and costs nothing else", async () => {
@@ -102,7 +102,7 @@ describe("memory that runs out", () => {
       expect(exit).toMatchObject({ cause: "EXIT_CAUSE_OUT_OF_MEMORY", exit_code: 137, signal: 9 });
       expect(stdout.toString()).toBe("");
     }
-    // A kill that is none of memory's is not blamed on it.
+    // A kill for another reason is not reported as out of memory.
     const killed = await client.exec(id, "kill -9 $$").result;
     expect(killed.exit).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 137, signal: 9 });
     const chosen = await client.exec(id, "exit 137").result;

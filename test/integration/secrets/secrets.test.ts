@@ -25,14 +25,14 @@ const secretsFile = (secrets: Readonly<Record<string, string>>): string =>
 async function serve(settings: TestSettings): Promise<TestApp> {
   const running = await startTestApp({ engine: "bubblewrap", ...settings });
   open.push(() => {
-    // That a secret cannot be read is logged as an error, and wanted here.
+    // The unreadable secret is logged as an error, which is expected here.
     running.log.lines.splice(0);
     return running.stop();
   });
   return running;
 }
 
-/** What a command writes that has a secret in $S. */
+/** The output of a command with a secret in $S. */
 async function run(client: Client, sandboxId: string, more: object = {}, shell = 'printf %s "$S"') {
   const result = await client.call("ProcessService/RunCommand", {
     sandbox_id: sandboxId,
@@ -122,7 +122,7 @@ describe("a secret", () => {
     const { client, log } = await serve({ secrets });
     const { sandbox_id: id } = await client.createSandbox();
     expect(await run(client, id)).toBe("alone");
-    // Before the first reload, what it takes to load is not there yet; the second time, it is.
+    // The first reload also loads code; the second one does not.
     for (const value of ["first", "second"]) {
       secretsFile(many(value));
       const turns = followTurns();

@@ -77,7 +77,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(out("STDOUT")).toBe("[redacted]\n[redacted] chunter2");
     expect(out("STDERR")).toBe("[redacted]");
     expect(await worker.bash('echo "$S"')).toMatchObject({ stdout: "[redacted]\n", cwd: "/tmp/[redacted]" });
-    // What may begin a secret does not keep a call from its end.
+    // A possible start of a secret in the output does not delay the end of a call.
     expect(await worker.bash("printf hunter2")).toMatchObject({ stdout: "hunter2", exit_code: 0 });
     expect(await worker.bash("printf hunter2; exit 4")).toMatchObject({ stdout: "hunter2", exit_code: 4 });
     const late = await worker.execute("bash:run", { command: "printf hunter2; sleep 60", timeout: 0.3 });

@@ -51,7 +51,7 @@ describe.each(["1.1", "2"] as const)("a Connect client that reads by GET over HT
 });
 
 describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) => {
-  /** The query's values are encoded by curl. */
+  /** curl encodes the values of the query. */
   async function get(method: string, query: Record<string, string>, ...more: string[]) {
     const values = Object.entries(query).flatMap((entry) => ["--data-urlencode", entry.join("=")]);
     const url = `${server.url}/berth.v1.${method}`;

@@ -26,7 +26,7 @@ beforeAll(async () => {
 });
 afterAll(() => fs.rm(dir, { recursive: true, force: true }));
 
-/** A raw connection, and when it was closed by the other side. */
+/** A raw connection, and when the other side closed it. */
 async function rawConnection(port: number) {
   const socket = net.connect(port, "127.0.0.1");
   let received = "";
@@ -39,7 +39,7 @@ async function rawConnection(port: number) {
   return { socket, closed, received: () => received };
 }
 
-/** Asks on a connection that has sent nothing for half a second. */
+/** Sends a request on a connection that has been silent for half a second. */
 async function expectAnswerLater(socket: net.Socket, ready: string): Promise<void> {
   await once(socket, ready);
   await sleep(500);
@@ -49,7 +49,7 @@ async function expectAnswerLater(socket: net.Socket, ready: string): Promise<voi
   socket.destroy();
 }
 
-/** Longer than a busy machine takes over a bound that a test sets, and shorter than the bound where none is set. */
+/** Longer than a busy machine takes to enforce a limit that a test sets, and shorter than the default limits. */
 const SOON_MS = 9_000;
 
 describe("the first bytes", () => {
@@ -140,7 +140,7 @@ describe("slow clients", () => {
     const tooLate = sleep(SOON_MS, "open", { ref: false });
     expect(await Promise.race([closed.then(() => "closed"), tooLate])).toBe("closed");
     clearInterval(drip);
-    // What is still on its way to a server that closes makes the reset overtake the answer.
+    // If data is still on its way to a server that closes, the reset may overtake the response.
     expect(received()).toMatch(/^(HTTP\/1.1 408|$)/);
   });
 
@@ -191,7 +191,7 @@ describe("slow clients", () => {
 
   test("a client that answers no ping is dropped, and its calls end", async () => {
     await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
-    // A client that opens a watch and then neither reads nor writes, as if its machine had gone.
+    // A client that opens a watch and then neither reads nor writes, as if its machine were gone.
     const session = http2.connect(t.url);
     session.on("error", () => {});
     const stream = session.request({
@@ -204,10 +204,10 @@ describe("slow clients", () => {
     await once(stream, "data");
     expect(t.record.open).toBe(1);
     await sleep(600);
-    // It answered so far.
+    // It has answered so far.
     expect(t.record.open).toBe(1);
     const { socket } = session;
-    // The session forbids pausing its socket, so the descriptor below stops reading.
+    // HTTP/2 forbids pausing its socket, so this stops reading on the handle below.
     (socket as unknown as { _handle?: { readStop(): void } })._handle?.readStop();
     session.socket.ref();
     await eventually(() => t.record.open === 0);
@@ -302,7 +302,7 @@ describe("a Unix socket", () => {
 
   test("left behind by a dead server is replaced", async () => {
     const file = path.join(dir, "stale.sock");
-    // Node removes its socket also at exit, so the server dies by SIGKILL.
+    // Node removes its socket at exit, so the server must die by SIGKILL.
     const script = `require("net").createServer().listen(${JSON.stringify(file)}, () => process.kill(process.pid, "SIGKILL"))`;
     await promisify(execFile)(process.execPath, ["-e", script]).catch(() => {});
     expect((await fs.stat(file)).isSocket()).toBe(true);
@@ -397,9 +397,9 @@ describe("TLS", () => {
       return produced > 0 && produced === t.record.produced;
     });
     expect(produced).toBeLessThan(256);
-    // A record has 16 KiB at most.
+    // A record has at most 16 KiB.
     post(PATH, `{${" ".repeat(40_000)}}`);
-    // It is read while the answer before still waits.
+    // It is read while the previous response still waits.
     await sleep(200);
     let received = "";
     socket.on("data", (data) => {

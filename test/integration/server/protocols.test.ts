@@ -179,7 +179,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     await using t = await connect();
     for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
-      // As headers of both protocols, so that the client does not act on them itself.
+      // Sent as headers of both protocols, so that the client does not enforce them itself.
       const headers = { "x-test": order, "grpc-timeout": "100m", "connect-timeout-ms": "100" };
       expect(await failureOf(t.sandboxes.getStats({}, { headers }))).toMatchObject({
         code: "DeadlineExceeded",

@@ -21,7 +21,7 @@ import { TRANSPORTS } from "../../support/server/transports.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
 
-/** Longer than any stop takes on a busy machine, and shorter than the graces that it is not to wait for. */
+/** Longer than any stop takes on a busy machine, and shorter than the graces that it must not wait for. */
 const SOON_MS = 30_000;
 const LONG_GRACE = { graceMs: 60_000 };
 
@@ -132,7 +132,7 @@ test("idle connections of both kinds go at once", async () => {
   const session = http2.connect(url);
   await once(session, "remoteSettings");
   const goaway = once(session, "goaway");
-  // One that has not shown its protocol yet.
+  // A connection whose protocol is not known yet.
   const undecided = net.connect(port, "127.0.0.1");
   undecided.on("error", () => {});
   await once(undecided, "connect");

@@ -4,7 +4,7 @@ import { BrowserClient, refIn } from "../../support/browser.ts";
 import { DESKTOP_ENGINES } from "../../support/desktop.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** Tells the page above it what its form holds whenever that changes. */
+/** Reports the form's values to the parent page on every change. */
 const REPORT = `<script>
   const tell = event => parent.postMessage({ [event.target.name]: event.target.value }, "*");
   addEventListener("input", tell);

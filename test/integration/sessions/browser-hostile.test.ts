@@ -11,8 +11,8 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   let browser: BrowserClient;
   const shell = (command: string) => browser.worker.bash(command);
   /**
-   * Kills the busiest process of a page, and again until the call has ended: what is busy at first may be the process of
-   * a page to come, which starts.
+   * Kills the busiest process of a page, repeatedly until the call has ended: at first that may be the starting process
+   * of the next page.
    */
   const crashPageOf = async <T>(call: Promise<T>): Promise<T> => {
     let hasEnded = false;
@@ -163,7 +163,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   });
 });
 
-/** A program that stands in for Chromium, and does what a test says with what comes after the start. */
+/** A program in place of Chromium. After the start it answers as the test says. */
 const IMPOSTOR = `#!/usr/bin/python3
 import json, os, sys
 mode = os.environ.get("IMPOSTOR", "")
@@ -202,7 +202,7 @@ while True:
         else: answer(id, {})
 `;
 
-// As root of a container, a sandbox can put anything in the browser's place.
+// As root in a container, a sandbox can replace the browser by anything.
 describe("a browser that lies, on docker", () => {
   const app = useApp(DESKTOP_ENGINES[0]?.settings);
   let sandboxId = "";
@@ -232,7 +232,7 @@ describe("a browser that lies, on docker", () => {
     );
     expect(failure).toBeNull();
     const endOfTurns = followTurns();
-    // What is answered gets the time that a busy machine takes over it.
+    // Cases that do get an answer need time for it on a busy machine.
     const timeout = problem.source === "timeout" ? 3 : 25;
     const shot = await browser.call("screenshot", { timeout });
     const script = await browser.call("evaluate", { script: "1", timeout });

@@ -9,7 +9,7 @@ import { LastingService } from "../../support/lasting-service.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** Processes of a browser, and files that it may leave. */
+/** Processes of a browser, and files that it may leave behind. */
 const TRACES =
   "ps ax -o stat=,args= | grep -v '^Z' | grep -ciE '[c]hrom|berth-[b]rowser'; find /tmp /dev/shm /var/tmp \"$HOME\" -newer mark 2>/dev/null | grep -ciE 'chrom|berth-browser'; true";
 const NONE = "0\n0\n";
@@ -45,7 +45,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.worker.destroy();
     await untilNoTraces();
     await browser.worker.create("browser", undefined, { sandbox_id: sandboxId });
-    // What it left does not end by itself.
+    // What it leaves behind does not end by itself.
     await shell.bash("pkill -STOP -f type=zygote; pkill -9 -f remote-debugging-pipe");
     await browser.worker.destroy();
     await untilNoTraces();

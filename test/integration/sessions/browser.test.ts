@@ -216,7 +216,7 @@ server.serve_forever()`;
     await shell(`cat >/tmp/slow.py <<'END'\n${server}\nEND`);
     await shell("python3 /tmp/slow.py >/dev/null 2>&1 & until [ -e /tmp/slow ]; do sleep 0.02; done");
     await browser.ok("goto", { url: "http://localhost:8126/first", wait_until: "dom" });
-    // Less than an action waits for a page that it made load.
+    // Less than an action waits for a page that it caused to load.
     const timeout = 4;
     expect(await browser.ok("click", { selector: "button", timeout })).toMatchObject({ title: "/first1" });
     expect(await browser.ok("click", { selector: "a", timeout })).toMatchObject({ title: "/second" });

@@ -27,7 +27,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
     expect((await execute("bash", "cat f; pwd")).data).toMatchObject({ stdout: "2\n/workspace\n" });
     const { code, data } = await execute("javascript", "console.log(1)");
-    // The image has no node; the machine that bubblewrap shows may have one.
+    // The image has no node; with bubblewrap, the machine may have one.
     if (data.exit_code === 127) expect(code).toBe(4001);
     else expect({ code, ...data }).toMatchObject({ code: 0, stdout: "1\n" });
     expect(await execute("bash", "echo begun; sleep 1000", { timeout: 2 })).toMatchObject({

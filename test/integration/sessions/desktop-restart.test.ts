@@ -21,7 +21,7 @@ test("after the service was killed, a session goes on with a new desktop of its 
   const [after] = await again.worker.list();
   expect(after?.session_id).toBe(before?.session_id);
   expect(after?.sandbox_id).toBe(before?.sandbox_id);
-  // The old desktop ended with its service, and everything on it.
+  // The old desktop ended with its service, with everything on it.
   const sandboxId = after?.sandbox_id ?? "";
   await eventually(
     async () => (await service.client.output(sandboxId, "pgrep -c Xvfb; pgrep -c xterm; true")) === "1\n0\n",

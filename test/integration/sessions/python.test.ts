@@ -241,7 +241,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   });
 
   test("open figures come as PNG, and are closed", async () => {
-    // A stand-in with what the driver calls: matplotlib itself is larger than all the rest of the image.
+    // A stub with what the driver calls: matplotlib itself is larger than the rest of the image.
     await run(`
 import sys, types
 PNG = bytes.fromhex('89504e470d0a1a0a')

@@ -7,14 +7,14 @@ import { type BashData, Worker } from "../../support/worker.ts";
 
 const SECOND = { seconds: 1 };
 
-// Each test has a worker of its own, so they run side by side.
+// Each test has its own worker, so they run concurrently.
 describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
   let sandboxId = "";
   let serial = 0;
-  /** A worker of its own for each test, whose sessions live in one sandbox where nothing else is said. */
+  /** A new worker for each test. Its sessions live in one sandbox unless the test says otherwise. */
   const newWorker = (): Worker => new Worker(app.client, `worker ${++serial}`);
-  /** Live sandboxes that were made for sessions of a worker. */
+  /** Live sandboxes that were created for sessions of a worker. */
   const sandboxesOf = async (worker: Worker): Promise<number> => {
     const { sandboxes } = await app.client.call("SandboxService/ListSandboxes");
     return sandboxes.filter(({ spec }) => spec?.labels?.session_id?.includes(`_${worker.id}_`)).length;
@@ -176,7 +176,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
       expect(results.at(-1)).toBe("skipped");
     }
     expect((await worker.bash("ls begun")).exit_code).not.toBe(0);
-    // Each waits for what the other does: only at once can they end.
+    // Each waits for the other, so they can only end if they run concurrently.
     const meet = (mine: string, other: string) =>
       `touch ${mine}; while [ ! -e ${other} ]; do sleep 0.02; done`;
     const python = "import os, time\nopen('q', 'w').close()\nwhile not os.path.exists('p'): time.sleep(0.02)";

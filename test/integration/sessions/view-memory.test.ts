@@ -7,7 +7,7 @@ import { openView } from "../../support/view.ts";
 import { Worker } from "../../support/worker.ts";
 
 const MIB = 1024 * 1024;
-/** One picture of it is 33 MB. */
+/** One picture of it has 33 MB. */
 const SCREEN = [3840, 2160];
 const MAX_GROWTH_BYTES = 12 * MIB;
 
@@ -39,7 +39,7 @@ test("a reader that stops makes the viewer wait: the service holds no picture, a
   let most = 0;
   for (let round = 0; round < 5; round++) {
     await rfb.request(false);
-    // It writes until nothing takes more.
+    // It writes until nobody reads any more.
     let last = -1;
     await eventually(async () => {
       const [now, previous] = [await written(), last];

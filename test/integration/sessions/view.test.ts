@@ -32,7 +32,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   /** Runs a program on the desktop. */
   const launch = (command: string) => worker.execute("vm:launch", { command });
   const output = (line: string): Promise<string> => app.client.output(sandboxId, line);
-  /** A terminal that has the keys, and a program in it that writes what is typed to a file in /tmp. */
+  /** A terminal with the focus, in which a program writes what is typed to a file in /tmp. */
   const launchReader = async (file: string, place: string) => {
     await launch(`xterm -title ${file} -geometry 60x10${place} -e sh -c 'cat > /tmp/${file}'`);
     await eventually(async () => (await output(`test -e /tmp/${file} && echo there || true`)) !== "");
@@ -92,7 +92,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(started.read_only).toBe(true);
     await rfb.pointer(11, 12);
     await rfb.type("intruder\n");
-    // Its answer says that what came before was read.
+    // Its answer shows that the earlier events were read.
     await rfb.update(false);
     expect(await pointerAt()).not.toMatch(/^x:11 y:12 /);
     const other = await open();

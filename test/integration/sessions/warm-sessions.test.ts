@@ -18,7 +18,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   }
 
-  /** A desktop of the pool, and how long it took to its first picture. */
+  /** Takes a desktop from the pool. Also returns the time to its first picture. */
   async function take(config: Readonly<Record<string, unknown>> = {}) {
     await filled();
     const desktop = new TestDesktop(new Worker(app.client, `user ${++serial}`));
@@ -75,7 +75,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
 
   test("an error of it names the session", async () => {
     const { desktop } = await take();
-    // A call that begins after the end has been seen gets another desktop, and does not fail.
+    // A call that starts after the end was noticed gets another desktop, and does not fail.
     const failure = await eventually(() =>
       desktop.worker
         .execute("vm:launch", { command: "kill -KILL $(pidof Xvfb)" })

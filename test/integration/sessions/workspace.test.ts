@@ -18,7 +18,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
       stdout: "/workspace\n",
       exit_code: 0,
     });
-    // Another type and a session begun anew, on the same files.
+    // Another type and a restarted session use the same files.
     await first.create("files", undefined, { workspace_id: "project" });
     const read = await first.execute("files:read", { file_path: "notes" });
     expect(read.data).toMatchObject({ content: "   1→kept\n" });

@@ -62,7 +62,7 @@ describe("is refused with its reason, and stays as it was,", () => {
       expect.objectContaining({ reason: "INVALID_ARGUMENT", message: expect.stringMatching(message) }),
     );
     expect(readFileSync(file).equals(before)).toBe(true);
-    // What was refused is not held.
+    // A refused directory is not held.
     expect(() => Store.open(dataDir)).toThrow(message);
   };
 

@@ -128,11 +128,11 @@ test("past its quota of disk a tenant gets no sandbox over a workspace and no im
         metadata: { quota: "workspace_bytes", limit: String(2 * MIB) },
       });
     }
-    // What runs goes on, so that somebody can make room.
+    // Running sandboxes continue, so that somebody can free space.
     await ann.output(one, "rm file");
     await imports();
     expect((await ensure()).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
-    // There is room for one more of it: what a fork will take is reserved before it is copied.
+    // One more fits: the size of a fork is reserved before it is copied.
     await ann.call("WorkspaceService/CleanupWorkspace", { workspace_id: "two", force: true });
     await ann.output(one, "head -c 800000 /dev/urandom > file");
     await ann.call("WorkspaceService/GetWorkspace", { workspace_id: "one", measure_size: true });
@@ -206,7 +206,7 @@ test("imports are held to a tenant's quota of disk as they come: concurrent, rep
     expect(whole).toHaveLength(2);
     const isRefused = { reason: "TENANT_QUOTA", metadata: { quota: "workspace_bytes" } };
     expect(await failureOf(imports("e"))).toMatchObject(isRefused);
-    // What is replaced makes room.
+    // Replaced content frees space.
     await imports(whole[0] ?? "", { replace: true });
     expect(await failureOf(imports(whole[0] ?? "", { replace: true, files: 2 }))).toMatchObject(isRefused);
     for (const replace of [false, true]) {

@@ -18,7 +18,7 @@ import { newDataDir, testSettings } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 import { followTurns } from "../../support/turns.ts";
 
-/** As many as a file may hold. */
+/** The limit of a file. */
 const MAX_TOKENS = 4000;
 
 const open: (() => Promise<unknown> | unknown)[] = [];
@@ -29,7 +29,7 @@ afterEach(async () => {
 async function serve(tokens: string): Promise<TestApp> {
   const running = await startTestApp({ engine: "bubblewrap", tokens });
   open.push(() => {
-    // That a file cannot be used is logged as an error, and wanted here.
+    // The unusable file is logged as an error, which is expected here.
     running.log.lines.splice(0);
     return running.stop();
   });
@@ -42,7 +42,7 @@ function connect({ app }: TestApp, token: string): Client {
   return client;
 }
 
-/** Whether a token lets its owner in now. */
+/** Whether a token is accepted now. */
 function isIn(client: Client): Promise<boolean> {
   return client.call("SandboxService/ListSandboxes").then(
     () => true,
@@ -57,7 +57,7 @@ async function page({ app }: TestApp, name: string, token = ""): Promise<string>
   return response.text();
 }
 
-/** The code that a stream which is running ends in, and how long after `act` it does, in milliseconds. */
+/** The code with which a running stream ends, and how long after `act`, in milliseconds. */
 async function endAfter(client: Client, act: () => Promise<void>) {
   const events = client.stream("SandboxService/WatchEvents", {});
   events.on("error", () => {});
@@ -92,7 +92,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     expect(await failureOf(client.call("SandboxService/ListSandboxes"))).toMatchObject({
       code: "UNAUTHENTICATED",
     });
-    // What was made is the tenant's, not the token's.
+    // What was created belongs to the tenant, not to the token.
     const { sandboxes } = await bystander.call("SandboxService/ListSandboxes");
     expect(sandboxes).toHaveLength(1);
     const [sandbox] = sandboxes;
@@ -181,7 +181,7 @@ describe("a change of the file", () => {
       running.log.lines.some(
         ({ message, fields }) => message === "tokens read again" && fields.tokens === tokens,
       );
-    // Before the first reload, what it takes to load is not there yet; the second time, it is.
+    // The first reload also loads code; the second one does not.
     for (const left of [0, 1]) {
       await writeFile(large, text + more.slice(left).join(""), { mode: 0o600 });
       const turns = followTurns();
@@ -275,7 +275,7 @@ function tlsFiles({ cert, key, clientCa }: Files): TlsFiles {
   };
 }
 
-/** Whom the certificate is for that an address shows now. */
+/** The subject of the certificate that an address presents now. */
 function subjectAt(address: string): Promise<string | undefined> {
   const { promise, resolve, reject } = Promise.withResolvers<string | undefined>();
   const { hostname: host, port } = new URL(`https://${address}`);
@@ -312,7 +312,7 @@ describe("a renewed certificate", () => {
     const { running, at, next } = await servedFiles();
     const agent = newAgent();
     await copyFile(next[one], at[one]);
-    // A half of it is reported, and the port goes on as before.
+    // Half of a renewal is reported, and the port continues as before.
     await expect.poll(() => errorsOf(running), { timeout: 20_000 }).toContain("the TLS files have changed");
     expect(await subjectAt(running.app.address)).toBe("first");
     expect((await secureGet(agent, running.app.address, "/readyz")).body).toContain(
@@ -350,14 +350,14 @@ function errorsOf({ log }: TestApp): string {
   return JSON.stringify(log.lines);
 }
 
-/** Keeps one connection. */
+/** An agent that keeps one connection. */
 function newAgent(): https.Agent {
   const agent = new https.Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: false });
   open.push(() => agent.destroy());
   return agent;
 }
 
-/** A page, and whom the certificate is for on the connection that it came over. */
+/** A page, and the subject of the certificate on its connection. */
 function secureGet(
   agent: https.Agent,
   address: string,

@@ -56,7 +56,7 @@ test("a service that was killed knows whose everything is", async () => {
     const { sandboxes } = await client.call("SandboxService/ListSandboxes");
     expect(sandboxes.map(({ owner, sandbox_id: id }) => [owner, id])).toEqual([[name, "same"]]);
     expect(await client.output("same", "cat own /shared/own")).toBe(`${name}\n${name}\n`);
-    // The answer under the request id is the tenant's own.
+    // The answer for the request id belongs to the tenant.
     expect(await create(client)).toMatchObject({ owner: name, create_time: own?.sandbox.create_time });
     const { processes } = await client.call("ProcessService/ListProcesses", { sandbox_id: "same" });
     expect(processes.map(({ process_id: id }) => id)).toContain(own?.processId);

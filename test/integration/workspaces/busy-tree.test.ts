@@ -17,7 +17,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp(settings);
   const workspaces = new WorkspaceClient(() => service.client);
 
-  /** All of an archive, which is refused where it is larger than any here may be. */
+  /** A whole archive. Fails if it is larger than any may be here. */
   async function archiveOf(items: AsyncIterable<{ readonly chunk: Buffer }>): Promise<Buffer> {
     const chunks: Buffer[] = [];
     let bytes = 0;
@@ -72,7 +72,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const fromSandbox = await downloaded(id, ".");
     for (const archive of [fromHost, fromSandbox]) expect(archive.length).toBeLessThan(2 ** 20);
     for await (const item of readTar(Readable.from([fromHost]))) {
-      // Holes that are few bytes are written as zeros, which every tar reads.
+      // Small holes are written as zeros, which every tar can read.
       if (item.type === "entry") expect(item.entry.sparse !== undefined).toBe(item.entry.name === "large");
     }
     await workspaces.import("imported", fromHost);

@@ -15,7 +15,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   test("100 reference changes on 20 workspaces at once, with three kills in between, leave exact references", async () => {
-    // What each trace was asked to be last, and whether that was answered.
+    // The last requests for each trace, and whether they were answered.
     const wanted = new Map<string, { readonly candidates: (string | undefined)[] }>();
     const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
     for (let round = 0; round < 4; round++) {
@@ -27,7 +27,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
         const call = remove
           ? workspaces.removeRef(before[0] as string, trace)
           : workspaces.addRef(idOf(index * 7 + round), trace);
-        // One that got no answer may have been made, or not.
+        // An unanswered one may or may not have been created.
         const answered = await call.then(
           () => true,
           () => false,
@@ -87,7 +87,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const cut = workspaces
       .cleanup("cut short", { force: true, request_id: "cleanup" })
       .catch(() => undefined);
-    // It has begun when the workspace is not found any more.
+    // The deletion has started when the workspace is no longer found.
     for (;;) {
       const gone = await workspaces.get("cut short").then(
         () => false,
@@ -104,7 +104,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
     expect((await workspaces.list()).broken).toEqual([]);
     await expect(workspaces.lookup("trace")).rejects.toThrow("NOT_FOUND");
-    // What was answered is over: the name is free.
+    // An answered deletion is complete: the name is free.
     expect((await workspaces.create("cut short")).trace_refs).toEqual([]);
   });
 

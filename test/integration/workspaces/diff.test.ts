@@ -15,7 +15,7 @@ const TIB = 2 ** 40;
 const TIMES = scaled(100, 10);
 const MANY = scaled(100_000, 20_000);
 
-/** As `MODIFIED CONTENT MODE dir/file`. */
+/** In the form `MODIFIED CONTENT MODE dir/file`. */
 function told({ type, path: where, differences }: WorkspaceChange): string {
   const word = (name: string, prefix: string) => name.slice(prefix.length);
   return [
@@ -48,7 +48,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const { path: to } = await workspaces.fork("source", "fork");
     const nothing = { added_count: 0, removed_count: 0, modified_count: 0 };
     expect(await workspaces.diff("source", "fork")).toMatchObject({ changes: [], summary: nothing });
-    // A write that is under way is not a change.
+    // A write in progress is not a change.
     await writeFile(path.join(to, new TemporaryNames(service.instance).next()), "half");
     expect(await lines("source", "fork")).toEqual([]);
 
@@ -78,7 +78,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(added).toMatchObject({ base_file: null, file: { kind: "FILE_KIND_REGULAR", size_bytes: 3 } });
     expect(removed).toMatchObject({ base_file: { size_bytes: 2 }, file: null });
     expect(out?.file).toMatchObject({ kind: "FILE_KIND_SYMLINK", link_target: "/etc/group", size_bytes: 10 });
-    // The other way round it is the same, mirrored.
+    // The reverse comparison is mirrored.
     expect(await lines("fork", "source")).toEqual(
       changes
         .map(told)
@@ -99,7 +99,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await writeFile(path.join(directory, "same"), large);
       await utimes(path.join(directory, "large"), 1_000_000_000, 1_000_000_000);
     }
-    // Times alone are no change.
+    // Different times are not a change.
     await utimes(path.join(one.path, "same"), 1, 1);
     expect(await lines("first", "second")).toEqual(["MODIFIED CONTENT large"]);
   });
@@ -221,7 +221,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     for (let time = 0; time < TIMES; time++) {
       const { changes } = await workspaces.diff("guess", "swapping");
       const differ = new Set(changes.map(({ path: where }) => where));
-      // What was guessed right would not be among the changes.
+      // Equal guesses would not be among the changes.
       for (const name of files) expect(differ).toContain(`real/${name}`);
     }
   });
@@ -240,7 +240,7 @@ open("bottom", "w").write("deep")'`,
     const { changes } = await workspaces.diff("flat", "deep");
     expect(changes.length).toBe(1002);
     expect(changes[1000]?.raw_path.length).toBe(1000 * 100 + "bottom".length);
-    // The host's tools know no deepest level; those that tidy up after tests do.
+    // The host's tools have no limit on depth; those that clean up after tests do.
     await workspaces.cleanup("deep", { force: true });
   });
 

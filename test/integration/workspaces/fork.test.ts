@@ -26,10 +26,10 @@ import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const TIB = 2 ** 40;
-/** Take about a second to copy. */
+/** Takes about a second to copy. */
 const MANY = 5_000;
 const TIMES = scaled(100, 10);
-/** A fork takes seconds beside a sandbox that exchanges directories all the time. */
+/** A fork takes seconds beside a sandbox that constantly swaps directories. */
 const SWAPS = scaled(100, 4);
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -46,7 +46,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await workspaces.stop(id);
     return (await workspaces.get(id)).path;
   }
-  /** Waits until the first of its many files have been copied, and holds the copy there. */
+  /** Waits until the first of its many files have been copied, and stops the copy there. */
   const copying = async () => {
     await eventually(async () => {
       const [fork] = (await staging()).filter((name) => name.startsWith("fork-"));
@@ -82,7 +82,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
     if (process.getuid?.() === 0) await chown(at("dir/file"), 4711, 4712);
     await chmod(at("dir/file"), 0o6751);
-    // A write that is under way.
+    // A write in progress.
     const temporary = new TemporaryNames(service.instance).next();
     await writeFile(at(temporary), "half");
     await workspaces.addRef("source", "trace");
@@ -115,7 +115,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const holes = await lstat(path.join(fork.path, "holes"));
     expect(holes.size).toBe(TIB + 3);
     expect(holes.blocks * 512).toBeLessThan(2 ** 20);
-    // What is done in one is not seen in the other.
+    // Changes in one are not visible in the other.
     const other = await workspaces.sandbox("fork");
     expect(await service.client.output(other, "cat hard; echo more >>hard; rm out; echo $?")).toBe("x\n0\n");
     expect(await service.client.output(sandbox, "cat hard; readlink out")).toBe("x\n/etc/passwd\n");
@@ -171,7 +171,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await workspaces.fork("one", "once", request)).toEqual(first);
     expect(await ids()).not.toContain("once");
     expect((await failureOf(workspaces.fork("one", "twice", request))).reason).toBe("REQUEST_ID_REUSED");
-    // Without one, of two at once one is first.
+    // Without a request id, one of two concurrent forks is first.
     const ends = await Promise.allSettled([1, 2].map(() => workspaces.fork("one", "raced")));
     expect(ends.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
   });
@@ -242,7 +242,7 @@ open("bottom", "w").write("deep")'`,
     });
     expect(await ids()).not.toContain("too deep");
     expect(await staging()).toEqual([]);
-    // The host's tools know no deepest level; those that tidy up after tests do.
+    // The host's tools have no limit on depth; those that clean up after tests do.
     for (const each of ["deep", "as deep"]) await workspaces.cleanup(each, { force: true });
   });
 
@@ -261,7 +261,7 @@ open("bottom", "w").write("deep")'`,
     expect(await workspaces.list()).toMatchObject({ broken: [] });
     leaving.abort();
     expect((await forked).code).toBe("CANCELLED");
-    // Another call that would make it waits until all is gone.
+    // Another call that would create it waits until everything is gone.
     expect(await readdir((await workspaces.create("half")).path)).toEqual([]);
     await eventually(async () => (await staging()).length === 0);
   });

@@ -55,7 +55,7 @@ test("a workspace whose sandbox the engine takes long to make or remove holds up
   };
   const waited = sleep(30_000, "waited", { ref: false });
   expect(await Promise.race([others().catch(() => "waited"), waited])).toBe("passed");
-  // Its own calls take their turn.
+  // Calls for the same workspace wait.
   expect(late).toBe(false);
   held.resolve();
   expect((await made).sandbox?.state).toBe("RUNNING");

@@ -32,7 +32,7 @@ test("the watch finds a workspace that grew while nobody asked for its size, and
   const told = second.log.lines.filter(({ message }) => message.includes("past its quota"));
   expect(told).toHaveLength(1);
   await expect(second.ensurer.ensure(name, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
-  // Whatever the watch measures meanwhile, it ends at once.
+  // It stops at once, whatever the watch is measuring.
   await second.close();
 });
 
@@ -78,7 +78,7 @@ test("each owner's shared directory has a quota of its own", async () => {
   expect(world.quota.shared.over).toBe(1);
   await expect(world.ensurer.ensure(full, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
   expect((await world.ensurer.ensure(other, {}, signal)).sandbox?.state).toBe("RUNNING");
-  // Nobody's shared directory is measured that is not there.
+  // A shared directory that does not exist is not measured.
   expect(await usage("nobody")).toMatchObject({ sizeBytes: undefined });
   await world.close();
 });

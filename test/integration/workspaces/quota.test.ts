@@ -50,7 +50,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         fields: expect.objectContaining({ workspaceId: "full", quotaBytes: MIB }),
       }),
     );
-    // What runs can go on, so that somebody can make room.
+    // Running sandboxes continue, so that somebody can free space.
     expect(await workspaces.ensure("full")).toMatchObject({ reused: true });
     const small = makeTar([{ name: "small", content: "x" }]);
     const refusal = {

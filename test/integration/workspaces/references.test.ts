@@ -126,7 +126,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       const moved = await service.client.call("WorkspaceService/AddTraceRef", request);
       expect(moved).toMatchObject({ previous_workspace_id: "from", workspace: { trace_refs: ["moving"] } });
       expect(await workspaces.get("from")).toMatchObject({ trace_refs: [], ref_count: 0 });
-      // It is not the first one's to remove any more.
+      // It no longer belongs to the first workspace.
       await workspaces.removeRef("from", "moving");
       expect((await workspaces.lookup("moving")).workspace_id).toBe("to");
     });

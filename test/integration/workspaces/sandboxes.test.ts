@@ -119,7 +119,7 @@ mkdir .gateway && printf %s '${JSON.stringify(forged)}' | tee .gateway/meta.json
       expect(refused.exit_status.exit_code).not.toBe(0);
       expect(refused.stderr.toString()).toMatch(/read-only/i);
       expect(await readFile(path.join(where, "file"), "utf8")).toBe("seen\n");
-      // Set-user-id files do nothing, and devices cannot be used.
+      // Set-user-ID files have no effect, and devices cannot be used.
       const options = await service.client.output(writer.sandbox_id, "grep ' /data ' /proc/self/mounts");
       expect(options).toMatch(/nosuid/);
       expect(options).toMatch(/nodev/);

@@ -61,7 +61,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const warnings = service.log.lines.filter(({ message }) => message.includes("shared directory is past"));
     expect(warnings).toHaveLength(1);
 
-    // What runs can go on, so that somebody can make room.
+    // Running sandboxes continue, so that somebody can free space.
     expect(await workspaces.ensure("first")).toMatchObject({ reused: true });
     const failure = await failureOf(workspaces.ensure("third"));
     expect(failure).toMatchObject({

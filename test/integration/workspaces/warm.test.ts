@@ -13,7 +13,7 @@ const dataDir = newDataDir();
 const service = useApp({ dataDir, warmPools: [{ image: TEST_IMAGE, count: 2 }] });
 const workspaces = new WorkspaceClient(() => service.client);
 
-/** The containers that wait, once the pool is full. */
+/** The waiting containers, once the pool is full. */
 async function waiting(): Promise<Set<string>> {
   await eventually(async () => {
     const { warm_pools: pools } = await service.client.call("SandboxService/GetStats");
@@ -22,7 +22,7 @@ async function waiting(): Promise<Set<string>> {
   return new Set((await containersOf(service.instance)).map(({ Id }) => Id));
 }
 
-/** Of containers that waited, the one with a file: labels tell the id that it waited under. */
+/** The container with a file, among those that waited. Labels have the id under which it waited. */
 async function claimed(before: Set<string>, mark: string): Promise<Container | undefined> {
   for (const { Id } of await containersOf(service.instance)) {
     if (!before.has(Id)) continue;
@@ -50,7 +50,7 @@ describe("a claim from the warm pool", () => {
       "grep -c ' /\\(workspace\\|shared\\) .*nosuid,nodev' /proc/self/mounts",
     );
     expect(options).toBe("2\n");
-    // Nothing of it stays on the host but what the container has.
+    // Nothing of it stays on the host, except what the container has.
     await workspaces.stop("warm");
     const mounts = await readFile("/proc/self/mounts", "utf8");
     expect(mounts).not.toContain(path.basename(workspace.path));

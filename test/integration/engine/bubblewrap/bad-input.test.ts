@@ -9,9 +9,11 @@ import { useDirectory } from "./support.ts";
 
 const dir = useDirectory();
 
-/** Puts a file in bwrap's place, for the program alone. */
+/** Replaces bwrap by a file, only for the program. */
 const REPLACED = 'mount --bind "$1" /usr/bin/bwrap && shift && exec "$@"';
-/** Lays a directory over the one of programs that hides one; a device 0:0 does that in overlays. */
+/**
+ * Mounts an overlay over the directory of programs that hides one of them: in an overlay, a device 0:0 hides a file.
+ */
 const hidden = (program: string): string => `mount -t tmpfs tmpfs "$1" && mknod "$1/${program}" c 0 0 &&
 mount -t overlay -o "lowerdir=$1:/usr/bin" overlay /usr/bin && shift && exec "$@"`;
 
@@ -58,7 +60,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
         expect(start.exitCode).toBe(1);
         expect(start.out).toContain(problem);
         expect(start.out).toContain("berth doctor");
-        // What is behind a command to type looks like a part of it.
+        // Text after a command to type looks like a part of the command.
         expect(start.out).not.toMatch(/systemctl start docker./);
         expect(start.out).not.toContain("listens on");
         expect(doctor.exitCode).toBe(1);

@@ -28,7 +28,7 @@ const launcher = new Launcher({
 });
 afterAll(() => launcher.close());
 
-/** Reads a number from one pipe and writes it to another; reports it as its code. Ends after one more line. */
+/** Reads a number from one pipe, writes it to another and returns it as the exit code. Ends after one more line. */
 const start = () =>
   launcher.start((tag) => [
     `${pipesText([4, 5])}exec ${reopenText({ 4: "<>", 5: "<>" })}
@@ -68,7 +68,7 @@ test("many at once are distinguished, and each reports its end", async () => {
 test("the next start works although what it started was killed", async () => {
   const before = groups.length;
   process.kill((await start()).pid, "SIGKILL");
-  // Those that begin before that is noticed have not been harmed.
+  // Those that start before that is noticed are not affected.
   for (let i = 1; groups.length === before; i++) {
     const { pid, code } = await start();
     writerOf(pid, 4).end(`${i}\n\n`);
@@ -90,7 +90,7 @@ test("a shell that has nothing more to report is forgotten", async () => {
   const { pid, code } = await start();
   writerOf(pid, 4).end("1\n\n");
   await code;
-  // One that tells of a child, as a keeper does.
+  // A process that reports a child, like a keeper.
   await launcher.start((tag) => [reportStartText(tag, "1")]);
   expect(reports.expected).toBe(before);
 });
@@ -102,6 +102,6 @@ test("an attendant that starts after its caller has left is ended by its child a
 printf 'e ${tag} %s\\n' $? >&3
 exit 0`,
   ]);
-  // SIGKILL's; a shell that is ended itself reports nothing.
+  // SIGKILL's code. An ended shell itself reports nothing.
   expect(await code).toBe(137);
 });

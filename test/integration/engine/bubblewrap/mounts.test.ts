@@ -42,7 +42,7 @@ function mount(hostPath: string, changes: Partial<HostMount> = {}): HostMount {
   return { kind: "host", hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
 }
 
-/** Descriptors and mounts of this process that lead below the tests' directory. */
+/** Descriptors and mounts of this process below the tests' directory. */
 function traces(): string[] {
   const open = readdirSync("/proc/self/fd").map((fd) => {
     try {

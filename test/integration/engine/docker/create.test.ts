@@ -8,11 +8,11 @@ import { failure, sh, spec, useEngine } from "./support.ts";
 const { engine, instance } = useEngine({ timeouts: { readyMs: 2_000 } });
 
 const images = {
-  /** Nothing but a text file. */
+  /** Only a text file. */
   empty: `berth-test/empty:${instance}`,
-  /** Its shell never says anything. */
+  /** Its shell never prints anything. */
   hanging: `berth-test/hanging:${instance}`,
-  /** Its USER is nobody, its WORKDIR, ENTRYPOINT, VOLUME and HEALTHCHECK would get in the way. */
+  /** Its USER is nobody; its WORKDIR, ENTRYPOINT, VOLUME and HEALTHCHECK would get in the way. */
   opinionated: `berth-test/opinionated:${instance}`,
 };
 
@@ -52,7 +52,7 @@ afterAll(async () => {
 
 afterEach(() => removeContainers(instance));
 
-/** A create that must fail and leave no container behind, also not for a while after. */
+/** After a failed create no container may be left, also not a while later. */
 async function expectNothingLeft(): Promise<void> {
   for (const delayMs of [0, 300]) {
     await sleep(delayMs);
@@ -69,7 +69,7 @@ describe("a new sandbox", () => {
     ["/workspace", "nobody:daemon", "nobody:daemon"],
     ["/deep/er/dir with 'quotes' \"$(touch x)\" -n", "daemon", "daemon:daemon"],
     ["/-rf", "daemon", "daemon:daemon"],
-    // What the image has is left as it is.
+    // What the image has stays as it is.
     ["/etc", "nobody", "root:root"],
     ["/", "nobody", "root:root"],
   ])("has the working dir %j, for the user %j of %s", async (workingDir, user, owner) => {
@@ -141,7 +141,7 @@ describe("a failed create leaves nothing behind:", () => {
     await expectNothingLeft();
   });
 
-  // Before the request, while the container is made, while it starts, while it sets up.
+  // Before the request, while the container is created, while it starts, while it is set up.
   test.each([0, 1, 3, 6, 10, 20, 50, 90, 130])("an abort after %i ms", async (delayMs) => {
     const abort = new AbortController();
     const creating = engine.create(spec(), abort.signal);
@@ -151,7 +151,7 @@ describe("a failed create leaves nothing behind:", () => {
       (error: { reason: string }) => error.reason,
     );
     clearTimeout(timer);
-    // A machine faster than the delay made a sandbox, which is right too.
+    // A machine faster than the delay has created a sandbox, which is correct too.
     if (outcome === "created") for (const { ref } of await engine.list()) await engine.remove(ref);
     else expect(outcome).toBe("CANCELED");
     await expectNothingLeft();

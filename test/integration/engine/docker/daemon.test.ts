@@ -16,7 +16,7 @@ afterEach(() => removeContainers(instance));
 
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** A socket in front of Docker's that can stop passing answers on, or break. */
+/** A socket in front of Docker's that can stop forwarding responses, or break. */
 class FaultProxy {
   readonly path = path.join(dir, `${Math.random().toString(36).slice(2)}.sock`);
   readonly #clients = new Set<Socket>();
@@ -48,7 +48,7 @@ class FaultProxy {
     return this.#clients.size;
   }
 
-  /** Breaks every connection and takes no new one: as if the daemon died. */
+  /** Breaks every connection and accepts no new one, as if the daemon had died. */
   die(): void {
     this.#server.close();
     this.cut();

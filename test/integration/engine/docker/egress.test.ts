@@ -7,10 +7,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { docker } from "../../../support/docker.ts";
 import { run, sh, spec, useEngine } from "./support.ts";
 
-/** A public address that leads, for as long as the tests run, to a namespace of this machine. */
+/** A public address that is routed to a namespace on this machine while the tests run. */
 const PUBLIC = { address: "11.22.33.44", namespace: "berth-test-net", link: "berthtest0" };
 
-/** Addresses of the same namespace that the machine reaches, and no sandbox may: one of each closed range. */
+/** Addresses in the same namespace that the machine reaches, but no sandbox may: one in each closed range. */
 const CLOSED = ["10.213.99.7", "100.99.213.7", "169.254.213.7", "172.29.213.7", "192.168.213.7"];
 
 const { engine } = useEngine({ egressDns: [PUBLIC.address] });
@@ -22,7 +22,7 @@ function ip(...args: string[]): void {
   execFileSync("ip", args, { stdio: "pipe" });
 }
 
-/** A stretch of public internet: nothing of it leaves the machine. */
+/** A fake part of the public internet. None of its traffic leaves the machine. */
 function raiseInternet(): void {
   const { address, namespace, link } = PUBLIC;
   ip("netns", "add", namespace);
@@ -48,7 +48,7 @@ function dropInternet(): void {
   }
 }
 
-/** How connecting from the sandbox ends. */
+/** The result of connecting from the sandbox. */
 async function connect(address: string, port: number): Promise<string> {
   const program = `
 import socket, sys
@@ -61,7 +61,7 @@ except Exception as error: print(repr(error))`;
   return stdout.toString().trim();
 }
 
-/** How a Python program ends that may fail. */
+/** The output of a Python program, which may fail. */
 function python(program: string, ...args: string[]): Promise<string> {
   return pythonIn(ref, program, ...args);
 }
@@ -129,7 +129,7 @@ while True: server.accept()[0].close()`;
     const { NetworkSettings } = await docker.getContainer(ref).inspect();
     const gateway = NetworkSettings.Networks["berth-egress"]?.Gateway ?? "";
     expect(gateway).toMatch(/^\d/);
-    // The server answers whoever may come.
+    // The server answers everyone who reaches it.
     expect(await (await fetch(`http://${gateway}:${port()}`)).text()).toBe("of the host");
     for (const address of [gateway, "172.17.0.1", "198.51.100.1"])
       expect(await connect(address, port()), address).toBe("refused");
@@ -212,7 +212,7 @@ for to in sys.argv[2:]:
     try: speaker.sendto(sys.argv[1].encode(), (to, 5353))
     except OSError as error: pass`;
     const all = ["255.255.255.255", address.replace(/\.\d+\.\d+$/, ".255.255"), "224.0.0.251", address];
-    // Its own words come back to it: it listens.
+    // It listens: it receives its own message.
     const heard = (): Promise<string> => sh(engine, sibling, "cat /tmp/heard 2>/dev/null || true");
     await expect
       .poll(async () => {

@@ -30,7 +30,7 @@ describe("as seen from inside", () => {
     const bomb = await engine.spawn(ref, { argv: FORK_BOMB, stdin: true }, { data() {}, end() {} });
     await expect.poll(async () => (await engine.usage(ref)).pids).toBeGreaterThan(55);
     expect((await engine.usage(ref)).pids).toBeLessThanOrEqual(64);
-    // Whether there is room for one more just then is chance.
+    // Whether one more process fits at that moment is chance.
     const meanwhile = await run(engine, ref, ["true"]).catch((error: BerthError) => error);
     expect([0, "TOO_MANY_OPERATIONS"]).toContain(
       "exitCode" in meanwhile ? meanwhile.exitCode : meanwhile.reason,

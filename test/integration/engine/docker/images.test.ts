@@ -88,7 +88,7 @@ describe("an image that is missing", () => {
   });
 });
 
-/** Longer than a busy machine takes, and far shorter than a daemon's own patience. */
+/** Longer than a busy machine takes, and far shorter than a daemon's own timeout. */
 const SOON_MS = 20_000;
 
 describe("an image that cannot be had is IMAGE_UNAVAILABLE, soon, with what to do:", () => {

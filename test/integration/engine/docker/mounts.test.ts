@@ -118,7 +118,7 @@ describe("refused before any container exists:", () => {
   });
 });
 
-/** A stage that is gone when the test is over. */
+/** A stage that is removed after the test. */
 function useStage(): MountStage {
   const stage = new MountStage();
   onTestFinished(() => stage.close());

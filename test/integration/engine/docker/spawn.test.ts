@@ -5,7 +5,7 @@ import { DockerLink } from "../../../support/docker-link.ts";
 import { newInstance } from "../../../support/settings.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 
-// What holds on every engine is in test/contract/engine.
+// What every engine must pass is in test/contract/engine.
 const { engine } = useEngine();
 let ref = "";
 

@@ -14,12 +14,12 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const pipesDir = path.join(directory, "pipes");
 const { engine, instance } = useEngine({ pipesDir });
 const POLL = { timeoutMs: 60_000 };
-/** Bash is its /bin/sh. */
+/** Its /bin/sh is bash. */
 const TRIES = 3;
-/** What waits for something that does not come takes longer, and does so each time; a busy machine only at times. */
+/** A wait for something that never comes takes longer each time; a busy machine only sometimes does. */
 const AT_ONCE_MS = 1_500;
 
-/** The least time that some work takes in a few tries, in milliseconds, less what `other` takes just before. */
+/** The shortest time that some work takes in a few tries, in milliseconds, minus what `other` takes just before. */
 async function leastMs(
   work: () => Promise<void>,
   other = async (): Promise<unknown> => undefined,
@@ -38,7 +38,7 @@ async function leastMs(
 const BASH_IMAGE = "berth/bash:latest";
 const NOBODY_LISTENS = { data() {}, end() {} };
 
-/** Whatever a process has from whoever started it, in an order of its own. The shell's own variables are left out. */
+/** Everything that a process inherits, in a fixed order, without the shell's own variables. */
 const INHERITED = `
 grep -E '^(Uid|Gid|Sig(Ign|Blk)|Cap|NoNewPrivs|Seccomp):' /proc/self/status
 for group in $(sed -n 's/^Groups://p' /proc/self/status); do echo "group $group"; done | sort
@@ -51,17 +51,17 @@ set -- $(cut -d' ' -f5,6 /proc/$$/stat)
 [ "$1 $2" = "$$ $$" ] && echo leads a session
 `;
 
-/** Who a process is. */
+/** The user and groups of a process. */
 const IDENTITY = `
 grep -E '^(Uid|Gid):' /proc/self/status
 for group in $(sed -n 's/^Groups://p' /proc/self/status); do echo "group $group"; done | sort
 echo "$HOME"
 `;
 
-/** Prints which of the daemon and the zygote started a shell: the daemon's have no parent in the container. */
+/** Prints whether the daemon or the zygote started a shell: the daemon's shells have no parent in the container. */
 const WHOSE = "[ $PPID = 0 ] && echo daemon || echo zygote";
 
-/** Takes every place for processes for some seconds. */
+/** Uses up the limit of processes for some seconds. */
 const FILL = `
 import os, time
 try:
@@ -224,7 +224,7 @@ describe("a zygote", () => {
         ),
       );
       for (const outcome of outcomes) expect(textOf(outcome)).toBe(`zygote\n${text}`);
-      // Nothing of them is left in what comes next.
+      // The next shell has none of them.
       expect(textOf(await shell(engine, ref, 'echo "$V$BERTHZ_T"'))).toBe("\n");
       await engine.remove(ref);
     },
@@ -235,9 +235,9 @@ describe("a zygote", () => {
     const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: false }, NOBODY_LISTENS);
     await eventually(async () => (await engine.usage(ref)).pids >= 24, POLL);
     const ms = await leastMs(
-      // The daemon's need no place.
+      // The daemon needs no free process.
       async () => expect(await whose(engine, ref)).toBe("daemon"),
-      // What the daemon itself takes depends on the machine's load.
+      // How long the daemon itself takes depends on the machine's load.
       () => rawExec(docker.getContainer(ref), ["true"]),
     );
     expect(ms).toBeLessThan(AT_ONCE_MS);
@@ -319,7 +319,7 @@ describe("a shell that starts with its container", () => {
       .toString()
       .trim()
       .split(" ");
-  /** One whose first shell is there: the engine has seen the image and the user before. */
+  /** A sandbox whose first shell exists: the engine has seen the image and the user before. */
   const create = async (changes: Partial<EngineSandboxSpec> = {}): Promise<string> => {
     const { ref: before } = await engine.create(first(changes));
     await engine.remove(before);
@@ -430,7 +430,7 @@ test("exit codes outlive the service, also of what ends while it is away", async
   await second.close();
 });
 
-/** The pid of a container's zygote, in the container. */
+/** The pid of a container's zygote, inside the container. */
 async function pidOf(ref: string): Promise<string> {
   const script = `for p in /proc/[0-9]*; do [ "$(tr '\\0' ' ' <$p/cmdline)" != '/bin/sh -s --  ' ] || echo \${p#/proc/}; done`;
   const { stdout } = await rawExec(docker.getContainer(ref), byShell(script));

@@ -197,7 +197,7 @@ describe("what the writer writes", () => {
 describe("files with holes", () => {
   const sh = (directory: string, line: string, input?: Buffer) =>
     execFileSync("/bin/sh", ["-c", line], { cwd: directory, ...(input && { input }) });
-  /** A file of 30 parts, more than fit into the first header blocks, and one that ends with a hole. */
+  /** A sparse file with 30 parts, more than fit into the first header blocks, and one that ends with a hole. */
   function holes(): string {
     const directory = mkdtempSync(path.join(tmpdir(), "berth-holes-"));
     onTestFinished(() => rmSync(directory, { recursive: true }));
@@ -285,7 +285,7 @@ test("a tar that is all there already leaves the event loop its turns", async ()
   setImmediate(look);
   const entries = await read(tar, tar.length).finally(() => (isOver = true));
   expect(entries).toHaveLength(100_000);
-  // Each has 5 ms of such work, of which this is some hundred milliseconds.
+  // The event loop gets a turn after 5 ms of such work, and this takes some hundred milliseconds.
   expect(turns).toBeGreaterThan(5);
 });
 

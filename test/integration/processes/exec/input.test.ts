@@ -19,11 +19,11 @@ describe("stdin", () => {
     const processId = await execution.processId;
     expect((await write(processId, 2, "234")).offset).toBe(5);
     expect((await write(processId, 2, "234")).offset).toBe(5);
-    // Begins with what is there and goes on.
+    // Continues after the existing data.
     expect((await write(processId, 0, "0123456")).offset).toBe(7);
     expect((await write(processId, 7, "")).offset).toBe(7);
     expect((await write(processId, 5, "56789", true)).offset).toBe(10);
-    // A retry of the write that closed is answered as the first was.
+    // A retry of the write that closed stdin gets the same answer.
     const { stdout, exit } = await execution.result;
     expect(stdout.toString()).toBe("0123456789");
     expect(exit.exit_code).toBe(0);
@@ -109,7 +109,7 @@ describe("a terminal", () => {
       written = process.stdout_bytes;
       return written > 0 && performance.now() - since > 1_000;
     });
-    // Its bound, and what is between here and there. Without one of its own it would be 64 MiB.
+    // Its limit, plus what is in transit. Without its own limit it would be 64 MiB.
     expect(written).toBeLessThan(2 * 1024 * 1024);
     execution.cancel();
   });

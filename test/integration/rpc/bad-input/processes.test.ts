@@ -5,7 +5,7 @@ import { check, type Refusal, requestOf, useUnharmed } from "./support.ts";
 const here = useUnharmed();
 const { app } = here;
 
-/** Processes in it. */
+/** Processes in the sandbox. */
 let ended = "";
 let open = "";
 let terminal = "";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { quotaMountOf } from "../../../../src/workspaces/host/project-quota.ts";
 
-/** As /proc/self/mountinfo has them on machines of several makes. */
+/** As in /proc/self/mountinfo of different machines. */
 const OVERLAY_ROOT =
   "1013 898 0:61 / / rw,relatime master:259 - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/AB:/var/lib/docker/overlay2/l/CD,upperdir=/var/lib/docker/overlay2/1f/diff,workdir=/var/lib/docker/overlay2/1f/work";
 const EXT4_ROOT = "29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro";
@@ -18,10 +18,10 @@ test.each([
   ["/srv/work", { type: "ext4", mountPoint: "/srv/work" }],
   ["/srv/work/berth/workspaces", { type: "ext4", mountPoint: "/srv/work" }],
   ["/var/lib/berth/workspaces", { type: "xfs", mountPoint: "/var/lib/berth" }],
-  // Names that only begin alike.
+  // Names that only share a prefix.
   ["/srv/working/dir", undefined],
   ["/var/lib/berth-other", undefined],
-  // Mounted without the option, or no file system that can.
+  // Mounted without the option, or a file system without it.
   ["/var/lib/docker", undefined],
   ["/mnt/plain/workspaces", undefined],
   ["/tmp/workspaces", undefined],

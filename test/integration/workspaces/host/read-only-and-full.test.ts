@@ -8,8 +8,8 @@ import { expect, test } from "vitest";
 const run = promisify(execFile);
 
 /**
- * Runs a script on the workspaces' directories on a file system of its own, in
- * a mount namespace that goes with it: the machine's mounts stay as they are.
+ * Runs a script on workspace directories on a separate file system, in its own mount namespace, so that the machine's
+ * mounts stay as they are.
  */
 async function onDisk(options: string, script: string): Promise<unknown> {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-disk-"));

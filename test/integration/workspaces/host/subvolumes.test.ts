@@ -43,7 +43,7 @@ test("subvolumes of btrfs, which a sandbox can make, count, are exported and go;
     await files.discard(mounted).catch(() => {});
     const [kept] = execFileSync("find", [root + "/workspaces", "-name", "precious"]).toString().split("\\n");
     console.log(JSON.stringify({ bytes, entries, left: existsSync(files.pathOf(split)), outside, kept }));`;
-  // The disk is a file, which only this mount namespace has; both go with it.
+  // The disk is a file in this mount namespace. Both are removed with it.
   const script = `set -e
     truncate -s 256M "$1/image" && mkdir "$1/disk"
     mkfs.btrfs -q "$1/image" >/dev/null && mount -o loop "$1/image" "$1/disk"
