@@ -58,7 +58,7 @@ describe("the English check", () => {
     ["a document", "docs/deep/a.md", "# Title\n\nTo whom?\n", 'docs/deep/a.md:3: "whom"'],
     ["the README", "README.md", "It tells.\n", 'README.md:1: "tells"'],
     ["a script", "scripts/a.sh", "echo 'mended'\n", 'scripts/a.sh:1: "mended"'],
-  ])("refuses a word in %s, with its place and what to write", async (_where, file, content, finding) => {
+  ])("refuses a word in %s, with its place and a replacement", async (_where, file, content, finding) => {
     const { exitCode, output } = await check({ [file]: content, "src/fine.ts": "// Fine.\n" });
     expect(exitCode).toBe(1);
     expect(output).toMatch(/^.+: write: .+\n1 finding in 1 file\.\n$/);

@@ -33,7 +33,7 @@ function writeProgram(file: string, text: string): void {
   writeFileSync(file, text, { mode: 0o755 });
 }
 
-test("found by a link to it, becomes the program: there is no other process", async () => {
+test("started through a link, it becomes the program: there is no other process", async () => {
   const link = path.join(dir, "berth");
   symlinkSync(BIN, link);
   const child = spawn(link, ["serve", "--engine", "bubblewrap", "--data-dir", path.join(dir, "data")], {
@@ -53,12 +53,12 @@ test("found by a link to it, becomes the program: there is no other process", as
   expect(await ended).toEqual([0, null]);
 });
 
-describe("the Node that it runs", () => {
+describe("the Node it uses", () => {
   /** A Node that prints its place and its arguments. */
   const nodeIn = (place: string) =>
     writeProgram(path.join(dir, place, "node"), `#!/bin/sh\necho "${place}" "$@"\n`);
 
-  test("is the one that was installed with it, in the package or beside it, else the one on PATH", async () => {
+  test("is the one installed with it, in the package or next to it, else the one on PATH", async () => {
     const own = path.join(dir, "node_modules/berth");
     mkdirSync(path.join(own, "bin"), { recursive: true });
     copyFileSync(BIN, path.join(own, "bin/berth"));
@@ -73,7 +73,7 @@ describe("the Node that it runs", () => {
     expect(await said()).toBe(`node_modules/berth/node_modules/node/bin ${own}/dist/main.js a b c\n`);
   });
 
-  test("is new enough for sources, or it says where to get one; so where there is none", async () => {
+  test("must be new enough for sources; the error for an old or missing one says where to get one", async () => {
     const root = path.join(dir, "lone");
     writeProgram(path.join(root, "src/main.ts"), "");
     mkdirSync(path.join(root, "bin"));
@@ -96,7 +96,7 @@ describe("the Node that it runs", () => {
   });
 });
 
-describe("what it runs", () => {
+describe("the program it runs", () => {
   const SOURCES = ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "clients/typescript/src/y.ts"];
   /** A checkout whose sources and build each print which of them runs. */
   const checkout = (name: string): string => {
@@ -132,7 +132,7 @@ describe("what it runs", () => {
     change(root);
   };
 
-  test("in a checkout the build only where nothing has changed since it began", async () => {
+  test("in a checkout is the build only if nothing has changed since it began", async () => {
     const root = checkout("fresh");
     expect(await runs(root)).toBe("src");
     build(root);

@@ -90,7 +90,7 @@ describe.each<[string, [string, string, ...string[]], string]>([
     await terminal.shows((screen) => screen.includes(`${wanted}x`));
   });
 
-  test("what may stand there is listed where there is a choice", async () => {
+  test("values are listed where there is a choice", async () => {
     await terminal.type(`berth runs \t\t`);
     await terminal.shows((screen) => ["cancel", "watch", "show"].every((word) => screen.includes(word)));
   });
@@ -113,7 +113,7 @@ describe("with fish", () => {
     expect(only.split("\t")[0]).toBe(word);
   });
 
-  test("tells what each is", async () => {
+  test("describes each value", async () => {
     expect(await candidates("berth exec ")).toEqual([expect.stringMatching(/^box-1\trunning berth\/test/)]);
     expect(await candidates("berth comp")).toEqual([
       "completion\tprint a shell's completion script for berth",
@@ -121,7 +121,7 @@ describe("with fish", () => {
   });
 });
 
-test("a service that is not there adds nothing and says nothing", async () => {
+test("a missing service adds nothing and prints nothing", async () => {
   const { code, stdout, stderr } = await runHere(["completion", "bash", "--", "exec", ""], {
     env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" },
   });

@@ -84,7 +84,7 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     }
   });
 
-  test("that lies below a link that leads nowhere", async () => {
+  test("that lies below a dangling link", async () => {
     const link = path.join(root, "nowhere");
     symlinkSync(path.join(root, "missing", "disk"), link);
     const { exitCode, stderr } = await serve(path.join(link, "data"));

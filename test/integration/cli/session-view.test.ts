@@ -136,7 +136,7 @@ async function rfbOf(socket: WebSocket): Promise<RfbClient> {
 }
 
 describe("the page", () => {
-  test("is whole: every module that it loads is there, and nothing comes from elsewhere", async () => {
+  test("is complete: every module it loads is served, and nothing is loaded from elsewhere", async () => {
     const { url } = await view("ann", "vm");
     expect(new URL(url).hostname).toBe("127.0.0.1");
     const page = await get(url);
@@ -197,7 +197,7 @@ describe("the page", () => {
     two.close();
   });
 
-  test("a read-only one says so and takes nothing; the end of the session is told as the close's reason", async () => {
+  test("a read-only one says so and takes nothing; the end of the session is the reason of the close", async () => {
     await run("session", "create", "-w", "bob", "vm", "--config", '{"screen_size":[320,240]}');
     const { url } = await view("bob", "--read-only");
     expect(JSON.parse((await get(new URL("about.json", url).href)).body).readOnly).toBe(true);
@@ -224,7 +224,7 @@ describe("the page", () => {
   });
 });
 
-describe("who does not know the URL gets nothing", () => {
+describe("a client without the URL gets nothing", () => {
   let page: Page;
   let url: string;
   beforeAll(async () => {
@@ -266,7 +266,7 @@ describe("who does not know the URL gets nothing", () => {
   });
 });
 
-describe("what cannot be shown is said at once", () => {
+describe("an impossible view is an error at once", () => {
   test.each([
     [["nobody"], 1, /has no session of the type vm/],
     [["ann", "hologram"], 1, /there is no resource type "hologram"/],
@@ -278,7 +278,7 @@ describe("what cannot be shown is said at once", () => {
 });
 
 describe("attachments", () => {
-  test("a screenshot into a file and to stdout, a PNG of the screen's size", async () => {
+  test("a screenshot to a file and to stdout, a PNG of the screen's size", async () => {
     const file = path.join(dir, "shot.png");
     const saved = await run("tool", "run", "-w", "ann", "vm:screenshot", "-o", file);
     expect(saved).toMatchObject({ code: 0, stderr: `${file}\n` });

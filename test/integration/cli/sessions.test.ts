@@ -7,7 +7,7 @@ beforeAll(async () => {
 });
 afterAll(() => service.stop());
 
-test("a session from its create to its end, and tools on it", async () => {
+test("a session from create to destroy, and its tools", async () => {
   const run = async (...args: string[]) => {
     const { stdout, stderr, exitCode: code } = await service.run(args);
     return { stdout: stdout.toString(), stderr, code };
@@ -63,7 +63,7 @@ test("a session from its create to its end, and tools on it", async () => {
   expect((await run("tool", "ls", "bash")).stdout).toBe("TOOL      PARAMS\nbash:run  command [timeout]\n");
 });
 
-test("code that throws ends with 1, and what it threw is shown where its output was", async () => {
+test("code that throws ends with 1, and the exception is shown after its output", async () => {
   const python = async (code: string, ...flags: string[]) => {
     const { stdout, stderr, exitCode } = await service.run([
       "tool",

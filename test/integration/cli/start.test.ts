@@ -23,7 +23,7 @@ async function loadedBy(...args: string[]): Promise<string> {
   return stderr;
 }
 
-test("a command loads no more than it needs", async () => {
+test("a command loads only the modules it needs", async () => {
   const version = await loadedBy("--version");
   expect(version).toMatch(/dist\/main\.js$/m);
   expect(version).not.toMatch(/NativeModule (http2|v8)$/m);

@@ -45,7 +45,7 @@ async function failure(service: ServeProcess, ...args: string[]): Promise<string
   return stderr;
 }
 
-test("an authority of one's own is named by a flag or a variable", async () => {
+test("a custom authority is named by a flag or a variable", async () => {
   const { service, port } = await serve("DNS:localhost,IP:127.0.0.1", 1);
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address)).toBe(
@@ -76,7 +76,7 @@ test("an authority of one's own is named by a flag or a variable", async () => {
     });
 });
 
-test("a certificate for another name is told with the names it has", async () => {
+test("a certificate for another name is reported with the names it has", async () => {
   const { service, port } = await serve("DNS:berth.example.com,IP:10.1.2.3", 1);
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
@@ -94,7 +94,7 @@ test("an expired certificate", async () => {
   );
 });
 
-test("a service without TLS, called with it", async () => {
+test("a service without TLS, called with TLS", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
   services.push(service);
   const address = `https://${service.address}`;

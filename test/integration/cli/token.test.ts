@@ -22,7 +22,7 @@ async function create(file: string, ...args: string[]): Promise<string> {
 }
 
 describe("berth token", () => {
-  test("makes the file, lists what is in it and takes tokens out, and keeps comments", async () => {
+  test("creates the file, lists its tokens and removes them, and keeps comments", async () => {
     const file = newFile();
     const token = await create(file, "--tenant", "acme", "--note", "a dashboard: x");
     expect(statSync(file).mode & 0o777).toBe(0o600);
@@ -56,7 +56,7 @@ describe("berth token", () => {
     expect(readdirSync(path.dirname(file))).toEqual(["tokens.yaml"]);
   });
 
-  test("loses nothing where several programs edit at once", async () => {
+  test("loses nothing when several programs edit at once", async () => {
     const file = newFile();
     await Promise.all(Array.from({ length: 8 }, (_, index) => create(file, "--tenant", `tenant-${index}`)));
     const { stdout } = await runProgram(["token", "ls", "-q", "--tokens", file]);
@@ -96,7 +96,7 @@ describe("berth token", () => {
   });
 });
 
-describe("clients take a token", () => {
+describe("clients send a token", () => {
   let service: ServeProcess;
   let token = "";
   let home = "";

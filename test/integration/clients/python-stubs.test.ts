@@ -65,11 +65,11 @@ describe("the Python stubs", () => {
     expect(stubs.calls).toEqual({ sandbox_id: "käfig", sequences: [2, 3] });
   });
 
-  it("carry parameters of tools as they are", () => {
+  it("pass parameters of tools on unchanged", () => {
     expect(stubs.round_trip).toEqual({ tool: "vm:hotkey", x: 100, keys: ["ctrl", "c"] });
   });
 
-  it("tell a false temporary_session from one that is not set", () => {
+  it("distinguish a false temporary_session from an unset one", () => {
     expect(stubs.presence).toBe(true);
   });
 });

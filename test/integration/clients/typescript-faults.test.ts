@@ -68,7 +68,7 @@ test.each(["nonsense", "", "host:port", "ftp://host", "http://"])("refuses the a
   }
 });
 
-test("a service that is down is UNAVAILABLE, after the time for which calls are made again", async () => {
+test("a service that is down is UNAVAILABLE, after the time for retries", async () => {
   const link = await linked();
   link.cut();
   const berth = connect(link.address, { retryForMs: 300 });
@@ -80,7 +80,7 @@ test("a service that is down is UNAVAILABLE, after the time for which calls are 
   expect((error as Error).message).toContain(`The service at ${link.address} cannot be reached`);
 });
 
-test("a service whose socket is not there, or that speaks no TLS, is reported as such", async () => {
+test("a service whose socket is missing, or that speaks no TLS, is reported as such", async () => {
   const socket = `unix:${path.join(directory, "none.sock")}`;
   const none = await failureOf(connect(socket, { retryForMs: 0 }).sandboxes.stats());
   expect(none).toMatchObject({ code: "UNAVAILABLE", reason: "" });
@@ -92,7 +92,7 @@ test("a service whose socket is not there, or that speaks no TLS, is reported as
   expect((plain as Error).message).toContain(`What answers at ${address} does not speak TLS`);
 });
 
-test("a call goes on where the service comes back in time", async () => {
+test("a call continues if the service is back in time", async () => {
   const link = await linked();
   link.cut();
   const stats = connect(link.address, { retryForMs: 60_000 }).sandboxes.stats();
@@ -100,7 +100,7 @@ test("a call goes on where the service comes back in time", async () => {
   expect(await stats).toMatchObject({ engine: "bubblewrap" });
 });
 
-test("an aborted call throws what it was aborted with, also while it waits for the service", async () => {
+test("an aborted call throws the reason of its abort, also while it waits for the service", async () => {
   const link = await linked();
   link.cut();
   const berth = connect(link.address, { retryForMs: 60_000 });
@@ -154,7 +154,7 @@ test("checks a certificate against the server name, over a Unix socket too", asy
   }
 });
 
-test("forgets a download that is canceled while no one reads it", async () => {
+test("forgets a download that is canceled while nobody reads it", async () => {
   const berth = connect();
   await using sandbox = await berth.sandboxes.create();
   await sandbox.files.write("big", new Uint8Array(4 << 20));
@@ -170,7 +170,7 @@ test("forgets a download that is canceled while no one reads it", async () => {
   expect(adopted.mock.calls.filter(([resource]) => !forgotten.has(resource))).toEqual([]);
 });
 
-test("goes on at the byte where the connection broke", async () => {
+test("continues at the byte where the connection broke", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const berth = connect(link.address);
@@ -191,7 +191,7 @@ test("goes on at the byte where the connection broke", async () => {
   expect(numbers.join("")).toBe(Array.from({ length: 200 }, (_, index) => `${index + 1}\n`).join(""));
 });
 
-test("says what was received where the connection stays lost", async () => {
+test("reports what was received if the connection stays lost", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
@@ -214,7 +214,7 @@ test("says what was received where the connection stays lost", async () => {
   expect(rest.stdout).toBe("");
 });
 
-test("writes once to stdin, and downloads to the end, over connections that break", async () => {
+test("writes to stdin once, and downloads to the end, over connections that break", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
@@ -261,7 +261,7 @@ async function otherVersion(
   return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, authorization };
 }
 
-test("takes fields and names of a newer service, and tells of calls that an older one lacks", async () => {
+test("accepts fields and names of a newer service, and reports calls that an older one lacks", async () => {
   const { address, authorization } = await otherVersion({
     sandbox: {
       sandboxId: "newer",
@@ -278,7 +278,7 @@ test("takes fields and names of a newer service, and tells of calls that an olde
   expect(authorization).toEqual(["Bearer secret", null]);
 });
 
-test("an error has its reason, its facts, and says when to come back", async () => {
+test("an error has its reason, its details, and the time to retry after", async () => {
   const berth = connect();
   const missing = await failureOf(berth.sandboxes.get("missing"));
   expect(missing).toMatchObject({
@@ -292,7 +292,7 @@ test("an error has its reason, its facts, and says when to come back", async () 
   expect(BerthError.is(missing, "FILE_NOT_FOUND")).toBe(false);
 });
 
-test("a call takes the time that it is given", async () => {
+test("a call gets the time it is given", async () => {
   await using sandbox = await connect().sandboxes.create();
   const hasty = await connect(service.address, { timeoutMs: 300, retryForMs: 0 }).sandboxes.get(
     sandbox.sandboxId,

@@ -76,7 +76,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     expect((await run(engine, ref, ["/bin/sh", "-c", command])).exitCode).toBe(0);
   };
 
-  test("pipes that something left behind holds are bounded by number, and a dropped writer blocks", async () => {
+  test("pipes held by leftovers are bounded in number, and a dropped writer blocks", async () => {
     const one = await used();
     const other = await used();
     const before = await settledPipeEnds();
@@ -95,7 +95,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     for (const ref of [one, other]) await engine.remove(ref);
   });
 
-  test("the stdin of an ended process is closed, though something holds it and does not read", async () => {
+  test("the stdin of an ended process is closed, although something holds it and does not read", async () => {
     const ref = await used();
     const before = await settledPipeEnds();
     const argv = ["/bin/sh", "-c", "exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0"];
@@ -110,7 +110,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
   });
 });
 
-describe("of pipes that are left behind", () => {
+describe("of leftover pipes", () => {
   /** Pipes that record when they were released. */
   const pipesOf = (name: string, gone: string[]) => {
     const silent = Promise.withResolvers<void>();
@@ -123,7 +123,7 @@ describe("of pipes that are left behind", () => {
     };
   };
 
-  test("the oldest of the sandbox that has most give way, and none that end soon", async () => {
+  test("the oldest of the sandbox with the most are dropped, and not those that end soon", async () => {
     const left = new OrphanedPipes({ perSandbox: 3, inAll: 4 });
     const gone: string[] = [];
     const keep = (sandbox: string, name: string) => left.of(sandbox).keep(pipesOf(name, gone));

@@ -22,7 +22,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       "ln -s /tmp/socket /workspace/it; nc -l -U /tmp/socket & python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/tmp/socket\")' || true",
     ],
   ])(
-    "where a file is due, %s is refused at once",
+    "instead of a file, %s is refused at once",
     async (kind, make) => {
       // busybox cannot create a socket.
       if (kind === "a socket" && spec.image?.includes("busybox")) make = "ln -s /dev/zero /workspace/it";
@@ -41,7 +41,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     AT_ONCE_MS * 2,
   );
 
-  test("a FIFO can be looked at, moved and removed", async () => {
+  test("a FIFO can be inspected, moved and removed", async () => {
     await bench().sh("rm -rf /workspace/it; mkfifo /workspace/it; chmod 666 /workspace/it");
     expect((await bench().stat("it")).info.kind).toBe("FIFO");
     expect((await bench().move("it", "moved")).kind).toBe("FIFO");

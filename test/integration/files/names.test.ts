@@ -44,7 +44,7 @@ const NAMES: readonly Buffer[] = [
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test("every name is written, listed, read, moved and removed as it is", async () => {
+  test("every name is written, listed, read, moved and removed unchanged", async () => {
     await bench().makeDirectory("names");
     const inNames = (name: Buffer): Buffer => Buffer.concat([Buffer.from("names/"), name]);
     for (const name of NAMES) await bench().write(inNames(name), name);
@@ -83,7 +83,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(listed.map(({ info }) => info.linkTarget)).toEqual([fromBytes(target), "ends\n"]);
   });
 
-  test("a directory of any name works as a place", async () => {
+  test("a directory of any name works as a path", async () => {
     const name = Buffer.from([0x2d, 0xff, 0x0a, 0x20, 0x27]);
     const file = Buffer.concat([name, Buffer.from("/sub/file")]);
     await bench().write(file, "x", { createParents: true });

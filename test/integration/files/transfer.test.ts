@@ -34,17 +34,20 @@ async function temporaries(bench: FileBench, path = "."): Promise<string[]> {
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test.each([0, 1, 64, 3 * MIB + 7, 20 * MIB + 7])("%i bytes go up and come down exactly", async (size) => {
-    const data = randomBytes(size);
-    const info = await bench().upload("file", inChunks(data), { sizeBytes: size });
-    expect(info).toMatchObject({ kind: "REGULAR", sizeBytes: size });
-    expect((await bytesOf(bench().download("file"))).equals(data)).toBe(true);
-    const items = bench().download("file", { offset: size });
-    expect((await items.next()).value).toEqual({ type: "header", info, offset: size });
-    expect((await items.next()).done).toBe(true);
-  });
+  test.each([0, 1, 64, 3 * MIB + 7, 20 * MIB + 7])(
+    "%i bytes are uploaded and downloaded exactly",
+    async (size) => {
+      const data = randomBytes(size);
+      const info = await bench().upload("file", inChunks(data), { sizeBytes: size });
+      expect(info).toMatchObject({ kind: "REGULAR", sizeBytes: size });
+      expect((await bytesOf(bench().download("file"))).equals(data)).toBe(true);
+      const items = bench().download("file", { offset: size });
+      expect((await items.next()).value).toEqual({ type: "header", info, offset: size });
+      expect((await items.next()).done).toBe(true);
+    },
+  );
 
-  test.each([MIB, 20 * MIB])("a download of %i bytes goes on where it is told to", async (size) => {
+  test.each([MIB, 20 * MIB])("a download of %i bytes continues at the given offset", async (size) => {
     const data = randomBytes(size);
     await bench().upload("file", inChunks(data));
     const rest = await bytesOf(bench().download("file", { offset: 777_777 }));
@@ -57,7 +60,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect((await bench().read("file")).data).toEqual(Buffer.concat([mark, mark]));
   });
 
-  test("mode, parents and links are as when writing", async () => {
+  test("mode, parents and links are handled as for writes", async () => {
     const small = Buffer.from("x");
     expect(await refusal(bench().upload("a/b", inChunks(small)))).toMatchObject({ reason: "FILE_NOT_FOUND" });
     const made = await bench().upload("a/b", inChunks(small), { createParents: true, mode: 0o751 });
@@ -70,15 +73,18 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect((await bench().read("a/new")).data.toString()).toBe("new");
   });
 
-  test.each([0, 4, 6])("with other than %i bytes as announced, nothing is written", async (sizeBytes) => {
-    await bench().write("announced", "old");
-    const error = await refusal(bench().upload("announced", inChunks(Buffer.from("hello")), { sizeBytes }));
-    expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "size_bytes" } });
-    expect((await bench().read("announced")).data.toString()).toBe("old");
-    expect(await temporaries(bench())).toEqual([]);
-  });
+  test.each([0, 4, 6])(
+    "with a number of bytes other than the %i announced, nothing is written",
+    async (sizeBytes) => {
+      await bench().write("announced", "old");
+      const error = await refusal(bench().upload("announced", inChunks(Buffer.from("hello")), { sizeBytes }));
+      expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "size_bytes" } });
+      expect((await bench().read("announced")).data.toString()).toBe("old");
+      expect(await temporaries(bench())).toEqual([]);
+    },
+  );
 
-  describe("that does not end well leaves the old content and no temporary file,", () => {
+  describe("that fails leaves the old content and no temporary file,", () => {
     const part = Buffer.alloc(500_000, "new");
 
     test("when the caller cancels", async () => {
@@ -141,7 +147,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     });
   });
 
-  test("of writers at the same time, one is there whole", async () => {
+  test("of concurrent writers, one file is there whole", async () => {
     const writers = Array.from({ length: 6 }, (_, index) => Buffer.alloc(2 * MIB + index, 65 + index));
     await Promise.all(writers.map((data) => bench().upload("contested", inChunks(data))));
     const { data } = await bench().read("contested");
@@ -165,7 +171,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(hash.digest("hex")).toBe(wanted);
   });
 
-  test("a download that is left, or canceled while nobody reads, ends in the sandbox too", async () => {
+  test("a download that is abandoned, or canceled while nobody reads, ends in the sandbox too", async () => {
     // The large one is read directly, the other through the script's pipe.
     await bench().sh(
       'for size in 50000000000 15000000; do f=/workspace/sparse$size; dd if=/dev/null of="$f" bs=1 seek=$size 2>/dev/null; chmod 666 "$f"; done',
@@ -220,7 +226,7 @@ describe("large files", () => {
     expect(await pids()).toEqual(expect.arrayContaining(shells));
   });
 
-  test("of a large file, little passes a pipe", async () => {
+  test("little of a large file passes through a pipe", async () => {
     const large = randomBytes(64 * MIB);
     await bench().upload("file", inChunks(large, MIB));
     // Replaces the tool by one that counts what it copies and ignores signals.
@@ -243,7 +249,7 @@ describe("large files", () => {
 describe("with a command timeout of one second", () => {
   const bench = useFileBench({ ...IMAGES[0]?.spec, commandTimeoutMs: 1_000 });
 
-  test("a watch rests for longer", async () => {
+  test("a watch may be idle for longer", async () => {
     await bench().makeDirectory("watched");
     const call = new AbortController();
     const items = bench().watch("watched", { intervalMs: 1_500, signal: call.signal });
@@ -255,7 +261,7 @@ describe("with a command timeout of one second", () => {
     expect(await refusal(items)).toMatchObject({ reason: "CANCELED" });
   });
 
-  test("an upload that stalls ends, one that goes on does not", async () => {
+  test("an upload that stalls ends, one that continues does not", async () => {
     await bench().write("victim", "old");
     const error = await refusal(
       bench().upload(

@@ -20,7 +20,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
   const workspaces = new WorkspaceClient(() => app.client);
 
-  test("the file that a write makes before it takes its place is shown by nothing", async () => {
+  test("the temporary file of a write is not visible", async () => {
     const { client } = app;
     const sandboxId = await workspaces.sandbox("hidden");
     const here = { sandbox_id: sandboxId, path: "." };

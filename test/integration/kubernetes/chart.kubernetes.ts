@@ -95,7 +95,7 @@ describe("deploy/helm/berth", () => {
   test.each([
     ["with the least", SHARED],
     ["with everything", MANY],
-  ])("the API server takes it %s", async (_, values) => {
+  ])("the API server accepts it %s", async (_, values) => {
     const answer = await kubectl(["apply", "--dry-run=server", "--validate=strict", "--filename=-"], {
       input: await template(values),
     });
@@ -104,7 +104,7 @@ describe("deploy/helm/berth", () => {
     }
   });
 
-  test("is installed, and removed but for the sandboxes' namespace", async () => {
+  test("is installed, and uninstalled except for the sandboxes' namespace", async () => {
     const [release, own] = ["two", "two-berth-sandboxes"];
     // Without a replica: only the objects.
     const where = `--namespace=${NAMESPACE}`;
@@ -213,7 +213,7 @@ describe("deploy/helm/berth", () => {
     }
   });
 
-  test("runs: two replicas become ready, each with sandboxes of its own, and the job of the demo from outside", async () => {
+  test("runs: two replicas become ready, each with its own sandboxes, and the demo's job from outside", async () => {
     const release = "real";
     const tokens = new TokensFile();
     const token = await tokens.add("acme");
@@ -286,7 +286,7 @@ describe("deploy/helm/berth", () => {
     expect(named(await resources(), "Role").rules).toEqual(role?.rules);
   });
 
-  test("configures the service: its own options, names and tokens; values go before them", async () => {
+  test("configures the service: its own options, names and tokens; values override them", async () => {
     const plain = optionsOf(await resources());
     expect(plain).toMatchObject({ engine: "kubernetes", namespace: "one-berth-sandboxes", insecure: true });
     expect(plain).toMatchObject({ "workspace-volume-size": "10GiB", "volume-access-mode": "ReadWriteOnce" });
@@ -313,7 +313,7 @@ describe("deploy/helm/berth", () => {
     );
   });
 
-  test("has a monitor where one is wanted, with an admin's token", async () => {
+  test("has a monitor if one is wanted, with an admin's token", async () => {
     expect((await resources()).map(({ kind }) => kind)).not.toContain("ServiceMonitor");
     const values = {
       "serviceMonitor.enabled": "true",

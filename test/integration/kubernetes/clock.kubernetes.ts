@@ -46,7 +46,7 @@ describe("a service whose clock is off", () => {
   test.each([
     ["an hour behind", -HOUR_MS],
     ["an hour ahead", HOUR_MS],
-  ])("by %s owns its instance, and its deadlines last as long as ever", async (_, ms) => {
+  ])("by %s owns its instance, and its deadlines keep their length", async (_, ms) => {
     const entry = ["--import", clockOffBy(ms), MAIN];
     const service = await ServeProcess.start([], ENV, { entry });
     running.push(service);
@@ -84,7 +84,7 @@ test.each([
   ["has expired", "CERT_HAS_EXPIRED", "20200101000000Z", "20200102000000Z"],
   ["is not valid yet", "CERT_NOT_YET_VALID", "20990101000000Z", "20990102000000Z"],
 ])(
-  "an API server whose certificate %s in the service's eyes is refused, and the clock named",
+  "an API server whose certificate %s by the service's clock is refused, and the error names the clock",
   async (_, code, from, to) => {
     const files = Object.fromEntries(
       ["ca.key", "ca.crt", "key", "request", "crt"].map((name) => [name, path.join(DIR, `${code}-${name}`)]),

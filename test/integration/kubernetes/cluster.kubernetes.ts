@@ -87,7 +87,7 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
     expect(names).toContain(`${PREFIX}-inside`);
   });
 
-  test("has volumes, which it clones and removes with their claims", async () => {
+  test("has volumes, which it clones and deletes with their claims", async () => {
     await asBerth(["create", "--filename=-", "--validate=false"], claim("original"));
     await start(pod("writer", "berth/busybox:latest", `${PREFIX}-original`));
     await exec("writer", "echo kept >/data/file");
@@ -108,14 +108,14 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
   });
 
   const PARTS = ["apiserver", "containerd", "etcd", "kubelet"] as const;
-  test.each(PARTS)("starts a killed %s again, and pods live on", async (part) => {
+  test.each(PARTS)("restarts a killed %s, and pods live on", async (part) => {
     await start(pod(part, "berth/busybox:latest"));
     await exec(part, "echo kept >/tmp/file");
     await killClusterPart(part);
     expect(await onceBack(() => exec(part, "cat /tmp/file"))).toBe("kept\n");
   });
 
-  test("keeps a killed part away as long as a test wants", async () => {
+  test("keeps a killed part down as long as a test wants", async () => {
     const version = (): Promise<string> => asBerth(["version", "--request-timeout=5s"]);
     {
       using _held = holdClusterPart("apiserver");

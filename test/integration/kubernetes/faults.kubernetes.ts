@@ -48,8 +48,8 @@ async function expectMade(made: Promise<{ readonly sandbox_id: string }>): Promi
   await app.client.deleteSandbox((await made).sandbox_id);
 }
 
-describe("a create goes on", () => {
-  test("where a watch breaks", async () => {
+describe("a create continues", () => {
+  test("if a watch breaks", async () => {
     const seen = api.requests.length;
     const made = app.client.createSandbox();
     made.catch(() => {});
@@ -58,7 +58,7 @@ describe("a create goes on", () => {
     await expectMade(made);
   });
 
-  test("where a question to the API server fails for a moment", async () => {
+  test("if a request to the API server fails once", async () => {
     for (const status of [429, 500, 503]) {
       const { promise: asked, resolve } = Promise.withResolvers<undefined>();
       let isAsked = false;
@@ -74,12 +74,12 @@ describe("a create goes on", () => {
     }
   });
 
-  test("where the API server has too many calls for a moment", async () => {
+  test("if the API server has too many requests for a moment", async () => {
     once(makesPod, { status: 429, reason: "TooManyRequests" });
     await expectMade(app.client.createSandbox());
   });
 
-  test("where a watch says nothing any more", async () => {
+  test("if a watch goes silent", async () => {
     api.fault = (request) => (isPodWatch(request) ? "silent" : undefined);
     api.cutWatches();
     const seen = api.requests.length;
@@ -89,7 +89,7 @@ describe("a create goes on", () => {
   }, 300_000);
 });
 
-test("a watch that ends at once is not asked for without a pause", async () => {
+test("a watch that ends at once is not restarted without a pause", async () => {
   for (const fault of ["end", { status: 410, reason: "Expired" }] as const) {
     api.fault = (request) => (isPodWatch(request) ? fault : undefined);
     api.cutWatches();
@@ -101,7 +101,7 @@ test("a watch that ends at once is not asked for without a pause", async () => {
   }
 });
 
-test("a new pod that takes no commands is the engine's failure, not the caller's", async () => {
+test("a new pod that accepts no commands is the engine's failure, not the caller's", async () => {
   api.fault = (request) => (isExec(request) ? "silent" : undefined);
   expect(await failureOf(app.client.createSandbox())).toMatchObject({
     code: "UNAVAILABLE",
@@ -110,14 +110,14 @@ test("a new pod that takes no commands is the engine's failure, not the caller's
   expect(await podNames()).toEqual([]);
 }, 180_000);
 
-test("a removal that fails for a moment goes on", async () => {
+test("a removal that fails once is retried", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 503 });
   await expect(app.client.deleteSandbox(id)).resolves.toBeUndefined();
   expect(await podNames()).toEqual([]);
 });
 
-test("a pod that Kubernetes made all the same is removed with the failed create", async () => {
+test("a pod that Kubernetes created all the same is removed with the failed create", async () => {
   once(makesPod, { status: 500, made: true });
   expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
   expect(await podNames()).toEqual([]);
@@ -131,7 +131,7 @@ describe("a claim", () => {
     // As when two API servers count against one quota.
     ["conflicts with something", { status: 409, reason: "Conflict" }],
     ["goes through although nobody says so", { status: 504, made: true }],
-  ])("whose making %s is its workspace's", async (_what, fault) => {
+  ])("whose creation %s belongs to its workspace", async (_what, fault) => {
     once(makesClaim, fault);
     const name = { workspace_id: "claimed" };
     const making = app.client.call("WorkspaceService/CreateWorkspace", name);
@@ -144,14 +144,14 @@ describe("a claim", () => {
   });
 });
 
-test("what looks at an image is removed later where it cannot be removed at its time", async () => {
+test("the pod of an image check is removed later if it cannot be removed at once", async () => {
   // As often as it is retried.
   once(removesPod, { status: 503 }, 3);
   await expectMade(app.client.createSandbox({ image: BUSYBOX_IMAGE }));
   await expect.poll(() => podNames("probe"), { timeout: 90_000, interval: 1_000 }).toEqual([]);
 }, 180_000);
 
-test("a removal that conflicts with something has removed nothing", async () => {
+test("a removal that fails with a conflict has removed nothing", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 409, reason: "Conflict" });
   // A caller that is told it is gone finds it gone.

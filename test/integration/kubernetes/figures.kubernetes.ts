@@ -23,8 +23,8 @@ async function rawExec(api: Api, pod: string): Promise<void> {
   await closed.promise;
 }
 
-describe("what the engine kubernetes takes, in turn with Kubernetes itself", () => {
-  test("a command takes a small part of an exec of the API", async () => {
+describe("times on the engine kubernetes, measured alternately with Kubernetes itself", () => {
+  test("a command takes a fraction of the time of an exec of the API", async () => {
     const { client } = service;
     const { sandbox_id: id } = await client.createSandbox({});
     const api = await Api.open({ kubeconfig: berthKubeconfig() });
@@ -43,7 +43,7 @@ describe("what the engine kubernetes takes, in turn with Kubernetes itself", () 
     await client.deleteSandbox(id);
   });
 
-  test("a sandbox takes at most a tenth more than a bare pod that is ready", async () => {
+  test("a sandbox takes at most a tenth longer than a bare pod until it is ready", async () => {
     const { client } = service;
     const cold: number[] = [];
     const bare: number[] = [];

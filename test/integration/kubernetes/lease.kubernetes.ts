@@ -49,7 +49,7 @@ afterAll(async () => {
 });
 
 describe("an instance that two services want", () => {
-  test("is refused to the second, with the first one's name, until that is gone", async () => {
+  test("is refused to the second, with the first one's name, until that one is gone", async () => {
     const shared = { instance: instance() };
     const first = await serve(shared);
     const { holderIdentity } = await lease(shared.instance);
@@ -90,7 +90,7 @@ describe("an instance that two services want", () => {
     await second.stop();
   }, 180_000);
 
-  test("taken from a service that runs, it says so and neither creates nor removes any more", async () => {
+  test("lost by a running service makes it say so, and create and remove nothing more", async () => {
     const own = { instance: instance() };
     const service = await serve(own);
     const client = new Client(service.address);

@@ -67,7 +67,7 @@ async function expectNoProbes(instance: string): Promise<void> {
 }
 
 describe("on a cluster that enforces no policy", () => {
-  test("the operator's word does not count: sandboxes are refused with what a test reached", async () => {
+  test("the operator's setting does not count: sandboxes are refused with what a test reached", async () => {
     const { engine, instance, log } = await open();
     onTestFinished(() => engine.close());
     const none = await failure(engine.create(spec()), "UNSUPPORTED");
@@ -99,7 +99,7 @@ describe("on a cluster that enforces policies", () => {
   });
   afterAll(() => enforcer?.stop());
 
-  test("nothing is reached from NONE, and from EGRESS what is allowed and nothing else", async () => {
+  test("NONE reaches nothing, and EGRESS only what is allowed", async () => {
     await using _public = await serveInNode(PUBLIC, 8080);
     await using _metadata = await serveInNode(METADATA, 80);
     const server = createServer((socket) => socket.on("error", () => {}).end()).listen(0, HOST);
@@ -191,7 +191,7 @@ describe("on a cluster that enforces policies", () => {
     expect(performance.now() - began).toBeLessThan(4_000);
   });
 
-  test("a policy that somebody deletes or changes is restored", async () => {
+  test("a policy that was deleted or changed is restored", async () => {
     const { engine, instance, log } = await open();
     onTestFinished(() => engine.close());
     const selector = `--selector=berth.dev/instance=${instance}`;
@@ -224,7 +224,7 @@ describe("on a cluster that enforces policies", () => {
     await engine.remove((await engine.create(spec())).ref);
   });
 
-  test("a policy of others that opens NONE is found, and NONE refused until it is gone", async () => {
+  test("a foreign policy that opens NONE is found, and NONE is refused until it is gone", async () => {
     const { engine } = await open();
     onTestFinished(() => engine.close());
     const policy = {
@@ -254,7 +254,7 @@ describe("on a cluster that enforces policies", () => {
     await engine.remove((await engine.create(spec())).ref);
   });
 
-  test("without the right to policies, sandboxes are refused with what is missing", async () => {
+  test("without the right to policies, sandboxes are refused with the missing right", async () => {
     const role = JSON.parse(await inNamespace("get", "role", "berth", "--output=json"));
     const rules = (role.rules as { resources: string[] }[]).filter(
       ({ resources }) => !resources.includes("networkpolicies"),
@@ -291,7 +291,7 @@ describe("on a cluster that enforces policies", () => {
     );
   });
 
-  test("probes that a killed service left are removed by the next one", async () => {
+  test("probes left by a killed service are removed by the next one", async () => {
     const { engine, instance } = await open();
     await engine.close();
     await expectNoProbes(instance);

@@ -74,7 +74,7 @@ function expectTruth(outcomes: readonly (Outcome | BerthError)[]): {
 
 describe("a part of the cluster that is killed", () => {
   test.each(["apiserver", "kubelet", "containerd", "etcd"] as const)(
-    "%s: no exit code is wrong, no byte is lost that was promised, and no pod is left",
+    "%s: every exit code is right, no promised byte is lost, and no pod is left",
     async (part) => {
       const { ref } = await engine.create(spec());
       const old = await Promise.all(Array.from({ length: CHANGES }, () => engine.create(spec())));
@@ -121,7 +121,7 @@ describe("a part of the cluster that is killed", () => {
     400_000,
   );
 
-  test("an API server that stays away is told at once, with when to try again", async () => {
+  test("an API server that stays away is reported at once, with when to retry", async () => {
     const { ref } = await engine.create(spec());
     {
       using _held = holdClusterPart("apiserver");

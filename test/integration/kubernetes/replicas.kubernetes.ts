@@ -149,7 +149,7 @@ describe("20 tenants on two replicas of the chart, behind deploy/nginx.conf", ()
     WAIT_MS,
   );
 
-  test("a killed replica disturbs its own tenants alone, and comes back with their sandboxes", async () => {
+  test("a killed replica disturbs only its own tenants, and comes back with their sandboxes", async () => {
     const [here, there] = [0, 1].map((replica) => tenants.filter((one) => one.replica === replica));
     const failed = new Map<string, string[]>();
     const calls = new Map<string, number>();

@@ -39,7 +39,7 @@ async function statesOf(ids: readonly string[]): Promise<Map<string, string>> {
   return new Map(states);
 }
 
-test("a service that is killed amid commands, creates and deletes tells nothing wrong and leaves no pod", async () => {
+test("a service that is killed amid commands, creates and deletes reports nothing false and leaves no pod", async () => {
   const { sandbox_id: id } = await client.createSandbox({});
   const doomed = await Promise.all(
     Array.from({ length: 3 }, async () => (await client.createSandbox({})).sandbox_id),
@@ -116,7 +116,7 @@ test("a service that is killed amid commands, creates and deletes tells nothing 
   for (const name of live) await client.deleteSandbox(name);
 }, 240_000);
 
-test("a service that is killed while it looks at an image leaves no pod of that", async () => {
+test("a service that is killed while it checks an image leaves no pod of the check", async () => {
   const options = [...OPTIONS, "--kubeconfig", berthKubeconfig()];
   // Without a node for it, the pod stays pending for long enough.
   let own = await ServeProcess.start([...options, "--node-selector", "nowhere=yes"]);

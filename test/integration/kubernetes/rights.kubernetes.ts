@@ -70,7 +70,7 @@ describe("the rights of deploy/kubernetes/rbac.yaml", () => {
     expect(await permitted(resource, verb, namespace)).toBe(false);
   });
 
-  test("permit nothing else that not every account has", async () => {
+  test("permit nothing else beyond what every account has", async () => {
     const review = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SelfSubjectRulesReview",

@@ -39,7 +39,7 @@ afterAll(async () => {
   await kubectl(["delete", "node", NODE, "--ignore-not-found"]);
 }, 300_000);
 
-test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async () => {
+test(`one service finds ${PODS} sandboxes again, and notices their ends`, async () => {
   const admin = await Api.open({ kubeconfig: adminKubeconfig(), namespace: NAMESPACE });
   const node = { apiVersion: "v1", kind: "Node", metadata: { name: NODE }, spec: { unschedulable: true } };
   await admin.call("POST", "api/v1/nodes", "creating a node", { body: node });
@@ -110,10 +110,10 @@ test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async
   );
 }, 900_000);
 
-describe("what the API server carries", () => {
+describe("the traffic of the API server", () => {
   const app = useApp({ engine: "kubernetes", kubeconfig: berthKubeconfig() });
 
-  test.each([1, 8, 32])("%i commands at once, by Berth and by the API", async (atOnce) => {
+  test.each([1, 8, 32])("%i commands at once, through Berth and through the API", async (atOnce) => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({});
     const api = await Api.open({ kubeconfig: berthKubeconfig() });

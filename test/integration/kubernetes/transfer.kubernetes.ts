@@ -52,7 +52,7 @@ const ROUNDS = 3;
  */
 const MOST_TIMES = 10;
 
-test("a file takes at most some times as long as a bare stream of the API; figures of a connection past it", async () => {
+test("a file takes at most a few times as long as a bare stream of the API; figures of a direct connection", async () => {
   const mib = scaled(200, 40);
   const { client } = service;
   const bytes = mib * MIB;

@@ -38,7 +38,7 @@ test("a create that fails leaves no pod", async () => {
   expect(await podNames()).toBe("");
 });
 
-test("what happened while the API server forgot is heard all the same", async () => {
+test("events that the API server has forgotten are noticed all the same", async () => {
   await using link = await ApiLink.open();
   const { engine: far, instance: own } = await openEngine({ kubeconfig: link.kubeconfig });
   const events: EngineEvent[] = [];

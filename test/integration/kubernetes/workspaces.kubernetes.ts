@@ -66,7 +66,7 @@ describe("workspaces on Kubernetes", () => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   test(
-    "are claims: what one sandbox wrote the next one reads, whoever its user is",
+    "are claims: files written by one sandbox are read by the next, whoever its user is",
     async () => {
       const made = await workspaces.create("kept");
       const [claim] = await claimsOf(service.instance);
@@ -120,7 +120,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "that no sandbox had yet can be read, exported and measured: they are empty",
+    "that no sandbox has mounted yet can be read, exported and measured: they are empty",
     async () => {
       await workspaces.create("fresh");
       const tar: string[] = [];
@@ -138,7 +138,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "come out of an export and an import as they were: modes, links, holes, names of any bytes",
+    "are unchanged by an export and an import: modes, links, holes, names of any bytes",
     async () => {
       const id = await workspaces.sandbox("source", { user: "root" });
       await service.client.output(id, MAKE_ALL);
@@ -160,7 +160,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "take an import beside what is there, or in place of it, and hostile archives leave nothing",
+    "accept an import next to their content, or in place of it, and hostile archives leave nothing",
     async () => {
       const id = await workspaces.sandbox("filled", { user: "12345:12345" });
       await service.client.output(id, "mkdir dir; echo old >dir/old; echo old >file; ln -s /tmp link");
@@ -199,7 +199,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "are forked while a sandbox writes to them, with all that they hold",
+    "are forked while a sandbox writes to them, with all their files",
     async () => {
       const id = await workspaces.sandbox("original", { user: "0" });
       await service.client.output(id, `${MAKE_ALL}; mkfifo pipe; chown 4711:4712 random`);
@@ -297,7 +297,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "are cleaned up without references only; with force the claim goes, and sandboxes before it",
+    "are cleaned up only without references; with force the claim is deleted, after its sandboxes",
     async () => {
       await workspaces.addRef("doomed", "trace");
       const id = await workspaces.sandbox("doomed");
@@ -319,7 +319,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "whose claim others delete are broken, and can be cleaned up and made again",
+    "whose claim was deleted are broken, and can be cleaned up and created again",
     async () => {
       const { path } = await workspaces.create("lost");
       await kubectl(["delete", "pvc", path.split("/")[1] ?? "", `--namespace=${NAMESPACE}`]);
@@ -336,7 +336,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "are worked on in pods without rights, a network or a sandbox's code, which go by themselves",
+    "are processed in pods without rights, a network or a sandbox's code, which remove themselves",
     async () => {
       const sandboxes = async () =>
         (await service.client.call("SandboxService/ListSandboxes", {})).sandboxes.map(
@@ -402,7 +402,7 @@ describe("forks by clones", () => {
     log.lines.some(({ message }) => message.includes("should be a clone"));
 
   test(
-    "hold what copies hold, of a source that is in use, unused or was replaced, and no more than fits",
+    "hold the same as copies, for a source that is in use, unused or replaced, and no more than fits",
     async () => {
       const service = await cloning();
       const { client, workspaces, instance } = service;
@@ -448,7 +448,7 @@ describe("forks by clones", () => {
   );
 
   test(
-    "are copied where a clone turns out to be empty, and the log says so",
+    "are copied if a clone turns out to be empty, and the log says so",
     async () => {
       // Volumes that were created in advance are bound unchanged, even if a claim wants to be a clone.
       const storageClass = `static-${process.pid}`;
@@ -490,9 +490,9 @@ describe("forks by clones", () => {
   );
 });
 
-describe("what is shared", () => {
+describe("shared data", () => {
   test(
-    "is a claim of its own where any number of sandboxes may have one",
+    "is a claim of its own if any number of sandboxes may mount one",
     async () => {
       const service = await startTestApp({
         ...{ engine: "kubernetes", instance: ownInstance(), volumeAccessMode: "ReadWriteMany" },
@@ -518,7 +518,7 @@ describe("what is shared", () => {
   );
 
   test(
-    "a claim for one pod alone is not worked on beside a sandbox, and says so",
+    "a claim for a single pod is not accessed while a sandbox uses it, and says so",
     async () => {
       const service = await startTestApp({
         ...{ engine: "kubernetes", instance: ownInstance(), volumeAccessMode: "ReadWriteOncePod" },
@@ -564,7 +564,7 @@ describe("two tenants", () => {
   });
 
   test(
-    "have workspaces of the same id, and neither hears of the other's",
+    "have workspaces of the same id, and neither sees the other's",
     async () => {
       const [one, two] = clients.map((client) => new WorkspaceClient(() => client));
       if (one === undefined || two === undefined) throw new Error("there are two");
@@ -585,7 +585,7 @@ describe("two tenants", () => {
 
 describe("a service that was killed between two writes", () => {
   test(
-    "finishes what was begun, and reports a claim without a workspace and leaves it alone",
+    "finishes interrupted work, and reports a claim without a workspace and leaves it alone",
     async () => {
       const options = [
         "--engine",
@@ -678,7 +678,7 @@ describe("a claim that never binds", () => {
   };
 
   test(
-    "for want of its class ends a create at its deadline with what Kubernetes says, and leaves no pod",
+    "because its class is missing ends a create at its deadline with Kubernetes' message, and leaves no pod",
     async () => {
       const { engine, messages } = await never("nowhere");
       for (const message of messages) {
@@ -693,7 +693,7 @@ describe("a claim that never binds", () => {
   );
 
   test(
-    "for want of a provisioner likewise",
+    "because its provisioner is missing does the same",
     async () => {
       const name = `no-provisioner-${process.pid}`;
       const made = { apiVersion: "storage.k8s.io/v1", kind: "StorageClass", metadata: { name } };

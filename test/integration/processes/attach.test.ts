@@ -38,7 +38,7 @@ function missingFrom({ stdout, gaps, exit }: ExecutionResult, from = 0): number 
   return gaps.reduce((sum, gap) => sum + gap.to_offset - gap.from_offset, 0);
 }
 
-test("a reader that comes after the end gets head and tail of a long output, and is told the gap", async () => {
+test("a reader that attaches after the end gets head and tail of a long output, and a gap between them", async () => {
   const execution = app.client.exec(id, writer, { on_disconnect: "ON_DISCONNECT_DETACH" });
   const processId = await execution.processId;
   execution.cancel();
@@ -58,7 +58,7 @@ test("a reader that comes after the end gets head and tail of a long output, and
   expect(tail.stdout).toHaveLength(100);
 });
 
-test("the caller that started it misses nothing, while readers beside it come and go", async () => {
+test("the caller that started it misses nothing, while other readers come and go", async () => {
   const execution = app.client.exec(id, `${writer} | (head -c ${HEAD_BYTES}; sleep 0.5; cat)`);
   const processId = await execution.processId;
   await execution.until("000000000001000\n");
@@ -70,7 +70,7 @@ test("the caller that started it misses nothing, while readers beside it come an
   for (const [index, { result }] of beside.entries()) missingFrom(await result, index * 1000);
 });
 
-test("one that started it and reads slowly misses nothing either: the command waits", async () => {
+test("a caller that started it and reads slowly misses nothing either: the command waits", async () => {
   const execution = app.client.exec(id, writer);
   await execution.processId;
   execution.call.pause();

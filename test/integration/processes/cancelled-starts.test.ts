@@ -24,7 +24,7 @@ describe.each<[string, Engine]>([
 ])("on %s", (_, engine) => {
   const leased = (ref: string): LeasedSandbox => ({ ref, user: "", spec: spec() }) as never;
 
-  test("a start whose caller has gone before it reached the engine is dropped", async () => {
+  test("a start whose caller left before it reached the engine is dropped", async () => {
     const { ref } = await engine.create(spec());
     const runner = new PlainRunner(engine);
     const request = (i: number): JobRequest => ({
@@ -44,7 +44,7 @@ describe.each<[string, Engine]>([
     await engine.remove(ref);
   });
 
-  test("a shell that does not say that it waits is waited for in bounds", async () => {
+  test("a shell that does not report ready is waited for only so long", async () => {
     const { ref } = await engine.create(spec());
     // A silent program instead of the shell.
     const spawn: Engine["spawn"] = (at, { argv: _, ...request }, sink, signal) =>

@@ -6,7 +6,7 @@ const COMMAND = ["python3", "-m", "test", "-v", "test_json", "test_re", "test_te
 
 const app = useApp();
 
-test("CPython's regression tests say through Exec what they say without Berth", async () => {
+test("CPython's regression tests have the same results through Exec as without Berth", async () => {
   const { sandbox_id: sandboxId } = await app.client.createSandbox();
   const raw = await rawRun(app.instance, sandboxId, COMMAND, "/workspace");
   const execution = app.client.exec(sandboxId, COMMAND);

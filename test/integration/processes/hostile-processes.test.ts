@@ -162,7 +162,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     ["with many children that ignore SIGTERM", MANY_CHILDREN],
     ["that is stopped", "echo begun; kill -STOP $$"],
     ["that stops every process it sees", STOP_ALL],
-  ])("a command ends in time %s, and the sandbox works on", async (_, line) => {
+  ])("a command ends in time %s, and the sandbox still works", async (_, line) => {
     const sandbox = await Attacked.open(service.client);
     const execution = await sandbox.start(line, 2);
     expectTimedOut((await execution.result).exit, 2);
@@ -183,28 +183,31 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     ["has every process that there may be", FILL_UP, /^(TOO_MANY_OPERATIONS|DEADLINE_EXCEEDED)$/],
     // Those that are stopped during their start count too.
     ["stops every process it sees", STOP_ALL, /^(TOO_MANY_OPERATIONS|DEADLINE_EXCEEDED)$/],
-  ])("calls end in time beside a command that %s, and their sessions work on", async (_, line, reason) => {
-    const sandbox = await Attacked.open(service.client, ["bash", "python"]);
-    const attack = await sandbox.start(line, 5);
-    const refusals = await Promise.all([
-      refusalInTime(sandbox.run("echo"), "a command"),
-      refusalInTime(sandbox.write(), "a small file"),
-      refusalInTime(sandbox.write(100_000), "a large file"),
-      refusalInTime(sandbox.bash("sleep 60"), "a bash call"),
-      refusalInTime(sandbox.python("import time; time.sleep(60)"), "a python call"),
-    ]);
-    // The engine is fine. Some calls may succeed, and what happens to a session's program is that program's result.
-    for (const refusal of refusals)
-      if (refusal !== undefined) expect(refusal.reason, refusal.message).toMatch(reason);
-    expectTimedOut((await attack.result).exit, 5);
-    await sandbox.works();
-    // A stopped interpreter is replaced.
-    await eventually(async () => (await sandbox.bash("echo fine")).data?.stdout === "fine\n");
-    await eventually(async () => (await sandbox.python("6 * 7")).data?.result === "42");
-    await sandbox.close();
-  });
+  ])(
+    "calls end in time next to a command that %s, and their sessions still work",
+    async (_, line, reason) => {
+      const sandbox = await Attacked.open(service.client, ["bash", "python"]);
+      const attack = await sandbox.start(line, 5);
+      const refusals = await Promise.all([
+        refusalInTime(sandbox.run("echo"), "a command"),
+        refusalInTime(sandbox.write(), "a small file"),
+        refusalInTime(sandbox.write(100_000), "a large file"),
+        refusalInTime(sandbox.bash("sleep 60"), "a bash call"),
+        refusalInTime(sandbox.python("import time; time.sleep(60)"), "a python call"),
+      ]);
+      // The engine is fine. Some calls may succeed, and what happens to a session's program is that program's result.
+      for (const refusal of refusals)
+        if (refusal !== undefined) expect(refusal.reason, refusal.message).toMatch(reason);
+      expectTimedOut((await attack.result).exit, 5);
+      await sandbox.works();
+      // A stopped interpreter is replaced.
+      await eventually(async () => (await sandbox.bash("echo fine")).data?.stdout === "fine\n");
+      await eventually(async () => (await sandbox.python("6 * 7")).data?.result === "42");
+      await sandbox.close();
+    },
+  );
 
-  test.concurrent("a bash call ends in time that stops every process, and the session works on", async () => {
+  test.concurrent("a bash call that stops every process ends in time, and the session still works", async () => {
     const sandbox = await Attacked.open(service.client, ["bash"]);
     const call = sandbox.bash(STOP_ALL);
     expect(await refusalInTime(call)).toBeUndefined();
@@ -214,7 +217,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await sandbox.close();
   });
 
-  test.concurrent("a python call ends in time that has every process, and the session works on", async () => {
+  test.concurrent("a python call that uses up every process ends in time, and the session still works", async () => {
     const sandbox = await Attacked.open(service.client, ["python"]);
     const call = sandbox.python(
       `import subprocess; subprocess.run(["sh", "-c", ${JSON.stringify(FILL_UP)}])`,
@@ -227,7 +230,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await sandbox.close();
   });
 
-  test.concurrent("what stops every process and has no end costs the sandbox", async () => {
+  test.concurrent("a command that stops every process and never ends costs the sandbox", async () => {
     const { id } = await Attacked.open(service.client);
     const daemon = `setsid sh -c 'sleep 0.5; ${STOP_ALL}' </dev/null >/dev/null 2>&1 &`;
     expect((await service.client.run(id, daemon)).exit_status.cause).toBe("EXIT_CAUSE_EXITED");
@@ -246,7 +249,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 describe("on docker, as root of the sandbox", () => {
   const service = useApp({ engine: "docker" });
 
-  test("a command ends in time whose /bin/sh is one that sleeps", async () => {
+  test("a command whose /bin/sh sleeps ends in time", async () => {
     const { sandbox_id: id } = await service.client.createSandbox(FEW);
     await service.client.output(id, "true");
     const line = `cp "$(readlink -f /bin/sh)" /bin/real-sh
@@ -288,7 +291,7 @@ describe("on a docker daemon of another machine", () => {
     link.close();
   });
 
-  test("a command that nobody can end takes its sandbox along, in time", async () => {
+  test("a command that nobody can end is ended with its sandbox, in time", async () => {
     const { sandbox_id: id } = await service.client.createSandbox(FEW);
     await service.client.output(id, "true");
     const execution = service.client.exec(id, STOP_ALL, { timeout: seconds(3) });

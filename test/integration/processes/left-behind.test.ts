@@ -81,14 +81,14 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
     ["a command, on stderr", "yes >&2 & exit 0", {}],
     ["a command with stdin", "yes & exit 0", { keep_stdin_open: true }],
     ["a command whose shell was killed", "yes & kill -9 $PPID", {}],
-  ])("what %s leaves behind can write all it wants at next to no cost", inTurn, async (_, command, more) => {
+  ])("what %s leaves behind can write without limit at next to no cost", inTurn, async (_, command, more) => {
     await client.exec(id, command, more).result;
     await sleep(SETTLED_MS);
     await expectIdle(service);
   });
 
   // Its shell is asked repeatedly whether anything is left.
-  test("what is left behind can write all it wants while its shell does not answer", inTurn, async () => {
+  test("what is left behind can write without limit while its shell does not answer", inTurn, async () => {
     const { sandbox_id: stopped } = await client.createSandbox();
     await client.exec(stopped, "yes & (sleep 0.3; kill -STOP $PPID) & exit 0").result;
     await sleep(SETTLED_MS);
@@ -97,7 +97,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
   });
 
   test(
-    "what a call of a session leaves behind can write all it wants at next to no cost",
+    "what a call of a session leaves behind can write without limit at next to no cost",
     inTurn,
     async () => {
       const worker = new Worker(client, "leaver");
@@ -132,7 +132,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
     },
   );
 
-  test("what a command leaves behind gets on, some hundred KiB a second", inTurn, async ({ expect }) => {
+  test("what a command leaves behind still writes some hundred KiB a second", inTurn, async ({ expect }) => {
     const { workspace: made } = await client.call("WorkspaceService/CreateWorkspace", {
       workspace_id: "turns",
     });
@@ -154,7 +154,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
 });
 
 // Sandboxes of bubblewrap end with the service.
-test("what the commands of a service that was killed write costs the next one little", async () => {
+test("what the commands of a killed service write costs the next one little", async () => {
   const first = await ServeProcess.start(["--engine", "docker", "--leave-sandboxes"]);
   const client = new Client(first.address);
   const { sandbox_id: id } = await client.createSandbox();

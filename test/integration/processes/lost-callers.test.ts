@@ -36,7 +36,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     app.client.output(id, "cat /workspace/runs 2>/dev/null || :");
   const hasRun = (id: string) => async (): Promise<boolean> => (await runsIn(id)) !== "";
 
-  test("a command that was asked for with a request id runs once, and a retry gets its result", async () => {
+  test("a command started with a request id runs once, and a retry gets its result", async () => {
     const id = await newSandbox();
     const run = (client: Client) => client.run(id, GATED, { request_id: "run" });
     await loseCaller(run, hasRun(id));
@@ -63,7 +63,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(ended).toBeDefined();
   });
 
-  test("a tool that was called with a request id runs once, and a retry gets its answer", async () => {
+  test("a tool called with a request id runs once, and a retry gets its answer", async () => {
     const id = await newSandbox();
     const name = "lost";
     const worker = new Worker(app.client, name);
@@ -78,7 +78,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await worker.destroy();
   });
 
-  test("a stream of a tool and a batch that were asked for with a request id run once too", async () => {
+  test("a tool's stream and a batch with a request id run once too", async () => {
     const id = await newSandbox();
     const name = "streaming";
     const worker = new Worker(app.client, name);
@@ -117,7 +117,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await worker.destroy();
   });
 
-  test("a session that was asked for with a request id is made, and a retry hears that it was", async () => {
+  test("a session requested with a request id is created, and a retry gets it as created", async () => {
     const id = await newSandbox();
     const slow =
       "mkdir -p slow; printf '#!/bin/sh\\necho x >>/workspace/runs; while [ ! -e /workspace/go ]; do sleep 0.05; done; exec /bin/bash \"$@\"\\n' > slow/bash; chmod +x slow/bash";
@@ -137,7 +137,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await new Worker(app.client, "slow").destroy();
   });
 
-  test("a report that was made with a request id counts once, and a retry gets what it came to", async () => {
+  test("a report with a request id counts once, and a retry gets its result", async () => {
     const id = await newSandbox();
     const run = await RunDriver.start(app.client, {
       sandbox_id: id,

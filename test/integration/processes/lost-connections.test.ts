@@ -111,7 +111,7 @@ describe("connections that break at random bytes", () => {
 });
 
 test.each<CutKind>(["reset", "fin"])(
-  "a process whose caller's connection breaks by a %s is killed where nothing else was asked",
+  "a process whose caller's connection breaks by a %s is killed by default",
   async (kind) => {
     const link = await CuttingLink.to(app.app.address, kind, [700]);
     const client = new Client(link.address);

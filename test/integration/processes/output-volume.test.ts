@@ -71,7 +71,7 @@ describe("200 MB of output", () => {
     expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
   });
 
-  test("holds its process back, in little memory, while its reader takes 1 MB/s", async () => {
+  test("makes its process wait, in little memory, while its reader takes 1 MB/s", async () => {
     const stopWatch = watchMemory(service.pid);
     const call = run();
     const startedAt = performance.now();

@@ -90,7 +90,7 @@ describe("shells that were kept ready and are dead or stopped", () => {
     expect((await execution.result).exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 3 });
   });
 
-  test("do not make the end of a command that of the sandbox", async () => {
+  test("do not turn the end of a command into the end of the sandbox", async () => {
     const { client } = service;
     const execution = client.exec(sandboxId, "echo $PPID; sleep 1; kill -9 $$");
     const shell = await shellOf(execution);

@@ -15,7 +15,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp({ ...settings, transcriptOwnerQuotaBytes: QUOTA, deleteGraceMs: 0 });
   const kept = async () => (await app.client.call("SandboxService/GetStats")).transcripts;
 
-  test("commands that nobody reads keep no more than the quota, and others go on", async () => {
+  test("commands that nobody reads keep no more than the quota, and others continue", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     // Unread data fills the window of its whole connection.
     const other = new Client(app.app.address);
@@ -43,7 +43,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await app.client.deleteSandbox(id);
   });
 
-  test("the output of ended commands gives way to newer ones, the oldest first, and readers see the gap", async () => {
+  test("the output of ended commands is dropped for newer output, oldest first, and readers see the gap", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     const ids: string[] = [];
     for (let i = 0; i < 4; i++) {

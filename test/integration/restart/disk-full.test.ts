@@ -109,7 +109,7 @@ test("a full disk refuses creates with what to do; reads, commands and deletes w
   await eventually(hasEnded);
 });
 
-test("what waited on a full disk to be written of an ended life does not touch the next life of its id", async () => {
+test("delayed writes of a deleted sandbox do not reach the next sandbox of its id", async () => {
   const filler = await client.createSandbox();
   const ids = ["again-1", "again-2", "again-3"];
   for (const sandbox_id of ids) await client.call("SandboxService/CreateSandbox", { sandbox_id });
@@ -128,7 +128,7 @@ test("what waited on a full disk to be written of an ended life does not touch t
   }
 });
 
-test("a watcher that goes on after a kill on a full disk misses nothing, and meets no number twice", async () => {
+test("a watcher that continues after a kill on a full disk misses nothing, and sees no number twice", async () => {
   const filler = await client.createSandbox();
   const ended = await client.createSandbox();
   const watched: WatchEventsResponse[] = [];

@@ -166,7 +166,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
   });
 });
 
-test("a kill for want of memory is not blamed on what a signal ends after the restart", async () => {
+test("an out-of-memory kill before the restart is not blamed for a kill by a signal after it", async () => {
   await begin();
   const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 << 20 } });
   const greedy = await client.exec(id, ["python3", "-c", "bytearray(300 << 20)"]).result;
@@ -195,7 +195,7 @@ test("a command that a service left running as it stopped is found in the same w
   await client.deleteSandbox(id);
 });
 
-test("what is lost is said to be: on bubblewrap, commands end with the service that was killed", async () => {
+test("a loss is reported: on bubblewrap, commands end with the service that was killed", async () => {
   await begin(["--engine", "bubblewrap"]);
   const { sandbox_id: id } = await client.createSandbox();
   const execution = client.exec(id, "echo on; sleep 1000", DETACHED);

@@ -60,7 +60,7 @@ async function sleepsIn(sandboxId: string): Promise<string[]> {
   return all.filter((args) => args.startsWith("sleep 48")).sort();
 }
 
-test("processes of a killed service are found, however they were started, unless their pid is another's now", async () => {
+test("processes of a killed service are found, however they were started, unless another process has their PID now", async () => {
   const detached = { on_disconnect: "ON_DISCONNECT_DETACH" };
   const terminal = { columns: 80, rows: 24 };
   const ways = [{}, { keep_stdin_open: true }, { user: "1000:1000" }, { terminal }];

@@ -85,7 +85,7 @@ async function wholeRun(name: string): Promise<Run> {
   });
 }
 
-test.each(RUN_POINTS)("a service killed at %s: the run is as it were without", async (at) => {
+test.each(RUN_POINTS)("a service killed at %s: the run is as if nothing had happened", async (at) => {
   failAt(at);
   const whole = wholeRun(at);
   whole.catch(() => {});
@@ -106,7 +106,7 @@ test.each(RUN_POINTS)("a service killed at %s: the run is as it were without", a
   await expectNoContainers(service.instance);
 });
 
-test("what ran for a run is ended after a restart, in a sandbox that is kept", async () => {
+test("processes of a run are ended after a restart, in a sandbox that is kept", async () => {
   const { run } = await client.call("RunService/CreateRun", {
     sandbox_spec: {},
     on_end: "RUN_ON_END_KEEP",

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 
 const SOAK = fileURLToPath(new URL("../../../bench/soak.ts", import.meta.url));
 
-test("after many short lives the service is back where it began: descriptors, sandboxes, operations, rows", async () => {
+test("after many short-lived sandboxes the service is back where it began: descriptors, sandboxes, operations, rows", async () => {
   // If something is left, it exits with 1, and prints what.
   const args = [SOAK, "--engine", "bubblewrap", "--lives", "20"];
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 150_000 });

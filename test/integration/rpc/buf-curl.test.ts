@@ -19,7 +19,7 @@ async function buf(method: string, ...more: string[]): Promise<string> {
 }
 
 describe.each(["grpc", "grpcweb", "connect"])("buf curl --protocol %s", (protocol) => {
-  test.each(["grpc-v1", "grpc-v1alpha"])("finds its way by reflection %s", async (reflection) => {
+  test.each(["grpc-v1", "grpc-v1alpha"])("lists and calls methods by reflection %s", async (reflection) => {
     const options = ["--protocol", protocol, "--reflect-protocol", reflection];
     const answer = await buf("/berth.v1.SandboxService/GetStats", ...options, "-d", "{}");
     expect(JSON.parse(answer)).toEqual({ totalSandboxes: 3, maxSandboxes: 100 });

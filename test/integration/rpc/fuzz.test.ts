@@ -37,7 +37,7 @@ afterAll(async () => {
   await service?.process.stop();
 });
 
-test("any bytes, to any method, end in an answer that is none of the service's own failures", {
+test("any bytes, to any method, never cause an internal error of the service", {
   timeout: FUZZ_TIMEOUT_MS,
 }, async () => {
   const seed = FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31);

@@ -336,7 +336,7 @@ test("every method that is served has its entry here", async () => {
   expect([...Object.keys(OWN), ...GENERAL].sort()).toEqual(served.sort());
 });
 
-describe("no message holds the event loop", () => {
+describe("no message blocks the event loop", () => {
   test("in gRPC and in JSON, of any method", { timeout: 300_000 }, async () => {
     const seen = new Set<string>();
     const kinds = new Set<string>();
@@ -361,6 +361,6 @@ describe("no message holds the event loop", () => {
   });
 });
 
-test.each(Object.keys(OWN))("what %s is asked to do does not hold the event loop", async (name) => {
+test.each(Object.keys(OWN))("work that %s requests does not block the event loop", async (name) => {
   for (const [about, act] of OWN[name]?.() ?? []) await expectNoPause(`${name}: ${about}`, act);
 });

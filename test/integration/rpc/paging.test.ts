@@ -112,7 +112,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   ];
 
   test.each(LISTED)(
-    "a list of $name goes on where it stood, when the last one shown has gone",
+    "a list of $name continues where it stopped, when the last one shown has been removed",
     async (listed) => {
       const made: string[] = [];
       for (let index = 0; index < 5; index++) made.push(await listed.make(index));
@@ -136,7 +136,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     },
   );
 
-  test("a token that is none of a list is refused", async () => {
+  test("a token that does not belong to a list is refused", async () => {
     await call("SandboxService/CreateSandbox", box);
     const page_token = Buffer.from('{"at":"x"}').toString("base64url");
     for (const { list } of LISTED) {

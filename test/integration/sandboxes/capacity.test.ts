@@ -10,10 +10,10 @@ const MORE = 20;
 
 const app = useApp({ maxSandboxes: LIMIT });
 
-describe.each(ENGINES)("on $name, with a place for one", ({ settings }) => {
+describe.each(ENGINES)("on $name, with room for one sandbox", ({ settings }) => {
   const tight = useApp({ ...settings, maxSandboxes: 1 });
 
-  test("temporary sessions, one after the other, have the place of the one before", async () => {
+  test("successive temporary sessions reuse the place of the one before", async () => {
     const worker = new Worker(tight.client, "w");
     for (let i = 0; i < 6; i++) {
       await expect(worker.bash(`echo ${i}`)).resolves.toMatchObject({ stdout: `${i}\n` });

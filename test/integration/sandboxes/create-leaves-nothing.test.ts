@@ -30,7 +30,7 @@ async function deleteWhatIsWhole(): Promise<void> {
   }
 }
 
-test("an image that cannot be had", async () => {
+test("an unavailable image", async () => {
   const failure = await failureOf(app.client.createSandbox({ image: MISSING_IMAGE }));
   expect(failure).toMatchObject({ code: "FAILED_PRECONDITION", reason: "IMAGE_UNAVAILABLE" });
   expect(failure.message).toContain(MISSING_IMAGE);

@@ -15,7 +15,7 @@ afterEach(async () => {
   });
 });
 
-test("a deleted sandbox is gone, and stays readable with its cause", async () => {
+test("a deleted sandbox is removed, and stays readable with its cause", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   await app.client.deleteSandbox(id);
   await expectNoContainers(app.instance);
@@ -27,14 +27,14 @@ test("a deleted sandbox is gone, and stays readable with its cause", async () =>
   });
 });
 
-test("deleting what is gone, and what never was, is fine", async () => {
+test("deleting an already deleted sandbox, or one that never existed, succeeds", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   await app.client.deleteSandbox(id);
   await app.client.deleteSandbox(id);
   await app.client.deleteSandbox("sbx_there-was-never-one");
 });
 
-test("deletes of one sandbox at the same time all return when it is gone", async () => {
+test("concurrent deletes of one sandbox all return when it is removed", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   await Promise.all(Array.from({ length: 10 }, () => app.client.deleteSandbox(id)));
   await expectNoContainers(app.instance);
@@ -61,7 +61,7 @@ for (const afterMs of [5, 80, 200]) {
   });
 }
 
-test("a delete waits for a command that ends within the grace", async () => {
+test("a delete waits for a command that ends within the grace period", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const running = app.client.exec(id, "echo begun; sleep 1; echo done");
   await running.until("begun");
@@ -75,7 +75,7 @@ test("a delete waits for a command that ends within the grace", async () => {
   await deleting;
 });
 
-test("a delete ends what runs longer than the grace and reports it", async () => {
+test("a delete ends commands that run longer than the grace period, and they report it", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const running = app.client.exec(id, "echo begun; sleep 600");
   const reader = app.client.exec(id, ["cat"], { keep_stdin_open: true });
@@ -115,7 +115,7 @@ test("a delete ends what runs longer than the grace and reports it", async () =>
   });
 });
 
-test("a second delete may cut the first one's grace short", async () => {
+test("a second delete may shorten the first one's grace period", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const running = app.client.exec(id, "sleep 600");
   await running.processId;
@@ -126,7 +126,7 @@ test("a second delete may cut the first one's grace short", async () => {
   expect((await running.result).exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
 });
 
-test("a delete goes on when its caller leaves", async () => {
+test("a delete continues when its caller leaves", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const abort = new AbortController();
   const deleting = app.client.call(

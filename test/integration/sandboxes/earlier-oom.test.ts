@@ -9,7 +9,7 @@ const MIB = 1024 * 1024;
 describe.each(["docker", "bubblewrap"] as const)("on %s", (engine) => {
   const app = useApp({ engine });
 
-  test("memory that ran out earlier is not blamed for what ends the sandbox", async () => {
+  test("an earlier out-of-memory kill is not blamed for the end of the sandbox", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const { exit } = await client.exec(id, ["python3", "-c", "bytearray(300 << 20)"]).result;

@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => other.close());
 
-test("a start whose port is taken releases everything, and leaves what an earlier run left", async () => {
+test("a start whose port is taken releases everything, and keeps what an earlier run left", async () => {
   let service = await ServeProcess.start();
   const { instance, dataDir } = service;
   try {

@@ -111,7 +111,7 @@ chmod 777 /workspace /shared; head -c ${SPILLED_BYTES} /dev/zero`,
 }
 
 describe.each(ENGINES)("on $name", ({ name }) => {
-  test("other users of the host reach nothing that sandboxes leave in directories that were open", async () => {
+  test("other users of the host reach none of the files that sandboxes leave in directories that were open", async () => {
     const place = openPlace();
     const args = ["--engine", name, ...rootsIn(place)];
     const service = await ServeProcess.start(args, {}, { within: WITH_UMASK_0 });
@@ -123,7 +123,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   });
 });
 
-test("other users of the host reach nothing that sandboxes of a service that is not root leave", async () => {
+test("other users of the host reach none of the files of sandboxes whose service is not root", async () => {
   const place = openPlace(ORDINARY_ID);
   const service = await OrdinaryService.start(rootsIn(place), WITH_UMASK_0);
   try {
@@ -133,7 +133,7 @@ test("other users of the host reach nothing that sandboxes of a service that is 
   }
 });
 
-test("a data directory of an earlier version is closed, with all its files", async () => {
+test("an earlier version's data directory is closed, with all its files", async () => {
   const data = path.join(openPlace(), "data");
   const first = await ServeProcess.start(["--engine", "bubblewrap", "--data-dir", data]);
   await first.stop("SIGKILL");
@@ -152,7 +152,7 @@ test("a data directory of an earlier version is closed, with all its files", asy
   }
 });
 
-test("a directory that is not surely Berth's is refused with what to type, by the start and by the doctor", async () => {
+test("a directory that may not be Berth's is refused with what to type, at the start and by doctor", async () => {
   const place = openPlace();
   const shared = path.join(place, "shared");
   writeFileSync(path.join(place, "workspaces", "index.html"), "");
@@ -179,7 +179,7 @@ test("a directory that is not surely Berth's is refused with what to type, by th
   expect(lstatSync(place).mode & 0o777).toBe(0o755);
 });
 
-test("a shared root behind a closed directory appears itself, with what is in it", async () => {
+test("a shared root behind a closed directory is mounted itself, with its files", async () => {
   const place = openPlace();
   chmodSync(place, 0o700);
   const root = path.join(place, "shared");

@@ -18,7 +18,7 @@ const resume = (client: Client, id: string) =>
   client.call("SandboxService/ResumeSandbox", { sandbox_id: id });
 
 describe("pause and resume", () => {
-  test("freeze every process and let it go on, as often as one likes", async () => {
+  test("freeze every process and let it continue, any number of times", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const ticking = client.exec(id, "while :; do echo tick; sleep 0.02; done");
@@ -65,7 +65,7 @@ describe("pause and resume", () => {
     }
   });
 
-  test("what was paused or resumed by Docker's own means is as Berth says after its next call", async () => {
+  test("after a pause or resume by Docker itself the next call of Berth restores Berth's state", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const container = await containerOf(app.instance, id);
@@ -100,7 +100,7 @@ describe("pause and resume", () => {
     }
   });
 
-  test("what a paused command writes after its resume arrives whole", async () => {
+  test("output that a paused command writes after its resume arrives whole", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const line = "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done";
@@ -116,7 +116,7 @@ describe("pause and resume", () => {
 });
 
 describe("updates", () => {
-  test("change what the mask names and nothing else", async () => {
+  test("change the fields in the mask and nothing else", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({
       labels: { a: "1", b: "2" },
@@ -210,7 +210,7 @@ describe("lists", () => {
     expect(pages).toEqual([[e, c, b], [a]]);
   });
 
-  test("of processes show the newest first, ended ones when asked for", async () => {
+  test("of processes show the newest first, ended ones on request", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const first = (await client.run(id, "exit 3")).process_id;
@@ -239,7 +239,7 @@ describe("lists", () => {
 });
 
 describe("stats", () => {
-  test("tell the figures of the manager", async () => {
+  test("report the manager's figures", async () => {
     const { client } = app;
     const stats = () => client.call("SandboxService/GetStats");
     expect(await stats()).toMatchObject({

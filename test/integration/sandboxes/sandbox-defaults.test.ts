@@ -20,7 +20,7 @@ async function cpuMillis(sandboxId: string): Promise<number> {
   return ((quota ?? 0) / (period ?? 0)) * 1000;
 }
 
-describe("a sandbox of which nothing was said", () => {
+describe("a sandbox with all defaults", () => {
   let sandbox: Sandbox;
   let id = "";
   beforeAll(async () => {
@@ -58,7 +58,7 @@ describe("a sandbox of which nothing was said", () => {
     expect(inSeconds(expire_time) - inSeconds(last_used_time)).toBeCloseTo(3600, 0);
   });
 
-  test("has its memory bounded, swap included", async () => {
+  test("has a memory limit, swap included", async () => {
     expect(Number(await output(MEMORY))).toBe(512 * MIB);
     // Version 1 counts memory and swap together, version 2 only swap.
     expect([512 * MIB, 0]).toContain(Number(await output(SWAP)));
@@ -68,7 +68,7 @@ describe("a sandbox of which nothing was said", () => {
     expect(await cpuMillis(id)).toBe(1000);
   });
 
-  test("has its number of processes bounded", async () => {
+  test("has a process limit", async () => {
     expect(Number(await output(PIDS))).toBe(512);
   });
 
@@ -108,7 +108,7 @@ describe("a sandbox of which nothing was said", () => {
   });
 });
 
-describe("a sandbox of which all was said", () => {
+describe("a sandbox with every option set", () => {
   let id = "";
   beforeAll(async () => {
     const sandbox = await app.client.createSandbox({
@@ -137,7 +137,7 @@ describe("a sandbox of which all was said", () => {
   });
   const output = (line: string): Promise<string> => app.client.output(id, line);
 
-  test("has its environment, also empty and overridden variables", async () => {
+  test("has its environment, including empty and overridden variables", async () => {
     expect(await output('printf "%s|%s|%s|%s" "$GREETING" "$TERM" "$EMPTY" "$PYTHONUNBUFFERED"')).toBe(
       "hello  world|xterm||1",
     );
@@ -156,7 +156,7 @@ describe("a sandbox of which all was said", () => {
     );
   });
 
-  test("expires with its lifetime although it is used", async () => {
+  test("expires with its lifetime although it is in use", async () => {
     await output("true");
     const { create_time, expire_time } = await app.client.getSandbox(id);
     expect(inSeconds(expire_time) - inSeconds(create_time)).toBeLessThan(120.5);

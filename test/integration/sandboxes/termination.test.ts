@@ -23,7 +23,7 @@ function ended(id: string): Promise<Sandbox> {
   });
 }
 
-describe("a container that goes without Berth's doing", () => {
+describe("a container that ends without Berth", () => {
   const ways = {
     "docker kill": { cause: "TERMINATION_CAUSE_EXITED", act: (id: string) => kill(id) },
     "docker stop": { cause: "TERMINATION_CAUSE_EXITED", act: (id: string) => stop(id) },
@@ -88,11 +88,11 @@ describe("a container that goes without Berth's doing", () => {
   });
 });
 
-describe("memory that runs out", () => {
+describe("out of memory", () => {
   /** Takes 300 MiB and keeps them. */
   const HOG = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('survived')";
 
-  test("is reported for the command it hit, and costs nothing else", async () => {
+  test("is reported for the command it hit, and affects nothing else", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const running = client.exec(id, "sleep 3; echo undisturbed");
@@ -111,7 +111,7 @@ describe("memory that runs out", () => {
     expect((await client.getSandbox(id)).state).toBe("SANDBOX_STATE_RUNNING");
   });
 
-  test("below a shell that lives on is that shell's affair", async () => {
+  test("below a shell that survives is an exit code of that shell's child", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const { stdout, exit } = await client.exec(id, `python3 -c '${HOG.replaceAll("'", '"')}'; echo code $?`)

@@ -37,7 +37,7 @@ function filesBelow(directory: string): string[] {
 }
 
 describe.each(ENGINES)("on $name", ({ settings: engine }) => {
-  test("a known secret reaches neither log, audit, events, metrics, errors nor the store", async () => {
+  test("a known secret reaches no log, audit, events, metrics, errors or the store", async () => {
     const directory = mkdtempSync(path.join(newDataDir(), "leaks-"));
     const dataDir = newDataDir();
     const auditLog = path.join(directory, "audit.jsonl");

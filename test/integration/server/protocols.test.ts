@@ -175,7 +175,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(t.log.calls.map(({ fields }) => fields.code)).toEqual(["CANCELLED", "CANCELLED"]);
   });
 
-  test("a deadline ends the call, also for a handler that does not listen", async () => {
+  test("a deadline ends the call, also if the handler ignores it", async () => {
     await using t = await connect();
     for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
@@ -231,7 +231,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(t.record.uploadError).toMatchObject({ name: "BerthError", reason: "MESSAGE_TOO_LARGE" });
   });
 
-  test("takes gzip, and no Brotli", async () => {
+  test("accepts gzip, and no Brotli", async () => {
     const sandboxId = "x".repeat(100_000);
     await using good = await connect({ sendCompression: compressionGzip });
     expect(await good.sandboxes.getSandbox({ sandboxId })).toMatchObject({
@@ -256,7 +256,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(t.receiving.heldBytes).toBe(0);
   });
 
-  test("an upload whose client goes ends with an error in its handler", async () => {
+  test("an upload whose client leaves ends with an error in its handler", async () => {
     await using t = await connect();
     const controller = new AbortController();
     const values = async function* () {

@@ -46,7 +46,7 @@ async function callsInFlight({ metrics }: TestServer): Promise<number> {
 }
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
-  test("a reader that stops holds up the handler, and a cancel then ends it", async () => {
+  test("a reader that stops makes the handler wait, and a cancel then ends it", async () => {
     await using server = await startTestServer();
     using transport = transportTo(server.url);
     const controller = new AbortController();
@@ -80,7 +80,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     await stream.return?.();
   });
 
-  test("a reader that goes on gets on", async () => {
+  test("a reader that reads again gets the rest", async () => {
     await using server = await startTestServer();
     using transport = transportTo(server.url);
     const controller = new AbortController();
@@ -103,7 +103,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   });
 });
 
-test("a flood of cancels leaves no handler, no call and no stream behind", async () => {
+test("a flood of cancels leaves no handler, no call and no stream", async () => {
   await using server = await startTestServer();
   const floods = 3000;
   for (let done = 0; done < floods; done += 500) {
@@ -133,7 +133,7 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
   expect(await callsInFlight(server)).toBe(0);
 });
 
-test("a call does not wait for its turn behind streams that always have more, however many", async () => {
+test("a call is not delayed by streams that always have more, however many", async () => {
   let produced = 0;
   let producedBefore = 0;
   const routes: Routes = (router) => {
@@ -173,7 +173,7 @@ test.each([
   ["cancelled", 8],
   ["ended as by an error", 2],
 ])(
-  "calls that are %s in the breath they come in are not begun, but for those of the first moment",
+  "calls that are %s right after their headers are not begun, except for the first ones",
   async (_how, code) => {
     let begun = 0;
     const authenticator: Authenticator = {
@@ -203,7 +203,7 @@ test.each([
   },
 );
 
-test("a call whose empty request ends while it waits for its turn is served", async () => {
+test("a call whose empty request ends while it is queued is served", async () => {
   const authenticator: Authenticator = {
     authenticate: (credentials) => {
       for (const end = performance.now() + 10; performance.now() < end; );
@@ -269,7 +269,7 @@ test("an upload that grpc-js cancels ends with an error in its handler", async (
   expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
 });
 
-test("an upload is not whole whose reset comes a moment after its end, also where the event loop is held up", async () => {
+test("an upload that is reset right after its end is not whole, also while the event loop is blocked", async () => {
   await using server = await startTestServer();
   const connection = (await RawConnection.open(server.authority)).ignore();
   const fields = postFields(server.authority, "/test.UploadService/Upload", "application/grpc");
@@ -310,7 +310,7 @@ test("an upload whose connection breaks ends with an error in its handler", asyn
 });
 
 describe.each(["application/grpc", "application/grpc-web+proto"])("half requests of %s", (type) => {
-  test("hold a bounded amount of memory together, and give it back", async () => {
+  test("hold a bounded amount of memory together, and release it", async () => {
     await using server = await startTestServer({ limits: { maxReceivingBytes: 1_000_000 } });
     const session = http2.connect(server.url);
     session.on("error", () => {});

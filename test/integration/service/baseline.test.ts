@@ -124,7 +124,7 @@ async function round(): Promise<void> {
   await eventually(async () => (await client.getSandbox(sandboxId)).active_operations === 0);
 }
 
-test("after much use descriptors, processes and memory are what they were after little", {
+test("after much use descriptors, processes and memory are back at what they were after little", {
   timeout: 600_000,
 }, async () => {
   await round();

@@ -26,7 +26,7 @@ const NAMES = [
   "nodejs_eventloop_lag_max_seconds",
 ];
 
-test("two services of one process show its memory, descriptors and event loop, and the second goes on without the first", async () => {
+test("two services of one process report its memory, descriptors and event loop, and the second continues without the first", async () => {
   const one = await startTestApp({ engine: "bubblewrap" });
   const two = await startTestApp({ engine: "bubblewrap" });
   try {

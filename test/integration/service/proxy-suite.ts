@@ -76,7 +76,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     return counts;
   }
 
-  test("a tenant is on one replica, whichever of its tokens calls, and both have tenants", async () => {
+  test("a tenant is on one replica, with any of its tokens, and both replicas have tenants", async () => {
     let first = 0;
     for (const tenant of TENANTS) {
       const places = await placesOf(tenant);
@@ -88,7 +88,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     expect(first).toBeLessThan(TENANTS.length);
   });
 
-  test("a tenant does not see the sandboxes of another, on either replica", async () => {
+  test("a tenant does not see another's sandboxes, on either replica", async () => {
     for (const [index, tenant] of TENANTS.entries()) {
       const other = TENANTS[(index + 1) % TENANTS.length] ?? "";
       const { sandboxes: seen } = await through(tenant).call("SandboxService/ListSandboxes");
@@ -114,7 +114,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     }
   });
 
-  test("streams pass whole in both directions, and as they come", async () => {
+  test("streams pass whole in both directions, and without delay", async () => {
     const [client, id] = [through("tenant-0"), sandboxOf("tenant-0")];
     const bytes = 20_000_000;
     const chunk = Buffer.alloc(64 * 1024, "x");
@@ -142,7 +142,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     expect(JSON.parse(body).sandboxes[0].sandboxId).toBe(sandboxOf("tenant-3"));
   });
 
-  test("a replica that is gone: its tenants are told to retry, others go on, and it comes back", async () => {
+  test("a replica that is down: its tenants are told to retry, others continue, and it comes back", async () => {
     const [lost] = replicas;
     if (lost === undefined) throw new Error("not started");
     const places = await Promise.all(TENANTS.map(placesOf));

@@ -82,7 +82,7 @@ test("SIGTERM during creates leaves no container", async () => {
   await expectNoContainers(service.instance);
 });
 
-test("with leaveSandboxes they stay, and what runs in them goes on", async () => {
+test("with leaveSandboxes they stay, and their processes continue", async () => {
   const { service, client } = await start("--leave-sandboxes");
   const { sandbox_id: id } = await client.createSandbox();
   const detached = client.exec(id, "while :; do date +%s.%N >now; sleep 0.05; done", {

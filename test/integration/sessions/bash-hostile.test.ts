@@ -145,7 +145,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await own.destroy();
   });
 
-  test("output that imitates what the shell is told by is plain data", async () => {
+  test("output that imitates the shell's own reports is plain data", async () => {
     const { stdout } = await run(
       "set; declare -p; declare -f; env; alias; history; cat /proc/$$/cmdline | tr '\\0' ' '",
     );
@@ -157,7 +157,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     );
   });
 
-  test("binary output comes byte by byte, and a flood is cut to its head and tail", async () => {
+  test("binary output arrives byte for byte, and a flood is cut to its head and tail", async () => {
     const bytes = await worker.execute<BashData>("bash:run", {
       command: "printf '\\0\\377\\376ok'; printf '\\303' >&2",
     });
@@ -178,7 +178,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await nextIsClean();
   });
 
-  test("a caller that leaves takes its command along, and the shell stays", async () => {
+  test("a caller that leaves ends its command, and the shell stays", async () => {
     await run("kept=yes");
     const leaving = new AbortController();
     const left = worker.execute(

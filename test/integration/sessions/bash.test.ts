@@ -85,7 +85,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.bash("echo ok")).toMatchObject({ stdout: "ok\n", session_restarted: false });
   });
 
-  test("exit ends the shell with a status also while something left behind writes to its output", async () => {
+  test("exit ends the shell with a status also while a leftover process writes to its output", async () => {
     const leaver = new Worker(app.client, "leaver");
     await leaver.create("bash");
     await leaver.bash("yes late & yes late >&2 &");

@@ -6,7 +6,7 @@ import { Worker } from "../../support/worker.ts";
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
 
-  test("code runs by itself, and nothing but files stays", async () => {
+  test("code runs in a fresh process, and only files stay", async () => {
     const worker = new Worker(app.client, "coder");
     await worker.create("code");
     const execute = (language: string, code: string, more = {}) =>

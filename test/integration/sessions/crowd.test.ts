@@ -17,7 +17,7 @@ const CALLS = {
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
 
-  test(`${WORKERS} workers make, use, expire and destroy sessions of four types while one initializes very slowly`, async () => {
+  test(`${WORKERS} workers create, use, expire and destroy sessions of four types while one initializes very slowly`, async () => {
     const { sandbox_id: sandboxId } = await app.client.createSandbox({
       resources: { pids_limit: 2000, memory_bytes: 2 ** 31 },
     });

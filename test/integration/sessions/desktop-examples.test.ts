@@ -11,7 +11,7 @@ describe("over the API", () => {
   const app = useApp({ engine: "docker" });
   const CONFIG = { screen_size: [1920, 1080], custom_name: "my_vm" };
 
-  test("an explicit session is used again by each call, until it is destroyed", async () => {
+  test("an explicit session is used by each call, until it is destroyed", async () => {
     const worker = new Worker(app.client, "agent");
     const { status, session } = await worker.create("vm", CONFIG);
     expect(status).toBe("SESSION_RESULT_STATUS_CREATED");
@@ -73,7 +73,7 @@ describe("over the API", () => {
   });
 });
 
-describe("through the program", () => {
+describe("with the command line", () => {
   let service: ServeProcess;
   beforeAll(async () => {
     service = await ServeProcess.start(["--desktop-image", DESKTOP_IMAGE]);

@@ -79,13 +79,13 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
   });
 
-  test("grep tells names from lines", async () => {
+  test("grep distinguishes names from lines", async () => {
     await inside(MAKE_ODD_NAMES);
     expect(await matchesOf(worker, { pattern: "needle", path: "odd" })).toEqual(ODD_MATCHES);
     await inside("rm -r odd");
   });
 
-  test("grep knows Perl's syntax, or says that it does not", async () => {
+  test("grep supports Perl's syntax, or says that it does not", async () => {
     await inside("mkdir -p p; printf 'call(42)\\nword\\nfoobar\\nfoobaz\\n[\\\\d]\\n' > p/x");
     const found = async (pattern: string) => {
       const { data } = await worker.execute<{ matches: { text: string }[] }>("files:grep", {
@@ -113,7 +113,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await inside("rm -r p");
   });
 
-  test("what is wrong with a file is the tool's failure", async () => {
+  test("a problem with a file is the tool's failure", async () => {
     await inside("mkdir -p dir; head -c 100 /dev/urandom > binary; printf '\\377\\0' >> binary");
     for (const path of ["missing", "dir", "binary"]) {
       const { code, message } = await worker.execute("files:read", { file_path: path });

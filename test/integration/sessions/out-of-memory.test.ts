@@ -22,7 +22,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   });
 
   test.each(GREEDY)(
-    "a %s that the kernel kills for want of memory is lost with that cause",
+    "a %s that the kernel kills when memory runs out is lost with that cause",
     async (type, tool, greedy) => {
       const worker = new Worker(app.client, `greedy ${type}`);
       const { session, failure } = await worker.create(type, undefined, { sandbox_id: sandboxId });

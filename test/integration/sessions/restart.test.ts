@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => rm(dataDir, { recursive: true, force: true }));
 
 // Sandboxes of bubblewrap end with the service, so only the second half applies there.
-test("over a restart a session goes on in its sandbox, begun anew; one without its sandbox says that it is lost", async () => {
+test("after a restart a session continues in its sandbox, with a new interpreter; one without its sandbox says that it is lost", async () => {
   const secrets = writeSecrets(path.join(dataDir, "secrets.yaml"), { key: "hush" });
   const first = await startTestApp({ dataDir, secrets, leaveSandboxes: true });
   const stays = new Worker(first.client, "stays");

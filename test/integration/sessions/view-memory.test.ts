@@ -22,7 +22,7 @@ afterAll(async () => {
   await service.process.stop();
 });
 
-test("a reader that stops makes the viewer wait: the service holds no picture, and no byte is lost", async () => {
+test("a reader that stops makes the viewer wait: the service buffers no picture, and no byte is lost", async () => {
   const worker = new Worker(client, "slow");
   const { failure } = await worker.create("vm", { screen_size: SCREEN });
   expect(failure).toBeNull();

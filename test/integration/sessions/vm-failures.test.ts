@@ -145,7 +145,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }, PATIENCE);
   }
 
-  test("a window manager that dies is started again, and the session goes on without one that dies too often", () =>
+  test("a window manager that dies is restarted, and the session continues without one that dies too often", () =>
     withDesktop(async (desktop) => {
       const window = await desktop.open("xterm", ({ class: name }) => name === "XTerm");
       const isLost = async () => (await desktop.do("windows")).window_manager === "lost";
@@ -167,7 +167,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
-  test("an X server that dies under a call ends it with the cause, and the next call starts another", () =>
+  test("an X server that dies during a call ends it with the cause, and the next call starts another", () =>
     withDesktop(async (desktop) => {
       await desktop.do("move", { x: 3, y: 4 });
       const waiting = failureOf(desktop.ask("wait", { seconds: 60 }));
@@ -189,24 +189,26 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("Xvfb :")).toHaveLength(1);
     }));
 
-  test.each([0, 1])("a killed driver (%i) takes all with it, and the next call starts another", (index) =>
-    withDesktop(async (desktop) => {
-      await desktop.do("launch", { command: "setsid sh -c 'sleep 9999 & sleep 9998' & sleep 9997" });
-      await eventually(async () => (await pidsOf("sleep 999")).length >= 3, PATIENCE);
-      // The guard, the driver, and the reader of the tree. For a moment, a process that is about to run another program
-      // looks like them.
-      const drivers = await eventually(async () => {
-        const pids = await pidsOf("python3 -I -S -c");
-        return pids.length === 3 && pids;
-      }, PATIENCE);
-      await output(`kill -9 ${drivers[index]}`);
-      await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
-      await restarts(desktop);
-      expect(await pidsOf("sleep 999")).toEqual([]);
-    }),
+  test.each([0, 1])(
+    "a killed driver (%i) ends the whole desktop, and the next call starts another",
+    (index) =>
+      withDesktop(async (desktop) => {
+        await desktop.do("launch", { command: "setsid sh -c 'sleep 9999 & sleep 9998' & sleep 9997" });
+        await eventually(async () => (await pidsOf("sleep 999")).length >= 3, PATIENCE);
+        // The guard, the driver, and the reader of the tree. For a moment, a process that is about to run another program
+        // looks like them.
+        const drivers = await eventually(async () => {
+          const pids = await pidsOf("python3 -I -S -c");
+          return pids.length === 3 && pids;
+        }, PATIENCE);
+        await output(`kill -9 ${drivers[index]}`);
+        await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
+        await restarts(desktop);
+        expect(await pidsOf("sleep 999")).toEqual([]);
+      }),
   );
 
-  test("what reads the tree is started again where it is killed", () =>
+  test("the program that reads the tree is restarted after a kill", () =>
     withDesktop(async (desktop) => {
       await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
       await desktop.node(({ role }) => role === "text");
@@ -220,7 +222,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
     }));
 
-  test("something else that writes to the driver's connection ends the session with the cause", () =>
+  test("foreign writes to the driver's connection end the session with the cause", () =>
     withDesktop(async (desktop) => {
       const [guard] = await pidsOf("python3 -I -S -c");
       await output(`printf '\\377\\377\\377\\377\\377\\377\\377\\377' > /proc/${guard}/fd/1`);
@@ -229,7 +231,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data).toMatchObject({ width: 800 });
     }));
 
-  test("what is written to the driver's connection while nothing is asked is not kept", () =>
+  test("data on the driver's connection outside of a request is not kept", () =>
     withDesktop(async (desktop) => {
       // The start of an answer of 48 MiB, written to the driver's oldest process.
       await output("printf '\\0\\0\\0\\4\\3\\0\\0\\0' > /proc/$(pgrep -o -x python3)/fd/1");
@@ -275,7 +277,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       );
     }));
 
-  test("a program whose widgets are of odd types costs the session what is odd alone", () =>
+  test("a program whose widgets have wrong types loses only those from the tree", () =>
     withDesktop(async (desktop) => {
       await desktop.do("launch", { command: ["python3", "-c", ODD_WIDGETS] });
       await desktop.node((node) => node.name === "honest" && node.value === 0.5);
@@ -292,7 +294,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
-  test("a program that says that the clipboard is another's does not make it so", () =>
+  test("a program that falsely reports another owner of the clipboard has no effect", () =>
     withDesktop(async (desktop) => {
       await desktop.do("clipboard", { action: "set", text: "kept" });
       await desktop.do("launch", { command: ["python3", "-c", LIAR] });
@@ -304,7 +306,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       });
     }));
 
-  test("a call that times out or whose caller leaves releases what it pressed, and the session goes on", () =>
+  test("a call that times out or whose caller leaves releases what it pressed, and the session continues", () =>
     withDesktop(async (desktop) => {
       await desktop.open(["xterm", "-e", "cat > /tmp/cut"], ({ class: name }) => name === "XTerm");
       const nothing = await pressed(desktop);
@@ -352,7 +354,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     });
   });
 
-  test("desktops of two workers in one sandbox are apart", async () => {
+  test("desktops of two workers in one sandbox are separate", async () => {
     const [first, second] = [newDesktop(), newDesktop()];
     await Promise.all([
       first.start({ screen_size: [640, 480] }, here()),

@@ -217,7 +217,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.worker.destroy();
   });
 
-  test("a sandbox without ffmpeg is refused by name, and one whose directory is a file", async () => {
+  test("a sandbox without ffmpeg is refused by name, and so is one whose directory is a file", async () => {
     await app.client.output(
       sandboxId,
       "mkdir /tmp/bin /tmp/full && ln -s /usr/bin/* /tmp/bin && rm /tmp/bin/ffmpeg && touch /tmp/full/recordings",
@@ -236,7 +236,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await desktop.worker.list()).toEqual([]);
   });
 
-  test("a session goes on where its recorder ends, and says so; where its screen ends, in a further video", async () => {
+  test("a session continues if its recorder ends, and says so; if its screen ends, in a further video", async () => {
     const desktop = newDesktop();
     await desktop.start(RECORDED, here());
     const recording = await recordingOf(desktop, sandboxId, "/workspace");
@@ -276,7 +276,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     ]);
   });
 
-  test("another size and the session's end complete it, and leave no process", async () => {
+  test("another size or the session's end completes it, and leaves no process", async () => {
     const desktop = newDesktop();
     await desktop.start({ ...RECORDED, cwd: "/tmp" }, here());
     const first = await recordingOf(desktop, sandboxId, "/tmp");
@@ -319,7 +319,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
 describe("on docker, with a full disk", () => {
   const app = useApp({ engine: "docker" });
 
-  test("a session goes on without its recording, and says so", async () => {
+  test("a session continues without its recording, and says so", async () => {
     const sandboxId = await desktopSandbox(app.client, "docker");
     const desktop = new TestDesktop(new Worker(app.client, "user"));
     await desktop.start({ ...RECORDED, cwd: "/dev/shm" }, { sandbox_id: sandboxId });
@@ -390,7 +390,7 @@ describe.each(DESKTOP_ENGINES)("on $name, where the service is killed", ({ name,
   });
   const image = name === "docker" ? { image: DESKTOP_IMAGE } : {};
 
-  test("the video can be played; a session whose sandbox stays goes on in a further one", async () => {
+  test("the video can be played; a session whose sandbox stays continues in a further one", async () => {
     const workspaces = new WorkspaceClient(() => service.client);
     await workspaces.create("film");
     const worker = new Worker(service.client, "user");

@@ -39,7 +39,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(temporary.data.stdout).toBe("");
   });
 
-  test("a workspace that is not there fails the create and leaves no session", async () => {
+  test("a missing workspace fails the create and leaves no session", async () => {
     const worker = new Worker(app.client, "lost");
     const { status, failure } = await worker.create("bash", undefined, { workspace_id: "nowhere" });
     expect(status).toBe("SESSION_RESULT_STATUS_FAILED");

@@ -170,7 +170,7 @@ test.each(CALLERS)("%s: every page", async (name) => {
   expect(await pageStatus("/", headers)).toBe(404);
 });
 
-test("nobody but those who were let in has made anything", async () => {
+test("only callers with the right have created anything", async () => {
   const [user, admin] = [callers.user, callers.admin].map((caller) => caller?.headers ?? {});
   const listed = async (headers: Readonly<Record<string, string>> = {}) => {
     const stream = session.request({
@@ -188,7 +188,7 @@ test("nobody but those who were let in has made anything", async () => {
   expect(await listed({ ...admin, "berth-tenant": "other" })).toBe(0);
 });
 
-test("a wrong token is told nothing that a token of another id would not be", async () => {
+test("a wrong token gets no other answer than a token of an unknown id", async () => {
   const messages = await Promise.all(
     ["an unknown id", "a wrong secret", "revoked"].map(async (name) => {
       const stream = session.request({ ":path": "/metrics", ...(callers[name] as Caller).headers });

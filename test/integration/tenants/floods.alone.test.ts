@@ -76,7 +76,7 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
   }
 
   test.each(Object.keys(FLOODS) as FloodName[])(
-    "a tenant's flood of %s keeps another's calls within three times what they take",
+    "during a tenant's flood of %s another's calls take at most three times as long",
     {
       timeout: 120_000,
     },

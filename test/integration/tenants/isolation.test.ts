@@ -34,7 +34,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     return one;
   };
 
-  test("every method that takes an id: another tenant's is not there", async () => {
+  test("every method that takes an id: another tenant's is not found", async () => {
     const named = methods.filter(
       ({ name, input }) => !MAKERS.has(name) && /_id"/.test(JSON.stringify(idsOf(input))),
     );
@@ -72,7 +72,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     );
   }
 
-  test("lists, statistics and events hold a tenant's own", async () => {
+  test("lists, statistics and events contain only a tenant's own", async () => {
     const [ann, bob] = [client(a), client(b)];
     const { sandbox_id: own } = await bob.createSandbox();
     const list = await bob.call("SandboxService/ListSandboxes", { show_terminated: true });
@@ -94,7 +94,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     await bob.deleteSandbox(own);
   });
 
-  test("a page token of one shows the other nothing", async () => {
+  test("a page token of one tenant shows the other nothing", async () => {
     const [ann, bob] = [client(a), client(b)];
     const second = await ann.createSandbox();
     const { next_page_token: token } = await ann.call("SandboxService/ListSandboxes", { page_size: 1 });
@@ -107,7 +107,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     await ann.deleteSandbox(second.sandbox_id);
   });
 
-  test("a request id of one is another request of the other", async () => {
+  test("a request id of one tenant is a different request of the other", async () => {
     const request = { request_id: "once", sandbox_id: "by-request" };
     const made: Sandbox[] = [];
     for (const one of [client(a), client(b)])
@@ -119,7 +119,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     for (const one of [client(a), client(b)]) await one.deleteSandbox("by-request");
   });
 
-  test("the same ids in two tenants name different things", async () => {
+  test("the same ids in two tenants name different objects", async () => {
     const both = [
       { name: "ann", one: client(a) },
       { name: "bob", one: client(b) },

@@ -63,7 +63,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     return client;
   };
 
-  test("five sandboxes of one tenant at their bounds leave another tenant's commands alone", async () => {
+  test("five sandboxes of one tenant at their limits do not affect another tenant's commands", async () => {
     const resources = { ...RESOURCES, ...DISK[name] };
     const greedy = await Promise.all(
       Object.entries(NOISE).map(async ([what, args]) => {

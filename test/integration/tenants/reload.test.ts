@@ -117,7 +117,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     });
   });
 
-  test("when their token becomes another's, or may less", async () => {
+  test("when their token moves to another owner, or has fewer rights", async () => {
     const file = new TokensFile();
     const token = await file.add("acme");
     const running = await serve(file.path);
@@ -143,7 +143,7 @@ describe("a change of the file", () => {
     ["gone", (_: string, file: string) => rm(file)],
     ["a directory", (_: string, file: string) => rm(file).then(() => mkdir(file))],
     ["open to others", (_: string, file: string) => chmod(file, 0o644)],
-  ])("that cannot be used (%s) leaves the tokens before in force, and says so", async (_name, spoil) => {
+  ])("that cannot be used (%s) leaves the previous tokens in force, and says so", async (_name, spoil) => {
     const file = new TokensFile();
     const [token, admin] = [await file.add("acme"), await file.add("ops", { scope: "admin" })];
     const running = await serve(file.path);
@@ -166,7 +166,7 @@ describe("a change of the file", () => {
     expect(await isIn(client)).toBe(true);
   });
 
-  test("to as many tokens as there may be holds the event loop for no more than 100 ms", async () => {
+  test("to the most tokens allowed blocks the event loop for at most 100 ms", async () => {
     const file = new TokensFile();
     const token = await file.add("acme");
     const running = await serve(file.path);
@@ -202,7 +202,7 @@ describe("a change of the file", () => {
     expect(await isIn(client)).toBe(true);
   });
 
-  test("is taken up however it comes: by a rename, in place, and behind symbolic links", async () => {
+  test("is noticed however it is made: by a rename, in place, and behind symbolic links", async () => {
     const file = new TokensFile();
     const first = await file.add("acme");
     const directory = newDataDir();

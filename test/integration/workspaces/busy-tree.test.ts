@@ -33,7 +33,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const downloaded = (sandboxId: string, where: string) =>
     archiveOf(service.client.stream("FileService/DownloadArchive", { sandbox_id: sandboxId, path: where }));
 
-  test("a workspace that changes is exported, downloaded and measured every time", async () => {
+  test("a workspace that keeps changing is still exported, downloaded and measured", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -51,7 +51,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(failures).toEqual([]);
   });
 
-  test("a sparse file of 1 TiB keeps its holes on every way", async () => {
+  test("a sparse file of 1 TiB keeps its holes in every kind of copy", async () => {
     const id = await workspaces.sandbox("sparse");
     await service.client.output(
       id,

@@ -86,7 +86,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
   });
 
-  test("files of one size and one time of change are compared by their bytes", async () => {
+  test("files of the same size and modification time are compared by content", async () => {
     const [one, other] = [await workspaces.create("first"), await workspaces.create("second")];
     const large = Buffer.alloc(3 * 2 ** 20, "x");
     const changed = Buffer.from(large);
@@ -104,7 +104,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await lines("first", "second")).toEqual(["MODIFIED CONTENT large"]);
   });
 
-  test("holes count as zeros, wherever either file has them; a file without an end of data takes no time", async () => {
+  test("holes count as zeros, in either file; files of 8 TiB of holes take no time", async () => {
     const [one, other] = [await workspaces.create("holed"), await workspaces.create("filled")];
     const size = 8 * 2 ** 20;
     for (const { path: directory } of [one, other]) {
@@ -139,7 +139,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(changes[0]?.file?.mode).toBe(0o6755);
   });
 
-  test("names of any bytes, in the order of their bytes, a directory before what it holds", async () => {
+  test("names of any bytes, in byte order, a directory before its entries", async () => {
     await workspaces.create("nothing");
     const { path: directory } = await workspaces.create("names");
     const names = ["a", "a/z", "a!", "a.b", "a0", "new\nline", "é"].map((name) => Buffer.from(name));
@@ -157,7 +157,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
   });
 
-  test("what is not there, or is the same", async () => {
+  test("a missing workspace, or the same twice", async () => {
     await workspaces.create("there");
     for (const [base, id] of [
       ["there", "unknown"],
@@ -187,7 +187,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a tree that changes all the time is compared every time, right where it holds still", async () => {
+  test("a tree that changes all the time is compared every time, correctly where it does not change", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -202,7 +202,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("a directory that a sandbox exchanges for a link leads out of the workspace never", async () => {
+  test("a directory that a sandbox swaps for a link never leads out of the workspace", async () => {
     const secret = await mkdtemp(path.join(dataDir, "secret-"));
     const files = Array.from({ length: SWAPPED_FILES }, (_, index) => `file-${index}`);
     const { path: guess } = await workspaces.create("guess");
@@ -226,7 +226,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("FIFOs and deep trees hold nothing up", async () => {
+  test("FIFOs and deep trees block nothing", async () => {
     const id = await workspaces.sandbox("deep");
     await service.client.output(
       id,
@@ -244,7 +244,7 @@ open("bottom", "w").write("deep")'`,
     await workspaces.cleanup("deep", { force: true });
   });
 
-  test(`${MANY} entries come in parts, and a caller that leaves stops the work`, async () => {
+  test(`${MANY} entries arrive in parts, and a caller that leaves stops the work`, async () => {
     const id = await workspaces.sandbox("many");
     await service.client.output(id, `seq ${MANY} | xargs touch`);
     await workspaces.create("few");

@@ -28,7 +28,7 @@ afterAll(async () => {
   await disk?.remove();
 });
 
-test("a root that is full: what needs room is refused, all else goes on, and a cleanup makes room", async () => {
+test("a full root: writes are refused, everything else works, and a cleanup frees space", async () => {
   const { workspace } = await workspaces.ensure("full");
   expect(workspace.path).toBe(directoryOf(`${disk.path}/workspaces`, "full"));
   const id = workspace.sandbox_id;
@@ -59,7 +59,7 @@ for i in range(100_000): open(str(i), "w").close()' 2> /dev/null || cat /dev/zer
   expect((await workspaces.import("another", tar)).entry_count).toBe(1);
 });
 
-test("a root that becomes read-only: what is there can be read, and a deletion is finished once it can be written", async () => {
+test("a root that becomes read-only: files can be read, and a deletion is finished once it is writable", async () => {
   await workspaces.import("read", tar);
   const remount = (how: string) => {
     const [command = "", ...enter] = disk.enter;

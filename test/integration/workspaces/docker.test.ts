@@ -30,7 +30,7 @@ describe("on docker", () => {
     expect(said).toBe("1234:5678\n1234:5678\n");
   });
 
-  test("a container that somebody removed is replaced, and never taken for the workspace's any more", async () => {
+  test("a container removed by others is replaced, and never taken for the workspace's again", async () => {
     const id = await workspaces.sandbox("removed");
     await service.client.output(id, "echo kept > kept");
     await (await containerOf(service.instance, id)).remove({ force: true });
@@ -42,7 +42,7 @@ describe("on docker", () => {
 });
 
 describe("while Docker does not answer", () => {
-  test("a forced cleanup deletes nothing under a container that may live, and can be asked for again", async () => {
+  test("a forced cleanup deletes nothing under a container that may be running, and can be retried", async () => {
     const link = await DockerLink.open();
     const app = await startTestApp({ dockerHost: link.host });
     const client = new WorkspaceClient(() => app.client);

@@ -15,7 +15,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   const service = useLastingApp({ BERTH_ENGINE: name });
   const workspaces = new WorkspaceClient(() => service.client);
 
-  test("what a write left is removed at the next start, and nothing else", async () => {
+  test("the leftovers of a write are removed at the next start, and nothing else", async () => {
     const id = await workspaces.sandbox("cut");
     const { path: where } = await workspaces.get("cut");
     const deep = path.join(where, "a", "b");

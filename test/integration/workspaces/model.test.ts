@@ -83,7 +83,7 @@ class Model {
 }
 
 test(
-  "whatever is done in whatever order, and whenever the service begins anew: workspaces and references are as a simple model has them",
+  "after any operations in any order, with restarts at any time, workspaces and references match a simple model",
   async () => {
     await fc.assert(
       fc.asyncProperty(acts, async (all) => {

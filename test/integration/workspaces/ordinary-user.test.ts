@@ -66,7 +66,7 @@ test("is created, written from a sandbox, measured, exported, imported and clean
   await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
 });
 
-test("is forked and compared, with what a sandbox closed to its own user, and its top too", async () => {
+test("is forked and compared, with files that a sandbox closed to its own user, and a closed top directory", async () => {
   const { workspace } = await workspaces.ensure("source");
   await client.output(
     workspace.sandbox_id,
@@ -90,7 +90,7 @@ test("is forked and compared, with what a sandbox closed to its own user, and it
   for (const id of ["fork", "source"]) await workspaces.cleanup(id, { force: true });
 });
 
-test("whatever a sandbox plants, and closes to its own user, is measured, exported and deleted", async () => {
+test("whatever a sandbox plants or closes to its own user is measured, exported and deleted", async () => {
   const { workspace } = await workspaces.ensure("hostile");
   await client.output(
     workspace.sandbox_id,
@@ -128,7 +128,7 @@ chmod 0 .`,
   expect(await readdir(outside)).toEqual(["precious"]);
 });
 
-test("an import into what a sandbox closed says so, and one that replaces it does not mind", async () => {
+test("an import into a directory that a sandbox closed says so, and one that replaces it succeeds", async () => {
   const id = await workspaces.sandbox("closed");
   await client.output(id, "mkdir dir; chmod 555 dir");
   const tar = makeTar([{ name: "dir/file", content: "x" }]);
@@ -143,7 +143,7 @@ test("an import into what a sandbox closed says so, and one that replaces it doe
   expect(await client.output(await workspaces.sandbox("closed"), "cat dir/file")).toBe("x");
 });
 
-test("files of another user, which it may neither read nor delete, are told, and hide nothing", async () => {
+test("files of another user, which it may neither read nor delete, are reported, and hide nothing", async () => {
   const { path: where } = await workspaces.create("foreign");
   const theirs = path.join(where, "theirs");
   await mkdir(theirs, { mode: 0o700 });

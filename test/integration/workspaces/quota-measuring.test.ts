@@ -12,7 +12,7 @@ import { openWorkspaces } from "./support.ts";
 
 const MIB = 1024 * 1024;
 
-test("the watch finds a workspace that grew while nobody asked for its size, and says so once", async () => {
+test("the watch finds a workspace that grew while nobody asked for its size, and reports it once", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const name = { owner: OWNER, workspaceId: "grown" };
@@ -36,7 +36,7 @@ test("the watch finds a workspace that grew while nobody asked for its size, and
   await second.close();
 });
 
-test("the watch finds a shared directory that grew, also one that an earlier version made", async () => {
+test("the watch finds a shared directory that grew, also one from an earlier version", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const name = { owner: OWNER, workspaceId: "any" };
@@ -83,7 +83,7 @@ test("each owner's shared directory has a quota of its own", async () => {
   await world.close();
 });
 
-test("what an import brings counts once against its tenant's quota, also while its staging directory is removed", async () => {
+test("imported files count once against their tenant's quota, also while the staging directory is removed", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const { workspaces, quota, close } = await openWorkspaces(directory, { tenant: 64 * MIB });

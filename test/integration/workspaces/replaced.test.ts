@@ -17,7 +17,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   test.each(Object.keys(READERS) as Reader[])(
-    "%s of one that goes, or is replaced, in the middle gives no half of an answer",
+    "%s of a workspace that is deleted or replaced meanwhile gives no partial answer",
     async (method) => {
       const slow = async (name: string) => {
         const id = await workspaces.sandbox(name);

@@ -6,7 +6,7 @@ import { failureOf } from "../../support/client.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-test("a root that goes missing or becomes a file fails calls with what to do, and makes nothing elsewhere", async () => {
+test("a root that goes missing or becomes a file fails calls with what to do, and nothing is created elsewhere", async () => {
   const dataDir = newDataDir();
   const root = path.join(dataDir, "workspaces");
   const app = await startTestApp({ dataDir, engine: "bubblewrap" });
@@ -41,7 +41,7 @@ test("a root that goes missing or becomes a file fails calls with what to do, an
   }
 });
 
-test("a shared root that is a file fails what needs it", async () => {
+test("a shared root that is a file fails the calls that need it", async () => {
   const dataDir = newDataDir();
   await mkdir(dataDir, { recursive: true });
   await writeFile(path.join(dataDir, "shared"), "");

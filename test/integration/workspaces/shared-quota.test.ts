@@ -22,7 +22,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return { bytes: of("berth_shared_directory_bytes"), over: of("berth_shared_directories_over_quota") };
   };
 
-  test("past its watched quota a shared directory is told of, and workspaces get no new sandbox", async () => {
+  test("past its watched quota a shared directory is reported, and workspaces get no new sandbox", async () => {
     expect(service.log.lines).toContainEqual(
       expect.objectContaining({
         level: "warn",

@@ -33,7 +33,7 @@ async function claimed(before: Set<string>, mark: string): Promise<Container | u
 }
 
 describe("a claim from the warm pool", () => {
-  test("works in the workspace, with the shared directory, as any other", async () => {
+  test("works in the workspace, with the shared directory, like any other", async () => {
     const before = await waiting();
     const { workspace } = await workspaces.ensure("warm");
     const id = workspace.sandbox_id;
@@ -74,7 +74,7 @@ describe("a claim from the warm pool", () => {
     expect(await claimed(before, "/claimed-2")).toBeDefined();
   });
 
-  test("goes cold for a target that a running container cannot have, and for another user", async () => {
+  test("is made cold for a target that a running container cannot have, and for another user", async () => {
     await waiting();
     const { sandbox_id: id } = await service.client.createSandbox({
       mounts: [{ workspace_id: "other", target: "/dev/data" }],
@@ -84,7 +84,7 @@ describe("a claim from the warm pool", () => {
     expect(await service.client.output(user, "touch mine; stat -c %u mine")).toBe("1234\n");
   });
 
-  test("survives an external removal of its container with all that is in the workspace", async () => {
+  test("keeps the workspace's files when its container is removed from outside", async () => {
     const before = await waiting();
     const { workspace } = await workspaces.ensure("survives");
     await service.client.output(workspace.sandbox_id, "mkdir dir; echo kept > dir/file; touch /claimed-3");

@@ -72,7 +72,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
   },
 );
 
-test("where temporary files may not be run, nothing runs without a filter of system calls", async () => {
+test("if temporary files may not be executed, nothing runs without a filter of system calls", async () => {
   const place = path.join(dir, "noexec");
   mkdirSync(place);
   const script = `mount -t tmpfs -o noexec,mode=1777 tmpfs "$1" && export TMPDIR="$1" && shift && exec "$@"`;
@@ -88,7 +88,7 @@ test("where temporary files may not be run, nothing runs without a filter of sys
   }
 });
 
-test("--docker-required takes nothing else", async () => {
+test("--docker-required accepts nothing else", async () => {
   const { exitCode, out } = await berth("required", OLD, "serve", "--docker-required");
   expect(exitCode).toBe(1);
   expect(out).toMatch(
@@ -96,7 +96,7 @@ test("--docker-required takes nothing else", async () => {
   );
 });
 
-test("control groups that may not be written are reported by doctor and by serve, which still serves", async () => {
+test("cgroups that are not writable are reported by doctor and by serve, which still serves", async () => {
   const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
   const doctor = nodeAsOrdinaryUser([PROGRAM, "doctor", ...args]).child;
   const serve = nodeAsOrdinaryUser([PROGRAM, "serve", ...args]).child;

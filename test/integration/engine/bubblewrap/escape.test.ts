@@ -74,7 +74,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     return { code: exit.exit_code, out: `${stdout}${stderr}` };
   };
 
-  test("a process has no capability it could use, and cannot gain one", async () => {
+  test("a process has no useful capability, and cannot gain one", async () => {
     const { out } = await inside("grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs):' /proc/self/status");
     expect(out.match(/Cap\w+:\s+0{16}/g)).toHaveLength(4);
     expect(out).toMatch(/NoNewPrivs:\s+1/);
@@ -115,11 +115,11 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     "/boot",
     "/mnt",
     "/media",
-  ])("%s is not to be seen", async (name) => {
+  ])("%s is not visible", async (name) => {
     expect((await inside(`ls -d ${name}`)).code).not.toBe(0);
   });
 
-  test("what holds the service's data, environment and descriptors is not to be seen", async () => {
+  test("the files that hold the service's data, environment and descriptors are not visible", async () => {
     expect((await inside(`ls -d ${service.dataDir}`)).code).not.toBe(0);
     expect((await inside("ls /tmp /home /run /workspace")).out).not.toMatch(/berth-|docker|\.sock/);
     const { out } = await inside("cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'");
@@ -129,7 +129,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     expect((await inside("env; ls -l /proc/self/fd")).out).not.toMatch(/BERTH|socket:|berth-/);
   });
 
-  test("no socket of the host's is in reach", async () => {
+  test("no socket of the host is reachable", async () => {
     expect(
       (await inside("find / -xdev -type s 2>/dev/null | head; ls /run/docker.sock /var/run")).out,
     ).not.toMatch(/docker\.sock$/m);
@@ -191,7 +191,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     expect(error?.message).toContain(code);
   });
 
-  test("a fork bomb, a full disk and a flood of output leave the neighbour alone", async () => {
+  test("a fork bomb, a full disk and a flood of output do not affect the neighbour", async () => {
     const resources = { memory_bytes: 64 << 20, pids_limit: 64 };
     const { sandbox_id: greedy } = await service.client.createSandbox({ resources });
     const bomb = service.client.exec(greedy, "b() { b | b & }; b; sleep 1");

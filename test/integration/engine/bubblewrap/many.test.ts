@@ -7,7 +7,7 @@ import { useBubblewrap } from "./support.ts";
 const engine = useBubblewrap();
 const count = scaled(200, 20);
 
-test(`${count} sandboxes at once each run a command of their own, and all go`, {
+test(`${count} sandboxes at once each run a command of their own, and all are removed`, {
   timeout: 300_000,
 }, async () => {
   const begun = performance.now();

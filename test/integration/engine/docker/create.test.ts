@@ -80,7 +80,7 @@ describe("a new sandbox", () => {
     expect(stat.trim()).toBe(`directory ${unnamed}`);
   });
 
-  test("runs as the image's user, and nothing else of the image's opinions", async () => {
+  test("runs as the image's user, and ignores the image's other settings", async () => {
     const { ref, user } = await engine.create(spec({ image: images.opinionated }));
     expect(user).toBe("nobody");
     expect(await sh(engine, ref, 'id -un; pwd; echo "$FROM_IMAGE"; touch /workspace/mine')).toBe(
@@ -106,14 +106,14 @@ describe("a new sandbox", () => {
 });
 
 describe("a failed create leaves nothing behind:", () => {
-  test("an image that is not there", async () => {
+  test("an image that does not exist", async () => {
     const error = await failure(engine.create(spec({ image: "berth-test/nosuch:1" })), "IMAGE_UNAVAILABLE");
     expect(error.message).toContain("docker pull berth-test/nosuch:1");
     await expectNothingLeft();
   });
 
   test.each(["Not A Name", "", "../containers/x", "a/../b", "x?y=z", "-x", "a:b:c", "a\n"])(
-    "%j, which is not an image's name",
+    "%j, which is not the name of an image",
     async (image) => {
       const error = await failure(engine.create(spec({ image })), "INVALID_ARGUMENT");
       expect(error.metadata).toEqual({ field: "spec.image" });
@@ -133,7 +133,7 @@ describe("a failed create leaves nothing behind:", () => {
     await expectNothingLeft();
   });
 
-  test("a bound on the disk where the storage has none", async () => {
+  test("a disk limit that the storage cannot enforce", async () => {
     const { capabilities } = await engine.info();
     expect(capabilities.diskLimit).toBe(false);
     const resources = { ...spec().resources, diskBytes: 1 << 30 };
@@ -157,7 +157,7 @@ describe("a failed create leaves nothing behind:", () => {
     await expectNothingLeft();
   });
 
-  test("an abort while the setup hangs ends soon", async () => {
+  test("an abort while the setup hangs takes effect soon", async () => {
     const abort = new AbortController();
     const creating = engine.create(spec({ image: images.hanging }), abort.signal);
     setTimeout(() => abort.abort(), 1000);

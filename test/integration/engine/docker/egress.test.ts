@@ -105,7 +105,7 @@ function port(): number {
 }
 
 describe("a sandbox with egress", () => {
-  test("reaches the public internet, and of the same server no address that is private", async () => {
+  test("reaches the public internet, and no private address of the same server", async () => {
     const program = `import socket
 server = socket.create_server(("0.0.0.0", 8080))
 while True: server.accept()[0].close()`;
@@ -125,7 +125,7 @@ while True: server.accept()[0].close()`;
     }
   });
 
-  test("does not reach the machine, by any of its addresses", async () => {
+  test("does not reach the machine, at any of its addresses", async () => {
     const { NetworkSettings } = await docker.getContainer(ref).inspect();
     const gateway = NetworkSettings.Networks["berth-egress"]?.Gateway ?? "";
     expect(gateway).toMatch(/^\d/);
@@ -161,7 +161,7 @@ while True: server.accept()[0].close()`;
       expect(await connect(address, 80), address).toMatch(/unreachable|assign|Errno/);
   });
 
-  test("the machine has no address of IPv6 on their bridge", async () => {
+  test("the machine has no IPv6 address on their bridge", async () => {
     expect(await readFile("/proc/net/if_inet6", "utf8")).not.toMatch(/\bberth0\b/);
   });
 
@@ -226,7 +226,7 @@ for to in sys.argv[2:]:
     expect(await heard()).not.toContain("foreign");
   });
 
-  test("a name that leads to a private address leads nowhere, and Docker's resolver is not a way out", async () => {
+  test("a name with a private address leads nowhere, and Docker's resolver is not a way out", async () => {
     const program = `import socket
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("${PUBLIC.address}", 53))
@@ -256,7 +256,7 @@ while True:
   });
 });
 
-test("rules that somebody removed are restored before the next sandbox", async () => {
+test("deleted rules are restored before the next sandbox", async () => {
   execFileSync("iptables", ["-w", "5", "-D", "INPUT", "-i", "berth0", "-j", "REJECT"]);
   execFileSync("iptables", ["-w", "5", "-F", "BERTH-EGRESS"]);
   const created = await Promise.all([
@@ -270,7 +270,7 @@ test("rules that somebody removed are restored before the next sandbox", async (
   expect(rules).toContain("-A BERTH-EGRESS -d 10.0.0.0/8 -j REJECT");
 });
 
-test("IPv6 that somebody turned on for the bridge is turned off before the next sandbox", async () => {
+test("IPv6 that was turned on for the bridge is turned off before the next sandbox", async () => {
   const file = "/proc/sys/net/ipv6/conf/berth0/disable_ipv6";
   await writeFile(file, "0");
   await engine.create(spec({ network: "EGRESS" }));

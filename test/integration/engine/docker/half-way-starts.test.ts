@@ -19,7 +19,7 @@ async function stopEverything(ref: string): Promise<ProcessName> {
   return { pid: Number(pid), startTime };
 }
 
-test("a start that is stopped halfway in continues once nothing stops it", async () => {
+test("a start that is stopped halfway continues once nothing stops it", async () => {
   const { ref } = await engine.create(spec());
   onTestFinished(() => engine.remove(ref));
   const outside = (await engine.outside(ref)) as OutsideControl;

@@ -26,7 +26,7 @@ describe("as seen from inside", () => {
     expect(Number(pids)).toBe(64);
   });
 
-  test("a fork bomb ends at the bound of processes, and takes nothing else along", async () => {
+  test("a fork bomb ends at the process limit, and takes nothing else down", async () => {
     const bomb = await engine.spawn(ref, { argv: FORK_BOMB, stdin: true }, { data() {}, end() {} });
     await expect.poll(async () => (await engine.usage(ref)).pids).toBeGreaterThan(55);
     expect((await engine.usage(ref)).pids).toBeLessThanOrEqual(64);
@@ -59,7 +59,7 @@ describe("as seen from inside", () => {
   });
 });
 
-test("the container is described as the security rules say", async () => {
+test("the container's settings are those of the security rules", async () => {
   const [container] = await containersOf(instance);
   const { HostConfig: host, Config: config } = await docker.getContainer(container?.Id ?? "").inspect();
   expect(host).toMatchObject({

@@ -58,7 +58,7 @@ test("a pause never overlaps the start of a process: Docker would get stuck on b
   await engine.remove(ref);
 });
 
-test("what Docker's own pause froze halfway into a start is removed all the same", async () => {
+test("a container that Docker's own pause froze during a start can still be removed", async () => {
   for (const delayMs of [4, 8, 12, 16]) {
     const { ref } = await engine.create(spec());
     expect(await engine.outside(ref)).toBeDefined();
@@ -92,7 +92,7 @@ describe("events", () => {
     await expect.poll(() => events, POLL).toEqual([{ type: "removed", ref, sandboxId }]);
   });
 
-  test("report that memory ran out where that ended the sandbox", async () => {
+  test("report an end by out of memory", async () => {
     const events = await collectEvents();
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
     // Memory that no process owns runs out, and the main processes are the first that the kernel kills.
@@ -107,7 +107,7 @@ describe("events", () => {
     ]);
   });
 
-  test("do not blame memory for an end that came later", async () => {
+  test("do not blame memory for a later end", async () => {
     const events = await collectEvents();
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
     expect((await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"])).exitCode).toBe(137);

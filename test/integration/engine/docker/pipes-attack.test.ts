@@ -28,7 +28,7 @@ test("no user in a sandbox can open or find the pipes of another's processes", a
   expectDefeated(await attackPipes(engine, instance, spec()));
 });
 
-test("nor where the service may not give pipes away", async () => {
+test("nor if the service may not change the owner of pipes", async () => {
   const args = ["test/integration/engine/docker/pipes-attack.ts", instance, JSON.stringify(spec())];
   const { child } = nodeAsOrdinaryUser(args, {}, [], [statSync(SOCKET).gid]);
   const [stdout, stderr] = await Promise.all([

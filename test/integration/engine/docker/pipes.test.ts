@@ -78,7 +78,7 @@ describe("pipes between a container and the service", () => {
   const pipesDir = path.join(directory, "shared");
   const { engine, instance } = useEngine({ pipesDir });
 
-  test("carry what a shell writes, and are gone with it and its container", async () => {
+  test("carry what a shell writes, and are removed with it and its container", async () => {
     const { ref } = await engine.create(spec());
     expect(await piped(engine, ref)).toBe(true);
     const [name = ""] = namesIn(pipesDir);
@@ -129,7 +129,7 @@ describe("pipes between a container and the service", () => {
     await pipes.close();
   });
 
-  test("give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while", async () => {
+  test("give EOF to readers that reopen a closed stdin, although the service had no descriptor for a while", async () => {
     const { ref } = await engine.create(spec());
     const argv = ["/bin/sh", "-c", "cat; sleep 1.5; cat /dev/stdin; exit 3"];
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
@@ -141,7 +141,7 @@ describe("pipes between a container and the service", () => {
     await engine.remove(ref);
   });
 
-  test("belong to the user of the process alone, however that is named", async () => {
+  test("belong to the process's user alone, however that is named", async () => {
     const { ref } = await engine.create(spec({ user: "nobody" }));
     for (const user of ["", "nobody", "root", "0", "1234", "daemon:users"]) {
       expect(await ownersOfPipes(engine, ref, user, pipesDir), user).toEqual([UIDS[user]]);
@@ -149,7 +149,7 @@ describe("pipes between a container and the service", () => {
     await engine.remove(ref);
   });
 
-  test("are not waited at by a start that was given up", async () => {
+  test("are not waited for by an abandoned start", async () => {
     const { ref } = await engine.create(spec());
     for (let i = 0; i < 5; i++) {
       const giveUp = new AbortController();
@@ -222,7 +222,7 @@ describe("pipes that fail are retried", () => {
     await engine.remove(ref);
   });
 
-  test("where none could be made at first", async () => {
+  test("after none could be made at first", async () => {
     const { ref } = await unstocked.engine.create(spec());
     const stock = path.join(unstocked.pipesDir, "stock");
     renameSync(stock, path.join(directory, "unstocked-away"));
@@ -261,7 +261,7 @@ function withWarnings(name: string) {
   return { ...useEngine({ pipesDir, logger }), pipesDir, warnings };
 }
 
-test("pipes belong to the user of the process where a container's ids are not the host's", async () => {
+test("pipes belong to the process's user if a container's IDs are not the host's", async () => {
   const remapped = await OwnDocker.start(BUSYBOX_IMAGE, {
     liveRestore: false,
     subIds: "daemon:100000:65536",
@@ -284,7 +284,7 @@ test("pipes belong to the user of the process where a container's ids are not th
   }
 });
 
-describe("where there can be no pipes, output comes through Docker's streams", () => {
+describe("without pipes, output comes through Docker's streams", () => {
   test("a daemon that does not see the service's files", async () => {
     const host = path.join(directory, "unseen");
     mkdirSync(host);
@@ -326,7 +326,7 @@ describe("where there can be no pipes, output comes through Docker's streams", (
     await engine.remove(ref);
   });
 
-  test("a sandbox that has a mount of its own there", async () => {
+  test("a sandbox with its own mount at their path", async () => {
     const { engine } = covered;
     const mounts = [
       { kind: "host" as const, hostPath: covered.host, target: "/run", readOnly: false, giveToUser: false },

@@ -80,7 +80,7 @@ const whose = async (on: Engine, ref: string, more?: Partial<SpawnRequest>): Pro
 describe.each([
   ["Debian", TEST_IMAGE],
   ["busybox", BUSYBOX_IMAGE],
-])("what a zygote starts in %s is as what the daemon starts", (_, image) => {
+])("a process that a zygote starts in %s is like one that the daemon starts", (_, image) => {
   test.each<[string, string, Readonly<Record<string, string>>]>([
     ["root", "", {}],
     ["a user by name", "nobody", {}],
@@ -110,7 +110,7 @@ describe.each([
   ["Debian", TEST_IMAGE],
   ["busybox", BUSYBOX_IMAGE],
   ["bash", BASH_IMAGE],
-])("odd lists of users in %s are read as the daemon does", (_, image) => {
+])("unusual user lists in %s are read as the daemon reads them", (_, image) => {
   test.each([
     ["carriage returns", BOB.replace("\n", "\r\n"), TEAM.replace("\n", "\r\n"), ["bob", "1000"]],
     ["spaces", ` ${BOB}`, "team:x:3000:bob \n", ["bob", "1000"]],
@@ -153,7 +153,7 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
-  test("starts whatever is asked for at once", async () => {
+  test("starts concurrent requests at once", async () => {
     const { ref } = await engine.create(spec());
     // A request for a lane is nearly as long.
     const env = { LONG: "x".repeat(3000) };
@@ -162,7 +162,7 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
-  test("is not avoided for a user that it leaves to the daemon", async () => {
+  test("is still used after a user that it leaves to the daemon", async () => {
     const { ref } = await engine.create(spec());
     expect(await whose(engine, ref, { user: "007" })).toBe("daemon");
     expect(await whose(engine, ref)).toBe("zygote");
@@ -213,7 +213,7 @@ describe("a zygote", () => {
   });
 
   test.each([TEST_IMAGE, BUSYBOX_IMAGE, BASH_IMAGE])(
-    "takes requests that are longer than a pipe takes in one piece, in %s",
+    "accepts requests that are longer than a pipe's buffer, in %s",
     async (image) => {
       const { ref } = await engine.create(spec({ image }));
       const text = 'it\'s "$HOME" of `ü`\n'.repeat(400);
@@ -264,7 +264,7 @@ describe("a zygote", () => {
     },
   );
 
-  test("that was stopped serves again once it continues, and runs nothing that was given up", async () => {
+  test("that was stopped serves again once it continues, and runs no abandoned request", async () => {
     const { ref } = await engine.create(spec());
     const zygote = await pidOf(ref);
     const asRoot = (script: string) => rawExec(docker.getContainer(ref), byShell(script));
@@ -276,7 +276,7 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
-  test("reports the signal that ended a shell, though others hold its output", async () => {
+  test("reports the signal that ended a shell, although others hold its output", async () => {
     const { ref } = await engine.create(spec());
     const argv = byShell("sleep 1000 & kill -KILL $$");
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
@@ -333,7 +333,7 @@ describe("a shell that starts with its container", () => {
     ["busybox", BUSYBOX_IMAGE, "nobody", { user: "u", IFS: ":" }],
     ["bash", BASH_IMAGE, "", {}],
   ])(
-    "is as what the daemon starts, and is taken by the first that wants it: %s",
+    "is like one that the daemon starts, and is used by the first command that fits: %s",
     async (_, image, user, env) => {
       const ref = await create({ image, user, env });
       const container = docker.getContainer(ref);
@@ -358,7 +358,7 @@ describe("a shell that starts with its container", () => {
     ["an environment", { env: { A: "b" } }],
     ["other input", { input: Buffer.from("echo $$\n") }],
     ["no stdin", { argv: ["/bin/sh", "-c", "echo $$"], stdin: false }],
-  ])("is not given to who wants %s", async (_, more) => {
+  ])("is not used for a command that wants %s", async (_, more) => {
     const ref = await create();
     await eventually(async () => (await processesIn(docker.getContainer(ref))).length === 5, POLL);
     const there = await pids(ref);
@@ -367,7 +367,7 @@ describe("a shell that starts with its container", () => {
     await engine.remove(ref);
   });
 
-  test("is another where the user of its image has another uid now", async () => {
+  test("is replaced if the user of its image has another UID now", async () => {
     const [repo, tag] = ["berth/moved", instance];
     const image = `${repo}:${tag}`;
     const move = async (uid: string): Promise<void> => {
@@ -393,7 +393,7 @@ describe("a shell that starts with its container", () => {
     }
   });
 
-  test("that nobody takes goes with its container, and leaves nothing, also of containers that do not start", async () => {
+  test("that nobody uses is removed with its container, also with one that does not start", async () => {
     const descriptors = (): number => readdirSync("/proc/self/fd").length;
     await engine.remove(await create());
     const before = descriptors();
@@ -408,7 +408,7 @@ describe("a shell that starts with its container", () => {
   });
 });
 
-test("exit codes outlive the service, also of what ends while it is away", async () => {
+test("exit codes outlive the service, also of processes that end while it is down", async () => {
   const left = path.join(directory, "left");
   const options = { instance, logger: silent, pipesDir: left };
   const first = new DockerEngine(options);

@@ -46,7 +46,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     };
   };
 
-  test("of 40 writes that were given up nothing is kept but a piece on its way", async () => {
+  test("of 40 abandoned writes only a piece in transit is kept", async () => {
     const end = await giveUpWrites(1);
     await end();
     const before = await service.live();
@@ -56,7 +56,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await endThese();
   });
 
-  test("what was taken of one that was given up is not written twice, and nothing is left out", async () => {
+  test("the accepted part of an abandoned write is not written twice, and nothing is left out", async () => {
     const execution = reader("/tmp/go-2");
     const processId = await execution.processId;
     const data = Buffer.alloc(2 * MIB);

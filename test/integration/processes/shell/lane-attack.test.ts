@@ -147,7 +147,7 @@ function laneSuite(engine: string, settings: TestSettings, shells: string): void
     await client.deleteSandbox(id);
   });
 
-  test("a lane is used again", async () => {
+  test("a lane is reused", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const pids = new Set<string>();

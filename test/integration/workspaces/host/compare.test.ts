@@ -183,7 +183,7 @@ function read(directory: string): TreeEntries {
   return new TreeEntries(tar, { isHidden: () => false });
 }
 
-test("what differs between any two trees is what a simple model says", async () => {
+test("the differences of any two trees are those of a simple model", async () => {
   await fc.assert(
     fc.asyncProperty(pairs, async (both) => {
       const [one, other] = [sideOf(both, "left"), sideOf(both, "right")];

@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 const run = promisify(execFile);
 const MIB = 1024 * 1024;
 
-test("subvolumes of btrfs, which a sandbox can make, count, are exported and go; what the operator mounted does not", async () => {
+test("btrfs subvolumes, which a sandbox can make, are measured, exported and deleted; the operator's mounts are not", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-btrfs-"));
   const module = new URL("../../../../src/workspaces/host/directories.ts", import.meta.url).pathname;
   const program = `
