@@ -14,7 +14,7 @@ export const execLatency: Row = {
     const id = await service.create();
     const container = await raw.start();
     for (let i = 0; i < 300; i++) await service.exec(id, TRUE);
-    progress("in turn with docker exec");
+    progress("alternating with docker exec");
     const lane = await inTurn(
       Math.max(20, 100 * scale),
       () => service.exec(id, TRUE),
@@ -38,7 +38,7 @@ export const execLatency: Row = {
       values: lane,
     };
     if (oneUser) return [inLane];
-    progress("beside the lanes");
+    progress("outside the lanes");
     const plain = await inTurn(
       Math.max(10, 40 * scale),
       () => service.exec(id, TRUE, OTHER_USER),

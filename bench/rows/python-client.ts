@@ -15,7 +15,7 @@ export const pythonClient: Row = {
     const requirements = path("../../clients/python/tests/newest.txt");
     const env = await run(path("../../scripts/python-env.sh"), ["python-newest", requirements]);
     const service = await start();
-    progress("in turn with the stubs");
+    progress("alternating with the stubs");
     const rounds = String(Math.max(100, Math.round(1000 * scale)));
     const { stdout } = await run(
       `${env.stdout.trim()}/bin/python`,

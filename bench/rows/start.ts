@@ -19,7 +19,7 @@ export const start: Row = {
     const sandbox = await service.create();
     const figures: Figure[] = [];
     for (const args of [["--version"], ["ls"], ["exec", sandbox, "--", "true"]]) {
-      progress(`berth ${args[0]}, in turn with Node`);
+      progress(`berth ${args[0]}, alternating with Node`);
       const values = await inTurn(
         Math.max(10, Math.round(50 * scale)),
         () => run(path("../../bin/berth"), args, { BERTH_ADDRESS: service.address }),

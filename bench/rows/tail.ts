@@ -30,7 +30,7 @@ export const execTail: Row = {
     while (churning.runs && churning.count < OTHERS) beside.push(...(await execute(service, id, 10)));
     const shell = await shellCommands(execs);
     await churning.stop();
-    progress(`beside ${churning.count} sandboxes that came and went`);
+    progress(`while ${churning.count} sandboxes were created and deleted`);
     return [
       { ...figure("Exec of true, nothing else at work", alone), goal: "for comparison" },
       {

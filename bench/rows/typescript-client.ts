@@ -13,7 +13,7 @@ export const typescriptClient: Row = {
   limitSeconds: 120,
   run: async ({ start, scale, progress }) => {
     const service = await start();
-    progress("in turn with the generated client");
+    progress("alternating with the generated client");
     const rounds = String(Math.max(100, Math.round(1000 * scale)));
     // Without the caller's environment, so that no proxy is used.
     const { stdout } = await run(process.execPath, [PROGRAM, service.address, rounds], {

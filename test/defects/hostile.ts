@@ -126,7 +126,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "output passes as text",
     {
       file: EXEC,
-      title: "binary, terminal sequences and split UTF-8 come byte for byte, as they were written",
+      title: "binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written",
     },
     change(
       "src/base/markers.ts",

@@ -145,7 +145,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: FOUND_ENDS,
-      title: "a command that ended meanwhile has its exit code and what it wrote",
+      title: "a command that ended meanwhile has its exit code and its output",
     },
   },
   {
@@ -171,7 +171,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
         to: "undefined as JobEnd | undefined",
       },
     ],
-    test: { file: FOUND_ENDS, title: "a command that a signal ended, before or after, says which" },
+    test: { file: FOUND_ENDS, title: "a command that was ended by a signal, before or after, reports which" },
   },
   {
     name: "a start that was stopped halfway into a container stays stopped when what stopped it is gone",

@@ -228,7 +228,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: RELOAD,
-      title: "with --tls-client-ca, a caller needs a certificate of that authority beside the token",
+      title: "with --tls-client-ca, a caller needs a certificate of that authority in addition to the token",
     },
   },
   {

@@ -167,7 +167,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/server/protocols.test.ts",
-      title: "an upload that is refused halfway holds none of its bytes",
+      title: "an upload that is refused halfway leaves none of its bytes in memory",
     },
   },
   {

@@ -216,7 +216,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
           "integration/sessions/out-of-memory.test.ts",
           "a %s that the kernel kills when memory runs out is lost with that cause",
         ),
-        at(DOCKER, "a process that takes too much memory is ended, the sandbox is not"),
+        at(DOCKER, "a process that takes too much memory is ended, but not the sandbox"),
       ],
       "a shell that is killed counts as out of memory because a program of it was",
       "an earlier kill for want of memory is blamed on what is found after a restart",
@@ -448,7 +448,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "binary, ANSI, split UTF-8",
-      [at(EXEC, "binary, terminal sequences and split UTF-8 come byte for byte, as they were written")],
+      [at(EXEC, "binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written")],
       "output passes as text",
     ),
     layered(

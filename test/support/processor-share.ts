@@ -17,8 +17,8 @@ parentPort.postMessage((user + system) / 1_000 / (performance.now() - begin));
 `;
 
 /**
- * The share of the machine's CPU time that a process could get beside what already runs: 1 on an idle machine, a half
- * beside a busy loop on each CPU.
+ * The share of the machine's CPU time that another process could get: 1 on an idle machine, a half if each CPU runs a
+ * busy loop.
  */
 export async function processorShare(): Promise<number> {
   const shares = await Promise.all(

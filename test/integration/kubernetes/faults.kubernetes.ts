@@ -154,7 +154,7 @@ test("the pod of an image check is removed later if it cannot be removed at once
 test("a removal that fails with a conflict has removed nothing", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 409, reason: "Conflict" });
-  // A caller that is told it is gone finds it gone.
+  // If the delete reports success, the pod is gone.
   await app.client.deleteSandbox(id).catch(() => {});
   const { state } = await app.client.getSandbox(id);
   if (state === "SANDBOX_STATE_TERMINATED") expect(await podNames()).toEqual([]);

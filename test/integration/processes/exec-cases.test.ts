@@ -113,7 +113,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("binary, terminal sequences and split UTF-8 come byte for byte, as they were written", async () => {
+  test("binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written", async () => {
     const bytes = Buffer.from(Array.from({ length: 512 }, (_, i) => (i * 31 + (i >> 8)) % 256));
     // Colours, cursor, title, alternate screen, a query to the terminal, a carriage return, a bell.
     const ansi =

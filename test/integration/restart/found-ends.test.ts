@@ -77,7 +77,7 @@ async function startGated(sandboxId: string, then: string, more: object = {}): P
 }
 
 describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s", (_, image) => {
-  test("a command that ended meanwhile has its exit code and what it wrote", async () => {
+  test("a command that ended meanwhile has its exit code and its output", async () => {
     await begin();
     const { sandbox_id: id } = await client.createSandbox({ image });
     const ids = await startGated(id, "exit 7");
@@ -129,7 +129,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     await client.deleteSandbox(id);
   });
 
-  test("a command that a signal ended, before or after, says which", async () => {
+  test("a command that was ended by a signal, before or after, reports which", async () => {
     await begin();
     const { sandbox_id: id } = await client.createSandbox({ image });
     const container = await containerOf(service.instance, id);

@@ -286,7 +286,7 @@ describe("a Unix socket", () => {
     expect(response.resume().statusCode).toBe(200);
   });
 
-  test("belongs to its owner alone, and goes when the server stops", async () => {
+  test("belongs to its owner alone, and is removed when the server stops", async () => {
     const file = path.join(dir, "mode.sock");
     const umask = process.umask(0);
     try {

@@ -244,7 +244,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     });
   });
 
-  test("an upload that is refused halfway holds none of its bytes", async () => {
+  test("an upload that is refused halfway leaves none of its bytes in memory", async () => {
     await using t = await connect();
     const values = async function* () {
       for (let index = 0; index < 3; index++) yield { value: new Uint8Array(1000) };

@@ -64,7 +64,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a script's value is JSON, what it throws is data, and what is too large is cut", async () => {
+  test("a script's value is JSON, its exception is data, and a value that is too large is cut", async () => {
     await browser.show("<title>T</title>");
     expect(await browser.evaluate("1 + 1")).toBe(2);
     expect(await browser.evaluate("return document.title")).toBe("T");

@@ -33,7 +33,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("_ + '!'")).data.result).toBe("'hi!'");
   });
 
-  test("an exception comes with its name, value and traceback, and the state stays", async () => {
+  test("an exception is returned with its name, value and traceback, and the state stays", async () => {
     const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('begun')\nf()");
     expect(code).toBe(0);
     expect(data).toMatchObject({
@@ -140,7 +140,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       "what the driver calls is None",
       "import json, os, traceback\njson.loads = json.dumps = os.open = os.getpid = traceback.format_exception = None",
     ],
-  ])("where %s, the next call works", async (_, code) => {
+  ])("if %s, the next call works", async (_, code) => {
     const breaker = new Worker(app.client, "breaker");
     const run = (text: string) => breaker.execute<PythonData>("python:run", { code: text });
     expect((await breaker.create("python")).failure).toBeNull();

@@ -342,7 +342,7 @@ describe("on docker, with a full disk", () => {
   });
 });
 
-describe.each(DESKTOP_ENGINES)("on $name, where the service stops", ({ name, settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name, when the service stops", ({ name, settings }) => {
   test("the video is complete", async () => {
     const dataDir = await mkdtemp(path.join(tmpdir(), "berth-recordings-"));
     try {
@@ -382,7 +382,7 @@ describe.each(DESKTOP_ENGINES)("on $name, where the service stops", ({ name, set
   });
 });
 
-describe.each(DESKTOP_ENGINES)("on $name, where the service is killed", ({ name, settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name, when the service is killed", ({ name, settings }) => {
   const service = useLastingApp({
     BERTH_ENGINE: name,
     BERTH_DESKTOP_IMAGE: DESKTOP_IMAGE,

@@ -308,7 +308,7 @@ describe("a renewed certificate", () => {
   test.each([
     ["cert", "key"],
     ["key", "cert"],
-  ] as const)("is used once its %s and then its %s are there, without a restart", async (one, other) => {
+  ] as const)("is used once its new %s and then its new %s exist, without a restart", async (one, other) => {
     const { running, at, next } = await servedFiles();
     const agent = newAgent();
     await copyFile(next[one], at[one]);
@@ -323,7 +323,7 @@ describe("a renewed certificate", () => {
     expect((await secureGet(agent, running.app.address, "/readyz")).body).toBe("ok\n");
   });
 
-  test("is used where a link is moved to it, as Kubernetes does, and does not end connections", async () => {
+  test("is used when a link is moved to it, as Kubernetes does, and keeps existing connections", async () => {
     const directory = newDataDir();
     for (const name of ["first", "second"]) {
       const made = await makeCertificate(directory, name);
@@ -373,7 +373,7 @@ function secureGet(
   return promise;
 }
 
-test("with --tls-client-ca, a caller needs a certificate of that authority beside the token", async () => {
+test("with --tls-client-ca, a caller needs a certificate of that authority in addition to the token", async () => {
   const directory = newDataDir();
   const [server, client, stranger] = await Promise.all(
     ["server", "client", "stranger"].map((name) => makeCertificate(directory, name)),

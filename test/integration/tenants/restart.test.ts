@@ -28,7 +28,7 @@ async function withEach<T>(work: (client: Client, name: string) => Promise<T>): 
   return results;
 }
 
-test("a service that was killed knows whose everything is", async () => {
+test("a killed service still knows the owner of every object after its restart", async () => {
   const request = {
     request_id: "once",
     sandbox_id: "same",
@@ -72,7 +72,7 @@ test("a service that was killed knows whose everything is", async () => {
   await withEach((client) => client.deleteSandbox("same"));
 });
 
-test("what was made before there were tokens is the tenant default's", async () => {
+test("objects created before there were tokens belong to the tenant default", async () => {
   const plain = await ServeProcess.start(["--engine", "bubblewrap"]);
   const client = new Client(plain.address);
   await client.call("WorkspaceService/CreateWorkspace", { workspace_id: "early" });

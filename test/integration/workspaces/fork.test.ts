@@ -29,7 +29,7 @@ const TIB = 2 ** 40;
 /** Takes about a second to copy. */
 const MANY = 5_000;
 const TIMES = scaled(100, 10);
-/** A fork takes seconds beside a sandbox that constantly swaps directories. */
+/** A fork takes seconds while a sandbox constantly swaps directories. */
 const SWAPS = scaled(100, 4);
 
 describe.each(ENGINES)("on $name", ({ settings }) => {

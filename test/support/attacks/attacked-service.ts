@@ -20,7 +20,7 @@ export interface Measured {
   readonly grownBytes: number;
   /** The highest {@link processorShare} without the attack. */
   readonly share: number;
-  /** The state of each attack when the calls beside it were done. */
+  /** The state of each attack when the calls made during it were done. */
   readonly reports: readonly AttackReport[];
 }
 
@@ -60,7 +60,7 @@ export class AttackedService implements AsyncDisposable {
   }
 
   /**
-   * Measures the client's calls in turns: alone, and beside the attack. `before` is ordinary work beside such calls.
+   * Measures the client's calls alternately alone and during the attack. `before` is ordinary work during such calls.
    */
   async measure(name: AttackName, before = async () => {}): Promise<Measured> {
     const { pid, address } = this.#process;

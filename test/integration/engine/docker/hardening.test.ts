@@ -41,7 +41,7 @@ describe("as seen from inside", () => {
     expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
   });
 
-  test("a process that takes too much memory is ended, the sandbox is not", async () => {
+  test("a process that takes too much memory is ended, but not the sandbox", async () => {
     const { exitCode } = await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"]);
     expect(exitCode).toBe(137);
     expect((await engine.list())[0]?.state).toBe("running");
