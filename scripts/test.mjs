@@ -8,7 +8,7 @@
 //                                                 (test/release), and what needs the machine to itself
 //                                                 (*.alone.test.ts)
 //   npm run test:full                             all at full scale, with many more cases: hours on two cores
-//   npm run test:busy                             npm test during a busy loop on every core; the result must be the same
+//   npm run test:busy                             npm test during a busy loop on every core; results must be the same
 //   npm test -- --yes                             install and start what is missing without asking; same as CI=true
 //
 // A skipped test counts as a failure, unless tests were selected with -t.

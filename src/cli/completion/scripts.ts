@@ -10,7 +10,7 @@ export const SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `# Completion of berth for bash. To load it: source <(berth completion bash)
 _berth() {
   local line=\${COMP_LINE:0:COMP_POINT} words=() cur word prefix= breaks= kind= i
-  # Bash splits words at : and = as well: what stands behind a word without a space belongs to it.
+  # Bash also splits words at : and =. A piece without a space before it belongs to the previous word.
   for ((i = 0; i < COMP_CWORD; i++)); do
     word=\${COMP_WORDS[i]}
     if ((i > 0)) && [[ $line != [[:space:]]* ]]; then
@@ -26,7 +26,7 @@ _berth() {
     words[\${#words[@]} - 1]+=$line
   fi
   cur=\${words[\${#words[@]} - 1]}
-  # Only what stands behind the last of them is replaced.
+  # Only the part after the last of them is replaced.
   [[ $COMP_WORDBREAKS == *:* ]] && breaks+=:
   [[ $COMP_WORDBREAKS == *=* ]] && breaks+==
   [[ -n $breaks ]] && prefix=\${cur%"\${cur##*[$breaks]}"}
