@@ -67,7 +67,7 @@ if (findings.length > 0) {
   process.exitCode = 1;
 }
 
-/** The files of a place, by their paths below the root. */
+/** The files in a place, as paths relative to the root. */
 function filesOf(place) {
   const at = path.join(root, place);
   if (!existsSync(at)) return [];
@@ -90,7 +90,7 @@ function findingsIn(file) {
   ).sort((a, b) => a.line - b.line);
 }
 
-/** The text with everything blanked that is no prose, so that lines and columns stay. */
+/** The text with everything blanked that is not prose, so that lines and columns stay. */
 function proseOf(file, text) {
   if (/\.[cm]?[jt]s$/.test(file)) return withoutNames(text, file);
   if (file.endsWith(".proto")) return keep(text, /\/\/.*|\/\*[\s\S]*?\*\//gu);
@@ -103,7 +103,7 @@ function proseOf(file, text) {
   return text;
 }
 
-/** TypeScript or JavaScript without its identifiers: what is left are comments, strings and keywords. */
+/** TypeScript or JavaScript without its identifiers. Comments, strings and keywords remain. */
 function withoutNames(text, file) {
   const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest);
   const parts = [];

@@ -15,11 +15,11 @@ const MANY = 10_000;
 const MAX_TIMES = 1.2;
 const AT_ONCE = 16;
 const BROKEN = "broken";
-/** Whose everything is without tokens. */
+/** The owner of everything without tokens. */
 const OWNER = "default";
 const WARM_UP_ROUNDS = 200;
 
-/** Creates and lists where there are 10,000 of what is created and listed, against a service where there are 10. */
+/** Creates and lists with 10,000 existing items, compared with a service that has 10. */
 export const lists: Row = {
   name: "lists",
   limitSeconds: 600,
@@ -69,7 +69,7 @@ const ACTS: Readonly<Record<string, (service: BenchService) => Promise<unknown>>
   ListWorkspaces: ({ client }) => client.unary(WorkspaceService.method.listWorkspaces, { pageSize: 5 }),
 };
 
-/** A service with so many runs, workspaces and records of sandboxes. */
+/** A service with this many runs, workspaces and records of sandboxes. */
 async function startWith(
   count: number,
   dataDir: string,
@@ -91,7 +91,7 @@ async function startWith(
   return service;
 }
 
-/** Leaves a run, and the record of a sandbox that cannot be made: no work for the engine. */
+/** Leaves a run, and the record of a sandbox that cannot be created: no work for the engine. */
 export async function prepareRecords(service: BenchService): Promise<void> {
   const { client } = service;
   const { workspace } = await client.unary(WorkspaceService.method.createWorkspace, { workspaceId: BROKEN });
@@ -100,7 +100,7 @@ export async function prepareRecords(service: BenchService): Promise<void> {
   await failingCreate(service);
 }
 
-/** Copies the run and the sandbox of a store. Made by calls, as many take minutes on a machine that is busy. */
+/** Copies the run and the sandbox of a store. Creating as many with calls takes minutes on a busy machine. */
 export function multiply(dataDir: string, count: number): void {
   const store = Store.open(dataDir);
   try {
@@ -127,7 +127,7 @@ export function multiply(dataDir: string, count: number): void {
   }
 }
 
-/** Lets a service that made little compile what it is measured by, and leaves a row of each at most. */
+/** Makes a service that has done little compile the measured code. Leaves at most one row of each kind. */
 async function warmUp(service: BenchService): Promise<void> {
   const { client } = service;
   for (let round = 0; round < WARM_UP_ROUNDS; round++) {

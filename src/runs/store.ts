@@ -16,13 +16,13 @@ import {
 /** A change of a run, written in one transaction. */
 export interface RunChange {
   readonly run: Run;
-  /** What happened, in order; each becomes an event. */
+  /** What happened, in order. Each becomes an event. */
   readonly events: readonly RunEventBody[];
   readonly timeMs: number;
-  /** Whether to delete all steps before one is added. Default false. */
+  /** Whether to delete all steps before adding one. Default: false. */
   readonly clearSteps?: boolean;
   readonly addStep?: RunStep;
-  /** Whether to delete all messages before any are added. Default false. */
+  /** Whether to delete all messages before adding any. Default: false. */
   readonly clearMessages?: boolean;
   readonly addMessages?: readonly RunMessage[];
 }
@@ -30,29 +30,29 @@ export interface RunChange {
 /** Selects runs for a list. */
 export interface RunQuery {
   readonly owner: string;
-  /** Empty: every one. */
+  /** Empty: every state. */
   readonly states: ReadonlySet<RunState>;
   readonly limit: number;
-  /** Only runs created before the one at this position. Undefined: from the newest on. */
+  /** Only runs created before the one at this position. Undefined: starts with the newest. */
   readonly before: number | undefined;
 }
 
 /** A run in a list. */
 export interface ListedRun {
   readonly run: Run;
-  /** Its place among all runs, in the order they were created. Never used twice. */
+  /** Its position among all runs, in the order of their creation. Never reused. */
   readonly position: number;
   readonly messageCount: number;
 }
 
-/** A part of a list. */
+/** A page of a list. */
 export interface RunList {
   readonly runs: readonly ListedRun[];
-  /** Whether others follow. */
+  /** Whether more follow. */
   readonly more: boolean;
 }
 
-/** Events of one run that are kept. */
+/** How many events of a run are kept. */
 const KEPT_EVENTS = 1_000;
 
 const LIST =
@@ -62,7 +62,7 @@ const LIST_STATE =
 
 type Row = Record<string, SQLOutputValue>;
 
-/** Runs in the database. Every method is done when it returns. */
+/** Runs in the database. Every method is synchronous. */
 export class RunStore {
   readonly #database: Database;
 
@@ -71,8 +71,8 @@ export class RunStore {
   }
 
   /**
-   * Adds a new run. Of its owner's runs that are not RUNNING and have nothing
-   * to be cleaned up, only the newest `keep` stay. Returns the ids of those that do not.
+   * Adds a new run. Of its owner's runs that are not RUNNING and need no cleanup, keeps only the newest `keep`. Returns
+   * the ids of those that it removed.
    */
   add(change: RunChange, keep: number): string[] {
     const { run } = change;
@@ -100,7 +100,7 @@ export class RunStore {
     return row && this.#record<Run>(row);
   }
 
-  /** Writes a change of a run that is there. */
+  /** Writes a change of an existing run. */
   save(change: RunChange): void {
     const { run } = change;
     this.#database.transaction(() => {
@@ -111,21 +111,21 @@ export class RunStore {
     });
   }
 
-  /** Removes a run and all that belongs to it. */
+  /** Removes a run and everything that belongs to it. */
   remove(runId: string): void {
     this.#database.transaction(() => {
       this.#database.prepare("DELETE FROM runs WHERE run_id = ?").run(runId);
     });
   }
 
-  /** Newest first; of large ones, fewer than asked for. */
+  /** Newest first. Fewer than `limit` if they are large. */
   list({ owner, states, limit, before = Number.MAX_SAFE_INTEGER }: RunQuery): RunList {
-    // A state at a time, each along its index: asked for several at once, SQLite reads and sorts all that match.
+    // One state at a time, each along its index: for several states at once, SQLite would read and sort all matches.
     const parts =
       states.size === 0
         ? [this.#newest(limit, LIST, owner, before)]
         : [...states].map((state) => this.#newest(limit, LIST_STATE, owner, state, before));
-    // What one part leaves out comes before what is older in the others.
+    // Rows that one part leaves out may be newer than rows of other parts, so cut the others there.
     const from = Math.max(0, ...parts.map(({ rows, more }) => (more ? Number(rows.at(-1)?.position) : 0)));
     const rows = parts
       .flatMap((part) => part.rows)
@@ -150,7 +150,7 @@ export class RunStore {
     return { rows, more: false };
   }
 
-  /** Runs of every owner that are RUNNING, or whose sandbox is still to be cleaned up. */
+  /** Runs of all owners that are RUNNING, or whose sandbox must still be cleaned up. */
   unsettled(): Run[] {
     return this.#database
       .prepare("SELECT record FROM runs WHERE unsettled = 1 ORDER BY position")
@@ -165,7 +165,7 @@ export class RunStore {
       .map((row) => this.#record<RunStep>(row));
   }
 
-  /** The newest 100 messages, in their order. */
+  /** The newest 100 messages, in order. */
   messages(runId: string): RunMessage[] {
     return this.#database
       .prepare("SELECT role, content FROM run_messages WHERE run_id = ? ORDER BY position")
@@ -190,7 +190,7 @@ export class RunStore {
       .map((row) => ({ ...this.#record<RunEvent>(row), sequence: Number(row.sequence) }));
   }
 
-  /** Sequence of the newest event; 0 without one. */
+  /** Sequence of the newest event. 0: there is none. */
   newestEvent(runId: string): number {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
   }
@@ -233,7 +233,7 @@ export class RunStore {
   #addEvents({ run, events, timeMs }: RunChange): void {
     let sequence = events.length === 0 ? 0 : this.newestEvent(run.runId);
     for (const body of events) {
-      // A sandbox that goes with the end of its run is not its sandbox after it.
+      // A sandbox that is deleted at the end of its run does not appear in the event.
       const gone = body.type === "ENDED" && run.settings.onEnd === "DELETE_SANDBOX";
       const event: Omit<RunEvent, "sequence"> = {
         timeMs,
@@ -275,7 +275,7 @@ export class RunStore {
   }
 }
 
-/** Whether a service that starts has to recover or clean up the run. */
+/** Whether the service must recover or clean up the run when it starts. */
 function unsettled({ phase, sandbox }: Run): number {
   return phase.state === "RUNNING" || (sandbox !== undefined && sandbox.use !== "LEFT") ? 1 : 0;
 }

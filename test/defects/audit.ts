@@ -16,7 +16,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "a change says who did it, from where, to what, and how it ended; contents are not in it",
+      title: "a change is recorded with who did it, from where, to what, and how it ended; contents are not",
     },
   },
   {
@@ -30,7 +30,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "a change says who did it, from where, to what, and how it ended; contents are not in it",
+      title: "a change is recorded with who did it, from where, to what, and how it ended; contents are not",
     },
   },
   {
@@ -44,7 +44,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "what is refused for its token or its scope is there; what only reads is not",
+      title: "calls refused for their token or scope are recorded; reads are not",
     },
   },
   {
@@ -58,7 +58,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "what is refused for its token or its scope is there; what only reads is not",
+      title: "calls refused for their token or scope are recorded; reads are not",
     },
   },
   {

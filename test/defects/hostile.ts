@@ -61,7 +61,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "a name ends at a newline",
     {
       file: "test/integration/files/names.test.ts",
-      title: "every name is written, listed, read, moved and removed as it is",
+      title: "every name is written, listed, read, moved and removed unchanged",
     },
     change(
       "src/files/list.ts",
@@ -73,7 +73,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "an upload that breaks off takes the place of the old content",
     {
       file: "test/integration/rpc/file-service.test.ts",
-      title: "in the middle of an upload leaves the old content and nothing else",
+      title: "during an upload leaves the old content and nothing else",
     },
     change("src/files/write.ts", 'nonce, "cat", checkMark(nonce))', 'nonce, "cat", "")'),
     change(
@@ -84,7 +84,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   ),
   defect(
     "a command has most of its shell's nonce in its environment",
-    { file: EXEC, title: "the nonce is nowhere a command can read it by the way" },
+    { file: EXEC, title: "the nonce is nowhere a command can read it" },
     change(
       "src/processes/shell/script.ts",
       "unset PWD OLDPWD SHLVL n;",
@@ -118,7 +118,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "what ignores SIGTERM is not killed",
     {
       file: "test/integration/processes/command-timeout.test.ts",
-      title: "a command that ignores SIGTERM is killed after a grace",
+      title: "a command that ignores SIGTERM is killed after a grace period",
     },
     change("src/engine/outside/control.ts", "this.#send(doomed, SIGKILL)", "this.#send(doomed, SIGTERM)"),
   ),
@@ -126,7 +126,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "output passes as text",
     {
       file: EXEC,
-      title: "binary, terminal sequences and split UTF-8 come byte for byte, as they were written",
+      title: "binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written",
     },
     change(
       "src/base/markers.ts",
@@ -138,7 +138,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "a connection has any number of calls at once",
     {
       file: LISTENER,
-      title: "a client is told how many calls it may make at once, and waits with more",
+      title: "a client learns how many calls it may make at once, and queues more",
     },
     change(
       "src/server/listener.ts",
@@ -148,7 +148,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   ),
   defect(
     "nothing looks for headers that come slowly",
-    { file: LISTENER, title: "headers that do not end cost the connection" },
+    { file: LISTENER, title: "headers that do not end close the connection" },
     change("src/server/listener.ts", 'this.#http1.emit("listening");', ""),
   ),
   defect(
@@ -177,7 +177,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "operations are not told that their sandbox was deleted",
     {
       file: "test/integration/sandboxes/delete.test.ts",
-      title: "a delete ends what runs longer than the grace and reports it",
+      title: "a delete ends commands that run longer than the grace period, and they report it",
     },
     change("src/sandboxes/delete.ts", "      record.leases.abortAll(deleted);\n", ""),
   ),
@@ -185,7 +185,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "a link in the place of a workspace's directory is followed",
     {
       file: "test/integration/workspaces/references.test.ts",
-      title: "in place of a workspace's directory breaks that one alone, and is not followed",
+      title: "in place of a workspace's directory breaks only that workspace, and is not followed",
     },
     change(
       "src/workspaces/host/directories.ts",

@@ -124,7 +124,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/service/metrics.test.ts",
       title:
-        "two services of one process show its memory, descriptors and event loop, and the second goes on without the first",
+        "two services of one process report its memory, descriptors and event loop, and the second continues without the first",
     },
   },
   {
@@ -138,7 +138,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/restart/engine-trouble.test.ts",
-      title: "a container that is removed while its event is on its way was removed, and not lost",
+      title: "a container that is removed while its event is in transit counts as removed, and not as lost",
     },
   },
 ];

@@ -167,7 +167,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/server/protocols.test.ts",
-      title: "an upload that is refused halfway holds none of its bytes",
+      title: "an upload that is refused halfway leaves none of its bytes in memory",
     },
   },
   {
@@ -181,7 +181,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/rpc/hostile-input.test.ts",
-      title: "what %s is asked to do does not hold the event loop",
+      title: "work that %s requests does not block the event loop",
       row: "berth.v1.SessionService/ExecuteTool",
     },
   },
@@ -252,7 +252,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/server/listener.test.ts",
       title:
-        "a request in several records, while the answer before still waits to be read, is served after it",
+        "a request in several records, while the previous answer still waits to be read, is served after it",
     },
   },
   {

@@ -35,7 +35,7 @@ class Fixer(Agent):
 
 
 async def main(address: str | None = None, image: str = "") -> int:
-    """Runs the agent and prints how it went."""
+    """Runs the agent and prints the result."""
     async with AsyncBerth(address) as berth:
         spec = SandboxSpec(image=image)
         async with Fixer(berth, name="fix the test", max_steps=5, sandbox_spec=spec) as agent:

@@ -25,7 +25,7 @@ const decoded = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 const ended = async (processId: string): Promise<boolean> =>
   (await sandbox.process(processId)).status !== undefined;
 
-test("makes a sandbox, which the end of a block deletes", async () => {
+test("creates a sandbox, which the end of a block deletes", async () => {
   let sandboxId: string;
   {
     await using made = await berth.sandboxes.create({
@@ -58,7 +58,7 @@ test("runs a command to its end", async () => {
   expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
 });
 
-test("passes output on as it comes, and returns it all", async () => {
+test("passes output on as it arrives, and returns all of it", async () => {
   const seen: string[] = [];
   const result = await sandbox.run("echo out; echo err >&2", {
     onStdout: async (text) => {
@@ -91,7 +91,7 @@ test("a signal ends the command, and is what the loop throws", async () => {
   await eventually(() => ended(process.processId));
 });
 
-test("characters that are cut in two come whole, and what is not UTF-8 as U+FFFD", async () => {
+test("characters that are split arrive whole, and invalid UTF-8 as U+FFFD", async () => {
   const texts: string[] = [];
   const line = "printf '\\303'; sleep 0.3; printf '\\251'; sleep 0.3; printf '\\377\\303'";
   for await (const { text } of sandbox.exec(line)) texts.push(text);
@@ -107,14 +107,14 @@ test("writes to stdin, once and in order, also from a web stream", async () => {
   await expect(process.write("late")).rejects.toMatchObject({ reason: "PROCESS_STATE" });
 });
 
-test("gives a command a terminal, whose size changes", async () => {
+test("gives a command a terminal that can be resized", async () => {
   await using process = await sandbox
     .exec("stty size; read line; stty size", { terminal: { columns: 90, rows: 30 } })
     .start();
   await process.resize(120, 40);
   await process.write("\n");
   const { stdout } = await process.result();
-  // The terminal shows the line that is typed, before or after the first size.
+  // The terminal echoes the typed line, before or after the first size.
   expect(stdout).toMatch(/^(\r\n)?(30 90|40 120)\r\n(\r\n)?40 120\r\n$/);
 });
 
@@ -150,7 +150,7 @@ test("reads and writes files", async () => {
   await expect(files.readText("bad.txt")).rejects.toThrow(TypeError);
 });
 
-test("carries files as web streams, of any size", async () => {
+test("transfers files as web streams, of any size", async () => {
   const bytes = new Uint8Array(20 << 20).map((_, at) => (at * 7 + (at >> 8)) & 0xff);
   const uploaded = await sandbox.files.upload("big", new Blob([bytes]).stream());
   expect(uploaded.size).toBe(bytes.length);
@@ -166,7 +166,7 @@ test("carries files as web streams, of any size", async () => {
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
 });
 
-test("carries archives", async () => {
+test("transfers archives", async () => {
   await sandbox.files.write("tree/one", "1");
   expect(await sandbox.files.uploadArchive(sandbox.files.downloadArchive("tree"), "copy")).toMatchObject({
     size: 1,
@@ -181,7 +181,7 @@ test("watches a directory", async () => {
   expect(await changes.read()).toMatchObject({ type: "CREATED", path: "new", file: { kind: "REGULAR" } });
 });
 
-test("keeps sessions, with their tools", async () => {
+test("creates sessions and calls their tools", async () => {
   const worker = berth.worker();
   {
     await using mine = worker;
@@ -216,7 +216,7 @@ test("keeps sessions, with their tools", async () => {
   expect(resourceTypes.map(({ name }) => name)).toContain("bash");
 });
 
-test("keeps workspaces", async () => {
+test("creates workspaces", async () => {
   const { workspaces } = berth;
   const id = "team/typescript";
   const { sandbox: own, reused } = await workspaces.ensureSandbox(id);
@@ -253,7 +253,7 @@ test("keeps workspaces", async () => {
   ]);
 });
 
-test("supervises runs, and tells what becomes of them", async () => {
+test("supervises runs, and reports how they end", async () => {
   const { runs } = berth;
   const { runId } = await runs.create({ name: "by hand", maxSteps: 2, stepTimeoutMs: 60_000 });
   const { nextStep } = await runs.start(runId, "go");
@@ -277,7 +277,7 @@ test("supervises runs, and tells what becomes of them", async () => {
   expect((await runs.list()).map((run) => run.runId)).not.toContain(runId);
 });
 
-test("tells what happens to sandboxes, and the service's figures", async () => {
+test("reports the events of sandboxes, and the service's figures", async () => {
   const made = await berth.sandboxes.create();
   await made.delete();
   const types: string[] = [];
@@ -290,7 +290,7 @@ test("tells what happens to sandboxes, and the service's figures", async () => {
   expect(await berth.sandboxes.stats()).toMatchObject({ engine: "bubblewrap", maxSandboxes: 100 });
 });
 
-test("a create that is given up leaves nothing", async () => {
+test("an abandoned create leaves nothing", async () => {
   await using other = Berth.connect(service.address);
   const label = { test: "given up" };
   const stop = new AbortController();
@@ -302,7 +302,7 @@ test("a create that is given up leaves nothing", async () => {
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
 });
 
-test("finds a service at a Unix socket", async () => {
+test("connects to a service at a Unix socket", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-typescript-"));
   const address = `unix:${path.join(directory, "berth.sock")}`;
   const local = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_LISTEN: address });
@@ -315,7 +315,7 @@ test("finds a service at a Unix socket", async () => {
   }
 });
 
-test("a detached command goes on where nobody reads it, and is read on all the same", async () => {
+test("a detached command continues while nobody reads it, and its output can still be read", async () => {
   await using made = await berth.sandboxes.create();
   const command = "head -c 200000000 /dev/zero; touch done";
   const process = await made.exec(command, { detach: true }).start();
@@ -323,7 +323,7 @@ test("a detached command goes on where nobody reads it, and is read on all the s
   expect((await process.wait()).stdoutBytes).toBe(200_000_000);
 });
 
-test("what is written behind a write that failed is whole", async () => {
+test("a write after a failed write is whole", async () => {
   await using hasty = Berth.connect(service.address, { timeoutMs: 700 });
   await using made = await berth.sandboxes.create();
   const there = await hasty.sandboxes.get(made.sandboxId);
@@ -337,7 +337,7 @@ test("what is written behind a write that failed is whole", async () => {
   expect((await result).stdout.replace(/^a*/, "") === "b".repeat(100_000)).toBe(true);
 });
 
-test("a large file that is replaced while it is read is read as one", async () => {
+test("a large file that is replaced during a read is read as one version", async () => {
   await using made = await berth.sandboxes.create();
   const size = 9 << 20;
   await made.files.write("large", "a".repeat(size));

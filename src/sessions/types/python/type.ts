@@ -43,7 +43,7 @@ export function pythonType(host: InterpreterHost): SessionType {
     takesSecrets: true,
     initialize: async (place, given, signal) => {
       const config = given as z.output<typeof interpreterConfig>;
-      // Without a screen, a figure is drawn into memory.
+      // Without a screen, matplotlib must draw into memory.
       const env = { MPLBACKEND: "Agg" };
       return new Python(await startInterpreter(host, PYTHON, place, config, env, signal));
     },
@@ -95,9 +95,9 @@ function plotOf(plot: string, index: number): Attachment {
   return { name: `plot_${index + 1}`, mediaType: "image/png", content: Buffer.from(plot, "base64") };
 }
 
-/** What the driver prints at the end of an execution. */
+/** The driver's report at the end of an execution. */
 export interface PythonAnswer {
-  /** What the last expression is, as `repr` shows it; null where it is None, or no expression. */
+  /** `repr` of the last expression. Null if that is None, or if there is no expression. */
   readonly result: string | null;
   readonly error: { readonly name: string; readonly value: string; readonly traceback: string } | null;
   /** PNGs in base64. */
@@ -111,7 +111,7 @@ export const PYTHON: InterpreterLanguage = {
   argv: ["python3", "-c", PYTHON_DRIVER],
   boot: "",
   pipes: { stdout: "/proc/self/fd/211", stderr: "/proc/self/fd/212" },
-  // Its plots.
+  // Most of the payload are plots.
   maxPayloadBytes: 24 * 1024 * 1024,
   run: (code, nonce, channel) => request({ code }, nonce, channel),
   printEnd: (nonce, tag, channel) => request({ tag }, nonce, channel),
@@ -121,7 +121,7 @@ export const PYTHON: InterpreterLanguage = {
   },
 };
 
-/** Pids and plots, far beyond what a sandbox may have: parsing a forged million would take long. */
+/** Limits pids and plots, far above what a sandbox can have: parsing a forged million would take long. */
 const MAX_VALUES = 50_000;
 
 const answer = z.object({
@@ -132,7 +132,7 @@ const answer = z.object({
   pids: z.array(z.number()).catch([]),
 });
 
-/** Parses what the driver printed. A program that forges it harms its own session only. */
+/** Parses the driver's report. A program that forges it harms only its own session. */
 export function answerOf(payload: Buffer): PythonAnswer {
   return answer.parse(parse(payload) ?? {});
 }
