@@ -130,8 +130,8 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     },
     change(
       "src/base/markers.ts",
-      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copied",
-      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copied',
+      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copy",
+      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copy',
     ),
   ),
   defect(
