@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 
-/** What the engine's contract does not cover: lanes, files, terminals and limits of commands, each in gVisor. */
+/** Tests that the engine's contract does not cover: lanes, files, terminals and limits of commands, in gVisor. */
 describe("a service whose sandboxes run under gVisor", () => {
   const service = useApp({ engine: "docker", allowRuntimes: { runsc: "USER_KERNEL" } });
   let id = "";
@@ -53,7 +53,7 @@ describe("a service whose sandboxes run under gVisor", () => {
   });
 
   test("a terminal has the size asked for", async () => {
-    // Docker sets the size when the command runs already.
+    // Docker sets the size when the command is already running.
     const line = 'until [ "$(stty size)" = "33 91" ]; do sleep 0.05; done; [ -t 0 ] && [ -t 1 ] && echo yes';
     const execution = service.client.exec(id, line, { terminal: { columns: 91, rows: 33 } });
     await execution.result;

@@ -7,7 +7,7 @@ import { type PythonData, Worker } from "../../support/worker.ts";
 
 const MIB = 1024 * 1024;
 
-/** What sessions do, each in a sandbox under gVisor. */
+/** Tests of sessions whose sandboxes run under gVisor. */
 describe("sessions whose sandboxes run under gVisor", () => {
   const service = useApp({ engine: "docker", allowRuntimes: { runsc: "USER_KERNEL" } });
 

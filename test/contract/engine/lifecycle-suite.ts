@@ -8,7 +8,7 @@ import { type Subject, testUnless } from "./subject.ts";
 const POLL = { timeout: 60_000 };
 const NOBODY_LISTENS = { data() {}, end() {} };
 
-/** What holds of a sandbox's life on every engine. */
+/** Tests of a sandbox's lifecycle that every engine must pass. */
 export function lifecycleSuite(subject: Subject): void {
   afterEach(async () => {
     for (const { engine } of [subject, { engine: subject.stranger }]) {
@@ -27,7 +27,7 @@ export function lifecycleSuite(subject: Subject): void {
       abort.abort();
       await collecting;
     });
-    // An engine elsewhere has to hear of it first.
+    // A remote engine has to learn about the signal first.
     await sleep(300);
     return events;
   };
@@ -178,7 +178,7 @@ export function lifecycleSuite(subject: Subject): void {
       await expect.poll(() => lines, POLL).toBeGreaterThan(0);
       await Promise.all([engine.pause(ref), engine.pause(ref)]);
       await engine.pause(ref);
-      // What it wrote before may still be on its way; a command that runs on would write 15 more.
+      // Earlier output may still be on its way. A command that still runs would write 15 more lines.
       let atPause: number;
       let waits = 0;
       do {
@@ -292,7 +292,7 @@ export function lifecycleSuite(subject: Subject): void {
     await engine.setResources(ref, { ...subject.spec().resources, pidsLimit: 32 });
     const bomb = run(engine, ref, ["sh", "-c", "for i in $(seq 100); do sleep 1 & done; wait"]);
     await bomb.catch(() => {});
-    // The bomb's children may hold their places for a moment longer.
+    // The bomb's children may exist for a moment longer.
     const alive = () => sh(engine, ref, "echo alive").catch(({ reason }) => reason);
     await expect.poll(alive, POLL).toBe("alive\n");
     const { exitCode } = await bomb;

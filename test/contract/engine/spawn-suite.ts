@@ -9,7 +9,7 @@ import { type Subject, testUnless } from "./subject.ts";
 const POLL = { timeout: 60_000 };
 const NOBODY_LISTENS = { data() {}, end() {} };
 
-/** What holds of {@link Engine.spawn} on every engine. */
+/** Tests of {@link Engine.spawn} that every engine must pass. */
 export function spawnSuite(subject: Subject): void {
   let ref = "";
   beforeAll(async () => {
@@ -288,7 +288,7 @@ export function spawnSuite(subject: Subject): void {
         .trim()
         .split(" ");
       expect([group, session]).toEqual([pid, pid]);
-      // The listing itself is the fourth.
+      // The fourth is the descriptor of the listing itself.
       const listed = (await run(subject.engine, ref, ["ls", "/proc/self/fd"])).stdout.toString();
       expect(listed.trim().split("\n")).toEqual(["0", "1", "2", "3"]);
     });
@@ -362,7 +362,7 @@ async function stateOf({ engine }: Subject, ref: string): Promise<string | undef
   return (await engine.list()).find((sandbox) => sandbox.ref === ref)?.state;
 }
 
-/** Waits until a number has stayed the same for a while. */
+/** Waits until a number has stopped changing for a while. */
 async function settled(read: () => number): Promise<void> {
   for (let last = -1; last !== read(); await sleep(300)) last = read();
 }

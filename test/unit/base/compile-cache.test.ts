@@ -23,7 +23,7 @@ function directory(): string {
   return made;
 }
 
-/** A program that keeps what is compiled, and loads a module of the sources. */
+/** Runs a program that enables the compile cache and loads a source module. */
 function run(keep: string, env: NodeJS.ProcessEnv = {}): void {
   const { NODE_COMPILE_CACHE: _, ...own } = process.env;
   const text = `

@@ -28,12 +28,12 @@ test("work that is all there already leaves the event loop to others, and each w
       if (turn) await turn;
       work(0.5);
       done[worker] = (done[worker] ?? 0) + 1;
-      // As to send what is made takes.
+      // As sending the result would.
       await undefined;
     }
   };
   await Promise.all(done.map((_, worker) => run(worker)));
-  // A turn has 5 ms of such work.
+  // A turn contains 5 ms of such work.
   expect(Math.max(...perTurn)).toBeLessThanOrEqual(12);
   expect(apart).toBeLessThanOrEqual(1);
 });

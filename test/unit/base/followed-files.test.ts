@@ -8,7 +8,7 @@ import { FollowedFiles } from "../../../src/base/followed-files.ts";
 const directory = mkdtempSync(path.join(tmpdir(), "berth-followed-"));
 afterAll(() => rmSync(directory, { recursive: true }));
 
-/** Follows files until the test is over; returns how often they were reported. */
+/** Follows files until the end of the test. Returns a function for how often changes were reported. */
 async function follow(...paths: string[]): Promise<() => number> {
   const files = await FollowedFiles.note(paths);
   let changes = 0;

@@ -10,7 +10,7 @@ function newRoot(): string {
   return root;
 }
 
-/** What making it threw. */
+/** The error of creating a directory. */
 function failureAt(place: string): NodeJS.ErrnoException {
   try {
     makeDirectories(place);

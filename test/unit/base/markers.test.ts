@@ -19,7 +19,7 @@ function scan(bytes: Buffer, cuts: readonly number[]): { data: Buffer; found: Fo
   return { data: Buffer.concat(data), found };
 }
 
-/** Bytes that often look like the beginning of the nonce. */
+/** Bytes that often look like the start of the nonce. */
 const treacherous = fc
   .array(
     fc.oneof(

@@ -7,7 +7,7 @@ import { runInNewContext } from "node:vm";
 import { expect, onTestFinished, test } from "vitest";
 import { collectWhenIdle } from "../../../src/base/memory.ts";
 
-/** For a process of its own: V8 is set up once for each. */
+/** Loaded in separate processes, because V8 is tuned once per process. */
 const MODULE = JSON.stringify(path.join(import.meta.dirname, "../../../src/base/memory.ts"));
 
 async function run(script: string): Promise<string> {
@@ -21,7 +21,7 @@ test("an idle process collects once after its start, and where enough may have g
   const flavors: string[] = [];
   const timer = collectWhenIdle(20, (options) => {
     flavors.push(options.flavor);
-    // What earlier tests left would otherwise go while this one counts.
+    // Collect the garbage of earlier tests before this one counts.
     gc(options);
   });
   onTestFinished(() => clearInterval(timer));
@@ -76,11 +76,11 @@ test("what streams through an idle process takes little memory, and few collecti
     const timer = collectWhenIdle(50);
     while (major === 0) await sleep(10);
     clearInterval(timer);
-    // V8 allows for less the longer nothing was asked for.
+    // The longer a heap is idle, the less V8 lets it grow.
     await sleep(1_000);
     major = 0;
     let most = 0;
-    // As many as wait for a slow reader.
+    // As many chunks as wait for a slow reader.
     const waiting = [];
     for (let count = 0; count < 4_000; count++) {
       waiting.push(Buffer.allocUnsafeSlow(65_536));

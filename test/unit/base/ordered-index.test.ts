@@ -16,7 +16,7 @@ test("pages of whatever comes and goes meanwhile show each element that stays on
       const stayed = new Set<number>();
       const shown: Position[] = [];
       let after: Position | undefined;
-      // Each change adds what is not there, and takes away what is.
+      // Each change adds a missing element, or removes an existing one.
       const toggle = (item: Position): void => {
         const known = there.get(asNumber(item));
         stayed.delete(asNumber(item));

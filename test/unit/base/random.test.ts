@@ -8,7 +8,7 @@ test("no random byte is given twice, and what was given does not change", () => 
   expect(taken.map(({ length }) => length)).toEqual(taken.map((_, i) => 12 + (i % 7)));
   for (let i = 0; i < 1000; i++) takeRandom(16);
   expect(taken.map((bytes) => bytes.toString("hex"))).toEqual(texts);
-  // Two that overlapped would share the eight bytes in which they do.
+  // If two overlapped, they would share these eight bytes.
   const parts = texts.map((text) => text.slice(0, 16));
   expect(new Set(parts).size).toBe(parts.length);
   const everywhere = texts.join(" ");
@@ -24,6 +24,6 @@ test("nonces are 32 hexadecimal digits, new each time", () => {
   const nonces = Array.from({ length: 1000 }, newNonce);
   for (const nonce of nonces) expect(nonce).toMatch(/^[0-9a-f]{32}$/);
   expect(new Set(nonces).size).toBe(nonces.length);
-  // In no text, so that nothing that a program writes is held back as its beginning.
+  // Its first byte does not occur in text, so a program's output is not held back as its possible start.
   expect(newMarkerNonce()).toMatch(/^\x1e[0-9a-f]{32}$/);
 });

@@ -50,7 +50,7 @@ async function stop(log: RotatedFile): Promise<void> {
 }
 
 const read = (name = file) => readFile(name, "utf8");
-/** What it holds now; between a rotation and the next line there is none. */
+/** Its current content. Between a rotation and the next line there is no file. */
 const now = () => read().catch(() => "");
 
 test("lines are written in their order, also the last ones, to a file that only this user reads", async () => {
@@ -88,7 +88,7 @@ test("a file that another program moved away is made again", async () => {
 test("what waits is bounded, what is lost is counted, and a line stands in its place", async () => {
   const problems: unknown[] = [];
   const log = await start({ maxWaitingBytes: 100, onProblem: (problem) => problems.push(problem) });
-  // A directory in its place cannot be written, whoever tries.
+  // A directory in its place cannot be written, even by root.
   await rm(file);
   await mkdir(file);
   for (let number = 0; number < 30; number++) log.append(`line ${number % 10}`);

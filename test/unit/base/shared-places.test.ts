@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { SharedPlaces } from "../../../src/base/shared-places.ts";
 
-/** How many an owner takes until there is no room for it. */
+/** The number of places that an owner can take. */
 function fill(places: SharedPlaces, owner: string): number {
   let taken = 0;
   for (; places.hasRoomFor(owner); taken++) places.take(owner);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Turns } from "../../../src/base/turns.ts";
 
-/** Takes turns that end when they are told to. */
+/** Takes turns that end when the test says so. */
 function take(turns: Turns, count: number) {
   const begun: number[] = [];
   const ends: (() => void)[] = [];

@@ -6,7 +6,7 @@ import type { CommandHost } from "../../../src/cli/host.ts";
 const host = { action: () => async () => {} } as unknown as CommandHost;
 const commands = Object.fromEntries(Object.entries(COMMANDS).map(([name, make]) => [name, () => make(host)]));
 
-/** Completes a line's last word; a service would have one thing of each kind, named after it. */
+/** Completes a line's last word. The fake service has one thing of each kind, named after the kind. */
 async function completed(line: string) {
   const asked: { kind: string; typed: Typed }[] = [];
   const { candidates, files } = await complete(line.split(" "), {

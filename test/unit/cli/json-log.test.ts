@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 
 const MODULE = path.join(import.meta.dirname, "../../../src/cli/json-log.ts");
 
-/** A program that logs lines once its stdin has ended, and is done. */
+/** A program that logs lines once its stdin has ended, and then exits. */
 function start(lines: number, stderr: number | "pipe") {
   const code = `
     const { jsonLog } = await import(${JSON.stringify(MODULE)});

@@ -238,7 +238,7 @@ test("variables that are close to an option's are found, and no others", () => {
     BERTH_TLS_CA: "ca.pem",
     BERTH_TENANT: "red",
     BERTH_CONFIG: "berth.json",
-    // Of Kubernetes, for a service called berth.
+    // Set by Kubernetes for a service called berth.
     BERTH_PORT: "tcp://10.0.0.1:7070",
     BERTH_SERVICE_HOST: "10.0.0.1",
     BERTH_SERVICE_PORT: "7070",

@@ -4,10 +4,10 @@ import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { DEFECTS } from "../../defects/all.ts";
 
-// `npm run test:defects` takes minutes; what it goes by has to stay true meanwhile.
+// `npm run test:defects` takes minutes, so these quick tests keep its list valid.
 const ROOT = path.resolve(import.meta.dirname, "../../..");
 const read = (file: string): string => readFileSync(path.join(ROOT, file), "utf8");
-/** A file of tests, with the suites that it runs. */
+/** Reads a test file, with the suites that it runs. */
 const readTests = (file: string): string => {
   const text = read(file);
   const suites = [...text.matchAll(/from "\.\/([\w-]+-suite\.ts)"/g)].map(([, name = ""]) => name);
@@ -25,7 +25,7 @@ describe.each(DEFECTS)("$name", ({ changes, test: { file, title } }) => {
     const parts = read(changed).split(from);
     expect(parts).toHaveLength(2);
     expect(to).not.toBe(from);
-    // What does not parse fails every test.
+    // A source that does not parse would fail every test.
     if (changed.endsWith(".ts")) stripTypeScriptTypes(parts.join(to));
   });
 

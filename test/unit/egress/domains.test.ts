@@ -47,7 +47,7 @@ describe("a domain", () => {
 });
 
 test("a name is refused by its length before it is brought into another form", () => {
-  // Soft hyphens are left out of names.
+  // Soft hyphens are removed from names.
   const padded = (count: number): string => `${"\u00ad".repeat(count)}example.org`;
   expect(parseDomainRule(padded(100))).toMatchObject({ name: "example.org" });
   expect(parseDomainRule(padded(300))).toContain("it is not a domain");

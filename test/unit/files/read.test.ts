@@ -6,7 +6,7 @@ import { downloadFile } from "../../../src/files/read.ts";
 const MIB = 1024 * 1024;
 const STAT = `81a4 ${64 * MIB} 0 0 1 2026-11-26 08:00:00.000000000 +0000\n`;
 
-/** Downloads 64 MiB, of which the script's pipe gives three bytes; returns what came. */
+/** Downloads 64 MiB, of which only three bytes come through the script's pipe. Returns what arrived. */
 async function download(openFile: () => Promise<OpenFile | undefined>) {
   const output = [STAT, "a", "b", "c"].map((text) => Buffer.from(text));
   const calls: string[] = [];

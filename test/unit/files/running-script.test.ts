@@ -66,7 +66,7 @@ test("a waiting reader gets the error", async () => {
   await expect(waiting).rejects.toThrow("gone");
 });
 
-/** A script whose processes are seen from outside, and its job. */
+/** A script whose processes are visible from outside, and its job. */
 async function scriptOf(outside: Partial<OutsideControl>): Promise<{
   readonly running: RunningScript;
   readonly job: FakeJob;
@@ -90,7 +90,7 @@ async function scriptOf(outside: Partial<OutsideControl>): Promise<{
   return { running, job, killed };
 }
 
-/** A file from outside, and how often it was closed. */
+/** A file opened from outside, and how often it was closed. */
 function newFile(killHolder = () => true): { readonly file: OpenFile; closed: number } {
   const made = {
     closed: 0,

@@ -9,7 +9,7 @@ import { never, ProcessBench } from "./support.ts";
 /** A process that outlives its caller. */
 const DETACHED = { onDisconnect: "DETACH" } as const;
 
-/** Turns the timer by which output is saved, which is the machine's own. */
+/** Fires the timer that saves output, which uses real time. */
 function saveOutput(): () => Promise<void> {
   vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
   onTestFinished(() => void vi.useRealTimers());
@@ -179,7 +179,7 @@ describe("processes that ended before the service was killed", () => {
     await bench.clock.advance(1_000);
     return stream.processId;
   };
-  /** Changes how a process is stored, as nothing but an accident does. */
+  /** Changes how a process is stored, as only damage would. */
   const change = (bench: ProcessBench, processId: string, how: Partial<StoredProcess>): void => {
     const { processes } = bench.world.store;
     const stored = processes.get(processId);
@@ -218,7 +218,7 @@ describe("processes that ended before the service was killed", () => {
     const bench = await ProcessBench.start({ spill: true });
     const long = "x".repeat(100_000);
     const [read] = [await run(bench, long), await run(bench, long)];
-    // The disk takes the time of the machine, and what is on it is stored then.
+    // Writing to disk takes real time. What is on disk is stored after that.
     const onDisk = async (): Promise<number> => {
       await bench.clock.advance(1_000);
       return bench.world.store.processes.ended().filter(({ files }) => files.length === 1).length;

@@ -8,7 +8,7 @@ function redact(secrets: readonly string[], chunks: readonly Buffer[]): string {
   return Buffer.concat([...chunks.map((chunk) => redactor.push(chunk)), redactor.end()]).toString("latin1");
 }
 
-/** What a redactor should write, found in the simplest way. */
+/** The expected output of a redactor, by the simplest algorithm. */
 function expected(secrets: readonly string[], text: string): string {
   const spans: [number, number][] = [];
   for (const secret of secrets) {
@@ -71,7 +71,7 @@ test("the worst input for a naive search takes time that grows with its length a
   const secret = `${"a".repeat(60_000)}b`;
   const redactor = new Redactor([Buffer.from(secret)]);
   let length = 0;
-  // A search that begins again after each byte would compare a trillion of them.
+  // A search that restarts after each byte would compare a trillion bytes.
   for (let byte = 0; byte < 200_000; byte++) length += redactor.push(Buffer.from("a")).length;
   length += redactor.push(Buffer.alloc(8 << 20, "a")).length;
   length += redactor.end().length;

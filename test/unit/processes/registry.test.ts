@@ -14,7 +14,7 @@ const DAY_MS = 24 * 3600 * 1000;
 const OWNER = "somebody";
 const nobody = () => Promise.reject(new Error("nothing is run here"));
 
-/** A registry, and how processes that have ended come into it. */
+/** A registry, and a function that adds ended processes. */
 function newRegistry() {
   const clock = new ManualClock();
   const forgotten: string[] = [];

@@ -43,17 +43,17 @@ function transcriptIn(budget: TranscriptBudget, owner = "me"): Transcript {
 async function write(transcript: Transcript, kib: number): Promise<void> {
   for (let left = kib; left > 0; left -= BLOCK_KIB) {
     transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB, "x"));
-    // As between two reads of a pipe.
+    // Like between two reads of a pipe.
     await Promise.resolve();
   }
 }
 
-/** In KiB, without what blocks cost beside their bytes. */
+/** Held bytes in KiB, without the overhead of blocks. */
 function held(transcript: BudgetedTranscript): number {
   return Math.floor(transcript.heldBytes / KIB / BLOCK_KIB) * BLOCK_KIB;
 }
 
-/** What was read, in the order of the stream. */
+/** Reads everything: the number of bytes, and of bytes in gaps. */
 async function readAll(transcript: Transcript): Promise<{ bytes: number; gaps: number }> {
   const reader = transcript.reader(NONE);
   const sum = { bytes: 0, gaps: 0 };
@@ -120,7 +120,7 @@ test("a process waits when its lossless reader is behind and there is no room, a
   let written = 0;
   for (; !transcript.full && written < 8192; written += BLOCK_KIB) await write(transcript, BLOCK_KIB);
   expect(written).toBeLessThanOrEqual(1024 + BLOCK_KIB);
-  // Another process that reads goes on, in the room that everybody has.
+  // Another process whose reader keeps up continues, within its minimum room.
   const other = transcriptIn(budget);
   other.setLossless(other.reader(NONE));
   await write(other, 192);
@@ -140,7 +140,7 @@ test("once there was no room to make, more output makes the next attempt, and no
   const reader = unread.reader(NONE);
   unread.setLossless(reader);
   await write(unread, 768);
-  // Nothing may be dropped of what its reader has not read.
+  // Output that its reader has not read must not be dropped.
   expect(held(unread)).toBe(768);
   const began = performance.now();
   await write(transcriptIn(budget), 2048);
@@ -193,7 +193,7 @@ test("one that takes another's place counts in its stead, and gives way as that 
   if (ended.transcript === undefined) throw new Error("its output counts no longer");
   budget.replace("me", first, ended.transcript);
   expect(budget.usage).toEqual({ bytes: usage.bytes, memoryBytes: 0 });
-  // It is nobody's any more, and may be read to its end.
+  // It counts no more, but can still be read to its end.
   first.clear();
   expect(budget.usage.bytes).toBe(usage.bytes);
   ended.transcript.clear();
@@ -201,7 +201,7 @@ test("one that takes another's place counts in its stead, and gives way as that 
 });
 
 describe("transcripts of an earlier run that nobody has read", () => {
-  /** A process whose transcript is read into the budget, and the ids of those that were read. */
+  /** An ended process whose transcript is read on demand; its id is then added to `read`. */
   function unread(budget: TranscriptBudget, id: string, read: string[]): EndedProcess {
     const summary = {
       ...{

@@ -27,7 +27,7 @@ afterAll(async () => {
   await rm(parent, { recursive: true });
 });
 
-/** A transcript with a disk under it, or none. */
+/** A transcript, with or without a disk. */
 function transcriptOf(
   limits: Pick<TranscriptLimits, "windowBytes" | "headBytes"> & Partial<TranscriptLimits>,
   onDisk = false,
@@ -38,7 +38,7 @@ function transcriptOf(
   );
 }
 
-/** Reads all there is into `into`, with zeros for gaps; returns the ranges of the gaps. */
+/** Reads everything available into `into`, with zeros for gaps. Returns the ranges of the gaps. */
 async function drain(
   reader: TranscriptReader,
   into: Streams,
@@ -67,7 +67,7 @@ const chunk = fc.record({
   data: fc
     .oneof(fc.uint8Array({ maxLength: 100 }), fc.uint8Array({ minLength: 8000, maxLength: 20_000 }))
     .map((bytes) => Buffer.from(bytes)),
-  /** How many items the readers take afterwards. */
+  /** How many items the readers read afterwards. */
   reads: fc.nat(3),
 });
 
@@ -110,7 +110,7 @@ test("what moves to disk for several reasons at once is read byte for byte", asy
     const data = randomBytes(8192 + i);
     written.push(data);
     transcript.append("stdout", Buffer.from(data));
-    // As a service that saves every second does, beside the transcript itself.
+    // Like a service that saves every second, in addition to the transcript itself.
     if (i % 5 === 0) settled.push(transcript.settle());
     if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
@@ -155,7 +155,7 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
           transcript.append(stream, Buffer.from(data));
           if (reader) await drain(reader, read, reads);
           expect(transcript.heldBytes).toBeLessThanOrEqual(windowBytes + 2 * (1000 + 64 * 1024) + 64 * 1024);
-          // With a disk, full tells the process to wait; this one goes on writing all the same.
+          // With a disk, `full` makes the process wait, but this test keeps writing anyway.
           if (!onDisk) expect(transcript.memoryBytes).toBeLessThanOrEqual(4 * memoryBytes + 4 * 64 * 1024);
         }
         transcript.end();
@@ -168,7 +168,7 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
         for (const stream of ["stdout", "stderr"] as const) {
           expect(read[stream].length).toBe(written[stream].length);
           for (let i = offsets[stream]; i < written[stream].length; i++) {
-            // A gap reads as zeros; everything else must be the byte itself.
+            // A gap reads as zeros. Everything else must be the written byte.
             if (read[stream][i] !== 0 && read[stream][i] !== written[stream][i])
               throw new Error(`${stream} differs at ${i}`);
           }

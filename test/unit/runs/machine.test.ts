@@ -257,7 +257,7 @@ test("only the newest report of the same start, word for word, counts as repeate
 test("after a restart the lease goes on, and its caller has 10 s at least, or the step's whole time", () => {
   const lease = (nowMs: number, stepTimeoutMs: number) => {
     const run = started({ ...idle, settings: { ...SETTINGS, stepTimeoutMs } }, "s", undefined, at(0));
-    // The wall clock was set meanwhile, which changes nothing.
+    // The wall clock was set meanwhile, which must not matter.
     const { phase } = recovered(run, { wallMs: 9_000_000 + nowMs, at: nowMs + AHEAD });
     return (
       phase.state === "RUNNING" && [

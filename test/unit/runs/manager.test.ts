@@ -32,7 +32,7 @@ function finish(bench: RunBench, runId: string, more: Partial<StepReport> = {}) 
   return bench.runs.report(OWNER, runId, { ...report, ...more });
 }
 
-/** Holds up the engine at a step until it is released. */
+/** Blocks the engine at a step until it is released. */
 function hold(bench: RunBench, at: string): () => Promise<void> {
   const gate = Promise.withResolvers<void>();
   bench.engine.before = async (step) => {
@@ -321,7 +321,7 @@ test("a sandbox that took the place of a run's own is not touched by the run's e
   };
   await finish(bench, runId);
   bench.engine.before = async () => {};
-  // Somebody else deletes it, and makes another one of the same id, before the run is cleaned up.
+  // Another caller deletes the sandbox, and creates one with the same id, before the run is cleaned up.
   await bench.sandboxes.delete({ owner: OWNER, sandboxId });
   await bench.sandboxes.create(OWNER, {}, { sandboxId, signal: never });
   await bench.clock.advance(20_000);

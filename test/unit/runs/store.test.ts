@@ -35,7 +35,7 @@ function newStore() {
   return { database, store, add, numbers };
 }
 
-/** The least of many times that something took, in milliseconds: what it costs when nothing else happens. */
+/** The shortest of many measured times in milliseconds: the time it takes without disturbance. */
 function leastMs(act: () => void): number {
   const times = Array.from({ length: 50 }, () => {
     const begin = performance.now();
@@ -62,10 +62,10 @@ test("with 10,000 runs a create and a list, filtered or not, cost what they cost
   while (Number(count.get()?.number) < KEEP) {
     for (let i = 0; i < 1_000; i++) add();
   }
-  // The oldest go from here on.
+  // From now on the oldest runs are dropped.
   const many = costs();
   for (const [what, ms] of Object.entries(many)) {
-    // Without an index they cost 20 to 100 times as much.
+    // Without an index they take 20 to 100 times as long.
     expect(ms, what).toBeLessThan(5 * (few[what] ?? 0) + 0.05);
   }
 });
@@ -124,7 +124,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   expect(numbers()).toEqual([7, 6, 5, 4]);
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([8, 7, 6, 4]);
-  // It rests again, and is the oldest then.
+  // It is settled again, and is now the oldest.
   store.save({ run: running, events: [], timeMs: 0 });
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([9, 8, 7]);

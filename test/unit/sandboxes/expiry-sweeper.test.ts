@@ -122,7 +122,7 @@ test("a deadline that passes while a sweep looks around costs no interval", asyn
   const id = await create({ idleTimeoutMs: MINUTE });
   const other = await create({ idleTimeoutMs: MINUTE });
   await clock.advance(MINUTE - 1);
-  // As with Node's timers, the sweep comes a moment early; the deadline passes while it looks at the sandboxes.
+  // As with Node's timers, the sweep fires slightly early, and the deadline passes during the sweep.
   const read = clock.monotonicMs.bind(clock);
   let looks = 0;
   clock.monotonicMs = () => read() - (looks++ < 3 ? 0.4 : 0);
@@ -149,7 +149,7 @@ test("a removal that failed is tried again in growing pauses, each logged, and k
         "The sandbox cannot be used. It is being deleted: Nothing used it for its idle_timeout of 60000 ms.",
     }),
   );
-  // Other sandboxes' deadlines do not hurry it.
+  // Other sandboxes' deadlines do not speed it up.
   await create({ idleTimeoutMs: MINUTE / 2 });
   await clock.advance(4 * MINUTE);
   const pauses = attempts.slice(1).map((at, i) => (at - (attempts[i] ?? 0)) / 1000);
@@ -173,7 +173,7 @@ test("what belongs to nothing and could not be removed is tried again", async ()
   };
   await engine.create({ sandboxId: "orphan", generation: 1, owner: OWNER, image: "any" } as never);
   engine.breakConnections();
-  // The engine is asked what it has once the connection is back.
+  // The engine's sandboxes are listed once the connection is back.
   await eventually(() => manager.stuckRemovals === 1);
   await clock.advance(3_000);
   expect([engine.sandboxes.size, manager.stuckRemovals]).toEqual([0, 0]);

@@ -6,7 +6,7 @@ import { eventsOf, newManager, OWNER } from "./support.ts";
 const never = new AbortController().signal;
 const named = (sandboxId: string) => ({ owner: OWNER, sandboxId });
 
-/** Holds up each step of the given kind until it is released. */
+/** Blocks each step of the given kind until it is released. */
 function hold(engine: { before: (step: EngineStep, id: string) => Promise<void> }, held: EngineStep) {
   const gate = Promise.withResolvers<void>();
   engine.before = async (step) => (step === held ? gate.promise : undefined);

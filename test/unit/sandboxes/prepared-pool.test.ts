@@ -7,7 +7,7 @@ import { newManager, OWNER } from "./support.ts";
 
 const { signal } = new AbortController();
 
-/** What a pool prepares in tests. */
+/** What a pool in these tests prepares. */
 class Thing implements Prepared {
   alive = true;
   readonly cleanups: boolean[] = [];

@@ -5,7 +5,7 @@ import { SandboxRegistry } from "../../../src/sandboxes/registry.ts";
 import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
-/** A registry that keeps so many ended sandboxes, and how sandboxes live in it. */
+/** A registry that keeps this many ended sandboxes, and functions that add and end sandboxes. */
 function newRegistry(keepEnded?: number) {
   const clock = new ManualClock();
   const forgotten: string[] = [];

@@ -47,7 +47,7 @@ test("what is written late of an earlier life never touches a later one", () => 
 test("a life that began again with generation 1 is later than one that was forgotten", () => {
   const { sandboxes } = memoryStore();
   sandboxes.put(ended(2, 1));
-  // The removal of the forgotten one waits while the next one begins.
+  // The removal of the expired sandbox is still pending when the next one is created.
   sandboxes.put(life(1, 2));
   sandboxes.put(life(2, 3));
   sandboxes.remove(1);

@@ -59,7 +59,7 @@ test("creates: a second's worth at once, then as fast as they refill; retry_afte
   await clock.advance(500);
   create();
   expect(create).toThrow(refused);
-  // However long nothing is created, a burst stays a second's worth.
+  // However long nothing is created, a burst is limited to a second's worth.
   await clock.advance(3_600_000);
   create();
   create();

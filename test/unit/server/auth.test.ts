@@ -11,7 +11,7 @@ import { SECRET } from "../../support/server/handlers.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 
-/** Knows the callers who give their name, and notes what it was asked. */
+/** Accepts callers who give their name, and records what it was asked. */
 class ByName implements Authenticator {
   readonly asked: Credentials[] = [];
 

@@ -23,7 +23,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  // Whatever came in, the server still serves, and took nothing for its own fault.
+  // The server still works after any input, and logged none as an internal error.
   using client = new GrpcJs(server.authority);
   await client.unary(SandboxService.method.getStats, {});
   expect(server.log.lines.filter(({ level }) => level === "error")).toEqual([]);
@@ -54,7 +54,7 @@ const UNIMPLEMENTED = { status: 200, code: "12", reason: ErrorReason.UNIMPLEMENT
 
 describe.each([
   ["plain gRPC", {}],
-  // Any encoding takes the call to the library.
+  // With any encoding, the library handles the call.
   ["gRPC by the library", { "grpc-encoding": "gzip" }],
 ] as [string, Record<string, string>][])("%s", (_name, headers) => {
   test.each([UNARY, STREAM])("malformed protobuf is INVALID_ARGUMENT: %s", async (path) => {
@@ -166,7 +166,7 @@ describe.each([["gRPC"], ["gRPC by the library"]])("%s", (name) => {
       ...headers,
       "x-test": `refuse ${Buffer.from(text.repeat(2000)).toString("base64")}`,
     });
-    // As HTTP/2 counts: 32 bytes for each header (RFC 9113, 6.5.2).
+    // Counted as in HTTP/2: 32 more bytes for each header (RFC 9113, 6.5.2).
     const size = Object.entries(response.trailers).reduce(
       (sum, [key, value]) => sum + Buffer.byteLength(key) + Buffer.byteLength(value) + 32,
       0,

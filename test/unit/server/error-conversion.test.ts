@@ -23,7 +23,7 @@ describe("the table", () => {
   test("agrees with what the contract says of each reason", () => {
     const proto = readFileSync(new URL("../../../proto/berth/v1/error.proto", import.meta.url), "utf8");
     for (const reason of reasons) {
-      // The comment above each value begins with its code.
+      // The comment above each value starts with its code.
       const comment = new RegExp(
         `  // ([A-Z_]+): (?:(?!  // [A-Z_]+:)[\\s\\S])*?ERROR_REASON_${reason} =`,
       ).exec(proto);
@@ -62,7 +62,7 @@ test("any message fits into the trailers of gRPC, and comes back out of them", (
         const trailers = statusTrailers(error, undefined);
         expect(trailers["grpc-message"]).toMatch(/^[\x20-\x7e]*$/);
         expect(trailers["grpc-message"]?.length).toBeLessThan(12_500);
-        // Both ways in which clients decode it.
+        // Clients decode it in one of these two ways.
         expect(decodeURIComponent(trailers["grpc-message"] ?? "")).toBe(
           error.rawMessage.replace(/^ +| +$/g, ""),
         );

@@ -8,7 +8,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A call, and where it stands. */
+/** A call, and its state. */
 class FakeCall implements QueuedCall {
   readonly method;
   readonly principal;
@@ -43,7 +43,7 @@ class FakeCall implements QueuedCall {
 const calls = (tenant: string, count: number, method?: string) =>
   Array.from({ length: count }, () => new FakeCall(tenant, method));
 const began = (list: readonly FakeCall[]) => list.filter(({ state }) => state === "began").length;
-/** Lets the event loop turn once. */
+/** Runs one turn of the event loop. */
 const turn = () => vi.advanceTimersByTimeAsync(0);
 
 test("a tenant that is alone has many calls in their turn, and others behind them", async () => {
@@ -117,7 +117,7 @@ test("a call that gives up leaves its place to the next", async () => {
   await turn();
   expect(second?.state).toBe("gave up");
   if (first) queue.ended(first);
-  // Its turn starts in the moment in which it gives up.
+  // Its turn starts at the moment at which it gives up.
   vi.advanceTimersByTime(0);
   third?.abort();
   await turn();

@@ -95,7 +95,7 @@ describe("unary", () => {
     await using t = await connect();
     for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
-      // Set as a header, so that the client does not act on it itself.
+      // Set as a header, so that the client does not enforce it.
       const call = t.client.unary(getStats, {}, { header: { "x-test": order, "grpc-timeout": "150m" } });
       expect(await grpcFailure(call)).toMatchObject({
         code: "DEADLINE_EXCEEDED",

@@ -11,7 +11,7 @@ import { toJson } from "../../../src/server/json-text.ts";
 
 const OPTIONS = { alwaysEmitImplicit: true };
 
-/** Returns whether the library has written all of it. */
+/** Returns whether the library wrote all of it. */
 function expectAsLibrary<Desc extends DescMessage>(desc: Desc, init: MessageInitShape<Desc>): boolean {
   let whole: Uint8Array | undefined;
   const serialize = (message: never): Uint8Array => {

@@ -60,7 +60,7 @@ describe("the host name", () => {
     "2130706433",
   ])("%j is foreign", async (host) => {
     await using server = await startTestServer();
-    // A name of the server's own before it must not open the door to it.
+    // An earlier request with an allowed name must not make it allowed.
     expect((await http1(server, { host: "localhost" }, { method: "GET", path: "/nothing" })).status).toBe(
       404,
     );
@@ -102,7 +102,7 @@ describe("the host name", () => {
     const address = Object.values(os.networkInterfaces())
       .flatMap((entries) => entries ?? [])
       .find(({ family, internal }) => family === "IPv4" && !internal)?.address;
-    // A machine without a network has only its loopback to ask for.
+    // A machine without a network has only its loopback address.
     const url = `http://${address ?? "127.0.0.1"}:${server.port}`;
     expect((await http1({ url }, {})).status).toBe(200);
     expect((await http1({ url }, { host: "0.0.0.0" })).status).toBe(200);

@@ -15,7 +15,7 @@ type Answer = (response: DirectResponse) => void;
 
 const piece = (text: string): readonly Uint8Array[] => [Buffer.from(text)];
 
-/** Serves one request as told, and returns the pieces of the body as they came, and how often the server wrote. */
+/** Serves one request, and returns the pieces of the body as they arrived, and how often the server wrote. */
 async function serve(
   version: "HTTP/1.1" | "HTTP/2",
   answer: Answer,
@@ -33,7 +33,7 @@ async function serve(
       ),
     );
   };
-  // What every write of a socket comes to, over HTTP/1.1.
+  // Every write to a socket ends up here, with HTTP/1.1.
   const write = vi.spyOn(Socket.prototype as unknown as { _writeGeneric(): void }, "_writeGeneric");
   onTestFinished(() => write.mockRestore());
   const server = version === "HTTP/2" ? http2.createServer(respond) : http.createServer(respond);

@@ -9,7 +9,7 @@ import { eventually } from "../../support/eventually.ts";
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;
 
-/** How many collections a registry has counted. */
+/** The number of garbage collections that a registry has counted. */
 async function collections(registry: Registry): Promise<number> {
   const text = await registry.getSingleMetricAsString("nodejs_gc_duration_seconds");
   const counts = text.matchAll(/_count\{[^}]*\} (\d+)/g);

@@ -5,7 +5,7 @@ import type { HttpRequest } from "../../../src/server/http-message.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import { RequestBytes } from "../../../src/server/request-bytes.ts";
 
-/** A request whose body a test sends, and who reads it. */
+/** A request whose body a test sends, and its reader. */
 class Reading {
   readonly body = new PassThrough();
   readonly budget: ReceiveBudget;
@@ -32,7 +32,7 @@ class Reading {
   }
 }
 
-/** What a promise settles with within a few turns of the event loop. */
+/** The result of a promise, if it settles within a few turns of the event loop. */
 async function soon<T>(waiting: Promise<T>): Promise<T | "it still waits"> {
   const late = (async () => {
     for (let turns = 0; turns < 10; turns++) await setImmediate();
@@ -88,7 +88,7 @@ test("a reader that leaves while it waits has reached the end", async () => {
   await reading.bytes.return();
   expect(await soon(waiting)).toBeUndefined();
   expect(await reading.next()).toBeUndefined();
-  // Whoever left before an error does not have to take it, nor does the process.
+  // An error after the reader has left must reach neither the reader nor the process.
   reading.body.destroy(new Error("broken"));
   await setImmediate();
 });

@@ -30,7 +30,7 @@ interface Detail {
   readonly debug: { readonly metadata: Record<string, string> };
 }
 
-/** The error of a call of Connect with JSON, unary or streaming; undefined where it went well. */
+/** The error of a Connect call with JSON, unary or streaming; undefined if it succeeded. */
 async function call(path: string, json: string, headers: Record<string, string> = {}) {
   const unary = path === UNARY;
   const response = await http2Request(
@@ -43,7 +43,7 @@ async function call(path: string, json: string, headers: Record<string, string> 
     unary ? json : grpcFrame(Buffer.from(json)),
   );
   if (unary) return response.status === 200 ? undefined : (JSON.parse(response.body) as Ending["error"]);
-  // The last message of a stream says how it ended.
+  // The last message of a stream reports how it ended.
   const end = response.body.slice(response.body.lastIndexOf("\x02\0\0") + 5);
   return (JSON.parse(end) as Ending).error;
 }
@@ -169,7 +169,7 @@ test("messages in lists and maps are looked at; what has a JSON of its own is no
   );
   const resources = [{ config: { anything: { goes: 1 } }, ttl: "3s" }];
   expect(unknownField(CreateSessionsRequestSchema, { resources })).toBeUndefined();
-  // The parser's to refuse.
+  // The parser refuses these.
   for (const json of [null, 1, [], { data: { a: 1 } }])
     expect(unknownField(WriteFileRequestSchema, json)).toBeUndefined();
 });

@@ -6,7 +6,7 @@ import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { gate, hasSettled, keyOf, never, requestOf, SessionBench } from "./support.ts";
 
-/** The default timeout of a command in a sandbox that names none. */
+/** The default timeout of commands. */
 const COMMAND_TIMEOUT_MS = 60_000;
 
 describe("calls", () => {

@@ -10,7 +10,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(rootfs, { recursive: true }));
 
-/** Puts files into the system. */
+/** Creates files in the test's root file system. */
 async function install(...files: string[]): Promise<void> {
   for (const file of files) {
     await mkdir(path.dirname(path.join(rootfs, file)), { recursive: true });

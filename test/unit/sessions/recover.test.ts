@@ -4,7 +4,7 @@ import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { GRACE_MS, gate, hasSettled, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
-/** The stored last use of a session is older than its last use by this much at most. */
+/** How much the stored last use of a session may lag behind the real one. */
 const SLACK_MS = 5_000;
 
 const stop = (bench: SessionBench, leave: boolean) => bench.sessions.shutdown({ leave, timeoutMs: 10_000 });
@@ -30,7 +30,7 @@ describe("after the service was killed", () => {
     await bench.clock.advance(60_000);
     await bench.answer("shell");
     await bench.clock.advance(4_000);
-    // The store does not get this use: too little time has passed since the one before.
+    // This use is not stored, because too little time has passed since the previous one.
     await bench.answer("shell");
     await bench.clock.advance(1_000);
     await bench.restart({ downMs: 60_000 });

@@ -25,7 +25,7 @@ function newLog(store = memoryStore(), clock = new ManualClock(), keep = KEEP) {
 
 type Log = ReturnType<typeof newLog>;
 
-/** What a watcher gets without waiting, as far as it is there. */
+/** The items that a watcher gets without waiting. */
 async function now(
   { watch }: Log,
   afterSequence: number,
@@ -159,7 +159,7 @@ describe("an owner's flood of events", () => {
     first.append(200, "mine");
     first.append(2, "theirs", "another");
     const wanted = await now(first, 10);
-    // Killed, with what it wrote.
+    // The service was killed. Everything it wrote is still there.
     const next = newLog(first.store);
     expect(sequences(await now(next, 0, { owner: "another" }))).toEqual([1, 2, 3, 204, 205]);
     expect(await now(next, 10)).toEqual(wanted);
@@ -234,7 +234,7 @@ describe("after a restart", () => {
   test("of a machine that lost its power, no number that may have been published is used again", async () => {
     const first = newLog();
     first.append(5);
-    // What the disk had not yet: a watcher has seen 6 and 7.
+    // Events 6 and 7 were lost from the disk, but a watcher has seen them.
     const next = newLog(first.store, otherBoot());
     next.append(1, "next");
     const [trimmed, ...rest] = await now(next, 5);
@@ -243,7 +243,7 @@ describe("after a restart", () => {
     expect(to).toBeGreaterThan(1_000);
     expect(sequences(rest)).toEqual([to + 1]);
     expect(sequences(await now(next, 7))).toEqual([[8, to], to + 1]);
-    // Known from then on.
+    // The loss is recorded from then on.
     const third = newLog(first.store, otherBoot());
     expect(sequences(await now(third, 4))).toEqual([5, [6, to], to + 1]);
   });

@@ -137,7 +137,7 @@ describe("a caller that goes away", () => {
     expect(canceled).toBe(true);
     expect(await log.run(key("a"), never, count)).toBe(1);
     await new Promise((resolve) => setTimeout(resolve, 40));
-    // The end of the first one does not take the second one's answer along.
+    // The end of the first request does not remove the second one's answer.
     expect(await log.run(key("a"), never, count)).toBe(1);
   });
 
@@ -178,7 +178,7 @@ test("no more answers are kept than may be; those under way are not among the fi
   const again = log.run(key("pending"), never, async () => "run twice");
   gate.resolve("once");
   expect([await pending, await again]).toEqual(["once", "once"]);
-  // The newest is known still, an old one is not.
+  // The newest answer is still kept, an old one is not.
   expect(await log.run(key("r49"), never, count)).toBe(50);
   expect(await log.run(key("r0"), never, count)).toBe(51);
 });

@@ -43,7 +43,7 @@ test("quotas are read in the units of the options; what is not there is not set"
     b: {},
     c: {},
   });
-  // An unset key would hide the service's own quota.
+  // An unset key would hide the service's default.
   expect(Object.keys(tenants.get("b") ?? {})).toEqual([]);
 });
 

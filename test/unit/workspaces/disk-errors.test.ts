@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { codeOf, isNoSpace } from "../../../src/base/system-errors.ts";
 import { diskError } from "../../../src/workspaces/host/disk-errors.ts";
 
-/** As Node makes it: it knows no name for this one. */
+/** As created by Node, which has no name for this error. */
 const overQuota = Object.assign(new Error("Unknown system error -122: Unknown system error -122, write"), {
   errno: -constants.errno.EDQUOT,
   code: "Unknown system error -122",

@@ -4,11 +4,11 @@ import { Places } from "../../../src/workspaces/volumes/places.ts";
 
 const SIGNAL = new AbortController().signal;
 
-/** Volumes that count which places of theirs are open. */
+/** Volumes that track which of their places are open. */
 class CountedVolumes {
   readonly open = new Set<string>();
   opened = 0;
-  /** Opening waits for it. */
+  /** Opening a volume waits for this. */
   ready: Promise<void> = Promise.resolve();
 
   get volumes(): EngineVolumes {
@@ -40,7 +40,7 @@ describe("places of volumes", () => {
     const held = await Promise.all(["a", "a", "b"].map((name) => places.hold(name, SIGNAL)));
     expect(held.map(({ volume }) => volume.path)).toEqual(["a 0", "a 0", "b 1"]);
     for (const { release } of held) release();
-    // They stay a while for the next.
+    // They are kept open for a while.
     expect((await places.hold("a", SIGNAL)).volume.path).toBe("a 0");
     expect(counted.opened).toBe(2);
   });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { drawPng, pictureProtocol } from "../../../../src/cli/attachments/draw.ts";
 
-/** The beginning of a PNG of that width, and some bytes more. */
+/** The start of a PNG with this width, and some more bytes. */
 function png(width: number, more = 0): Buffer {
   const head = Buffer.alloc(24 + more, 0xfe);
   Buffer.from("89504e470d0a1a0a0000000d49484452", "hex").copy(head);

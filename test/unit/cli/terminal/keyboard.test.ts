@@ -8,7 +8,7 @@ interface Write {
   fail(error: Error): void;
 }
 
-/** A keyboard whose writes are answered by hand. */
+/** A keyboard whose writes a test answers. */
 function keyboard() {
   const writes: Write[] = [];
   const rooms: boolean[] = [];

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { ScreenModes } from "../../../../src/cli/terminal/local-terminal.ts";
 
-/** What undoes a text, drawn at once and byte by byte. */
+/** The text that undoes the modes of another, written at once and byte by byte. */
 function undoOf(text: string): string {
   const together = new ScreenModes();
   together.watch(Buffer.from(text));

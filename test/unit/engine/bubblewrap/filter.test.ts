@@ -55,7 +55,7 @@ const NEW_USER = 0x10000000n;
 const X86_64 = 0xc000003e;
 const AARCH64 = 0xc00000b7;
 
-/** Numbers of calls in the order x86-64, arm64. */
+/** Numbers of system calls on x86-64 and arm64. */
 const CALLS = {
   read: [0, 63],
   openat: [257, 56],
@@ -98,7 +98,7 @@ describe.each([
   test("arguments decide where they matter", () => {
     expect(of("clone", SIGCHLD)).toBe(ALLOW);
     expect(of("clone", NEW_USER | SIGCHLD)).toBe(EPERM);
-    // Whose flags lie in memory: programs take clone then.
+    // The flags of clone3 are in memory, where the filter cannot see them. Programs then use clone.
     expect(of("clone3")).toBe(ENOSYS);
     const [unix, alg, vsock] = [1n, 38n, 40n];
     expect([of("socket", unix), of("socket", alg), of("socket", vsock)]).toEqual([ALLOW, EPERM, EPERM]);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { hasUserChain, repairEgressRules } from "../../../../src/engine/docker/egress.ts";
 
-/** Carries out what `iptables-restore --noflush` would, on the lines of `iptables -S`. */
+/** Applies the input of `iptables-restore --noflush` to the lines of `iptables -S`. */
 function restore(listing: string, input: string): string {
   let lines = listing.split("\n").filter(Boolean);
   for (const command of input.split("\n")) {

@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
 import { untilOpened } from "../../../../src/engine/docker/spawn-piped.ts";
 
-/** An exec that has ended by the time it is looked at, after `before` was done. */
+/** An exec that has ended when it is inspected. Calls `before` first. */
 const ended = (before = () => {}) => ({
   inspect: async () => {
     before();

@@ -52,7 +52,7 @@ describe("the gate between starts and pauses", () => {
 
   test("costs a start next to nothing", async () => {
     const gate = new StartGate();
-    // A lock that counts places down one by one takes minutes for this.
+    // A lock that counts down permits one by one would take minutes for this.
     for (let i = 0; i < 200_000; i++) (await gate.enter("a"))();
     await expect(gate.closed("a", async () => "done")).resolves.toBe("done");
   });

@@ -6,10 +6,10 @@ import { expect, onTestFinished, test } from "vitest";
 import { RequestTooLongError, Zygote } from "../../../../src/engine/docker/zygote.ts";
 import { ZYGOTE_FILES } from "../../../../src/engine/docker/zygote-script.ts";
 
-/** Prints the ids of the requests that it runs, and how long their programs are. */
+/** Prints the ids of the requests that it runs, and the lengths of their programs. */
 const SHELL = `Z() { printf '%s %s;' "$1" "\${#8}"; }\n`;
 
-/** A zygote whose requests nobody reads until they are asked for. */
+/** A zygote whose requests are read only when the test asks for them. */
 function unreadZygote() {
   const directory = mkdtempSync(path.join(tmpdir(), "berth-requests-"));
   const requests = path.join(directory, ZYGOTE_FILES.requests);

@@ -4,7 +4,7 @@ import { cidr, covers } from "../../../../src/base/cidr.ts";
 import { isSame, opens, policiesOf } from "../../../../src/engine/kubernetes/network/policies.ts";
 import { type EgressRanges, openRanges } from "../../../../src/engine/kubernetes/network/ranges.ts";
 
-/** Whether an address is in an open range, and in no exception of that. */
+/** Whether an address is in an open range, and in none of its exceptions. */
 function reached(address: string, options: EgressRanges = {}, closed: readonly string[] = []): boolean {
   const one = cidr(address);
   return openRanges(options, closed).some(

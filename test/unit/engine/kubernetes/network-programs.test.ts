@@ -34,7 +34,7 @@ describe("programs that pods of any image run", () => {
   let port = 0;
   beforeAll(async () => {
     port = await freePort();
-    // A process group of its own, so that its end ends the program too.
+    // In its own process group, so that killing the group also ends the program.
     listener = spawn("/bin/sh", ["-c", listenScript(dir, port)], { stdio: "ignore", detached: true });
     await eventually(async () => (await attempt([{ address: "127.0.0.1", port }]))[0] === "connected");
   });

@@ -66,7 +66,8 @@ describe("a sandbox's pod", () => {
 
   test("takes variables and limits as they are", () => {
     const [main] = sandboxPod("berth-a", spec, facts).spec?.containers ?? [];
-    // What Kubernetes makes of it is the value: https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+    // Kubernetes expands this to the value:
+    // https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
     expect(main?.env).toEqual([{ name: "PRICE", value: "$$(HOME) $$$$ 5$$" }]);
     expect(main?.resources?.limits).toEqual({ cpu: "1500m", memory: String(256 << 20) });
     expect(main?.resources?.requests).toEqual({ cpu: "150m", memory: String(64 << 20) });
@@ -172,7 +173,7 @@ describe("the end of an exec", () => {
       details: { causes: [{ reason: "ExitCode", message: "42" }] },
     };
     expect(exitCodeIn(failed)).toBe(42);
-    // A kubelet that dies ends what it streams like this.
+    // A dying kubelet ends its streams like this.
     expect(exitCodeIn({ status: "Success" })).toBeUndefined();
     expect(exitCodeIn({ status: "Failure", reason: "InternalError", message: "x" })).toBeUndefined();
     expect(exitCodeIn(undefined)).toBeUndefined();

@@ -14,7 +14,7 @@ const request: SpawnText = {
   argv: ["true"],
 };
 
-/** The words that a shell makes of a request, as the script in the pod reads it. */
+/** The words that a shell parses from a request, as the script in the pod would. */
 function wordsOf(text: Buffer): string[] {
   const script = `BERTHZ_NL='
 '
@@ -44,7 +44,7 @@ test("a request reaches the shell as it is, whatever its words hold", () => {
   );
   fc.assert(
     fc.property(fc.array(word, { minLength: 1, maxLength: 5 }), (argv) => {
-      // Lone surrogates are no text.
+      // Lone surrogates are not valid text.
       fc.pre(argv.every((text) => text.isWellFormed()));
       const words = wordsOf(spawnText({ ...request, argv: ["prog", ...argv] }));
       expect(words.slice(words.indexOf("--") + 1)).toEqual(["prog", ...argv]);

@@ -6,7 +6,7 @@ import { waitingPods } from "../../../../src/engine/kubernetes/waiting.ts";
 const facts: PodFacts = { instance: "one", user: "1000:1000", isolation: "CONTAINER" };
 const since = new Date(1_790_000_000_000);
 
-/** A sandbox's pod that has not started: what its node, or the scheduler, says of it. */
+/** A sandbox's pod that has not started, with the state that its node or the scheduler reports. */
 function pendingPod(waiting?: V1ContainerStateWaiting, condition?: Partial<V1PodCondition>): V1Pod {
   const pod = sandboxPod(
     "berth-a",

@@ -12,7 +12,7 @@ afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
 });
 
-/** Looks at processes of this machine as if they were all of a sandbox. */
+/** A view of processes of this machine, as if they were all the processes of a sandbox. */
 function viewOf(pids: readonly number[], freezer: Freezer, level = 0): OutsideView {
   return new OutsideView({
     ...{ entering: NO_SCOPE, level, freezer, freezeLast: false },
@@ -59,7 +59,7 @@ test("a sandbox is ending as soon as its main process has been killed, before it
     process.kill(main, "SIGKILL");
     expect(await view.isEnding()).toBe(true);
   } finally {
-    // Where the first assertion fails the init runs on.
+    // If the first assertion fails, the init process still runs.
     process.kill(init, "SIGKILL");
   }
 });

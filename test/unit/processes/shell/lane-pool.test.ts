@@ -31,11 +31,11 @@ function open(count: number, turns: Turns) {
 test("lanes that nobody waits for are opened a few at a time, over all sandboxes", async () => {
   const { spawned, pools } = open(100, new Turns(16));
   expect(spawned).toHaveLength(16);
-  // A command of a sandbox whose turn has not come gets its lane at once.
+  // A command in a sandbox whose turn has not come gets its lane at once.
   const late = pools[99];
   const wanted = late?.take(AbortSignal.timeout(60_000));
   expect(spawned.slice(16)).toEqual(["ref-99"]);
-  // Shells that do not start keep nobody from a turn for long.
+  // Shells that do not start do not block turns for long.
   await eventually(() => spawned.length >= 32, { timeoutMs: 10_000 });
   late?.close();
   expect(await wanted).toBeUndefined();

@@ -10,7 +10,7 @@ const CROWD = 30;
 const signal = new AbortController().signal;
 const output = { data() {}, end() {} } as unknown as Parameters<JobRunner["start"]>[2];
 
-/** Asks for jobs that no lane takes, in one sandbox, all at once. */
+/** Starts many jobs at once in one sandbox without idle lanes. */
 function crowd(abort = signal) {
   const starts: (() => void)[] = [];
   const plain = {
@@ -33,7 +33,7 @@ function crowd(abort = signal) {
     terminal: undefined,
   };
   const jobs = Array.from({ length: CROWD }, () => lanes.start(sandbox, request, output, abort));
-  // Those that a test leaves hanging fail half a minute later, beside other tests.
+  // Jobs that a test leaves hanging fail half a minute later, during other tests.
   for (const job of jobs) job.catch(() => {});
   return { starts, jobs };
 }

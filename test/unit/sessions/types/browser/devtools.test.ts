@@ -7,7 +7,7 @@ import { eventually } from "../../../../support/eventually.ts";
 const NEVER = new AbortController().signal;
 const MIB = 1024 * 1024;
 
-/** A browser that answers as a test says. */
+/** A browser whose answers a test controls. */
 function fake() {
   const sent: { id: number; method: string; sessionId?: string }[] = [];
   const broken: string[] = [];
@@ -30,7 +30,7 @@ describe("the DevTools protocol", () => {
     expect(sent).toMatchObject([{ method: "A.b", sessionId: "s" }, { method: "A.c" }]);
     say(`{"id":${sent[1]?.id},"result":{"value":"seven"}}`);
     say(`{"id":${sent[0]?.id},"result":{"value":7}}`);
-    // At once: a rejection that nobody awaits yet is an error of its own.
+    // Await them together: a rejection that is not awaited yet is an unhandled error.
     await Promise.all([
       expect(good).resolves.toEqual({ value: 7 }),
       expect(bad).rejects.toThrow("A.c: the browser gave an answer of another form"),
@@ -182,7 +182,7 @@ describe("a stream of messages", () => {
     for (let size = 1; size <= data.length; size++) {
       const { stream, messages } = collect();
       for (let at = 0; at < data.length; at += size) stream.push(data.subarray(at, at + size));
-      // On a busy machine a slice of time may be over before they are all taken.
+      // On a busy machine a slice may end before all of them are handled.
       await eventually(() => messages.length >= 3);
       expect(messages.map(({ text }) => text)).toEqual(["one", "two", "three"]);
     }
