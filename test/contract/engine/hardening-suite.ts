@@ -86,7 +86,7 @@ export function hardeningSuite({
     expect(readFileSync(setting, "latin1")).toBe(before);
   });
 
-  test("every process has its few capabilities, no way to more, and a filter of system calls", async () => {
+  test("every process has only a few capabilities, no way to gain more, and a filter of system calls", async () => {
     const text = await inside("cat /proc/[0-9]*/status /proc/self/status");
     const processes = text.split(/^(?=Name:)/m);
     // Process 1, the main process, the shell and cat.
@@ -126,7 +126,7 @@ export function hardeningSuite({
     expect(through).toEqual([]);
   });
 
-  test("calls of other processor modes are refused too", async () => {
+  test("system calls of other processor modes are refused too", async () => {
     // On x86-64: personality(ADDR_NO_RANDOMIZE) with int 0x80, and getpid with the x32 bit. Other architectures have no
     // such calls.
     const script = `import ctypes, mmap, os, platform
@@ -182,7 +182,7 @@ print(seize)`;
     ).toBe("");
   });
 
-  test("only the sandbox's own processes are seen", async () => {
+  test("only the sandbox's own processes are visible", async () => {
     const commands = await inside("cat /proc/[0-9]*/comm");
     expect(commands).not.toMatch(/^(node|dockerd|containerd|xargs|nsenter|systemd)/m);
     expect(commands.trim().split("\n").length).toBeLessThan(12);
@@ -199,7 +199,7 @@ print(seize)`;
     );
   });
 
-  test("no socket of a container engine is in sight", async () => {
+  test("no socket of a container engine is visible", async () => {
     expect(await inside("find / -xdev -type s 2>/dev/null || true")).toBe("");
     expect(
       await inside(
@@ -209,7 +209,7 @@ print(seize)`;
     expect((await inside("cat /proc/net/unix")).trim().split("\n")).toHaveLength(1);
   });
 
-  test("core dumps are off and open files limited, for good", async () => {
+  test("core dumps are off and open files limited, and that cannot be changed", async () => {
     expect(await inside("ulimit -Hc")).toBe("0\n");
     expect(Number(await inside("ulimit -Hn"))).toBeLessThanOrEqual(16_384);
     expect((await run(engine, ref, ["sh", "-c", "ulimit -Hc 1"], { user: subject.user })).exitCode).not.toBe(

@@ -110,7 +110,7 @@ export function lifecycleSuite(subject: Subject): void {
       },
     );
 
-    test("an image that is not there", async () => {
+    test("an image that does not exist", async () => {
       const image = "registry.invalid/nosuch:1";
       await failure(
         subject.engine.ensureImage(image, { signal: AbortSignal.timeout(30_000) }),
@@ -141,7 +141,7 @@ export function lifecycleSuite(subject: Subject): void {
   });
 
   describe("removing", () => {
-    test("is idempotent, also at once and of what never was", async () => {
+    test("is idempotent, also concurrently and for a sandbox that never existed", async () => {
       const { engine } = subject;
       const { ref } = await engine.create(subject.spec());
       await Promise.all(Array.from({ length: 5 }, () => engine.remove(ref)));
@@ -150,7 +150,7 @@ export function lifecycleSuite(subject: Subject): void {
       expect(await engine.list()).toEqual([]);
     });
 
-    test("takes a sandbox away that is busy, or has ended", async () => {
+    test("removes a sandbox that is busy or has ended", async () => {
       const { engine } = subject;
       const busy = await engine.create(subject.spec());
       const argv = ["sh", "-c", "trap '' TERM; while :; do :; done"];
@@ -254,7 +254,7 @@ export function lifecycleSuite(subject: Subject): void {
       await expect.poll(() => events, POLL).toEqual([{ type: "removed", ref, sandboxId }]);
     });
 
-    test("end quietly when their signal is aborted, also before the first", async () => {
+    test("end without an error when their signal is aborted, also before the first event", async () => {
       for (const signal of [AbortSignal.abort(), AbortSignal.timeout(50)]) {
         const seen: EngineEvent[] = [];
         for await (const event of subject.engine.events(signal)) seen.push(event);
@@ -299,7 +299,7 @@ export function lifecycleSuite(subject: Subject): void {
     expect(exitCode).not.toBe(0);
   });
 
-  test("info reports what the engine is and can do", async () => {
+  test("info describes the engine and its capabilities", async () => {
     const info = await subject.engine.info();
     expect(info.version).toMatch(/^\d+\./);
     expect(info.cpus).toBeGreaterThan(0);

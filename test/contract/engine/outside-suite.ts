@@ -72,7 +72,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.tree(other)).toHaveLength(2);
   });
 
-  test("what has lost its leader is still of its tree", async () => {
+  test("processes that have lost their leader still belong to its tree", async () => {
     const leader = await lead("trap '' TERM; sleep 6011 & sleep 6012 & kill -9 $$");
     await eventually(async () => (await count("sleep 6011")) === 1);
     expect((await outside.tree(leader)).length).toBe(2);
@@ -81,7 +81,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await count("sleep 6011")).toBe(0);
   });
 
-  test("a later process of the same pid is not the one that is meant", async () => {
+  test("a later process with the same pid is not mistaken for the leader", async () => {
     const leader = await lead("sleep 6021");
     const earlier = { ...leader, startTime: String(Number(leader.startTime) - 1) };
     expect(await outside.signalGroup(earlier, 0)).toBe(false);
@@ -90,7 +90,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.signalGroup(leader, 0)).toBe(true);
   });
 
-  test("no process is signaled for the pid of process 1, or for none", async () => {
+  test("the pid of process 1, or an unknown pid, signals no process", async () => {
     for (const pid of [1, 0, -1, Number.NaN]) {
       expect(await outside.tree({ pid, startTime: "" })).toEqual([]);
       expect(await outside.signalGroup({ pid, startTime: "" }, 9)).toBe(false);
@@ -118,7 +118,7 @@ export function outsideSuite(subject: Subject): void {
       return leader;
     }
 
-    test("is read past the sandbox", async () => {
+    test("is read without the sandbox's help", async () => {
       const file = await outside.openFile(await holding("echo content >/tmp/f; exec 9</tmp/f"), 9);
       expect((await file?.read(0, 100, signal))?.toString()).toBe("content\n");
       expect((await file?.read(4, 3, signal))?.toString()).toBe("ent");
@@ -126,7 +126,7 @@ export function outsideSuite(subject: Subject): void {
       await file?.close();
     });
 
-    test("is found where a child of the leader has it, as long as the leader is there", async () => {
+    test("is found if a child of the leader has it, while the leader exists", async () => {
       const leader = await lead("echo content >/tmp/f; (exec 9</tmp/f; exec sleep 6042)");
       await eventually(async () => (await count("sleep 6042")) === 1);
       const file = await outside.openFile(leader, 9);
@@ -137,7 +137,7 @@ export function outsideSuite(subject: Subject): void {
       expect(await outside.openFile(leader, 9)).toBeUndefined();
     });
 
-    test("kills the process that it was found in, and that one's descendants, alone", async () => {
+    test("kills only the process that it was found in, and its descendants", async () => {
       const line = "trap '' TERM; sleep 6043 & exec 9</tmp/f; (sleep 6044; :) & sleep 6045; :";
       const leader = await lead(`echo content >/tmp/f; sleep 6046 & sh -c "${line}"; sleep 6047`);
       await eventually(async () => (await count("sleep 6045")) === 1);
@@ -169,7 +169,7 @@ export function outsideSuite(subject: Subject): void {
   });
 
   describe("a tree that defends itself", () => {
-    test("a fork bomb at the bound of processes", async () => {
+    test("a fork bomb at the limit of processes", async () => {
       const leader = await lead(FORK_BOMB);
       await eventually(async () => (await outside.obstacle(60_000)) === "no-processes");
       await kill(leader);
@@ -196,7 +196,7 @@ export function outsideSuite(subject: Subject): void {
     await eventually(async () => (await outside.tree(leader)).length === 0);
   });
 
-  test("nothing holds the event loop, with many processes", async () => {
+  test("many processes do not block the event loop", async () => {
     const resources = { memoryBytes: 1 << 30, cpuMillis: 1000, pidsLimit: 1024, diskBytes: undefined };
     // Raise the limit of processes, if there is one.
     if (subject.pidsLimit ?? true) await subject.engine.setResources(ref, resources);

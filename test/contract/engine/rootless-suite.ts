@@ -98,7 +98,7 @@ export function rootlessSuite({ name, losesOutput, environment, open }: Rootless
     }));
 
   describe(`${name}, a service`, () => {
-    test("says that it cannot limit anything, and makes no sandbox", async () => {
+    test("reports that it cannot limit anything, and creates no sandbox", async () => {
       const { capabilities: has } = await engine.info();
       expect(() => requireLimits(spec().resources, has)).toThrow("cannot limit memory");
       const service = await startTestApp({ engine: "docker" });

@@ -8,7 +8,7 @@ function work(ms: number): void {
   for (const end = performance.now() + ms; performance.now() < end; );
 }
 
-test("work that is all there already leaves the event loop to others, and each worker has as much of it", async () => {
+test("work that is already in memory does not block the event loop, and all workers get an equal share", async () => {
   const share = new TurnShare();
   const done = Array.from({ length: WORKERS }, () => 0);
   const perTurn: number[] = [];

@@ -19,7 +19,7 @@ async function follow(...paths: string[]): Promise<() => number> {
   return () => changes;
 }
 
-test("a change of any of the files is reported, also its removal", async () => {
+test("a change of any of the files is reported, including its removal", async () => {
   const [one, other] = ["one", "other"].map((name) => path.join(directory, name)) as [string, string];
   await Promise.all([writeFile(one, "1"), writeFile(other, "1")]);
   const changes = await follow(one, other);

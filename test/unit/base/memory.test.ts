@@ -15,7 +15,7 @@ async function run(script: string): Promise<string> {
   return stdout;
 }
 
-test("an idle process collects once after its start, and where enough may have gathered since", async () => {
+test("an idle process collects once after its start, and when enough garbage may have accumulated", async () => {
   setFlagsFromString("--expose-gc");
   const gc: (options: unknown) => void = runInNewContext("gc");
   const flavors: string[] = [];
@@ -35,7 +35,7 @@ test("an idle process collects once after its start, and where enough may have g
   expect(kept.length).toBe(32 << 20);
 });
 
-test("a process that is at work does not", async () => {
+test("a busy process does not", async () => {
   const flavors: string[] = [];
   const timer = collectWhenIdle(20, ({ flavor }) => flavors.push(flavor));
   onTestFinished(() => clearInterval(timer));
@@ -62,7 +62,7 @@ test("V8 collects what nothing refers to", async () => {
   expect(await run(script)).toBe("collected\n");
 });
 
-test("what streams through an idle process takes little memory, and few collections of the whole heap", async () => {
+test("streaming through an idle process takes little memory, and few collections of the whole heap", async () => {
   const script = `
     import { setTimeout as sleep } from "node:timers/promises";
     import { PerformanceObserver } from "node:perf_hooks";

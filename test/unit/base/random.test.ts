@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { newMarkerNonce, newNonce } from "../../../src/base/markers.ts";
 import { takeRandom } from "../../../src/base/random.ts";
 
-test("no random byte is given twice, and what was given does not change", () => {
+test("no random byte is returned twice, and returned bytes do not change", () => {
   const taken = Array.from({ length: 3000 }, (_, i) => takeRandom(12 + (i % 7)));
   const texts = taken.map((bytes) => bytes.toString("hex"));
   expect(taken.map(({ length }) => length)).toEqual(taken.map((_, i) => 12 + (i % 7)));
@@ -15,7 +15,7 @@ test("no random byte is given twice, and what was given does not change", () => 
   for (const part of parts.slice(0, 300)) expect(everywhere.split(part)).toHaveLength(2);
 });
 
-test("it gives as much as it keeps ready", () => {
+test("it returns up to the size of its pool", () => {
   takeRandom(1);
   expect(takeRandom(4096)).toHaveLength(4096);
 });

@@ -61,7 +61,7 @@ test.each([
   ["session nonsense ", []],
 ])("%j", async (line, values) => expect((await completed(line)).values).toEqual(values));
 
-test("files stand where the program reads or writes them", async () => {
+test("files are completed where the program reads or writes them", async () => {
   const withFiles = ["cp ", "cp a ", "tool run -o ", "serve --tls-cert ", "serve --data-dir=/va"];
   for (const line of withFiles) expect(await completed(line)).toMatchObject({ files: true });
   for (const line of ["ls ", "exec -w ", "create --image ", "cp --"]) {

@@ -76,7 +76,7 @@ describe("refused, with what to write", () => {
   });
 });
 
-test("a list of messages is walked by its places", () => {
+test("a list of messages is indexed by position", () => {
   const run = create(RunSchema, { steps: [{ step: 1, result: "done" }] });
   const template = parseTemplate("{{.steps.0.result}}{{.steps.1.result}}", {
     schema: RunSchema,

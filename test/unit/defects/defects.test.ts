@@ -14,7 +14,7 @@ const readTests = (file: string): string => {
   return [text, ...suites.map((name) => read(path.join(path.dirname(file), name)))].join("\n");
 };
 
-test("defects have names of their own", () => {
+test("defects have unique names", () => {
   const names = DEFECTS.map(({ name }) => name);
   expect(names.length).toBeGreaterThan(0);
   expect(new Set(names).size).toBe(names.length);
@@ -29,7 +29,7 @@ describe.each(DEFECTS)("$name", ({ changes, test: { file, title } }) => {
     if (changed.endsWith(".ts")) stripTypeScriptTypes(parts.join(to));
   });
 
-  test("has a test that would notice", () => {
+  test("has a test that would detect it", () => {
     expect(readTests(file).split(JSON.stringify(title))).toHaveLength(2);
   });
 });

@@ -27,7 +27,7 @@ function answered(onNames: () => void): Operation {
   return op as unknown as Operation;
 }
 
-test("lists whose answers come at once leave the event loop to others", async () => {
+test("lists whose answers are available at once do not block the event loop", async () => {
   const parts = { listings: new Listings(new ManualClock()), turns: new TurnShare() };
   const counts = { named: 0, done: 0 };
   const perTurn = { named: [] as number[], done: [] as number[] };

@@ -37,7 +37,7 @@ test("a file that cannot be opened from outside comes through the pipe", async (
   expect(await download(async () => undefined)).toEqual({ text: "abc", calls: ["succeed"] });
 });
 
-test("one that is opened is read past the pipe, and closed", async () => {
+test("one that is opened is read without the pipe, and closed", async () => {
   let isClosed = false;
   const content = "ABCDEF";
   const file: OpenFile = {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { ProcessControl, type Shells } from "../../../src/processes/control.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
 
-test("a tree that is not seen from outside ends from inside within any part of a millisecond of grace", async () => {
+test("a tree that is not visible from outside is ended from inside, even with a fraction of a millisecond of grace", async () => {
   const given: string[] = [];
   const shells: Shells = { ask: (_sandbox, _user, probe) => probe(async () => "y") };
   const control = new ProcessControl({

@@ -30,7 +30,7 @@ function expected(secrets: readonly string[], text: string): string {
 
 const letters = fc.string({ unit: fc.constantFrom("a", "b", "c"), minLength: 1, maxLength: 6 });
 
-test("whatever the secrets and however the chunks are divided, secrets are covered and all else is as it was", () => {
+test("with any secrets and any chunks, secrets are redacted and everything else is unchanged", () => {
   const cases = fc.record({
     secrets: fc.array(letters, { minLength: 1, maxLength: 4 }),
     chunks: fc.array(fc.string({ unit: fc.constantFrom("a", "b", "c", "d"), maxLength: 9 }), {
@@ -50,7 +50,7 @@ test("whatever the secrets and however the chunks are divided, secrets are cover
   );
 });
 
-test("nothing of a secret leaves before it is known to be none", () => {
+test("possible secrets are held back until they are known not to be one", () => {
   const redactor = new Redactor([Buffer.from("secret")]);
   expect(redactor.push(Buffer.from("a sec")).toString()).toBe("a ");
   expect(redactor.push(Buffer.from("ond")).toString()).toBe("second");
@@ -60,14 +60,14 @@ test("nothing of a secret leaves before it is known to be none", () => {
   expect(redactor.end().toString()).toBe("secr");
 });
 
-test("bytes that are no text pass as they are", () => {
+test("bytes that are not text pass unchanged", () => {
   const bytes = Buffer.from(Array.from({ length: 4096 }, (_, at) => (at * 7) % 256));
   const redactor = new Redactor([Buffer.from("no such secret")]);
   const out = Buffer.concat([redactor.push(bytes), redactor.end()]);
   expect(out.equals(bytes)).toBe(true);
 });
 
-test("the worst input for a naive search takes time that grows with its length alone", () => {
+test("the worst input for a naive search takes linear time", () => {
   const secret = `${"a".repeat(60_000)}b`;
   const redactor = new Redactor([Buffer.from(secret)]);
   let length = 0;

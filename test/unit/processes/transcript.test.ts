@@ -71,7 +71,7 @@ const chunk = fc.record({
   reads: fc.nat(3),
 });
 
-test("a lossless reader gets every byte, whatever the window", async () => {
+test("a lossless reader gets every byte, with any window", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(chunk, { maxLength: 60 }),
@@ -102,7 +102,7 @@ test("a lossless reader gets every byte, whatever the window", async () => {
   );
 });
 
-test("what moves to disk for several reasons at once is read byte for byte", async () => {
+test("output that moves to disk for several reasons at once is read byte for byte", async () => {
   const transcript = transcriptOf({ windowBytes: 1e8, headBytes: 200_000, memoryBytes: 100_000 }, true);
   const written: Buffer[] = [];
   const settled: Promise<void>[] = [];
@@ -125,7 +125,7 @@ test("what moves to disk for several reasons at once is read byte for byte", asy
   transcript.clear();
 });
 
-test("a live reader gets the exact bytes or an explicit gap, from any offset, and the bound holds", async () => {
+test("a live reader gets the exact bytes or an explicit gap, from any offset, and the limit holds", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(chunk, { maxLength: 60 }),
@@ -209,7 +209,7 @@ test("reports how far the process is ahead of its lossless reader", async () => 
   expect(transcript.ahead).toBe(0);
 });
 
-test("makes the process wait at its own bound, below the window's, until half of it is read", async () => {
+test("makes the process wait at its own limit, below the window's, until half of it is read", async () => {
   for (const onDisk of [false, true]) {
     const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 0, aheadBytes: 1000 }, onDisk);
     const reader = transcript.reader({ stdout: 0, stderr: 0 });
@@ -250,7 +250,7 @@ test("an ended process's transcript that shrinks keeps what its lossless reader 
   expect(await drain(transcript.reader({ stdout: 0, stderr: 0 }), empty())).toHaveLength(1);
 });
 
-test("a full disk costs a lossless reader no byte", async () => {
+test("a lossless reader loses no byte when the disk is full", async () => {
   let room = 3;
   const spill = disk.open();
   const transcript = new Transcript(

@@ -308,7 +308,7 @@ async function outcomeOf<T>(work: () => Promise<T>): Promise<T | string> {
   }
 }
 
-test("runs do what the contract says, through restarts and lost leases", async () => {
+test("runs follow the contract, through restarts and lost leases", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(act, { minLength: 1, maxLength: 60 }), async (acts) => {
       const world = new World(await RunBench.start());

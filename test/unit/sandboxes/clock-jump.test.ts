@@ -78,7 +78,7 @@ describe.each([
   });
 });
 
-test("after a restart of the machine the wall clock says how long it took", async () => {
+test("after a restart of the machine the wall clock determines how long it took", async () => {
   const world = newWorld();
   const first = await run(world);
   await first.manager.create(OWNER, { idleTimeoutMs: HOUR }, { sandboxId: "idle", signal: never });

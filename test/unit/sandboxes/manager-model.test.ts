@@ -47,7 +47,7 @@ const act: fc.Arbitrary<Act> = fc.oneof(
   },
 );
 
-test("whatever happens in whatever order: the limit holds, places come back, and nothing is left behind", async () => {
+test("in any order of events, the limit holds, places are released, and nothing is left behind", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(act, { minLength: 1, maxLength: 40 }),

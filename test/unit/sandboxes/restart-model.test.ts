@@ -234,7 +234,7 @@ const waits = fc.constantFrom(100, IDLE_MS / 3, IDLE_MS / 2, IDLE_MS * 2).map(
     ),
 );
 
-test("whatever happens, crashes among it, the service is where a simple model says", async () => {
+test("after any events, including crashes, the service agrees with a simple model", async () => {
   const all = [
     ...["a", "b", "c", "d"].flatMap(commandsOn),
     fc.constant(crashes),

@@ -10,7 +10,7 @@ const cases = Object.entries(SECURITY_CASES).flatMap(([area, list]) =>
   list.map((one) => ({ ...one, name: `${area}: ${one.about}` })),
 );
 
-test("cases have names of their own, in every area", () => {
+test("cases have unique names, in every area", () => {
   expect(new Set(cases.map(({ name }) => name)).size).toBe(cases.length);
   for (const list of Object.values(SECURITY_CASES)) expect(list.length).toBeGreaterThan(0);
 });

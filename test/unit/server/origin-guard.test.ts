@@ -83,7 +83,7 @@ describe("the host name", () => {
     }
   });
 
-  test("may be one the operator allows", async () => {
+  test("may be one that the operator allows", async () => {
     await using server = await startTestServer({ allowHosts: ["Berth.Example"] });
     expect((await http1(server, { host: "berth.example:7070" })).status).toBe(200);
     expect((await http1(server, { host: "x.berth.example" })).status).toBe(403);
@@ -126,14 +126,14 @@ describe("the origin", () => {
     expect(server.record.unary).toBe(0);
   });
 
-  test("of this machine may call, and its pages may not read the answer unless configured", async () => {
+  test("of this machine may call, but its pages may read the answer only if configured", async () => {
     await using server = await startTestServer();
     const { status, headers } = await http1(server, { origin: "http://localhost:3000" });
     expect(status).toBe(200);
     expect(headers["access-control-allow-origin"]).toBeUndefined();
   });
 
-  test("that is configured may call and read, and no other", async () => {
+  test("may call and read only if it is configured", async () => {
     await using server = await startTestServer({ corsOrigins: ["https://app.example"] });
     const origin = "https://app.example";
     const preflight = await http1(

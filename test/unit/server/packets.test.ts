@@ -65,13 +65,13 @@ const AT_ONCE: Answer = (response) => {
   response.complete(piece("over"));
 };
 
-test("what is there at once leaves in one packet, over HTTP/1.1", async () => {
+test("data that is available at once is sent in one packet, over HTTP/1.1", async () => {
   const { pieces, writes } = await serve("HTTP/1.1", AT_ONCE);
   expect(pieces.join("")).toMatch(/^begunmoreover.*\{\}$/s);
   expect(writes).toBe(1);
 });
 
-test("what is there at once leaves in one frame, over HTTP/2", async () => {
+test("data that is available at once is sent in one frame, over HTTP/2", async () => {
   expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["begunmoreover"]);
 });
 

@@ -16,7 +16,7 @@ async function collections(registry: Registry): Promise<number> {
   return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
-test("collections of garbage are counted until it is stopped, and by another that goes on", async () => {
+test("garbage collections are counted until the counter is stopped, and further by another", async () => {
   const [stopped, goesOn] = [new Registry(), new Registry()];
   const [first, second] = [new ProcessMetrics(stopped), new ProcessMetrics(goesOn)];
   collectGarbage();

@@ -41,7 +41,7 @@ async function soon<T>(waiting: Promise<T>): Promise<T | "it still waits"> {
   return Promise.race([waiting, late]);
 }
 
-test("a body is read as it comes, to its end", async () => {
+test("a body is read as it arrives, to its end", async () => {
   const { body, bytes, budget } = new Reading();
   const all: string[] = [];
   const reading = (async () => {
@@ -57,7 +57,7 @@ test("a body is read as it comes, to its end", async () => {
   expect(budget.heldBytes).toBe(0);
 });
 
-test("no more of a stream is held than its largest message, and no more than the budget has", async () => {
+test("a stream holds at most its largest message, and no more than the budget allows", async () => {
   const { body, bytes, budget } = new Reading(90);
   body.write("x".repeat(80));
   await bytes.next();
@@ -71,7 +71,7 @@ test("no more of a stream is held than its largest message, and no more than the
   expect(wide.budget.heldBytes).toBe(100);
 });
 
-test("the end of its call ends it, also while it waits", async () => {
+test("the end of its call ends the read, also while it waits", async () => {
   const reading = new Reading();
   reading.body.write("some");
   expect(await reading.next()).toBe("some");

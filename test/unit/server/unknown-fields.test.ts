@@ -63,7 +63,7 @@ describe.each([
     expect(error?.details[0]?.debug.metadata).toEqual({ field });
   });
 
-  test("is ignored where the client asks for that", async () => {
+  test("is ignored if the client asks for that", async () => {
     expect(
       await call(path, JSON.stringify(message), { "Berth-Ignore-Unknown-Fields": "true" }),
     ).toBeUndefined();
@@ -88,12 +88,12 @@ describe.each([
     expect(error?.details[0]?.debug.metadata).toEqual({ field: "onDisconnect" });
   });
 
-  test("is ignored where the client asks for that", async () => {
+  test("is ignored if the client asks for that", async () => {
     expect(await call(STREAM, message, { "Berth-Ignore-Unknown-Fields": "true" })).toBeUndefined();
   });
 });
 
-test("names of enums in lists are looked at; numbers and null are the parser's", () => {
+test("enum names in lists are checked; numbers and null are left to the parser", () => {
   const states = (...list: unknown[]) =>
     unknownField(ListSandboxesRequestSchema, { states: list })?.metadata.field;
   expect(states("SANDBOX_STATE_RUNNING", "PAUSED")).toBe("states[1]");
@@ -134,7 +134,7 @@ test("both names of a field are known", async () => {
     expect(await call(UNARY, json)).toBeUndefined();
 });
 
-test("compressed JSON is looked at as well", async () => {
+test("compressed JSON is checked as well", async () => {
   const body = gzipSync('{"nope": 1}');
   const response = await fetch(server.url + UNARY, {
     method: "POST",
@@ -150,7 +150,7 @@ test("compressed JSON is looked at as well", async () => {
   expect(await known.json()).toMatchObject({ sandbox: { sandboxId: "3" } });
 });
 
-test("gRPC with JSON is looked at as well", async () => {
+test("gRPC with JSON is checked as well", async () => {
   const response = await http2Request(
     server.url,
     { ":path": UNARY, "content-type": "application/grpc+json", te: "trailers" },
@@ -162,7 +162,7 @@ test("gRPC with JSON is looked at as well", async () => {
   });
 });
 
-test("messages in lists and maps are looked at; what has a JSON of its own is not", () => {
+test("messages in lists and maps are checked; types with a special JSON form are not", () => {
   const spec = (spec: object) => unknownField(CreateSandboxRequestSchema, { spec })?.metadata.field;
   expect(spec({ mounts: [{ hostPath: "/a" }, { readonly: true, readOnlyy: true }] })).toMatch(
     /^spec\.mounts\[\d\]\./,
@@ -174,7 +174,7 @@ test("messages in lists and maps are looked at; what has a JSON of its own is no
     expect(unknownField(WriteFileRequestSchema, json)).toBeUndefined();
 });
 
-test("whatever the library writes is known", async () => {
+test("everything that the library writes is accepted", async () => {
   const client = createClient(
     SandboxService,
     createConnectTransport({ baseUrl: server.url, httpVersion: "1.1", useBinaryFormat: false }),

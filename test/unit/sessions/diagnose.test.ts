@@ -38,7 +38,7 @@ test("names what is missing, and the packages that have it", async () => {
   });
 });
 
-test("names what desktops go without", async () => {
+test("names what desktops lack", async () => {
   await install("usr/bin/python3", "usr/bin/Xvfb", "usr/bin/openbox", "usr/bin/dbus-daemon", ...LIBRARIES);
   expect(await find("vm sessions")).toMatchObject({
     status: "limited",
@@ -46,7 +46,7 @@ test("names what desktops go without", async () => {
   });
 });
 
-test("is content with all of it, under other names and in other places", async () => {
+test("accepts everything under other names and in other places", async () => {
   const optional = ["openbox", "dbus-daemon", "x11vnc", "ffmpeg"].map((name) => `usr/bin/${name}`);
   await install("usr/bin/python3", "usr/local/bin/Xvfb", ...optional, ...LIBRARIES);
   await install("usr/bin/google-chrome");

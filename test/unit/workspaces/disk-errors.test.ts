@@ -10,7 +10,7 @@ const overQuota = Object.assign(new Error("Unknown system error -122: Unknown sy
   syscall: "write",
 });
 
-test("a quota that is used up is not an unknown error", () => {
+test("an exhausted quota is not an unknown error", () => {
   expect(codeOf(overQuota)).toBe("EDQUOT");
   expect(isNoSpace(codeOf(overQuota))).toBe(true);
   expect(diskError(overQuota)).toMatchObject({

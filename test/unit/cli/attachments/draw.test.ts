@@ -36,7 +36,7 @@ test("kitty gets base64 in chunks of 4096, the last one marked, as wide as the t
   expect(`${parts.map(([all]) => all).join("")}\n`).toBe(drawn);
 });
 
-test("iTerm2 gets one sequence; a small picture is not blown up", () => {
+test("iTerm2 gets one sequence; a small picture is not enlarged", () => {
   const picture = png(80);
   expect(drawPng(picture, "iterm", 100)).toBe(
     `\x1b]1337;File=inline=1;size=${picture.length};width=10;preserveAspectRatio=1:${picture.toString("base64")}\x07\n`,

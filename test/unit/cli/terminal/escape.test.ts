@@ -28,7 +28,7 @@ describe("~. leaves", () => {
   });
 });
 
-describe("all else goes on", () => {
+describe("everything else is passed on", () => {
   test.each([
     ["a tilde in a line", "cd ~.", "cd ~."],
     ["a tilde before another key", "~/bin\r", "~/bin\r"],

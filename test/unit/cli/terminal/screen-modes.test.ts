@@ -26,7 +26,7 @@ test.each([
   expect(undoOf(text)).toBe(undo);
 });
 
-test("what is undone is undone once", () => {
+test("each mode is undone once", () => {
   const modes = new ScreenModes();
   modes.watch(Buffer.from("\x1b[?25l"));
   expect(modes.undo()).not.toBe("");

@@ -45,7 +45,7 @@ test("pauses and resumes, and both are idempotent", async () => {
   expect(daemon.thaws).toBe(0);
 });
 
-test("a change comes a while after the opposite one, so that a late event does not override it", async () => {
+test("a change waits a while after the opposite one, so that a late event does not overwrite it", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
   await daemon.pauses.set("x", false);
@@ -56,7 +56,7 @@ test("a change comes a while after the opposite one, so that a late event does n
   expect(daemon.calls).toHaveLength(2);
 });
 
-test("a container that Docker takes for running while it is frozen is thawed", async () => {
+test("a frozen container that Docker believes to be running is thawed", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
   // The late event of an earlier resume.

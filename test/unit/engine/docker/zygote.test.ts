@@ -32,7 +32,7 @@ function unreadZygote() {
   };
 }
 
-test("of a long request that does not fit into the pipe nothing runs, and others are not changed by it", () => {
+test("a long request that does not fit into the pipe runs nothing, and does not affect others", () => {
   const { request, read } = unreadZygote();
   const long = "x".repeat(9_000);
   const ids: string[] = [];
@@ -48,7 +48,7 @@ test("of a long request that does not fit into the pipe nothing runs, and others
   expect(ran).toBe([...whole, `${last[0]} 5;`, `${last[1]} 9001;`].join(""));
 });
 
-test("what is too long for the pipe is not begun", () => {
+test("a request that is too long for the pipe is not started", () => {
   const { request, read } = unreadZygote();
   expect(() => request("x".repeat(50_000))).toThrow(RequestTooLongError);
   expect(() => request("'".repeat(11_000))).toThrow(RequestTooLongError);

@@ -43,7 +43,7 @@ describe("programs that pods of any image run", () => {
     rmSync(dir, { recursive: true });
   });
 
-  test("connect where something listens, and say where nothing does", async () => {
+  test("connect if something listens, and report if nothing does", async () => {
     const closed = await freePort();
     expect(
       await attempt([
@@ -53,14 +53,14 @@ describe("programs that pods of any image run", () => {
     ).toEqual(["connected", "blocked"]);
   });
 
-  test("accept however many connections, so that a full queue is never taken for a closed network", async () => {
+  test("accept any number of connections, so that a full queue is never mistaken for a closed network", async () => {
     for (let round = 0; round < 4; round++) {
       const places = Array.from({ length: 12 }, () => ({ address: "127.0.0.1", port }));
       expect(await attempt(places)).toEqual(places.map(() => "connected"));
     }
   });
 
-  test("what a broken connection cut off, or what ends for another reason, says nothing of the network", () => {
+  test("truncated output, or an end for another reason, says nothing about the network", () => {
     const places = [1, 2, 3, 4].map((at) => ({ address: "10.0.0.1", port: at }));
     expect(readAttempts("0 0\n1 115\n2 9\n", places)).toEqual(["connected", "blocked", "failed", "failed"]);
     expect(readAttempts("", places)).toEqual(places.map(() => "failed"));

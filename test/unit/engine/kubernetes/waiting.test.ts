@@ -81,12 +81,12 @@ test.each([
   expect(found[0]?.message).toContain(warning);
 });
 
-test("a message has 500 characters at most", () => {
+test("a message has at most 500 characters", () => {
   const [found] = waitingPods([pendingPod()], said("x".repeat(5_000)));
   expect(found?.message.length).toBeLessThanOrEqual(500);
 });
 
-test("no pod waits that runs, has ended, is being deleted, or is neither a sandbox nor looks at an image", () => {
+test("a pod that runs, has ended, is being deleted, or is neither a sandbox nor an image probe does not count as waiting", () => {
   const pod = pendingPod();
   const state = (container: object): V1Pod => ({
     ...pod,

@@ -24,7 +24,7 @@ function viewOf(pids: readonly number[], freezer: Freezer, level = 0): OutsideVi
   });
 }
 
-test("a tree that is killed on a machine which takes over a second for it has ended all the same", async () => {
+test("a tree that is killed on a machine that needs more than a second for it has ended anyway", async () => {
   const child = spawn("sleep", ["600"], { detached: true, stdio: "ignore" });
   children.push(child);
   await once(child, "spawn");
@@ -45,7 +45,7 @@ test("a tree that is killed on a machine which takes over a second for it has en
   expect(await ended).toEqual([null, "SIGKILL"]);
 });
 
-test("a sandbox is ending as soon as its main process has been killed, before its init has learned of it", async () => {
+test("a sandbox counts as ending as soon as its main process has been killed, before its init notices", async () => {
   const args = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "sleep 600; exit 1"];
   const outer = spawn("unshare", args, { stdio: "ignore" });
   children.push(outer);

@@ -28,7 +28,7 @@ function open(count: number, turns: Turns) {
   return { spawned, pools };
 }
 
-test("lanes that nobody waits for are opened a few at a time, over all sandboxes", async () => {
+test("lanes that nobody waits for are opened a few at a time, across all sandboxes", async () => {
   const { spawned, pools } = open(100, new Turns(16));
   expect(spawned).toHaveLength(16);
   // A command in a sandbox whose turn has not come gets its lane at once.
@@ -49,7 +49,7 @@ test("a sandbox that ends gives up its turn", async () => {
   expect(spawned).toEqual(["ref-0", "ref-2"]);
 });
 
-test("a spare lane waits for a moment, in which a command gets its own", async () => {
+test("a spare lane is opened after a moment, so that a command can get its lane first", async () => {
   const { spawned, pools } = open(1, new Turns(16));
   const wanted = pools[0]?.take(AbortSignal.timeout(60_000));
   expect(spawned).toHaveLength(1);

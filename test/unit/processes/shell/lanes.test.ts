@@ -38,7 +38,7 @@ function crowd(abort = signal) {
   return { starts, jobs };
 }
 
-test("of a crowd of jobs that find no idle lane, eight start at once, and all do", async () => {
+test("of many jobs without an idle lane, eight start at once, and all start eventually", async () => {
   const { starts, jobs } = crowd();
   expect(starts).toHaveLength(8);
   for (let done = 0; done < CROWD; done++) {
@@ -48,13 +48,13 @@ test("of a crowd of jobs that find no idle lane, eight start at once, and all do
   expect(await Promise.all(jobs)).toHaveLength(CROWD);
 });
 
-test("jobs whose start hangs keep others from theirs for a second at most", async () => {
+test("jobs whose start hangs delay others by at most a second", async () => {
   const { starts } = crowd();
   expect(starts).toHaveLength(8);
   await eventually(() => starts.length > 8);
 });
 
-test("one that is given up while it waits does not start", async () => {
+test("a job that is aborted while it waits does not start", async () => {
   const abort = new AbortController();
   const { starts, jobs } = crowd(abort.signal);
   abort.abort(new Error("gone"));

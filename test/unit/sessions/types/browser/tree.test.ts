@@ -28,7 +28,7 @@ function tabOf(buttons: number): Tab {
   } as unknown as Tab;
 }
 
-test("what a tree has no room for is not looked at", async () => {
+test("elements for which a tree has no room are not inspected", async () => {
   const [tab, references] = [tabOf(20_000), new References()];
   const { text, truncated } = await readTree(tab, references, AbortSignal.timeout(20_000));
   expect([text.split("\n").length, truncated]).toEqual([5_000, true]);
