@@ -77,7 +77,6 @@ function collector(): V8Collect {
   return found;
 }
 
-/** Bytes in use, including garbage. */
 function usedBytes(): number {
   const { heapUsed, external } = process.memoryUsage();
   return heapUsed + external;

@@ -24,7 +24,6 @@ export class SharedPlaces {
     return this.#taken.get(owner) ?? 0;
   }
 
-  /** Whether an owner may take another place. */
   hasRoomFor(owner: string): boolean {
     return this.of(owner) < MAX_OF_FREE * this.free;
   }

@@ -15,7 +15,6 @@ export interface ConfigSources {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** A value as text, and its source. */
 interface Given {
   readonly texts: readonly string[];
   /** For instance `--idle-timeout`, `BERTH_IDLE_TIMEOUT` or `berth.json: idle-timeout`. */

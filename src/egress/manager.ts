@@ -81,7 +81,6 @@ export class EgressManager {
     this.#doors.delete(ref);
   }
 
-  /** Closes all ports. */
   stop(): void {
     for (const ref of [...this.#doors.keys()]) this.close(ref);
     this.#proxy.close();
@@ -102,7 +101,6 @@ function ruleOf(text: string): DomainRule {
 
 /** The port of a sandbox, with its connections. */
 class Door {
-  /** Resolves when the port is open. */
   readonly opened: Promise<void>;
   readonly #connections = new Set<Socket>();
   #server: Server | undefined;

@@ -50,7 +50,6 @@ export interface EngineSettings {
   readonly egressDns: readonly string[];
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
-  /** The service's data directory. */
   readonly dataDir: string;
   /** Whether sandboxes outlive the service. */
   readonly leaveSandboxes: boolean;

@@ -15,7 +15,6 @@ const LOAD_ADDRESS = 0x40_0000;
 /** The largest page of the machines above. */
 export const PAGE = 0x1_0000;
 
-/** Input of {@link writeHeader}. */
 interface Header {
   readonly type: number;
   readonly machine: number;
@@ -38,7 +37,6 @@ export function writeHeader(file: Buffer, { type, machine, segments, entry = 0 }
   file.writeUInt16LE(segments, 56);
 }
 
-/** Input of {@link writeSegment}. */
 interface Segment {
   readonly type: number;
   readonly flags: number;

@@ -25,7 +25,6 @@ export interface Drainable {
 interface OrphanedPipe {
   /** Resolves when no process holds them any more. Never rejects. */
   readonly silent: Promise<void>;
-  /** Closes them. */
   destroy(): void;
 }
 

@@ -208,7 +208,6 @@ export interface HostMount extends MountPlace {
 /** A top-level directory of a volume, created if it is missing. Every user of the sandbox may write to it. */
 export interface VolumeMount extends MountPlace {
   readonly kind: "volume";
-  /** The volume's name. */
   readonly volume: string;
   readonly directory: string;
 }
@@ -448,7 +447,6 @@ export interface SpawnedProcess {
   readonly handle: string | undefined;
   /** Soon stops the flow to the sink; the process then blocks as on a full pipe. */
   pause(): void;
-  /** Resumes the flow. */
   resume(): void;
   /**
    * Drains output slowly, until {@link pause} or {@link resume}, for output that nobody wants. The writer is slowed to

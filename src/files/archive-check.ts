@@ -26,7 +26,6 @@ export class ArchiveCheck {
   #entryCount = 0;
   #sizeBytes = 0;
 
-  /** Number of entries so far. */
   get entryCount(): number {
     return this.#entryCount;
   }

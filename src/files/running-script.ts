@@ -27,14 +27,12 @@ const FIRST_SIGNAL_CODE = 128;
 const OPEN_MS = 5_000;
 /** How long the report of a killed script's end may take before the script is stopped. */
 const LEAVE_MS = 500;
-/** Time between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 2_000;
 /** How long a killed script may take to report its end. */
 const AFTER_KILL_MS = 2_000;
 
 /** Options of a script. */
 export interface ScriptOptions {
-  /** Whether it reads stdin. */
   readonly stdin: boolean;
   /** Whether to drop a line of its stderr. */
   readonly isNoise?: ((line: string) => boolean) | undefined;
@@ -93,7 +91,6 @@ export class RunningScript {
     return this.#end.promise;
   }
 
-  /** Whether it has ended. */
   get over(): boolean {
     return this.#over;
   }
@@ -254,7 +251,6 @@ export class RunningScript {
   }
 }
 
-/** Pauses and resumes a source of bytes. */
 interface Flow {
   pause(): void;
   resume(): void;

@@ -20,7 +20,6 @@ interface UnpackOptions {
   readonly signal?: AbortSignal;
 }
 
-/** The result of unpacking. */
 interface UnpackedEntries {
   /** In the order of the tar. Their owner can access them until {@link finishDirectories} sets their modes. */
   readonly directories: readonly PlainTarEntry[];

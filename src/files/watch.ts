@@ -133,7 +133,6 @@ export interface Difference {
   readonly line: string | undefined;
 }
 
-/** Options for parsing a snapshot. */
 interface SnapshotOptions {
   /** Whether to omit a name. */
   readonly isHidden: (name: ByteString) => boolean;

@@ -14,7 +14,6 @@ const SAVE_INTERVAL_MS = 1_000;
 const INLINE_BYTES = 8 * 1024;
 const NOTHING = new Uint8Array();
 
-/** What a {@link ProcessJournal} needs. */
 interface ProcessJournalParts extends RecoveryParts {
   readonly transaction: Transaction;
   readonly writeBehind: WriteBehind;

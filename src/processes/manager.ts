@@ -49,7 +49,6 @@ export interface CollectedOutput {
   readonly stderr: HeadAndTail;
 }
 
-/** Settings of the process manager. */
 interface ProcessManagerSettings {
   /** Limit of running processes in one sandbox. */
   readonly maxProcessesPerSandbox: number;

@@ -101,7 +101,6 @@ function initOf(
   };
 }
 
-/** Follows the processes that may still run. */
 async function follow(
   reattached: readonly Reattached[],
   engine: RecoveryParts["engine"],

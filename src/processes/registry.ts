@@ -106,7 +106,6 @@ export class ProcessRegistry {
     return entry?.sandbox.owner === owner ? wholeOf(entry) : undefined;
   }
 
-  /** All running processes. */
   allRunning(): Process[] {
     return [...this.#allRunning];
   }

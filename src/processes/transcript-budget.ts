@@ -156,7 +156,6 @@ function usageOf({ heldBytes, memoryBytes }: BudgetedTranscript): TranscriptUsag
   return { bytes: heldBytes, memoryBytes };
 }
 
-/** The transcripts of one owner. */
 class Account {
   bytes = 0;
   readonly #held = new Map<BudgetedTranscript, TranscriptUsage>();

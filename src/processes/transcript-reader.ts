@@ -14,7 +14,6 @@ export type TranscriptItem =
 /** A position in each stream, in bytes from its start. */
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
-/** What a reader needs from its transcript. */
 interface ReaderSource {
   /** The first block with a larger sequence number. */
   after(sequence: number): Block | undefined;

@@ -78,7 +78,6 @@ export class Capacity {
     }
   }
 
-  /** Rejects waiting creates. */
   close(reason: BerthError): void {
     for (const waiter of [...this.#waiters]) this.#refuse(waiter, reason);
   }

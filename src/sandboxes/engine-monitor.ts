@@ -55,7 +55,6 @@ export class EngineMonitor {
     return this.#info;
   }
 
-  /** Whether the engine answered last time. */
   get available(): boolean {
     return !this.#lost.signal.aborted;
   }

@@ -5,7 +5,6 @@ import type { SandboxDeleter } from "./delete.ts";
 import type { SandboxRecord, TerminationRequest } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 
-/** Minimum time between two sweeps. */
 const MIN_INTERVAL_MS = 5;
 
 /** How many expired sandboxes to remove at a time. */

@@ -40,7 +40,6 @@ export interface SandboxManagerSettings {
   readonly warmPools: readonly WarmPoolTarget[];
 }
 
-/** What the manager needs. */
 interface SandboxManagerParts {
   readonly engine: Engine;
   readonly monitor: EngineMonitor;

@@ -103,7 +103,6 @@ export class SandboxRegistry {
     }
   }
 
-  /** Removes an ended record. */
   #remove(record: SandboxRecord): void {
     this.#ended.delete(record);
     this.#endedShares.delete(record.owner, record);

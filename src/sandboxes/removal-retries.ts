@@ -70,7 +70,6 @@ export class RemovalRetries {
     for (const { retry } of [...this.#stuck.values()]) retry();
   }
 
-  /** Stops all retries. */
   stop(): void {
     this.#stopped = true;
     for (const { cancel } of this.#stuck.values()) cancel();

@@ -76,7 +76,6 @@ interface Parts {
   readonly observer: SandboxObserver;
   readonly logger: Logger;
   readonly retries: RemovalRetries;
-  /** Fills in the defaults of a spec. */
   readonly resolve: (spec: RequestedSpec) => SandboxSpec;
 }
 
@@ -281,7 +280,6 @@ export class WarmPool {
 /** The owner in the label of a sandbox that nobody has claimed yet. */
 export const POOL_OWNER = "warm-pool";
 
-/** A sandbox that waits to be claimed. */
 interface Warm {
   readonly engine: EngineSandbox;
   readonly prepared: Prepared | undefined;

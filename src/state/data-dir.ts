@@ -52,7 +52,6 @@ export class DataDir {
     return new DataDir(directory, lockFile(directory));
   }
 
-  /** Path of the database. */
   get database(): string {
     return path.join(this.path, DATABASE);
   }

@@ -16,7 +16,6 @@ export interface WatchFilter {
   readonly afterSequence: number;
 }
 
-/** One owner's events. */
 interface History<Body> {
   /** Oldest first. */
   readonly events: LoggedEvent<Body>[];

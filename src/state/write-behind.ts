@@ -40,7 +40,6 @@ export class WriteBehind {
     this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : GATHER_MS, () => this.flush());
   }
 
-  /** Drops a pending write. */
   drop(key: string): void {
     this.#pending.delete(key);
   }

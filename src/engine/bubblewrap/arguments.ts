@@ -16,7 +16,6 @@ const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
 /** The descriptors that bwrap gets in addition to its standard streams. */
 export const BWRAP_FDS = { args: 4, info: 5, gate: 6, filter: 7, status: 8, mounts: 10 } as const;
 
-/** The input of {@link bwrapArguments}. */
 interface BwrapPlan {
   /** From {@link systemArguments}. */
   readonly system: readonly string[];

@@ -19,7 +19,6 @@ export interface StartPlan {
   readonly spec: EngineSandboxSpec;
   readonly description: EngineSandbox;
   readonly identity: Identity;
-  /** Starts keepers. */
   readonly launcher: Launcher;
   readonly reports: Reports;
   /** Control groups of the host's processes that serve sandboxes. */

@@ -68,7 +68,6 @@ export class Keeper {
     return `/proc/${this.#pid}/fd/${KEEPER_FDS.userNamespace}`;
   }
 
-  /** Stops reading the main process's output. */
   stopReading(): void {
     this.#output.destroy();
   }
@@ -120,7 +119,6 @@ const KEEPER_FDS = {
   userNamespace: BWRAP_FDS.args,
 } as const;
 
-/** What a sandbox's keeper needs to start. */
 interface KeeperPlan {
   readonly tag: number;
   readonly joinFiles: readonly string[];

@@ -10,7 +10,6 @@ const COLLECT_MS = 1000;
 /** How long a close waits for the last processes to end. */
 const CLOSE_MS = 5000;
 
-/** Options of a {@link Launcher}. */
 interface LauncherOptions {
   readonly identity: Identity;
   /** Files of the control groups that the launcher and everything it starts join. */

@@ -137,7 +137,6 @@ export class BubblewrapSandbox {
     }
   }
 
-  /** Tracks an attendant while it runs. */
   attend({ pid, code }: Started): void {
     this.#attendants.add(pid);
     void code.then(() => this.#attendants.delete(pid));

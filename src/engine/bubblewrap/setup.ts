@@ -25,7 +25,6 @@ export interface BubblewrapSetup {
   readonly reports: Reports;
   /** Starts the keepers of sandboxes, from their scripts. */
   readonly keepers: Launcher;
-  /** Starts the attendants of processes. */
   readonly attendants: Launcher;
   /** Arguments of bwrap for the system's directories. */
   readonly system: readonly string[];

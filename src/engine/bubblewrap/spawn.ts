@@ -18,9 +18,7 @@ import type { Launcher, Started } from "./launcher.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
 import { readerOf, writerOf } from "./shell-pipes.ts";
 
-/** What {@link spawnProcess} needs from the engine. */
 interface SpawnParts {
-  /** Starts attendants. */
   readonly launcher: Launcher;
   readonly limits: Job["limits"];
   readonly leftovers: Leftovers;
@@ -212,7 +210,6 @@ function programMissing(program: string, exitCode: string): BerthError {
   });
 }
 
-/** Reads the rest of a stream. */
 async function readRest(socket: Socket): Promise<string> {
   let text = "";
   socket.on("data", (chunk: Buffer) => {
@@ -244,7 +241,6 @@ export class BubblewrapProcess implements SpawnedProcess {
   readonly #attendant: Started;
   readonly #resizeTerminal: ((size: TerminalSize) => Promise<void>) | undefined;
   readonly #streams: PipeStreams;
-  /** Resolves with the exit code. */
   readonly #exited: Promise<number>;
   #hasExited = false;
 

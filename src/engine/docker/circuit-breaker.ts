@@ -31,7 +31,6 @@ export class CircuitBreaker {
     return this.#pauseMs > 0;
   }
 
-  /** Whether an attempt is allowed now. */
   get ready(): boolean {
     return !this.open || (!this.#probing && this.#now() >= this.#retryAt);
   }

@@ -23,7 +23,7 @@ export const UNDUMPABLE_TARGET = `${PIPES_TARGET}/${UNDUMPABLE}`;
 
 /** The last letters of the pipes' names: stdin, stdout, stderr. */
 const STREAMS = ["i", "o", "e"] as const;
-/** Number of pipes that one `mkfifo` creates. */
+/** Pipes per `mkfifo`. */
 const BATCH = 48;
 const MAKE_MS = 10_000;
 const STOCK = "stock";

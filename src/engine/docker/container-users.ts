@@ -44,7 +44,6 @@ export class ContainerUsers {
     if (ranges.length > 0) this.#ranges = ranges;
   }
 
-  /** Whether the ranges of ids are known. */
   get knowsRanges(): boolean {
     return this.#ranges !== undefined;
   }

@@ -94,7 +94,6 @@ export class Daemon {
     return this.#isPodman;
   }
 
-  /** Closes idle connections. */
   close(): void {
     this.#agent.destroy();
   }

@@ -5,7 +5,6 @@ export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
 
-/** The daemon's refusal of a request. */
 interface DaemonAnswer {
   readonly statusCode: number;
   readonly text: string;

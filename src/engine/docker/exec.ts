@@ -124,7 +124,6 @@ export class ExecState implements ProcessState {
     }
   }
 
-  /** Asks Docker about the process. */
   async whyEnded(): Promise<Error | undefined> {
     try {
       await this.inspect();

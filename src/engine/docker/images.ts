@@ -35,7 +35,6 @@ export class Images {
   readonly #logger: Logger;
   readonly #timeouts: PullTimeouts;
   readonly #pulls = new Map<string, Pull>();
-  /** The last answer. */
   #recent: { readonly image: string; readonly facts: ImageFacts; readonly at: number } | undefined;
 
   constructor(daemon: Daemon, logger: Logger, timeouts: PullTimeouts) {
@@ -153,7 +152,6 @@ interface PullTimeouts {
   readonly stallMs: number;
 }
 
-/** Minimum time between two progress reports. */
 const REPORT_INTERVAL_MS = 200;
 
 /** The longest possible timer: the pull has its own timeouts. */
@@ -246,7 +244,6 @@ interface Layer {
   done: boolean;
 }
 
-/** Adds up the progress of each layer. */
 class PullLayers {
   readonly #layers = new Map<string, Layer>();
 

@@ -41,7 +41,6 @@ export class LeftPipes {
     this.#logger = logger;
   }
 
-  /** Adds the pipes in a directory. */
   async add(directory: string): Promise<void> {
     for (const entry of await readdir(directory, { withFileTypes: true }).catch(() => []))
       if (entry.isFIFO() && !ZYGOTES.has(entry.name)) this.#unclaimed.add(path.join(directory, entry.name));

@@ -184,7 +184,6 @@ function commandError(report: string, exitCode: string, cause: Error): BerthErro
   });
 }
 
-/** The outcome of writes to a stream. */
 interface Writes {
   readonly failed: boolean;
 }
@@ -203,7 +202,6 @@ function readPastWrites(socket: Duplex): Writes {
   return writes;
 }
 
-/** The connection of a process. */
 interface AttachedStreams {
   readonly socket: Duplex;
   readonly writes: Writes;

@@ -37,7 +37,6 @@ class WrongUidError extends Error {
 /** The zygote did not find the user, so the daemon has to look it up. Not a failure of the zygote. */
 class UnknownUserError extends Error {}
 
-/** What {@link Forks} needs. */
 interface ForksParts {
   readonly zygote: Zygote;
   /** A shell that started with the container, for the first request that fits it. */

@@ -26,7 +26,6 @@ import type { EarlyShell } from "./zygote-request.ts";
 const ANSWER_TIMEOUT_MS = 10_000;
 const MAX_ANSWER_CHARS = 4096;
 
-/** A container to start processes in. */
 interface Container {
   /** Name of its directory of pipes; undefined if it has none. */
   readonly name: string | undefined;
@@ -34,11 +33,9 @@ interface Container {
   /** Undefined if it has no zygote. */
   readonly forks: Forks | undefined;
   readonly breaker: CircuitBreaker;
-  /** Whether it is being removed. */
   ending: boolean;
 }
 
-/** A start that uses pipes. */
 interface PipedStart extends ExecStart, PipesAttempt {
   readonly container: Container;
   /** Name of the container's directory of pipes. */
@@ -55,7 +52,6 @@ interface Spawned extends SpawnedProcess {
   destroy(reason?: Error): void;
 }
 
-/** What started together with a container. */
 interface StartedWith {
   readonly zygote?: Zygote | undefined;
   readonly early?: EarlyShell | undefined;
@@ -150,7 +146,6 @@ export class Spawner {
     return processes;
   }
 
-  /** Detaches from all processes. */
   close(): void {
     for (const spawned of this.#running.keys()) spawned.destroy();
     for (const { forks } of this.#containers.values()) forks?.close();

@@ -20,7 +20,6 @@ export interface Requested {
 
 const NOTHING = new Uint8Array();
 
-/** The user that a program runs as. */
 interface As {
   readonly user: string;
   /** The uid inside the container. */

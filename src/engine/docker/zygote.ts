@@ -35,7 +35,6 @@ const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
 /** Names of the zygote's own variables. */
 const OWN = /^BERTHZ_|^BERTH_(STDIN|STDOUT|STDERR|GO)$/;
 
-/** A program for a zygote to start. */
 interface ZygoteRequest {
   /** Named as in an exec. */
   readonly user: string;
@@ -171,7 +170,6 @@ export class Zygote {
     this.#answers?.destroy();
   }
 
-  /** Sends a request; returns its id. */
   #send(name: string, words: readonly string[]): string {
     const id = randomBytes(8).toString("hex");
     const lines = linesOf(`${name} ${[id, ...words].map(word).join(" ")}`);
@@ -266,7 +264,6 @@ function parseAnswer(text: string): ZygoteAnswer | undefined {
   return isUid ? { kind: "uid", uid: Number(digits) } : { kind: "exited", code: Number(digits) };
 }
 
-/** What {@link ForkedState} needs. */
 interface ForkedParts {
   readonly zygote: Zygote;
   /** Rejects if the container has ended, or the daemon does not answer. */

@@ -105,7 +105,6 @@ export class Api {
     return new Api(config, server, options.namespace ?? context.namespace ?? "default");
   }
 
-  /** The API server's address. */
   get server(): string {
     return this.#server.origin;
   }

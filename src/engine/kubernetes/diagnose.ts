@@ -23,7 +23,6 @@ const NETWORK_TIMEOUT_MS = 180_000;
 const DOCTOR = "doctor-";
 const LEFTOVER_MS = 10 * 60_000;
 
-/** A permission that the service needs. */
 interface Right {
   readonly group: string;
   readonly resource: string;

@@ -110,7 +110,6 @@ export class KubernetesEngine implements Engine {
   readonly #images: ImageUsers;
   readonly #orphanedPipes = new OrphanedPipes();
   readonly #setUps = new Turns(SETUPS_AT_ONCE);
-  /** Pods that this engine is removing. */
   readonly #removing = new Set<string>();
   /** Names of Berth's own pods that this engine is using. */
   readonly #helpers = new Set<string>();

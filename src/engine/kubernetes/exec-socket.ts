@@ -88,7 +88,6 @@ export class ExecSocket {
     return new ExecSocket(await api.connect(path, "starting a process", signal), events);
   }
 
-  /** Whether it accepts input. */
   get writable(): boolean {
     return !this.#stdinClosed && this.#socket.readyState === this.#socket.OPEN;
   }

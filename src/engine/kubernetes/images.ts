@@ -10,12 +10,10 @@ import type { PodWarnings } from "./warnings.ts";
 
 /** How long an image's user is cached. A tag may be moved to another image. */
 const KNOWN_FOR_MS = 10 * 60_000;
-/** Maximum number of cached images. */
 const MAX_IMAGES = 1_000;
 /** Timeout of a probe, which may have to wait for a first pull. */
 const PULL_TIMEOUT_MS = 15 * 60_000;
 
-/** What {@link ImageUsers} needs. */
 interface ImageUsersParts {
   readonly api: Api;
   readonly pods: Pods;

@@ -86,7 +86,6 @@ export class Pods {
     if (!this.#isListed && this.#broken !== undefined) throw this.#broken;
   }
 
-  /** Lists the pods again. */
   async list(signal?: AbortSignal): Promise<V1Pod[]> {
     const { pods } = await this.#list(signal);
     return pods;

@@ -126,12 +126,11 @@ class PodProcess implements SpawnedProcess {
   readonly #output = new Output(() => this.#socket);
   readonly #startScanner: MarkerScanner;
   readonly #endScanners: Record<OutputStream, MarkerScanner>;
-  /** Streams on which the end mark has not arrived yet. */
+  /** Streams on which the end marker has not arrived yet. */
   readonly #open = new Set<OutputStream>(["stdout", "stderr"]);
   #socket: ExecSocket | undefined;
   #pid = 0;
   #hasEnded = false;
-  /** Number of callers of {@link wait}. */
   #waiters = 0;
   #isSlow = false;
   #isLooking = false;
@@ -238,7 +237,7 @@ class PodProcess implements SpawnedProcess {
     }
   }
 
-  /** Keeps reading, because the end mark is in the output. */
+  /** Keeps reading, because the end marker is in the output. */
   close(): void {
     this.#endSink(canceled());
     this.closeStdin();

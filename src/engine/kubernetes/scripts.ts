@@ -19,7 +19,7 @@ export const SPAWN_EXIT = 42;
 
 /**
  * The byte before the nonce of the end. It does not occur in text, so a scanner never holds back a prompt as a possible
- * start of the mark.
+ * start of the marker.
  */
 export const END_BYTE = "\x1e";
 const END_BYTE_OCTAL = "\\036";
@@ -151,7 +151,7 @@ export function spawnText(request: SpawnText): Buffer {
   const flag = (on: boolean): string => (on ? "y" : "");
   const { terminal, stdin, setsHome } = request;
   const words = new Words();
-  // Split in two parts: a terminal echoes this, and the echo must not look like a mark.
+  // Split in two parts: a terminal echoes this, and the echo must not look like a marker.
   const nonces = [request.endNonce, request.startNonce].map(
     (nonce) => `${quote(nonce.slice(0, 9))}${quote(nonce.slice(9))}`,
   );

@@ -12,7 +12,6 @@ export type Stillness =
 
 /** Freezes the processes of a sandbox for a moment. */
 export interface Freezer {
-  /** Whether the sandbox is paused. */
   readonly paused: boolean;
   /** Ends a pause. */
   thaw(): void;

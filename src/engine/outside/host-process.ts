@@ -19,7 +19,6 @@ export interface HostProcess {
 
 /** The host processes of one sandbox, and no others. */
 export interface ProcessScope {
-  /** The current pids. */
   pids(): Promise<readonly number[]>;
   /** Whether a process belongs to the sandbox. Checked immediately before every signal. */
   holds(pid: number): boolean;

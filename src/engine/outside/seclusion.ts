@@ -22,7 +22,7 @@ const START_STACK = 25;
 interface Look extends Seclusion {
   readonly hostPid: number;
   readonly pipes: readonly string[];
-  /** The sandbox's processes at that time. */
+  /** The sandbox's processes at the time of this check. */
   readonly pids: ReadonlySet<number>;
 }
 

@@ -10,7 +10,6 @@ const CHUNK_BYTES = 256 * 1024;
 /** If the holes of a file are smaller in total, they are written as zeros, which every tar can read. */
 const MIN_HOLE_BYTES = 1024 * 1024;
 
-/** Options for rewriting a tar. */
 interface RestateOptions {
   /** Where the tool comes from, for the error for a tar that cannot be parsed. */
   readonly whose: string;

@@ -22,7 +22,7 @@ export type TarItem =
 /** Limit for the names and pax records of one entry. Even the longest names are far smaller. */
 const MAX_EXTENSION_BYTES = 1024 * 1024;
 
-/** How much may follow the end mark. */
+/** How much may follow the end marker. */
 const MAX_REST_BYTES = 16 * 1024 * 1024;
 
 /** Fields that precede an entry's own header and override it. */

@@ -27,7 +27,6 @@ import {
   type ShellText,
 } from "./script.ts";
 
-/** What a lane is doing. */
 type LaneState =
   /** Waits for a job or a probe. */
   | "idle"

@@ -164,7 +164,6 @@ export class PrestartedShell implements LeaderId {
     }
   }
 
-  /** Lets the shell end. */
   retire(): void {
     this.#spawned.closeStdin();
   }

@@ -118,7 +118,6 @@ export abstract class ShellJob implements Job {
     return this.#codes.size > 0;
   }
 
-  /** Limits the time until the job starts. */
   protected limitStart(): void {
     this.#startTimer = setTimeout(() => {
       this.fail(tooSlow());

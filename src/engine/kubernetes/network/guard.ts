@@ -95,7 +95,6 @@ export class NetworkGuard {
     });
   }
 
-  /** Waits for the first test. */
   async tested(signal?: AbortSignal): Promise<void> {
     await untilAborted(this.#tried.promise, signal);
   }
