@@ -72,7 +72,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: FILE,
-      title: "what waits is bounded, what is lost is counted, and a line stands in its place",
+      title: "waiting lines are limited, lost ones are counted, and a line in their place says so",
     },
   },
   {
@@ -84,7 +84,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
         to: "if (there === own) await this.#reopen();",
       },
     ],
-    test: { file: FILE, title: "a file that another program moved away is made again" },
+    test: { file: FILE, title: "a file that another program moved away is created again" },
   },
   {
     name: "the audit log is written through a link",

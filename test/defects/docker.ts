@@ -134,7 +134,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sandboxes/expiry-sweeper.test.ts",
       title:
-        "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
+        "a failed removal is retried with growing pauses, each logged, and the sandbox keeps its place until it is gone",
     },
   },
   {
@@ -185,7 +185,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/keepalive.test.ts",
-      title: "whoever stops reading does not wait for a stream that does not end",
+      title: "a reader that stops does not wait for a stream that does not end",
     },
   },
   {

@@ -25,7 +25,7 @@ const ANY_MOUNT = change(
 export const HOSTILE_DEFECTS: readonly Defect[] = [
   defect(
     "containers get the engine's socket",
-    { file: DOCKER, title: "no socket of a container engine is in sight" },
+    { file: DOCKER, title: "no socket of a container engine is visible" },
     change(
       CONTAINER,
       "        ...facts.mounts.map(bindMount),\n",
@@ -49,12 +49,12 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   ),
   defect(
     "egress: the metadata address is not rejected",
-    { file: RULES, title: "where there are none" },
+    { file: RULES, title: "if there are none" },
     change(FIREWALL, "NOT_PUBLIC_IPV4.map((range)", "NOT_PUBLIC_IPV4.slice(0, 4).map((range)"),
   ),
   defect(
     "egress: the machine itself is in reach",
-    { file: RULES, title: "where there are none" },
+    { file: RULES, title: "if there are none" },
     change(FIREWALL, '  { chain: "INPUT", rule: `-i ${EGRESS_BRIDGE} ${REJECT}` },\n', ""),
   ),
   defect(
@@ -130,8 +130,8 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     },
     change(
       "src/base/markers.ts",
-      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copied",
-      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copied',
+      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copy",
+      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copy',
     ),
   ),
   defect(

@@ -94,14 +94,14 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
   {
     name: "kubernetes: an operator opens the metadata address by a wide range",
     changes: [{ file: RANGES, from: '"169.254.0.0/16", ', to: "" }],
-    test: { file: POLICIES, title: "a wide range opens no metadata address and no loopback" },
+    test: { file: POLICIES, title: "a wide range does not open metadata addresses or loopback" },
   },
   {
     name: "kubernetes: whoever is in the cluster connects to a sandbox",
     changes: [
       { file: "src/engine/kubernetes/network/policies.ts", from: "ingress: [],", to: "ingress: [{}]," },
     ],
-    test: { file: POLICIES, title: "select its pods alone, and let nothing in" },
+    test: { file: POLICIES, title: "select only its pods, and let nothing in" },
   },
   {
     name: "kubernetes: a policy of others that opens all pods is not seen",

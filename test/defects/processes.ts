@@ -70,7 +70,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/transcript-budget.test.ts",
-      title: "of running processes the largest gives way, and keeps its head and its newest output",
+      title: "of running processes the largest loses output, but keeps its head and its newest output",
     },
   },
   {
@@ -84,7 +84,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/transcript.test.ts",
-      title: "what moves to disk for several reasons at once is read byte for byte",
+      title: "output that moves to disk for several reasons at once is read byte for byte",
     },
   },
   {
@@ -106,7 +106,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/recover.test.ts",
-      title: "are forgotten after a day with what they have on disk, whether they were read or not",
+      title: "are removed after a day, with their files, whether they were read or not",
     },
   },
   {
@@ -120,7 +120,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/state/request-log.test.ts",
-      title: "are dropped, the oldest first, and their requests are not carried out twice",
+      title: "are dropped, oldest first, and their requests are not carried out twice",
     },
   },
   {
@@ -266,7 +266,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/shell/lane-pool.test.ts",
-      title: "a spare lane waits for a moment, in which a command gets its own",
+      title: "a spare lane is opened after a moment, so that a command can get its lane first",
     },
   },
 ];

@@ -29,7 +29,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/redaction.test.ts",
-      title: "a value that ends in a line's end is covered without it too, as a shell's $(…) leaves it",
+      title: "a value with a trailing newline is also redacted without it, as a shell's $(…) passes it",
     },
   },
   {
@@ -103,7 +103,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
         to: "    let matched = 0;\n",
       },
     ],
-    test: { file: REDACTOR, title: "nothing of a secret leaves before it is known to be none" },
+    test: { file: REDACTOR, title: "possible secrets are held back until they are known not to be one" },
   },
   {
     name: "a changed secrets file that is wrong takes away what was there",

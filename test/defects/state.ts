@@ -16,7 +16,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sandboxes/store.test.ts",
-      title: "what is written late of an earlier life never touches a later one",
+      title: "a late write of an earlier sandbox never changes a later one with the same id",
     },
   },
   {
@@ -47,7 +47,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/base/ordered-index.test.ts",
-      title: "a part goes on from a place whose element has gone",
+      title: "a part continues from a position whose element is gone",
     },
   },
   {
@@ -85,7 +85,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sandboxes/registry.test.ts",
-      title: "an owner's flood of ended sandboxes pushes out none of another's",
+      title: "an owner's flood of ended sandboxes does not push out another's",
     },
   },
   {
@@ -99,7 +99,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/runs/store.test.ts",
-      title: "with 10,000 runs a create and a list, filtered or not, cost what they cost with 100",
+      title: "with 10,000 runs a create and a list, filtered or not, take as long as with 100",
     },
   },
   {
@@ -113,7 +113,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sandboxes/registry.test.ts",
-      title: "a list of live sandboxes looks at no ended one, and at no more than its page",
+      title: "a list of live sandboxes reads no ended ones, and no more than its page",
     },
   },
   {

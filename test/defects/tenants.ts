@@ -51,7 +51,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/fair-queue.test.ts",
-      title: "beside another tenant one is in its turn, and the other's call never waits",
+      title: "with another tenant only one call is in its turn, and the other's call never waits",
     },
   },
   {
@@ -99,7 +99,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: QUOTAS,
       title:
-        "creates: a second's worth at once, then as fast as they refill; retry_after is when the next fits",
+        "creates: a second's worth at once, then as fast as the bucket refills; retry_after is when the next fits",
     },
   },
   {

@@ -74,7 +74,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/base/last-lines.test.ts",
-      title: "noise pushes nothing out, nor does it show",
+      title: "noise does not push out other lines, and is not shown",
     },
   },
   {

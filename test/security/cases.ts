@@ -55,7 +55,8 @@ const DELETE = "integration/sandboxes/delete.test.ts";
 const REFERENCES = "integration/workspaces/references.test.ts";
 const WORKSPACES = "integration/workspaces/hostile.test.ts";
 
-const CAPABILITIES = "every process has its few capabilities, no way to more, and a filter of system calls";
+const CAPABILITIES =
+  "every process has only a few capabilities, no way to gain more, and a filter of system calls";
 const SERVED = "%s: other clients are served, memory stays bounded, and everything recovers";
 const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
 
@@ -87,7 +88,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "a container engine's socket",
-      [at(HARDENING, "no socket of a container engine is in sight")],
+      [at(HARDENING, "no socket of a container engine is visible")],
       "containers get the engine's socket",
     ),
     hostile(
@@ -130,12 +131,12 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "the metadata address and private ranges",
-      [at(EGRESS, "does not reach %s, and fails at once"), at(RULES, "where there are none")],
+      [at(EGRESS, "does not reach %s, and fails at once"), at(RULES, "if there are none")],
       "egress: the metadata address is not rejected",
     ),
     hostile(
       "the host, its gateway address and the service's port",
-      [at(EGRESS, "does not reach the machine, at any of its addresses"), at(RULES, "where there are none")],
+      [at(EGRESS, "does not reach the machine, at any of its addresses"), at(RULES, "if there are none")],
       "egress: the machine itself is in reach",
     ),
     layered(
@@ -160,7 +161,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "on Kubernetes: the metadata address, private ranges, IPv6 too, pods, nodes and the API server",
       [
         at(POLICIES, "not %s, which is not", "169.254.169.254"),
-        at(POLICIES, "a wide range opens no metadata address and no loopback"),
+        at(POLICIES, "a wide range does not open metadata addresses or loopback"),
         at(CLUSTER, "NONE reaches nothing, and EGRESS only what is allowed"),
       ],
       "kubernetes: EGRESS reaches private addresses",
@@ -170,7 +171,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "on Kubernetes: sibling sandboxes, and pods that connect to one",
       [
-        at(POLICIES, "select its pods alone, and let nothing in"),
+        at(POLICIES, "select only its pods, and let nothing in"),
         at(CLUSTER, "NONE reaches nothing, and EGRESS only what is allowed"),
       ],
       "kubernetes: whoever is in the cluster connects to a sandbox",
@@ -245,14 +246,14 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         ),
         at(
           "unit/processes/transcript-budget.test.ts",
-          "of running processes the largest gives way, and keeps its head and its newest output",
+          "of running processes the largest loses output, but keeps its head and its newest output",
         ),
       ],
       "what transcripts hold together is not bounded",
     ),
     hostile(
       "descriptors",
-      [at(HARDENING, "core dumps are off and open files limited, for good")],
+      [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",
     ),
     hostile("zombies", [at(DOCKER, "orphans are reaped")], "containers have no process that reaps"),
@@ -324,7 +325,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "unit/files/archive-check.test.ts",
-          "permissions without the bits that give rights, nobody's ownership, a time that fits",
+          "permissions without set-id bits, without owners, and with a time in range",
         ),
       ],
       "files of an archive keep the bits that give rights",
@@ -512,7 +513,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "messages that are too large, or hold too much",
       [
-        at(BAD_INPUT, "a size that is announced is refused before it comes"),
+        at(BAD_INPUT, "an announced size that is too large is refused before the data arrives"),
         at("integration/rpc/hostile-input.test.ts", "in gRPC and in JSON, of any method"),
       ],
       "a message may hold any number of values",
@@ -583,7 +584,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(ATTACKS, SERVED, "output that is not read"),
         at(
           "unit/server/keepalive.test.ts",
-          "whoever stops reading does not wait for a stream that does not end",
+          "a reader that stops does not wait for a stream that does not end",
         ),
       ],
       "whoever stops reading waits for the stream",
@@ -623,7 +624,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "unit/sandboxes/expiry-sweeper.test.ts",
-          "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
+          "a failed removal is retried with growing pauses, each logged, and the sandbox keeps its place until it is gone",
         ),
       ],
       "a removal that failed waits for somebody to ask again",
@@ -672,7 +673,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         ),
         at(
           "unit/sandboxes/capacity.test.ts",
-          "as many wait as places are being given back, in their order, and there is never one too many",
+          "as many creates wait as places are being released, in order, and the limit is never exceeded",
         ),
       ],
       "there are places for any number of sandboxes",

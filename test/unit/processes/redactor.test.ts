@@ -8,7 +8,7 @@ function redact(secrets: readonly string[], chunks: readonly Buffer[]): string {
   return Buffer.concat([...chunks.map((chunk) => redactor.push(chunk)), redactor.end()]).toString("latin1");
 }
 
-/** What a redactor should write, found in the simplest way. */
+/** The expected output of a redactor, by the simplest algorithm. */
 function expected(secrets: readonly string[], text: string): string {
   const spans: [number, number][] = [];
   for (const secret of secrets) {
@@ -30,7 +30,7 @@ function expected(secrets: readonly string[], text: string): string {
 
 const letters = fc.string({ unit: fc.constantFrom("a", "b", "c"), minLength: 1, maxLength: 6 });
 
-test("whatever the secrets and however the chunks are divided, secrets are covered and all else is as it was", () => {
+test("with any secrets and any chunks, secrets are redacted and everything else is unchanged", () => {
   const cases = fc.record({
     secrets: fc.array(letters, { minLength: 1, maxLength: 4 }),
     chunks: fc.array(fc.string({ unit: fc.constantFrom("a", "b", "c", "d"), maxLength: 9 }), {
@@ -50,7 +50,7 @@ test("whatever the secrets and however the chunks are divided, secrets are cover
   );
 });
 
-test("nothing of a secret leaves before it is known to be none", () => {
+test("possible secrets are held back until they are known not to be one", () => {
   const redactor = new Redactor([Buffer.from("secret")]);
   expect(redactor.push(Buffer.from("a sec")).toString()).toBe("a ");
   expect(redactor.push(Buffer.from("ond")).toString()).toBe("second");
@@ -60,18 +60,18 @@ test("nothing of a secret leaves before it is known to be none", () => {
   expect(redactor.end().toString()).toBe("secr");
 });
 
-test("bytes that are no text pass as they are", () => {
+test("bytes that are not text pass unchanged", () => {
   const bytes = Buffer.from(Array.from({ length: 4096 }, (_, at) => (at * 7) % 256));
   const redactor = new Redactor([Buffer.from("no such secret")]);
   const out = Buffer.concat([redactor.push(bytes), redactor.end()]);
   expect(out.equals(bytes)).toBe(true);
 });
 
-test("the worst input for a naive search takes time that grows with its length alone", () => {
+test("the worst input for a naive search takes linear time", () => {
   const secret = `${"a".repeat(60_000)}b`;
   const redactor = new Redactor([Buffer.from(secret)]);
   let length = 0;
-  // A search that begins again after each byte would compare a trillion of them.
+  // A search that restarts after each byte would compare a trillion bytes.
   for (let byte = 0; byte < 200_000; byte++) length += redactor.push(Buffer.from("a")).length;
   length += redactor.push(Buffer.alloc(8 << 20, "a")).length;
   length += redactor.end().length;

@@ -35,7 +35,7 @@ function newStore() {
   return { database, store, add, numbers };
 }
 
-/** The least of many times that something took, in milliseconds: what it costs when nothing else happens. */
+/** The shortest of many measured times in milliseconds: the time it takes without disturbance. */
 function leastMs(act: () => void): number {
   const times = Array.from({ length: 50 }, () => {
     const begin = performance.now();
@@ -45,7 +45,7 @@ function leastMs(act: () => void): number {
   return Math.min(...times);
 }
 
-test("with 10,000 runs a create and a list, filtered or not, cost what they cost with 100", () => {
+test("with 10,000 runs a create and a list, filtered or not, take as long as with 100", () => {
   const { database, store, add } = newStore();
   const list = (states: RunState[]) => () =>
     void store.list({ owner: "me", states: new Set(states), limit: 10, before: undefined });
@@ -62,15 +62,15 @@ test("with 10,000 runs a create and a list, filtered or not, cost what they cost
   while (Number(count.get()?.number) < KEEP) {
     for (let i = 0; i < 1_000; i++) add();
   }
-  // The oldest go from here on.
+  // From now on the oldest runs are dropped.
   const many = costs();
   for (const [what, ms] of Object.entries(many)) {
-    // Without an index they cost 20 to 100 times as much.
+    // Without an index they take 20 to 100 times as long.
     expect(ms, what).toBeLessThan(5 * (few[what] ?? 0) + 0.05);
   }
 });
 
-test("a list of several states is in order, and goes on where it stood", () => {
+test("a list of several states is in order, and continues where it was", () => {
   const { store, add, numbers } = newStore();
   const states = ["IDLE", "FINISHED", "ERROR"] as const;
   for (let i = 0; i < 12; i++) add(states[i % 3]);
@@ -83,7 +83,7 @@ test("a list of several states is in order, and goes on where it stood", () => {
   expect(second.runs.map(({ run }) => run.createTimeMs)).toEqual([6, 5, 3]);
 });
 
-test("a list of large runs is short, whatever their states, and goes on where it stood", () => {
+test("a list of large runs is short, in any state, and continues where it was", () => {
   const { store } = newStore();
   const states = ["IDLE", "FINISHED", "ERROR"] as const;
   for (let number = 0; number < 30; number++) {
@@ -108,7 +108,7 @@ test("a list of large runs is short, whatever their states, and goes on where it
   }
 });
 
-test("of an owner's runs at rest the newest stay, whatever came of them before, and nobody else's go", () => {
+test("the newest of an owner's settled runs are kept, in any state, and no other owner's are dropped", () => {
   const { database, store, add, numbers } = newStore();
   add("IDLE", "another");
   for (let i = 1; i <= 5; i++) add("IDLE", "me", 3);
@@ -124,7 +124,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   expect(numbers()).toEqual([7, 6, 5, 4]);
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([8, 7, 6, 4]);
-  // It rests again, and is the oldest then.
+  // It is settled again, and is now the oldest.
   store.save({ run: running, events: [], timeMs: 0 });
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([9, 8, 7]);
@@ -135,7 +135,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   ]);
 });
 
-test("runs of a database from before they were counted are counted", () => {
+test("runs of a database from before the counters are counted", () => {
   const database = Database.open(":memory:");
   const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(RUN_LISTS_SCHEMA));
   for (const migration of before) database.exec(migration);

@@ -15,7 +15,7 @@ type Answer = (response: DirectResponse) => void;
 
 const piece = (text: string): readonly Uint8Array[] => [Buffer.from(text)];
 
-/** Serves one request as told, and returns the pieces of the body as they came, and how often the server wrote. */
+/** Serves one request, and returns the pieces of the body as they arrived, and how often the server wrote. */
 async function serve(
   version: "HTTP/1.1" | "HTTP/2",
   answer: Answer,
@@ -33,7 +33,7 @@ async function serve(
       ),
     );
   };
-  // What every write of a socket comes to, over HTTP/1.1.
+  // Every write to a socket ends up here, with HTTP/1.1.
   const write = vi.spyOn(Socket.prototype as unknown as { _writeGeneric(): void }, "_writeGeneric");
   onTestFinished(() => write.mockRestore());
   const server = version === "HTTP/2" ? http2.createServer(respond) : http.createServer(respond);
@@ -65,13 +65,13 @@ const AT_ONCE: Answer = (response) => {
   response.complete(piece("over"));
 };
 
-test("what is there at once leaves in one packet, over HTTP/1.1", async () => {
+test("data that is available at once is sent in one packet, over HTTP/1.1", async () => {
   const { pieces, writes } = await serve("HTTP/1.1", AT_ONCE);
   expect(pieces.join("")).toMatch(/^begunmoreover.*\{\}$/s);
   expect(writes).toBe(1);
 });
 
-test("what is there at once leaves in one frame, over HTTP/2", async () => {
+test("data that is available at once is sent in one frame, over HTTP/2", async () => {
   expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["begunmoreover"]);
 });
 
