@@ -39,10 +39,14 @@ export class Redaction {
     };
   }
 
-  /** Redacts a whole text, also where it shows a value as a literal of a program. */
-  text(text: string): string {
+  /**
+   * Redacts a whole text, also where it shows a value as a literal of a program.
+   * @param isCut whether more came after it: its end goes too, where that may be the beginning of a value
+   */
+  text(text: string, { isCut = false } = {}): string {
     const redactor = new Redactor(this.#quoted);
-    return Buffer.concat([redactor.push(Buffer.from(text)), redactor.end()]).toString();
+    const known = redactor.push(Buffer.from(text));
+    return isCut ? known.toString() : Buffer.concat([known, redactor.end()]).toString();
   }
 }
 

@@ -176,8 +176,8 @@ export class InterpreterProcess {
   }
 
   /** Takes secrets out of a text that it returned, where that was asked for. */
-  redacted(text: string): string {
-    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text) : text;
+  redacted(text: string, isCut = false): string {
+    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text, { isCut }) : text;
   }
 
   /** Runs code, one execution at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */

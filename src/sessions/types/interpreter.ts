@@ -59,8 +59,8 @@ export abstract class InterpreterBackend implements SessionBackend {
   }
 
   /** Takes secrets out of what it returns beside its output, where that was asked for. */
-  protected redacted(text: string): string {
-    return this.#process.redacted(text);
+  protected redacted(text: string, isCut = false): string {
+    return this.#process.redacted(text, isCut);
   }
 
   protected async execute(code: string, call: ToolCall): Promise<Executed> {

@@ -23,6 +23,13 @@ test("a value that ends in a line's end is covered without it too, as a shell's 
   expect(redaction.text(`x = ${JSON.stringify(key.trimEnd())}`)).toBe('x = "[redacted]"');
 });
 
+test("what may begin a value goes from the end of a text that was cut, and stays at the end of another", () => {
+  const redaction = new Redaction(["hunter22"]);
+  expect(redaction.text("key=hunter22, key=hunt", { isCut: true })).toBe("key=[redacted], key=");
+  expect(redaction.text("key=hunter22", { isCut: true })).toBe("key=[redacted]");
+  expect(redaction.text("key=hunt")).toBe("key=hunt");
+});
+
 test("a terminal's ends of lines are covered, and each stream for itself", () => {
   const passed: string[] = [];
   const output = new Redaction(["one\ntwo"]).output((stream, chunk) => passed.push(`${stream}: ${chunk}`));
