@@ -1,6 +1,7 @@
 import { trimEndOf } from "../base/trim.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
+import { SecretSearch } from "./secret-search.ts";
 
 /** Output that passes a {@link Redaction}. */
 export interface RedactedOutput {
@@ -12,16 +13,16 @@ export interface RedactedOutput {
 
 /** The values of secrets, to be taken out of what those write that have them. */
 export class Redaction {
-  readonly #forms: readonly Buffer[];
-  readonly #quoted: readonly Buffer[];
+  readonly #forms: SecretSearch;
+  readonly #quoted: SecretSearch;
 
   /** @param given none of them empty */
   constructor(given: readonly string[]) {
     // What ends in a line's end, as keys in files do, is often written without it: $(…) of a shell drops it.
     const values = given.map((value) => trimEndOf(value, "\r\n") || value);
     // A terminal writes another end of a line.
-    this.#forms = distinct(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
-    this.#quoted = distinct(values.flatMap((value) => [value, ...quotedForms(value)]));
+    this.#forms = searchOf(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
+    this.#quoted = searchOf(values.flatMap((value) => [value, ...quotedForms(value)]));
   }
 
   /** Redacts output, however its chunks are divided. @param pass takes what is left, never an empty chunk. */
@@ -57,6 +58,6 @@ function quotedForms(value: string): string[] {
   return [literal, literal.replaceAll("'", "\\'"), literal.replaceAll('"', '\\"')];
 }
 
-function distinct(forms: readonly string[]): Buffer[] {
-  return [...new Set(forms)].map((form) => Buffer.from(form));
+function searchOf(forms: readonly string[]): SecretSearch {
+  return new SecretSearch([...new Set(forms)].map((form) => Buffer.from(form)));
 }

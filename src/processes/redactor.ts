@@ -1,3 +1,5 @@
+import { SecretSearch } from "./secret-search.ts";
+
 /** What stands for a secret in what a command writes. */
 const MARK = Buffer.from("[redacted]");
 
@@ -9,89 +11,39 @@ interface Span {
   isMarked: boolean;
 }
 
-/** Looks for one text, with the state of Knuth, Morris and Pratt: it never looks at a byte of the stream twice. */
-class Search {
-  readonly text: Buffer;
-  readonly #fallbacks: Uint32Array;
-  /** How much of the text the last bytes of the stream are. */
-  matched = 0;
-
-  constructor(text: Buffer) {
-    this.text = text;
-    this.#fallbacks = new Uint32Array(text.length + 1);
-    for (let at = 1, length = 0; at < text.length; at++) {
-      while (length > 0 && text[at] !== text[length]) length = this.#fallbacks[length] ?? 0;
-      if (text[at] === text[length]) length++;
-      this.#fallbacks[at + 1] = length;
-    }
-  }
-
-  /** Reads a chunk; calls back with the place behind each occurrence that ends in it. */
-  read(chunk: Buffer, found: (end: number) => void): void {
-    const { text } = this;
-    const first = text[0] ?? 0;
-    let { matched } = this;
-    for (let at = 0; at < chunk.length; at++) {
-      if (matched === 0) {
-        // Most of what commands write is not a secret.
-        at = chunk.indexOf(first, at);
-        if (at === -1) break;
-      }
-      const byte = chunk[at];
-      while (matched > 0 && byte !== text[matched]) matched = this.#fallbacks[matched] ?? 0;
-      if (byte === text[matched]) matched++;
-      if (matched < text.length) continue;
-      found(at + 1);
-      matched = this.#fallbacks[matched] ?? 0;
-    }
-    this.matched = matched;
-  }
-}
-
 /**
  * Replaces secrets in a stream, wherever its chunks are divided; all else
  * passes byte by byte. Secrets that overlap become one mark. The end of what has
  * come is held back while it may be the beginning of a secret. It holds no more
- * than the longest secret, and takes time that grows with the stream times the number of secrets.
+ * than the longest secret, and takes time that grows with the stream, whatever the number of secrets.
  */
 export class Redactor {
-  readonly #searches: readonly Search[];
+  readonly #search: SecretSearch;
+  #state = SecretSearch.START;
   /** Found, not passed in whole yet, in their order; they do not overlap. */
   #spans: Span[] = [];
   /** Bytes of the stream that have come, and that have been passed on or covered. */
   #read = 0;
   #done = 0;
 
-  /** @param secrets none of them empty */
-  constructor(secrets: readonly Buffer[]) {
-    this.#searches = secrets.map((secret) => new Search(secret));
+  constructor(search: SecretSearch) {
+    this.#search = search;
   }
 
   /** Takes the next bytes; returns what may go on. */
   push(chunk: Buffer): Buffer {
-    const held = this.#held();
+    const held = this.#search.pending(this.#state);
     const start = this.#read;
-    const ends: { readonly from: number; readonly to: number }[] = [];
-    for (const search of this.#searches) {
-      search.read(chunk, (end) => ends.push({ from: start + end - search.text.length, to: start + end }));
-    }
-    if (this.#searches.length > 1) ends.sort((one, other) => one.to - other.to);
-    for (const { from, to } of ends) this.#cover(from, to);
+    this.#state = this.#search.read(chunk, this.#state, (end, length) =>
+      this.#cover(start + end - length, start + end),
+    );
     this.#read += chunk.length;
-    const longest = Math.max(0, ...this.#searches.map(({ matched }) => matched));
-    return this.#pass(held, chunk, this.#read - longest);
+    return this.#pass(held, chunk, this.#read - this.#search.pending(this.#state).length);
   }
 
   /** Returns what was held back at the end of the stream. */
   end(): Buffer {
-    return this.#pass(this.#held(), Buffer.alloc(0), this.#read);
-  }
-
-  /** What has come and not been passed on: the beginning of the secret that has matched the furthest. */
-  #held(): Buffer {
-    const length = this.#read - this.#done;
-    const best = this.#searches.find(({ matched }) => matched === length);
-    return best?.text.subarray(0, length) ?? Buffer.alloc(0);
+    return this.#pass(this.#search.pending(this.#state), Buffer.alloc(0), this.#read);
   }
 
   /** Adds a span that ends at or after all others. */

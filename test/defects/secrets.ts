@@ -95,9 +95,9 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     name: "a secret that two chunks divide is passed on",
     changes: [
       {
-        file: "src/processes/redactor.ts",
-        from: "    let { matched } = this;\n",
-        to: "    let matched = 0;\n",
+        file: "src/processes/secret-search.ts",
+        from: "    let node = state;\n",
+        to: "    let node = ROOT;\n",
       },
     ],
     test: { file: REDACTOR, title: "nothing of a secret leaves before it is known to be none" },
@@ -157,7 +157,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
       {
         file: "src/processes/redaction.ts",
         from: "new Redactor(this.#quoted)",
-        to: "new Redactor(this.#quoted.slice(0, 1))",
+        to: "new Redactor(this.#forms)",
       },
     ],
     test: { file: SESSIONS, title: "is taken out of what Python returns, also as its literal" },
