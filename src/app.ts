@@ -282,6 +282,7 @@ async function compose(
     sandboxes,
     processes,
     running,
+    maxBytesPerOwner: settings.runOwnerQuotaBytes,
   });
   const { sessions, catalog, tools, viewer } = createSessions(settings, {
     ...common,

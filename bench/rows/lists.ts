@@ -111,9 +111,10 @@ export function multiply(dataDir: string, count: number): void {
     const [created] = store.runs.events(run.runId, 0, 1);
     if (created === undefined) throw new Error("the run has no events");
     const { body, timeMs } = created;
+    const quota = { runs: count, bytes: Number.POSITIVE_INFINITY };
     store.transaction(() => {
       for (let copy = 1; copy < count; copy++) {
-        store.runs.add({ run: { ...run, runId: newId("run") }, events: [body], timeMs }, count);
+        store.runs.add({ run: { ...run, runId: newId("run") }, events: [body], timeMs }, quota);
         store.sandboxes.put({
           ...sandbox,
           spec: sandbox.spec(),

@@ -408,6 +408,11 @@ export const CONFIG_OPTIONS = {
     min: "1MiB",
     help: "Maximum disk space of one owner's part of them.",
   }),
+  runOwnerQuotaBytes: size("Commands", "run-owner-quota", {
+    fallback: "512MiB",
+    min: "128MiB",
+    help: "Maximum disk space of one owner's runs. The oldest that are not running are dropped first.",
+  }),
 
   dataDir: value("Service", "data-dir", {
     placeholder: "DIR",

@@ -1,6 +1,7 @@
 import { trimEndOf } from "../base/trim.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
+import { SecretSearch } from "./secret-search.ts";
 
 /** Output that passes through a {@link Redaction}. */
 export interface RedactedOutput {
@@ -12,16 +13,16 @@ export interface RedactedOutput {
 
 /** Removes the values of secrets from the output of programs that have them. */
 export class Redaction {
-  readonly #forms: readonly Buffer[];
-  readonly #quoted: readonly Buffer[];
+  readonly #forms: SecretSearch;
+  readonly #quoted: SecretSearch;
 
   /** @param given must not contain empty values */
   constructor(given: readonly string[]) {
     // Search for values without a trailing newline, as in keys from files: $(…) in a shell drops it.
     const values = given.map((value) => trimEndOf(value, "\r\n") || value);
     // A terminal writes newlines as CR LF.
-    this.#forms = distinct(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
-    this.#quoted = distinct(values.flatMap((value) => [value, ...quotedForms(value)]));
+    this.#forms = searchOf(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
+    this.#quoted = searchOf(values.flatMap((value) => [value, ...quotedForms(value)]));
   }
 
   /**
@@ -42,10 +43,14 @@ export class Redaction {
     };
   }
 
-  /** Redacts a complete text, also values in it that are written as string literals of a program. */
-  text(text: string): string {
+  /**
+   * Redacts a complete text, also values in it that are written as string literals of a program.
+   * @param isCut whether the text was truncated: removes its end if that may be the start of a value. Default false.
+   */
+  text(text: string, { isCut = false } = {}): string {
     const redactor = new Redactor(this.#quoted);
-    return Buffer.concat([redactor.push(Buffer.from(text)), redactor.end()]).toString();
+    const known = redactor.push(Buffer.from(text));
+    return isCut ? known.toString() : Buffer.concat([known, redactor.end()]).toString();
   }
 }
 
@@ -56,6 +61,6 @@ function quotedForms(value: string): string[] {
   return [literal, literal.replaceAll("'", "\\'"), literal.replaceAll('"', '\\"')];
 }
 
-function distinct(forms: readonly string[]): Buffer[] {
-  return [...new Set(forms)].map((form) => Buffer.from(form));
+function searchOf(forms: readonly string[]): SecretSearch {
+  return new SecretSearch([...new Set(forms)].map((form) => Buffer.from(form)));
 }

@@ -1,3 +1,5 @@
+import { SecretSearch } from "./secret-search.ts";
+
 /** Replaces a secret in the output of a command. */
 const MARK = Buffer.from("[redacted]");
 
@@ -10,89 +12,37 @@ interface Span {
 }
 
 /**
- * Searches for one text with the algorithm of Knuth, Morris and Pratt, which reads each byte of the stream only once.
- */
-class Search {
-  readonly text: Buffer;
-  readonly #fallbacks: Uint32Array;
-  /** How many of the text's first bytes match the last bytes of the stream. */
-  matched = 0;
-
-  constructor(text: Buffer) {
-    this.text = text;
-    this.#fallbacks = new Uint32Array(text.length + 1);
-    for (let at = 1, length = 0; at < text.length; at++) {
-      while (length > 0 && text[at] !== text[length]) length = this.#fallbacks[length] ?? 0;
-      if (text[at] === text[length]) length++;
-      this.#fallbacks[at + 1] = length;
-    }
-  }
-
-  /** Reads a chunk; calls back with the position after each occurrence that ends in it. */
-  read(chunk: Buffer, found: (end: number) => void): void {
-    const { text } = this;
-    const first = text[0] ?? 0;
-    let { matched } = this;
-    for (let at = 0; at < chunk.length; at++) {
-      if (matched === 0) {
-        // Most output contains no secret, so skip to the next possible start.
-        at = chunk.indexOf(first, at);
-        if (at === -1) break;
-      }
-      const byte = chunk[at];
-      while (matched > 0 && byte !== text[matched]) matched = this.#fallbacks[matched] ?? 0;
-      if (byte === text[matched]) matched++;
-      if (matched < text.length) continue;
-      found(at + 1);
-      matched = this.#fallbacks[matched] ?? 0;
-    }
-    this.matched = matched;
-  }
-}
-
-/**
  * Replaces secrets in a stream, regardless of how it is split into chunks. All other bytes pass unchanged. Overlapping
  * secrets become one mark. The last bytes are held back while they may be the start of a secret. Holds at most the
- * length of the longest secret; the time is proportional to the length of the stream times the number of secrets.
+ * length of the longest secret; the time is proportional to the length of the stream, whatever the number of secrets.
  */
 export class Redactor {
-  readonly #searches: readonly Search[];
+  readonly #search: SecretSearch;
+  #state = SecretSearch.START;
   /** Secrets that were found and not completely passed yet, in order, without overlaps. */
   #spans: Span[] = [];
   /** Bytes of the stream received, and bytes passed on or redacted. */
   #read = 0;
   #done = 0;
 
-  /** @param secrets must not contain empty ones */
-  constructor(secrets: readonly Buffer[]) {
-    this.#searches = secrets.map((secret) => new Search(secret));
+  constructor(search: SecretSearch) {
+    this.#search = search;
   }
 
   /** Takes the next bytes; returns the bytes to pass on. */
   push(chunk: Buffer): Buffer {
-    const held = this.#held();
+    const held = this.#search.pending(this.#state);
     const start = this.#read;
-    const ends: { readonly from: number; readonly to: number }[] = [];
-    for (const search of this.#searches) {
-      search.read(chunk, (end) => ends.push({ from: start + end - search.text.length, to: start + end }));
-    }
-    if (this.#searches.length > 1) ends.sort((one, other) => one.to - other.to);
-    for (const { from, to } of ends) this.#cover(from, to);
+    this.#state = this.#search.read(chunk, this.#state, (end, length) =>
+      this.#cover(start + end - length, start + end),
+    );
     this.#read += chunk.length;
-    const longest = Math.max(0, ...this.#searches.map(({ matched }) => matched));
-    return this.#pass(held, chunk, this.#read - longest);
+    return this.#pass(held, chunk, this.#read - this.#search.pending(this.#state).length);
   }
 
   /** Ends the stream; returns the bytes that were held back. */
   end(): Buffer {
-    return this.#pass(this.#held(), Buffer.alloc(0), this.#read);
-  }
-
-  /** Bytes received and not passed on: the start of the longest partial match. */
-  #held(): Buffer {
-    const length = this.#read - this.#done;
-    const best = this.#searches.find(({ matched }) => matched === length);
-    return best?.text.subarray(0, length) ?? Buffer.alloc(0);
+    return this.#pass(this.#search.pending(this.#state), Buffer.alloc(0), this.#read);
   }
 
   /** Adds a span. It must end at or after all others. */

@@ -30,7 +30,7 @@ import {
 } from "./run.ts";
 import { lossText, type RunningRuns, type StartingRun, type StartOfRun } from "./running-runs.ts";
 import { RunCleanup, type RunSandboxParts, takeSandbox } from "./sandbox.ts";
-import type { RunChange } from "./store.ts";
+import type { RunChange, RunQuota } from "./store.ts";
 
 /** How many runs of an owner are kept that are not RUNNING. */
 const MAX_AT_REST = 10_000;
@@ -43,6 +43,8 @@ export interface RunManagerParts extends RunSandboxParts {
   readonly running: RunningRuns;
   /** The clock of leases and deadlines. */
   readonly time: Pick<ServiceTime, "nowMs">;
+  /** See {@link RunQuota}. */
+  readonly maxBytesPerOwner: number;
 }
 
 /** The answer to a report. */
@@ -121,7 +123,8 @@ export class RunManager {
     const run = newRun(newId("run"), owner, settings, timeMs);
     const gone = transaction(() => {
       progress.begin(run.runId);
-      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, MAX_AT_REST);
+      const quota = { runs: MAX_AT_REST, bytes: this.#parts.maxBytesPerOwner };
+      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, quota);
     });
     for (const runId of gone) this.catalog.changed(runId);
     failpoint("run.created");
@@ -323,15 +326,23 @@ export class RunManager {
     return { run, end: { end, steps: this.#parts.store.steps(run.runId) }, stuck };
   }
 
-  /** Writes a change and wakes watchers. A run that is no longer RUNNING leaves {@link RunningRuns}. */
+  /**
+   * Writes a change and wakes watchers. A run that is no longer RUNNING leaves {@link RunningRuns}.
+   * @throws `NO_SPACE` for steps and messages that exceed the owner's quota
+   */
   #write(change: Omit<RunChange, "timeMs">): void {
-    const { store, clock } = this.#parts;
+    const { store, clock, maxBytesPerOwner } = this.#parts;
     const { run } = change;
     const end = endOf(run);
     const ends = end !== undefined && this.#running.has(run.owner, run.runId);
     const events: RunEventBody[] = [...change.events];
     if (ends) events.push({ type: "ENDED", end });
-    store.save({ ...change, events, timeMs: clock.wallMs() });
+    const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
+    const gone = store.save(
+      { ...change, events, timeMs: clock.wallMs() },
+      adds ? maxBytesPerOwner : undefined,
+    );
+    for (const runId of gone) this.catalog.changed(runId);
     if (ends) this.#running.remove(run);
     if (events.length > 0) this.catalog.changed(run.runId);
   }

@@ -70,8 +70,9 @@ async function make(
   const { store, sandboxes, clock } = parts;
   const sandboxId = newId("sbx");
   place.claim(sandboxId);
-  const write = (sandbox: HeldSandbox | undefined): void =>
+  const write = (sandbox: HeldSandbox | undefined): void => {
     store.save({ run: { ...run, sandbox }, events: [], timeMs: clock.wallMs() });
+  };
   // Recorded first, so that after a crash the next start finds it.
   write({ sandboxId, generation: 1, use: "STARTING" });
   failpoint("run.starting");

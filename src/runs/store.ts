@@ -1,4 +1,5 @@
 import type { SQLOutputValue } from "node:sqlite";
+import { BerthError } from "../base/errors.ts";
 import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
 import type { Database } from "../state/database.ts";
 import { MAX_MESSAGES } from "./machine.ts";
@@ -52,8 +53,18 @@ export interface RunList {
   readonly more: boolean;
 }
 
+/** The limits of one owner's runs. */
+export interface RunQuota {
+  /** Number of runs that are not RUNNING. */
+  readonly runs: number;
+  /** Stored bytes of all runs, with their steps, messages and events. */
+  readonly bytes: number;
+}
+
 /** How many events of a run are kept. */
 const KEPT_EVENTS = 1_000;
+/** Most runs that one write removes, so that it stays short. Later writes remove the rest. */
+const MAX_REMOVED = 100;
 
 const LIST =
   "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
@@ -71,25 +82,27 @@ export class RunStore {
   }
 
   /**
-   * Adds a new run. Of its owner's runs that are not RUNNING and need no cleanup, keeps only the newest `keep`. Returns
-   * the ids of those that it removed.
+   * Adds a new run. Of its owner's runs that are not RUNNING and need no cleanup, removes the oldest that exceed the
+   * quota. Returns the ids of those that it removed.
+   * @throws `NO_SPACE` if the remaining runs exceed the quota; nothing has changed then
    */
-  add(change: RunChange, keep: number): string[] {
+  add(change: RunChange, quota: RunQuota): string[] {
     const { run } = change;
     return this.#database.transaction(() => {
       this.#database
         .prepare("INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, ?, ?, ?)")
         .run(run.runId, run.owner, run.phase.state, unsettled(run), this.#sealed(run));
       this.#append(change);
-      return this.#database
+      const removed = this.#database
         .prepare(
           `DELETE FROM runs WHERE position IN (
              SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
              LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))
            RETURNING run_id`,
         )
-        .all(run.owner, keep)
+        .all(run.owner, quota.runs)
         .map(({ run_id }) => String(run_id));
+      return [...removed, ...this.#fit(run, quota.bytes)];
     });
   }
 
@@ -100,14 +113,19 @@ export class RunStore {
     return row && this.#record<Run>(row);
   }
 
-  /** Writes a change of an existing run. */
-  save(change: RunChange): void {
+  /**
+   * Writes a change of an existing run. With `maxBytes`, removes the owner's oldest other runs as {@link add} does.
+   * Returns the ids of those that it removed.
+   * @throws `NO_SPACE` if the remaining runs take more than `maxBytes`; nothing has changed then
+   */
+  save(change: RunChange, maxBytes = Number.POSITIVE_INFINITY): string[] {
     const { run } = change;
-    this.#database.transaction(() => {
+    return this.#database.transaction(() => {
       this.#database
         .prepare("UPDATE runs SET state = ?, unsettled = ?, record = ? WHERE run_id = ?")
         .run(run.phase.state, unsettled(run), this.#sealed(run), run.runId);
       this.#append(change);
+      return this.#fit(run, maxBytes);
     });
   }
 
@@ -195,6 +213,30 @@ export class RunStore {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
   }
 
+  /** Removes an owner's oldest runs, except the given one, until all fit or {@link MAX_REMOVED} are removed. */
+  #fit({ owner, runId }: Run, maxBytes: number): string[] {
+    const removed: string[] = [];
+    while (removed.length < MAX_REMOVED) {
+      const bytes = this.#bytesOf(owner);
+      if (bytes <= maxBytes) break;
+      const oldest = this.#database
+        .prepare(
+          `DELETE FROM runs WHERE position = (
+             SELECT position FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1)
+           RETURNING run_id`,
+        )
+        .get(owner, runId);
+      if (oldest === undefined) throw full(bytes, maxBytes);
+      removed.push(String(oldest.run_id));
+    }
+    return removed;
+  }
+
+  #bytesOf(owner: string): number {
+    const row = this.#database.prepare("SELECT bytes FROM run_counts WHERE owner = ?").get(owner);
+    return Number(row?.bytes ?? 0);
+  }
+
   #append(change: RunChange): void {
     const { runId } = change.run;
     if (change.clearSteps) this.#run("DELETE FROM run_steps WHERE run_id = ?", runId);
@@ -273,6 +315,17 @@ export class RunStore {
   #number(sql: string, runId: string): number {
     return Number(this.#database.prepare(sql).get(runId)?.number ?? 0);
   }
+}
+
+function full(bytes: number, maxBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `The running runs of this owner would take ${mib(bytes)} of the server's disk with their steps, messages and events; ${mib(maxBytes)} are allowed (--run-owner-quota). Nothing was changed. End or delete runs, or report shorter messages.`,
+  );
+}
+
+function mib(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }
 
 /** Whether the service must recover or clean up the run when it starts. */

@@ -258,6 +258,51 @@ export const PROCESS_SUMMARIES_SCHEMA = `
   ALTER TABLE summarized_processes RENAME TO processes;
 `;
 
+/** Stored bytes of each run, with its steps, messages and events, and of all runs of an owner, counted by triggers. */
+export const RUN_BYTES_SCHEMA = `
+  CREATE TABLE run_sizes (
+    run_id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    bytes INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO run_sizes (run_id, owner, bytes) SELECT run_id, owner,
+    octet_length(record)
+    + (SELECT coalesce(sum(octet_length(record)), 0) FROM run_steps WHERE run_steps.run_id = runs.run_id)
+    + (SELECT coalesce(sum(octet_length(content)), 0) FROM run_messages WHERE run_messages.run_id = runs.run_id)
+    + (SELECT coalesce(sum(octet_length(record)), 0) FROM run_events WHERE run_events.run_id = runs.run_id)
+    FROM runs;
+  ALTER TABLE run_counts ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+  UPDATE run_counts SET bytes =
+    (SELECT coalesce(sum(bytes), 0) FROM run_sizes WHERE run_sizes.owner = run_counts.owner);
+  CREATE TRIGGER size_of_owner AFTER UPDATE OF bytes ON run_sizes BEGIN
+    UPDATE run_counts SET bytes = bytes + new.bytes - old.bytes WHERE owner = new.owner;
+  END;
+  CREATE TRIGGER size_of_added_run AFTER INSERT ON runs BEGIN
+    INSERT INTO run_sizes (run_id, owner, bytes) VALUES (new.run_id, new.owner, octet_length(new.record));
+    INSERT INTO run_counts (owner, settled, bytes) VALUES (new.owner, 0, octet_length(new.record))
+      ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes;
+  END;
+  CREATE TRIGGER size_of_changed_run AFTER UPDATE OF record ON runs BEGIN
+    UPDATE run_sizes SET bytes = bytes + octet_length(new.record) - octet_length(old.record) WHERE run_id = new.run_id;
+  END;
+  CREATE TRIGGER size_of_removed_run BEFORE DELETE ON runs BEGIN
+    UPDATE run_sizes SET bytes = 0 WHERE run_id = old.run_id;
+    DELETE FROM run_sizes WHERE run_id = old.run_id;
+  END;
+  ${["run_steps.record", "run_messages.content", "run_events.record"].map(countedInSize).join("")}
+`;
+
+function countedInSize(part: string): string {
+  const [table, column] = part.split(".");
+  return `
+  CREATE TRIGGER size_of_added_${table} AFTER INSERT ON ${table} BEGIN
+    UPDATE run_sizes SET bytes = bytes + octet_length(new.${column}) WHERE run_id = new.run_id;
+  END;
+  CREATE TRIGGER size_of_removed_${table} AFTER DELETE ON ${table} BEGIN
+    UPDATE run_sizes SET bytes = bytes - octet_length(old.${column}) WHERE run_id = old.run_id;
+  END;`;
+}
+
 /** All migrations of the schema, oldest first. A database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -273,6 +318,7 @@ export const MIGRATIONS: readonly string[] = [
   EVENT_BODY_SCHEMA,
   WORKSPACE_TREES_SCHEMA,
   PROCESS_SUMMARIES_SCHEMA,
+  RUN_BYTES_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

@@ -70,6 +70,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     transcriptOwnerQuotaBytes: 2048 * MIB,
     answerQuotaBytes: 1024 * MIB,
     answerOwnerQuotaBytes: 512 * MIB,
+    runOwnerQuotaBytes: 512 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),
     defaults: { ...SANDBOX_DEFAULTS, image: TEST_IMAGE, ...changes.defaults },

@@ -176,9 +176,9 @@ export class InterpreterProcess {
     return this.#end === undefined && this.#closing === undefined;
   }
 
-  /** Removes secrets from a text that it returned, if the session asked for that. */
-  redacted(text: string): string {
-    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text) : text;
+  /** Removes secrets from a text that it returned, if the session asked for that. @param isCut see {@link Redaction.text} */
+  redacted(text: string, isCut = false): string {
+    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text, { isCut }) : text;
   }
 
   /**

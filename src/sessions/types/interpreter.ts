@@ -59,8 +59,8 @@ export abstract class InterpreterBackend implements SessionBackend {
   }
 
   /** Removes secrets from what it returns besides the output, if the session asked for that. */
-  protected redacted(text: string): string {
-    return this.#process.redacted(text);
+  protected redacted(text: string, isCut = false): string {
+    return this.#process.redacted(text, isCut);
   }
 
   protected async execute(code: string, call: ToolCall): Promise<Executed> {

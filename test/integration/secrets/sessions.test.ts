@@ -98,6 +98,19 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(JSON.stringify(error)).not.toMatch(/hunter22|ab\\/);
   });
 
+  test("does not show its beginning where Python's result is cut", async () => {
+    const worker = new Worker(app.client, "cut");
+    await worker.create("python", undefined, secrets(true, { S: "key" }));
+    const code = `
+import os
+class Long:
+    def __repr__(self): return "-" * (256 * 1024 - 7) + os.environ["S"] + "more"
+Long()`;
+    const { data } = await worker.execute<PythonData>("python:run", { code });
+    expect(data.result?.length).toBe(256 * 1024 - 7 + "...".length);
+    expect(data.result?.slice(-6)).toBe("---...");
+  });
+
   test("reaches programs of a code session", async () => {
     const worker = new Worker(app.client, "code");
     await worker.create("code", undefined, secrets(true));

@@ -79,6 +79,7 @@ describe("defaults", () => {
       transcriptOwnerQuotaBytes: 2 * 2 ** 30,
       answerQuotaBytes: 2 ** 30,
       answerOwnerQuotaBytes: 2 ** 29,
+      runOwnerQuotaBytes: 2 ** 29,
       dataDir: expect.stringMatching(/berth$/),
       sessionTtlMs: 300_000,
       auditLog: undefined,

@@ -23,6 +23,13 @@ test("a value with a trailing newline is also redacted without it, as a shell's 
   expect(redaction.text(`x = ${JSON.stringify(key.trimEnd())}`)).toBe('x = "[redacted]"');
 });
 
+test("the start of a value is removed at the end of a truncated text, and kept at the end of a complete one", () => {
+  const redaction = new Redaction(["hunter22"]);
+  expect(redaction.text("key=hunter22, key=hunt", { isCut: true })).toBe("key=[redacted], key=");
+  expect(redaction.text("key=hunter22", { isCut: true })).toBe("key=[redacted]");
+  expect(redaction.text("key=hunt")).toBe("key=hunt");
+});
+
 test("values with a terminal's CR LF are redacted, and each stream separately", () => {
   const passed: string[] = [];
   const output = new Redaction(["one\ntwo"]).output((stream, chunk) => passed.push(`${stream}: ${chunk}`));

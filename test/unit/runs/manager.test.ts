@@ -364,11 +364,62 @@ test("an owner's newest runs are kept, and no run that is RUNNING is dropped", a
   for (let i = 0; i < 10; i++) {
     const run = bench.runs.create(OWNER, { ...RUN_SETTINGS, name: String(i) }).run;
     bench.store.runs.remove(run.runId);
-    bench.store.runs.add({ run, events: [], timeMs: 0 }, 3);
+    bench.store.runs.add({ run, events: [], timeMs: 0 }, { runs: 3, bytes: 2 ** 29 });
   }
   const { runs } = bench.runs.catalog.list(OWNER, { states: new Set(), limit: 100, before: undefined });
   expect(runs.map(({ run }) => run.settings.name)).toEqual(["9", "8", "7", ""]);
   expect(runs.at(-1)?.run.runId).toBe(first);
+});
+
+describe("the bytes of an owner's runs are bounded:", () => {
+  const RESULT = "x".repeat(10_000);
+  const report = (bench: RunBench, runId: string, more: Partial<StepReport>) =>
+    reasonOf(finish(bench, runId, { result: RESULT, ...more }));
+
+  async function full(): Promise<{ bench: RunBench; runIds: string[] }> {
+    const bench = await RunBench.start();
+    bench.maxBytesPerOwner = 215_000;
+    await bench.restart();
+    const runIds: string[] = [];
+    for (let i = 0; i < 5; i++)
+      runIds.push(await running(bench, { sandbox: { kind: "none" }, maxSteps: 10, stepTimeoutMs: 1e6 }));
+    for (const runId of runIds) expect(await report(bench, runId, { outcome: "CONTINUE" })).toBe("none");
+    return { bench, runIds };
+  }
+
+  test("the oldest ended runs are removed, and their watches end", async () => {
+    const { bench, runIds } = await full();
+    const [first = "", second = "", third = ""] = runIds;
+    for (const runId of [second, third])
+      expect(await report(bench, runId, { step: 2, result: "" })).toBe("none");
+    const watch = bench.runs.catalog.watch(OWNER, second, 5, never);
+    const end = watch.next();
+    for (const step of [2, 3, 4])
+      expect(await report(bench, first, { step, outcome: "CONTINUE" })).toBe("none");
+    const left = (): string[] => runIds.filter((runId) => bench.store.runs.get(OWNER, runId) !== undefined);
+    expect(left()).toEqual(runIds.filter((runId) => runId !== second));
+    expect(await Promise.race([end, settled().then(() => "still watching")])).toEqual({ done: true });
+  });
+
+  test("if none has ended, a report, a start and a create are refused, and nothing changes", async () => {
+    const { bench, runIds } = await full();
+    const [first = "", second = "", third = ""] = runIds;
+    const idle = create(bench, { sandbox: { kind: "made", spec: {} } });
+    for (const runId of [first, second])
+      expect(await report(bench, runId, { step: 2, outcome: "CONTINUE" })).toBe("none");
+    const before = bench.runs.catalog.get(OWNER, third);
+    expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("NO_SPACE");
+    expect(bench.runs.catalog.get(OWNER, third)).toEqual(before);
+    expect(bench.runs.catalog.find(OWNER, idle).phase.state).toBe("IDLE");
+    expect(() => create(bench, { nextStepPrompt: "x".repeat(50_000) })).toThrow("--run-owner-quota");
+    const small = create(bench);
+    expect(await reasonOf(bench.runs.start(OWNER, small, "x".repeat(50_000), never))).toBe("NO_SPACE");
+    expect(bench.runs.catalog.find(OWNER, small).phase.state).toBe("IDLE");
+    expect(bench.containers).toEqual([]);
+    // The end of a run is always written, and frees space.
+    await bench.runs.cancel(OWNER, first);
+    expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("none");
+  });
 });
 
 test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {

@@ -38,6 +38,8 @@ export class RunBench {
   readonly killed: string[] = [];
   /** How the processes of a run end. */
   endProcesses: () => Promise<void> = async () => {};
+  /** Takes effect with the next restart. */
+  maxBytesPerOwner = 2 ** 29;
   runs!: RunManager;
   sandboxes!: SandboxManager;
   running!: RunningRuns;
@@ -113,6 +115,7 @@ export class RunBench {
         },
       },
       running: this.running,
+      maxBytesPerOwner: this.maxBytesPerOwner,
       clock,
       time: state.time,
       logger: log,

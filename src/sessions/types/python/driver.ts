@@ -1,3 +1,7 @@
+/** Characters of a result, and of each part of an error; what is longer ends in {@link CUT} instead. */
+export const MAX_TEXT = 256 * 1024;
+export const CUT = "...";
+
 /**
  * The first code that python3 runs. Uses only the standard library, of Python 3.8 and newer.
  *
@@ -37,7 +41,7 @@ _control = os.fdopen(os.dup(0), 'rb')
 dup2(1, 211, False); dup2(2, 212, False)
 _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
-MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = 256 * 1024, 16, 6 * 1024 * 1024, 16
+MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = ${MAX_TEXT}, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
 _execution, _answer = 0, {}
 _pid = getpid()
@@ -113,7 +117,7 @@ sys.modules['__main__'] = _module
 sys.argv = ['']
 
 def _bounded(text):
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + '...'
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + '${CUT}'
 
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()

@@ -13,7 +13,7 @@ import { secondsToMs, timeoutParam } from "../common.ts";
 import { InterpreterBackend, interpreterConfig, startInterpreter } from "../interpreter.ts";
 import type { ExecutionOutcome, InterpreterHost, InterpreterLanguage } from "../interpreter-process.ts";
 import type { OutputChannel } from "../output-channel.ts";
-import { PYTHON_DRIVER } from "./driver.ts";
+import { CUT, MAX_TEXT, PYTHON_DRIVER } from "./driver.ts";
 
 const runParams = z.strictObject({
   code: z.string().describe("Python code: statements, and as the last one perhaps an expression."),
@@ -56,11 +56,11 @@ class Python extends InterpreterBackend {
     const timedOut = outcome.interrupted;
     const lost = outcome.kind === "gone";
     const { plots, ...texts } = answerTo(outcome);
-    const result = texts.result && this.redacted(texts.result);
+    const result = texts.result && this.#shown(texts.result);
     const error = texts.error && {
-      name: this.redacted(texts.error.name),
-      value: this.redacted(texts.error.value),
-      traceback: this.redacted(texts.error.traceback),
+      name: this.#shown(texts.error.name),
+      value: this.#shown(texts.error.value),
+      traceback: this.#shown(texts.error.traceback),
     };
     const more = {
       attachments: [...attachments, ...plots.map(plotOf)],
@@ -82,6 +82,11 @@ class Python extends InterpreterBackend {
       },
       more,
     );
+  }
+
+  #shown(text: string): string {
+    const isCut = text.length >= MAX_TEXT + CUT.length && text.endsWith(CUT);
+    return isCut ? this.redacted(text.slice(0, -CUT.length), true) + CUT : this.redacted(text);
   }
 }
 
