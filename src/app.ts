@@ -44,6 +44,7 @@ import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
+import { holdInstance } from "./state/instance-hold.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -142,6 +143,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     await tls?.stop();
     await audit?.close();
     service.state.stop();
+    service.releaseInstance?.();
     return left;
   };
 
@@ -184,11 +186,18 @@ async function compose(
   const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
-  const engine = await chooseEngine(settings, store.instance, logger);
-  const monitor = await EngineMonitor.connect(engine, logger).catch(async (error: unknown) => {
+  const engine = await chooseEngine(settings, store.instance, logger, () => store.sandboxes.refs());
+  let monitor: EngineMonitor;
+  let releaseInstance: (() => void) | undefined;
+  try {
+    // Containers outlive services and are found by their instance.
+    if (engine.name === "docker") releaseInstance = await holdInstance(store.instance);
+    monitor = await EngineMonitor.connect(engine, logger);
+  } catch (error) {
+    releaseInstance?.();
     await engine.close();
     throw error;
-  });
+  }
   const state = new State(store, {
     clock,
     logger,
@@ -295,7 +304,19 @@ async function compose(
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, storage };
+  const below = {
+    clock,
+    secrets,
+    engine,
+    releaseInstance,
+    monitor,
+    egress,
+    state,
+    lanes,
+    transcripts,
+    quotas,
+    storage,
+  };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 

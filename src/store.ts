@@ -65,7 +65,7 @@ export class Store {
     } catch (error) {
       database?.close();
       dataDir.release();
-      throw error;
+      throw dataDir.explain(error);
     }
   }
 

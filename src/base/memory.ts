@@ -1,5 +1,5 @@
 import { performance } from "node:perf_hooks";
-import { setFlagsFromString } from "node:v8";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 /** Tunes V8 for a service that streams bytes. Call it before there is much garbage. */
@@ -77,7 +77,8 @@ function collector(): V8Collect {
   return found;
 }
 
+/** Memory in use, garbage included. `process.memoryUsage()` opens a file, so it throws if no more files may be open. */
 function usedBytes(): number {
-  const { heapUsed, external } = process.memoryUsage();
-  return heapUsed + external;
+  const { used_heap_size: heap, external_memory: external } = getHeapStatistics();
+  return heap + external;
 }

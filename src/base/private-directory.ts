@@ -90,19 +90,30 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   const { uid, mode } = fstatSync(fd);
   const own = process.geteuid?.();
   const another = `Name a directory of Berth's own with --${option}`;
+  // Nobody is asked to close /etc, /var/lib or /tmp.
+  const isEverybodys = (mode & STICKY) !== 0 || isSystems(place);
   if (own !== undefined && uid !== own) {
-    return {
-      found: `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`,
-      fix: `${another}, or type: sudo chown ${own} ${quoteIfNeeded(place)} && sudo chmod 700 ${quoteIfNeeded(place)}`,
-    };
+    const found = `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`;
+    if (isEverybodys) return { found, fix: `${another}.` };
+    const quoted = quoteIfNeeded(place);
+    return { found, fix: `${another}, or type: sudo chown ${own} ${quoted} && sudo chmod 700 ${quoted}` };
   }
   if ((mode & OTHERS) === 0) return undefined;
   const foreign = foreignEntry(`/proc/self/fd/${fd}`, isOwn);
   if (foreign === undefined) return undefined;
   const found = `other users may enter ${place} and reach what sandboxes leave there; it holds ${JSON.stringify(foreign)}, which is not Berth's, so it is not closed unasked`;
   // Directories like /tmp are for all users.
-  if ((mode & STICKY) !== 0 || place === "/") return { found, fix: `${another}.` };
+  if (isEverybodys) return { found, fix: `${another}.` };
   return { found, fix: `${another}, or type: ${closing(place)}` };
+}
+
+/** Directories in which each entry is the system's or a user's. */
+const OF_SYSTEM = ["/", "/dev", "/home", "/run", "/usr", "/var"];
+
+/** Whether a machine breaks when the directory is closed. */
+function isSystems(place: string): boolean {
+  const resolved = path.resolve(place);
+  return resolved === "/" || OF_SYSTEM.includes(path.dirname(resolved));
 }
 
 /** Closes a directory that other users may enter; returns why that failed. */

@@ -28,12 +28,17 @@ export function tlsFailure(
     case "CERT_HAS_EXPIRED":
       return {
         message: `the certificate of ${text} has expired`,
-        hint: "Renew it and restart the service: berth serve --tls-cert FILE --tls-key FILE",
+        hint: "Renew it in the file of the service's --tls-cert. The service needs no restart.",
       };
     case "CERT_NOT_YET_VALID":
       return {
         message: `the certificate of ${text} is not valid yet`,
         hint: "Set the clocks of this machine and of the service's: date",
+      };
+    case "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED":
+      return {
+        message: `the service at ${text} requires a certificate of its clients, and this program has none to present`,
+        hint: "Call it through another port, or by a proxy that presents one. The service requires it with --tls-client-ca.",
       };
     // The other side does not speak TLS.
     case "ERR_SSL_WRONG_VERSION_NUMBER":

@@ -128,7 +128,7 @@ export const CONFIG_OPTIONS = {
   engine: value("Engine", "engine", {
     placeholder: "NAME",
     fallback: "auto",
-    help: "What runs the sandboxes: auto, docker, bubblewrap or kubernetes. auto uses docker if the daemon answers, else bubblewrap.",
+    help: "What runs the sandboxes: auto, docker, bubblewrap or kubernetes. auto uses docker if the daemon answers, else bubblewrap, unless an earlier run left containers.",
     read: readEngine,
   }),
   dockerRequired: toggle(

@@ -2,7 +2,7 @@ import type { Finding } from "../base/diagnosis.ts";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import { type Logger, SILENT } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
-import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
+import { BubblewrapEngine, type BubblewrapEngineOptions, isBubblewrapRef } from "./bubblewrap/engine.ts";
 import { DELEGATE, missingLimits } from "./bubblewrap/info.ts";
 import { pipesDirectory } from "./docker/container-pipes.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
@@ -59,12 +59,15 @@ export interface EngineSettings {
  * Opens the engine that the settings name or, with `auto`, the best one that works, with a warning if that is not
  * Docker.
  * @param instance distinguishes this service's containers from others on the same daemon.
+ * @param left reads the refs of the sandboxes that an earlier run left. Where some are containers, there is no fallback:
+ *   another engine does not see them, so the service would report them as lost.
  * @throws `ENGINE_UNAVAILABLE` with what is wrong with each engine that was tried.
  */
 export async function chooseEngine(
   settings: EngineSettings,
   instance: string,
   logger: Logger,
+  left: () => readonly string[],
 ): Promise<Engine> {
   const { engine: name } = settings;
   requirePolicies(settings);
@@ -89,6 +92,14 @@ export async function chooseEngine(
       {
         cause: noDocker,
       },
+    );
+  }
+  const containers = left().filter((ref) => !isBubblewrapRef(ref)).length;
+  if (containers > 0) {
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      `${noDocker.message}\nAn earlier run left sandboxes in containers (${containers}), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap`,
+      { cause: noDocker },
     );
   }
   try {

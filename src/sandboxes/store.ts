@@ -69,6 +69,13 @@ export class SandboxStore {
     return Array.from(this.#database.prepare(LOAD).iterate(), (row) => this.#found(row));
   }
 
+  /** The engine's refs of the sandboxes that have not ended. */
+  refs(): string[] {
+    const rows = this.#database.prepare("SELECT phase FROM sandboxes WHERE state <> 'TERMINATED'").all();
+    const phases = rows.map((row) => JSON.parse(String(row.phase)) as StoredPhase);
+    return phases.flatMap((phase) => ("engine" in phase ? phase.engine.ref : []));
+  }
+
   /** The largest place ever used; 0 if none was. */
   lastPlace(): number {
     const row = this.#database.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'").get();

@@ -220,9 +220,23 @@ export class Listener {
       if (socket.alpnProtocol === "h2") this.#serve(socket, "http2");
       else sniffProtocol(socket, limits, () => this.#serve(socket, "http1"));
     });
+    const refused = new WeakSet<tls.TLSSocket>();
     // Node reports a failed or slow handshake, but leaves the connection open.
-    front.on("tlsClientError", (_error, socket) => socket.destroy());
+    front.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
+      // Some failures are reported twice.
+      if (!refused.has(socket)) this.#logRefusal(error, socket);
+      refused.add(socket);
+      socket.destroy();
+    });
     return front;
+  }
+
+  /** Says why a TLS connection was refused: its client often gets no reason. */
+  #logRefusal({ code }: NodeJS.ErrnoException, { authorizationError, remoteAddress }: tls.TLSSocket): void {
+    // In spite of its type it is the code of an error. Without one, whoever closes a connection looked at the port.
+    const problem = authorizationError ? String(authorizationError) : code;
+    if (problem === "ECONNRESET") return;
+    this.#options.logger.info({ peer: remoteAddress, problem }, "a TLS connection was refused");
   }
 
   #track(socket: net.Socket): void {

@@ -7,6 +7,7 @@ import {
   PerformanceObserver,
 } from "node:perf_hooks";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { getHeapStatistics } from "node:v8";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 
 /** How often the delay of the event loop is measured, in milliseconds. */
@@ -46,10 +47,21 @@ export class ProcessMetrics {
     gauge("process_open_fds", "Open file descriptors.", openDescriptors);
     const mostDescriptors = mostOpenDescriptors();
     gauge("process_max_fds", "Most file descriptors that may be open.", () => mostDescriptors);
-    const heap = (): NodeJS.MemoryUsage => process.memoryUsage();
-    gauge("nodejs_heap_size_total_bytes", "Size of the JavaScript heap.", () => heap().heapTotal);
-    gauge("nodejs_heap_size_used_bytes", "What of the JavaScript heap is used.", () => heap().heapUsed);
-    gauge("nodejs_external_memory_bytes", "Memory of buffers and the like.", () => heap().external);
+    gauge(
+      "nodejs_heap_size_total_bytes",
+      "Size of the JavaScript heap.",
+      () => getHeapStatistics().total_heap_size,
+    );
+    gauge(
+      "nodejs_heap_size_used_bytes",
+      "What of the JavaScript heap is used.",
+      () => getHeapStatistics().used_heap_size,
+    );
+    gauge(
+      "nodejs_external_memory_bytes",
+      "Memory of buffers and the like.",
+      () => getHeapStatistics().external_memory,
+    );
     gauge("nodejs_eventloop_lag_seconds", "How long a turn of the event loop takes now.", currentLag);
     this.#addLag(registers);
     addCpu(registers);

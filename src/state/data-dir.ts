@@ -1,10 +1,19 @@
-import { chmodSync, closeSync, existsSync, openSync, readSync, statSync } from "node:fs";
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readSync,
+  statSync,
+} from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { COMPILE_CACHE } from "../base/compile-cache.ts";
 import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
-import { isBusy, isCorrupt } from "./database.ts";
+import { isBusy, isCorrupt, isFull } from "./database.ts";
 import { APPLICATION_ID, MIGRATIONS } from "./schema.ts";
 import { Seal } from "./seal.ts";
 
@@ -45,6 +54,8 @@ export class DataDir {
   static hold(directory: string): DataDir {
     try {
       makePrivate(privateDataDir(directory));
+      // SQLite would open what is there on a read-only disk, and fail later on.
+      accessSync(directory, constants.W_OK | constants.X_OK);
       makeFilePrivate(path.join(directory, LOCK));
     } catch (error) {
       throw error instanceof BerthError ? error : unusable(directory, error);
@@ -72,6 +83,12 @@ export class DataDir {
     } catch (error) {
       throw unusable(this.path, error);
     }
+  }
+
+  /** What to throw where the service could not open it: an error of the disk in words for who starts the service. */
+  explain(error: unknown): unknown {
+    const isOfDisk = error instanceof BerthError && error.reason === "NO_SPACE";
+    return isOfDisk ? unusable(this.path, error.cause) : error;
   }
 
   release(): void {
@@ -115,10 +132,14 @@ function makeFilePrivate(file: string): void {
 
 /** The error for a directory that is not writable. */
 function unusable(directory: string, cause: unknown): BerthError {
-  const { message, errstr } = cause as { readonly message?: string; readonly errstr?: string };
+  const { code, message, errstr } = cause as NodeJS.ErrnoException & { readonly errstr?: string };
+  const todo =
+    code === "ENOSPC" || code === "EDQUOT" || isFull(cause)
+      ? "Free space on its disk"
+      : "Make it a directory to which this user may write";
   return new BerthError(
     "INVALID_ARGUMENT",
-    `--data-dir: ${directory} cannot be used (${errstr ?? message ?? "unknown error"}). Make it a directory to which this user may write, or name another with --data-dir.`,
+    `--data-dir: ${directory} cannot be used (${errstr ?? message ?? "unknown error"}). ${todo}, or name another with --data-dir.`,
     { cause, metadata: { field: "data-dir" } },
   );
 }

@@ -103,6 +103,11 @@ export function isBusy(error: unknown): boolean {
   return sqliteCode(error) === CODE.busy;
 }
 
+/** Whether the disk is full. */
+export function isFull(error: unknown): boolean {
+  return sqliteCode(error) === CODE.full;
+}
+
 /** Whether a file is not a database, or a corrupt one. */
 export function isCorrupt(error: unknown): boolean {
   const code = sqliteCode(error);

@@ -1,10 +1,11 @@
 import { once } from "node:events";
-import { access, constants, stat } from "node:fs/promises";
+import { access, constants, stat, statfs } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
 import { Command } from "commander";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import type { Finding } from "../../base/diagnosis.ts";
+import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
@@ -13,12 +14,14 @@ import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { formatTable } from "../format.ts";
+import { formatSize, formatTable } from "../format.ts";
 import { accessOf, type CommandHost } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { parseServiceAddress } from "../service-address.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
+/** More than a service writes to an empty data directory at its start. */
+const START_BYTES = 2 ** 20;
 
 /**
  * The options that it checks and shows in its help. It accepts the others too, so that the service's options can be
@@ -123,15 +126,32 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   }
   try {
     await access(present, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const isReadOnly = (error as NodeJS.ErrnoException).code === "EROFS";
+    const found = isReadOnly
+      ? `the file system of ${present} is read-only`
+      : `this user may not write ${present}`;
+    // A directory that is there may be one that others need.
+    const canMake = !isReadOnly && present !== dataDir;
+    const fix = canMake ? `sudo install -d -m 700 -o "$USER" ${quoteIfNeeded(dataDir)}\n${another}` : another;
+    return { subject, status: "missing", found, fix };
+  }
+  const { bavail, bsize, files, ffree } = await statfs(present);
+  const free = bavail * bsize;
+  // Some file systems count no files.
+  if (free < START_BYTES || (files > 0 && ffree === 0)) {
     return {
       subject,
-      status: "ok",
-      found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
+      status: "missing",
+      found: `the disk of ${present} is full: room for ${formatSize(free)} and ${ffree} files`,
+      fix: `Free space there\n${another}`,
     };
-  } catch {
-    const fix = `sudo install -d -m 700 -o "$USER" ${dataDir}\n${another}`;
-    return { subject, status: "missing", found: `this user may not write ${present}`, fix };
   }
+  return {
+    subject,
+    status: "ok",
+    found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
+  };
 }
 
 /** The directory, or its nearest existing parent. */

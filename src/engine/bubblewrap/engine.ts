@@ -51,6 +51,11 @@ export interface BubblewrapEngineOptions {
 
 const READY_MS = 30_000;
 
+const REF_PREFIX = "bwrap-";
+
+/** Whether a sandbox with this ref is, or was, one of this engine. */
+export const isBubblewrapRef = (ref: string): boolean => ref.startsWith(REF_PREFIX);
+
 /**
  * The embedded engine: sandboxes run the machine's own programs in namespaces that bubblewrap creates. They end with
  * the service, even if it crashes.
@@ -224,7 +229,7 @@ export class BubblewrapEngine implements Engine {
     mounts: readonly OpenMount[],
     signal?: AbortSignal,
   ): Promise<EngineSandbox> {
-    const ref = `bwrap-${randomBase32(20)}`;
+    const ref = `${REF_PREFIX}${randomBase32(20)}`;
     const { sandboxId, generation, owner } = spec;
     const user = spec.user || SANDBOX_USER.name;
     const description: EngineSandbox = {

@@ -92,6 +92,14 @@ describe("an open directory is left as it was, and the error says what to type,"
     expect(modeOf(place)).toBe(0o1777);
   });
 
+  test.each(["/", "/etc", "/var/lib", "/usr/local"])(
+    "if it may be the system's, and the advice is to use another: %s",
+    (system) => {
+      const named = { ...directory(), path: system };
+      expect(exposureAt(named)?.fix).toBe("Name a directory of Berth's own with --data-dir.");
+    },
+  );
+
   test("quoted as one word, whatever its name", () => {
     place = path.join(place, "it's mine");
     mkdirSync(place, { mode: 0o755 });

@@ -326,3 +326,30 @@ test("without its engine it does not start, and says what to do", async () => {
     /^berth: Docker is not running\..*\nSee what is missing: berth doctor, with the same options\n$/s,
   );
 });
+
+test("where containers are left, bubblewrap does not take the place of a Docker that does not answer", async () => {
+  /** Starts a service again; resolves with its first line, or with why it ended. */
+  const again = async (ended: ServeProcess, ...args: string[]): Promise<string> => {
+    try {
+      const service = await ended.again(args);
+      services.push(service);
+      return service.startLine;
+    } catch (error) {
+      return String(error);
+    }
+  };
+  const away = ["--docker-host", "unix:///no/docker.sock"];
+  const docker = await serve();
+  expect((await docker.run(["create", "--id", "left"])).stdout.toString()).toBe("left\n");
+  await docker.stop("SIGKILL");
+  expect(await again(docker, ...away)).toContain(
+    "An earlier run left sandboxes in containers (1), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap\n",
+  );
+  expect(await again(docker)).toContain("engine docker");
+  expect((await services.at(-1)?.run(["ls", "-q"]))?.stdout.toString()).toBe("left\n");
+  // What bubblewrap left has ended in any case.
+  const bubblewrap = await serve(["--engine", "bubblewrap"]);
+  await bubblewrap.run(["create", "--id", "mine"]);
+  await bubblewrap.stop("SIGKILL");
+  expect(await again(bubblewrap, ...away)).toContain("engine bubblewrap");
+});

@@ -27,14 +27,18 @@ function newKey(name: string): string[] {
 }
 
 /** Starts a service with a certificate of the authority. Returns it and its port. */
-async function serve(names: string, days: number): Promise<{ service: ServeProcess; port: string }> {
+async function serve(
+  names: string,
+  days: number,
+  ...more: string[]
+): Promise<{ service: ServeProcess; port: string }> {
   const file = (suffix: string) => path.join(dir, `server.${suffix}`);
   openssl("req", "-new", "-nodes", "-subj", "/CN=server", ...newKey("server"), "-out", file("csr"));
   writeFileSync(file("ext"), `subjectAltName=${names}\n`);
   const signed = ["-in", file("csr"), "-CA", ca, "-CAkey", path.join(dir, "ca.key"), "-CAcreateserial"];
   openssl("x509", "-req", ...signed, "-days", String(days), "-extfile", file("ext"), "-out", file("pem"));
   const tls = ["--tls-cert", file("pem"), "--tls-key", file("key")];
-  const service = await ServeProcess.start(["--engine", "bubblewrap", ...tls]);
+  const service = await ServeProcess.start(["--engine", "bubblewrap", ...tls, ...more]);
   services.push(service);
   return { service, port: service.address.split(":").at(-1) ?? "" };
 }
@@ -90,7 +94,7 @@ test("an expired certificate", async () => {
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
     `berth: the certificate of ${address} has expired\n` +
-      "Renew it and restart the service: berth serve --tls-cert FILE --tls-key FILE\n",
+      "Renew it in the file of the service's --tls-cert. The service needs no restart.\n",
   );
 });
 
@@ -101,4 +105,31 @@ test("a service without TLS, called with TLS", async () => {
   expect(await failure(service, "--address", address)).toBe(
     `berth: what answers at ${address} does not speak TLS\nCall it without: --address http://${service.address}\n`,
   );
+});
+
+test("who is refused for want of a good certificate is in the log, and the program says what is missing", async () => {
+  const { service, port } = await serve("DNS:localhost", 1, "--tls-client-ca", ca, "--log-level", "info");
+  const address = `https://localhost:${port}`;
+  expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
+    `berth: the service at ${address} requires a certificate of its clients, and this program has none to present\n` +
+      "Call it through another port, or by a proxy that presents one. The service requires it with --tls-client-ca.\n",
+  );
+  const [cert, key] = [path.join(dir, "other.pem"), path.join(dir, "other.key")];
+  openssl("req", "-x509", "-nodes", "-subj", "/CN=Another CA", ...newKey("other"), "-out", cert);
+  const refused = (...args: string[]) =>
+    expect(() =>
+      execFileSync("curl", ["-s", "-m", "10", "--cacert", ca, ...args], { stdio: "pipe" }),
+    ).toThrow();
+  refused("--cert", cert, "--key", key, `${address}/healthz`);
+  refused(`http://localhost:${port}/healthz`);
+  const { stderr } = await service.stop();
+  const problems = stderr
+    .split("\n")
+    .filter((line) => line.includes("a TLS connection was refused"))
+    .map((line) => JSON.parse(line).problem);
+  expect(problems).toEqual([
+    "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+    "ERR_SSL_HTTP_REQUEST",
+  ]);
 });

@@ -96,3 +96,26 @@ test("streaming through an idle process takes little memory, and few collections
   expect(most).toBeLessThan(64 << 20);
   expect(major).toBeLessThan(3);
 });
+
+test("a process that may open no more files lives on", async () => {
+  const script = `
+    import { openSync } from "node:fs";
+    import { collectWhenIdle } from ${MODULE};
+    try {
+      for (;;) openSync("/dev/null");
+    } catch (error) {
+      console.log(error.code);
+    }
+    const timer = collectWhenIdle(20, () => {
+      setImmediate(() => console.log("collected"));
+      clearInterval(timer);
+    });
+    timer.ref();`;
+  const node = [process.execPath, "--input-type=module", "-e", script];
+  const limited = promisify(execFile)("sh", ["-c", 'ulimit -n 100 && exec "$@"', "sh", ...node]);
+  const written = limited.then(
+    ({ stdout }) => stdout,
+    (error: unknown) => String(error),
+  );
+  expect(await written).toBe("EMFILE\ncollected\n");
+});
