@@ -135,8 +135,8 @@ export interface EngineInfo {
   readonly images: boolean;
   readonly capabilities: EngineCapabilities;
   /**
-   * Whether sandboxes with the network NONE can reach the engine's own network, which the operator has accepted.
-   * Default false.
+   * Whether sandboxes with the network NONE may reach the engine's own network: the operator accepts that, or a test
+   * has found it. Default false.
    */
   readonly openNetwork?: boolean;
   /** A warning for the operator, in sentences. The engine works nevertheless. */

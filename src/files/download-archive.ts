@@ -36,7 +36,7 @@ const OF_TAR = { isNoise: isHarmless };
 
 /**
  * A script that writes a tar of a directory, as `.`, or of one file.
- * @param options options of the tool, in addition to those that create a tar and follow a link to the file
+ * @param options the tool's options, in addition to those that create a tar and follow a link to the file
  * @param before runs first, with the options and the file for `find` as arguments: the name of a function in
  *   `functions`, or `:`
  */

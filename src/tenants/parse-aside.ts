@@ -31,7 +31,7 @@ const MAX_HEAP_MB = 256;
 /**
  * Parses the text of a tokens or secrets file in a worker thread: parsing the largest files would block the event loop
  * for tenths of a second.
- * @param name name of the file, for errors
+ * @param name the file's name, for errors
  * @throws TokenFileError like `parseTokenFile` and `parseSecretsFile`, or if parsing takes too long or too much memory;
  * the signal's reason
  */

@@ -19,7 +19,7 @@ const secretsFile = z.strictObject({
 
 /**
  * Parses the text of a secrets file. Errors contain positions and names of secrets, but never a value.
- * @param file name of the file, for errors
+ * @param file the file's name, for errors
  * @throws TokenFileError
  */
 export function parseSecretsFile(text: string, file: string): ReadonlyMap<string, string> {

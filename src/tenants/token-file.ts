@@ -143,7 +143,7 @@ export function assertTenantName(name: string): void {
 
 /**
  * Parses the text of a tokens file.
- * @param name name of the file, for errors: `tokens.yaml:3:5: …`
+ * @param name the file's name, for errors: `tokens.yaml:3:5: …`
  * @throws TokenFileError with the line and column of what is wrong
  */
 export function parseTokenFile(text: string, name: string): TokenTable {

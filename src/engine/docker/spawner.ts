@@ -96,7 +96,7 @@ export class Spawner {
 
   /**
    * Adds a container. Returns its users, to which the caller can add what it knows.
-   * @param name name of its directory of pipes; undefined if it has none.
+   * @param name the name of its directory of pipes; undefined if it has none.
    * @param started what started with it. Default: nothing; then this looks for its zygote.
    */
   add(containerId: string, name: string | undefined, started: StartedWith = {}): ContainerUsers {

@@ -96,7 +96,7 @@ export class EarlyShells {
 
   /**
    * Requests the first shell of a container; undefined if that is impossible, and then it starts later as usual. @param
-   * name name of the container's directory of pipes.
+   * name the container's directory of pipes.
    */
   async start(
     name: string,

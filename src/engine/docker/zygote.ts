@@ -278,7 +278,7 @@ export class ForkedState implements ProcessState {
   readonly #parts: ForkedParts;
   #hasAnswer = false;
 
-  /** @param id id of its request. */
+  /** @param id the id of its request. */
   constructor(id: string, waiterPid: number, answer: Promise<ZygoteAnswer>, parts: ForkedParts) {
     this.handle = `${HANDLE_PREFIX}${id}-${waiterPid}`;
     this.#waiterPid = waiterPid;
