@@ -166,6 +166,24 @@ test("carries files as web streams, of any size", async () => {
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
 });
 
+test("calls with much to send do not hinder each other", async () => {
+  const data = new Uint8Array(8 << 20);
+  const calls = Array.from({ length: 8 }, async () => {
+    const write = sandbox.files.write("parallel", data).then(({ size }) => size);
+    const run = sandbox.run("echo on").then(({ stdout }) => stdout);
+    return Promise.all([write, run]);
+  });
+  expect(await Promise.all(calls)).toEqual(calls.map(() => [data.length, "on\n"]));
+});
+
+test("a request that is refused for its size harms no later call", async () => {
+  const refused = await sandbox
+    .run("cat", { stdin: new Uint8Array(30 << 20) })
+    .catch((error) => error.reason);
+  expect(refused).toBe("MESSAGE_TOO_LARGE");
+  expect((await sandbox.run("echo on")).stdout).toBe("on\n");
+});
+
 test("carries archives", async () => {
   await sandbox.files.write("tree/one", "1");
   expect(await sandbox.files.uploadArchive(sandbox.files.downloadArchive("tree"), "copy")).toMatchObject({
