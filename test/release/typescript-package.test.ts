@@ -117,6 +117,30 @@ test("runs every block of its README, and its example, in Node 20", async () => 
   expect(await passes(node, ["fix-test.js"])).toMatch(/\nFINISHED\n$/);
 });
 
+test("memory stays flat while output streams", async () => {
+  await writeFile(
+    path.join(project, "stream.js"),
+    `import { Berth } from "@berth/client";
+     const berth = Berth.connect();
+     const sandbox = await berth.sandboxes.create();
+     let read = 0;
+     let most = 0;
+     for await (const { data } of sandbox.exec("head -c 200000000 /dev/zero")) {
+       const before = read;
+       read += data.length;
+       if (Math.floor(read / 2e7) === Math.floor(before / 2e7)) continue;
+       gc();
+       most = Math.max(most, process.memoryUsage().arrayBuffers);
+     }
+     console.log(JSON.stringify({ read, most }));
+     await sandbox.delete();
+     await berth.close();`,
+  );
+  const { read, most } = JSON.parse(await passes(process.execPath, ["--expose-gc", "stream.js"]));
+  expect(read).toBe(200_000_000);
+  expect(most).toBeLessThan(50_000_000);
+});
+
 test("runs in Deno", async () => {
   const deno = path.join(root, "node_modules/deno/deno");
   const readme = await readFile(path.join(client, "README.md"), "utf8");
