@@ -89,8 +89,8 @@ class Sandbox:
         """
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
-            env=env,
-            secret_env=secret_env,
+            env=_convert.texts("env", env),
+            secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
@@ -152,8 +152,8 @@ class Sandbox:
             return result.check() if check else result
         request = process_pb2.RunCommandRequest(
             sandbox_id=self.sandbox_id,
-            env=env,
-            secret_env=secret_env,
+            env=_convert.texts("env", env),
+            secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
@@ -286,6 +286,7 @@ class Sandboxes:
         pids_limit: int = 0,
         disk_bytes: int = 0,
         network: Network | None = None,
+        egress_domains: Sequence[str] = (),
         mounts: Sequence[Mount] = (),
         labels: Mapping[str, str] | None = None,
         idle_timeout: float | None = None,
@@ -314,6 +315,7 @@ class Sandboxes:
             pids_limit=pids_limit,
             disk_bytes=disk_bytes,
             network=network,
+            egress_domains=egress_domains,
             mounts=mounts,
             labels=labels or {},
             idle_timeout=idle_timeout,
