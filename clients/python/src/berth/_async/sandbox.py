@@ -76,7 +76,8 @@ class AsyncSandbox:
 
         `command`: a command line for /bin/sh, or a list of the program and its arguments, run without a shell.
         `secret_env`: variables, each with the name of the service's secret that is its value; `redact_secrets` writes
-        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300).
+        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300). `stdin`: at
+        most 4 MiB; with `keep_stdin_open`, `write` takes any size.
         `terminal`: gives it a terminal of so many columns and rows. `output_limit_bytes`: kills it when it writes
         more (default: no limit). `detach`: it continues when its reader leaves. `reconnect`: seconds the client may
         take to restore a broken connection before the command ends. `run_id`: the run it belongs to. `request_id`: an
