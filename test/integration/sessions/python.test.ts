@@ -55,6 +55,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
     expect((await run("sys.exit(3)")).data.error).toMatchObject({ name: "SystemExit", value: "3" });
     expect((await run("'still here'")).data.result).toBe("'still here'");
+    expect((await run("exit()")).data.error).toMatchObject({ name: "SystemExit" });
+    expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
   });
 
   test("a timeout interrupts, and the state stays", async () => {

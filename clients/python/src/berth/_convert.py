@@ -92,6 +92,8 @@ def struct(values: Mapping[str, types.Json] | None) -> Struct | None:
     """A mapping as a Struct."""
     if values is None:
         return None
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a mapping from names to JSON is needed, not {type(values).__name__}")
     return Struct(fields={key: value(each) for key, each in values.items()})
 
 

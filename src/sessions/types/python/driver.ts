@@ -107,6 +107,10 @@ def _own_streams():
         if _sys.get(name) is not stream:
             _replaced.append(_sys.get(name))
             _sys[name] = stream
+    # exit() closes it.
+    try: closed = _sys['stdin'].closed
+    except BaseException: closed = True
+    if closed: _sys['stdin'] = open(0, closefd=False)
 
 def _usable_builtins():
     for name, value in _builtins.items():
