@@ -88,6 +88,32 @@ def texts(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | Non
     return given
 
 
+#: As Linux has them; those of other systems have other numbers.
+_SIGNALS = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGQUIT": 3,
+    "SIGKILL": 9,
+    "SIGUSR1": 10,
+    "SIGUSR2": 12,
+    "SIGTERM": 15,
+    "SIGCONT": 18,
+    "SIGSTOP": 19,
+    "SIGTSTP": 20,
+    "SIGWINCH": 28,
+}
+
+
+def signal_number(given: int | str) -> int:
+    """A signal's number on Linux. What `signal` of another system calls SIGSTOP has another number there."""
+    name = given if isinstance(given, str) else str(getattr(given, "name", ""))
+    if name in _SIGNALS:
+        return _SIGNALS[name]
+    if isinstance(given, str):
+        raise ValueError(f"{given!r} is not a signal: give its number, or {', '.join(_SIGNALS)}")
+    return given
+
+
 def struct(values: Mapping[str, types.Json] | None) -> Struct | None:
     """A mapping as a Struct."""
     if values is None:
