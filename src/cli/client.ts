@@ -85,7 +85,7 @@ function toLocal({ baseUrl, socketPath }: ServiceAddress, identify: Interceptor)
 
 /** gRPC, which every proxy in front of a service passes on. */
 function toRemote({ baseUrl }: ServiceAddress, identify: Interceptor, ca: Buffer | undefined): Connection {
-  const manager = new Http2Connection(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, ca && { ca });
+  const manager = new Http2Connection(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, ca ? { ca } : {});
   const transport = createGrpcTransport({
     ...COMMON,
     baseUrl,

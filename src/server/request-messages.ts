@@ -276,12 +276,13 @@ export function unknownField(desc: DescMessage, json: unknown): BerthError | und
   return inMessage(desc, json, "");
 }
 
-/** Values of a wrong type are left to the parser. */
+/** Other values of a wrong type are left to the parser. */
 function inMessage(desc: DescMessage, json: unknown, path: string): BerthError | undefined {
   if (desc.typeName === DURATION && typeof json !== "object" && !isDurationText(json))
     return noDuration(json, path);
   // Types such as Struct and Timestamp have their own JSON form.
-  if (desc.typeName.startsWith("google.protobuf.") || !isObject(json)) return undefined;
+  if (desc.typeName.startsWith("google.protobuf.")) return undefined;
+  if (!isObject(json)) return path === "" || json === null ? undefined : noObject(desc, json, path);
   const fields = fieldsOf(desc);
   for (const [name, value] of Object.entries(json)) {
     const at = path === "" ? name : `${path}.${name}`;
@@ -341,6 +342,13 @@ function noDuration(json: unknown, path: string): BerthError {
     path.slice(0, MAX_PATH),
     `${text} is not a duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".`,
   );
+}
+
+/** The parser does not say which field it is, and `{"argv": ["ls"]}` is an easy slip. */
+function noObject({ typeName, fields }: DescMessage, json: unknown, path: string): BerthError {
+  const kind = Array.isArray(json) ? "a list" : `a ${typeof json}`;
+  const example = `{${fields.map(({ jsonName }) => `"${jsonName}": …`).join(", ")}}`;
+  return invalidArgument(path.slice(0, MAX_PATH), `takes an object of ${typeName}, not ${kind}: ${example}.`);
 }
 
 const fieldsByName = new WeakMap<DescMessage, ReadonlyMap<string, DescField>>();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import signal
 
 import pytest
@@ -167,6 +168,20 @@ async def test_signals(sandbox: AsyncSandbox) -> None:
         await process.signal(signal.SIGINT)
         assert (await process.result()).exit_code == 7
         await process.kill()
+
+
+async def test_signals_have_the_names_of_linux(sandbox: AsyncSandbox) -> None:
+    class Elsewhere(enum.IntEnum):
+        """As macOS numbers them."""
+
+        SIGUSR1 = 30
+
+    for given in ("SIGUSR1", Elsewhere.SIGUSR1, 10):
+        async with sandbox.exec(["sleep", "1000"]) as process:
+            await process.signal(given)
+            assert (await process.wait()).signal == 10
+            with pytest.raises(ValueError, match="'USR1' is not a signal: give its number, or SIGHUP, SIGINT"):
+                await process.signal("USR1")
 
 
 async def test_what_cannot_start_says_why(berth: AsyncBerth, sandbox: AsyncSandbox) -> None:

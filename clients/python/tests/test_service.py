@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -99,6 +99,23 @@ async def test_what_is_wrong_with_a_spec_is_said(berth: AsyncBerth) -> None:
         await berth.sandboxes.create_from(SandboxSpec(network="ALL"))  # type: ignore[arg-type] # pyright: ignore
     with pytest.raises(errors.NotAllowedError):
         await berth.sandboxes.create(mounts=[Mount("/etc/x", host_path="/etc")])
+    with pytest.raises(errors.InvalidArgumentError, match="egress_domains"):
+        await berth.sandboxes.create(egress_domains=["10.0.0.1"])
+    with pytest.raises(TypeError, match=r"env\['PORT'\] must be a str, not int"):
+        await berth.sandboxes.create(env={"PORT": 80})  # type: ignore[dict-item] # pyright: ignore
+
+
+async def test_sandboxes_that_tasks_create(berth: AsyncBerth) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(berth.sandboxes.create()) for _ in range(2)]
+    made = [task.result() for task in tasks]
+    assert [(await each.run("echo here")).stdout for each in made] == ["here\n"] * 2
+    for each in made:
+        await each.delete(grace=0)
+    canceled = asyncio.create_task(berth.sandboxes.create())
+    canceled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await canceled
 
 
 async def test_files(sandbox: AsyncSandbox) -> None:
@@ -123,6 +140,13 @@ async def test_files(sandbox: AsyncSandbox) -> None:
     assert (await files.stat("x/y")).is_dir
     with pytest.raises(errors.FileKindError):
         await files.read("x/y")
+    path = PurePosixPath("pure") / "path"
+    assert (await files.write(path, bytearray(b"one"))).name == "pure/path"
+    await files.write(path, memoryview(b" two"), append=True)
+    await files.move(path, PurePosixPath("pure/moved"))
+    assert await files.read_text(PurePosixPath("pure/moved")) == "one two"
+    with pytest.raises(TypeError, match=r"must be str or bytes, not BytesIO; files\.upload takes open files"):
+        await files.write(path, io.BytesIO(b"one"))  # type: ignore[arg-type] # pyright: ignore
     with pytest.raises(FileNotFoundError):
         await files.read("nothing")
     with pytest.raises(errors.FileNotFoundError) as raised:

@@ -19,6 +19,8 @@ interface Script {
   readonly role?: string;
   readonly raise?: string;
   readonly sleep?: number;
+  /** Whether to wait until the run has ended. */
+  readonly outlast?: boolean;
 }
 
 interface Act {
@@ -36,6 +38,7 @@ class Scripted extends Agent {
     tell({ step: number, runId, sandboxId });
     const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
     await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
+    while (script.outlast && (await this.berth.runs.get(runId)).state === "RUNNING") await sleep(20);
     if (script.raise !== undefined) throw new Error(script.raise);
     const { times = 1 } = script;
     const role = (script.role ?? "ASSISTANT") as AgentMessage["role"];

@@ -260,6 +260,15 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await late.end();
   });
 
+  test("returns how its run ended, even if the step failed because of that", async () => {
+    const agent = begin();
+    agent.tell({ do: "run", steps: [{ outlast: true, raise: "its command was killed" }] });
+    const { runId } = await agent.next();
+    await client.call("RunService/CancelRun", { run_id: runId });
+    expect(await agent.done()).toMatchObject({ done: { outcome: "CANCELED" }, agentState: "ERROR" });
+    await agent.end();
+  });
+
   test("that is killed loses its lease, and its sandbox is deleted", async () => {
     const agent = begin({ sandbox: true, step_timeout: 2 });
     agent.tell({ do: "run", steps: [{ sleep: 1000 }] });

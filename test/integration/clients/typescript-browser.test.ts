@@ -89,6 +89,27 @@ test("makes calls from a page of another origin, and streams", async () => {
   expect(result).toEqual({ engine: "bubblewrap", stdout: "hello\n", exitCode: 3, texts: "1\n2\n3\n" });
 });
 
+test("a service that is not there, or does not answer the page's origin, is UNAVAILABLE", async () => {
+  const other = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap" });
+  const failure = (address: string) =>
+    page.evaluate(async (at) => {
+      const client = berth.Berth.connect(at, { retryForMs: 0 });
+      return client.sandboxes.stats().catch(({ code, message }) => ({ code, message }));
+    }, `http://${address}`);
+  const expected = (address: string) => ({
+    code: "UNAVAILABLE",
+    message: expect.stringContaining(
+      `The service at http://${address} cannot be reached, or does not answer pages of this origin (--cors-origin)`,
+    ),
+  });
+  try {
+    expect(await failure(other.address)).toEqual(expected(other.address));
+  } finally {
+    await other.dispose();
+  }
+  expect(await failure(other.address)).toEqual(expected(other.address));
+});
+
 test("leaving a loop in a page ends the command", async () => {
   const { processId, sandboxId } = await page.evaluate(async (address) => {
     const sandbox = await berth.Berth.connect(address).sandboxes.create();

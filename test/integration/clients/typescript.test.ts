@@ -1,6 +1,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { Readable } from "node:stream";
+import { inspect } from "node:util";
+import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -56,6 +59,29 @@ test("runs a command to its end", async () => {
   expect((await sandbox.run(["cat"], { stdin: "given" })).stdout).toBe("given");
   const long = await sandbox.run("seq 1000", { maxOutputBytes: 10 });
   expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
+});
+
+test("a result prints its output as text", async () => {
+  const result = await sandbox.run("echo hello");
+  expect(inspect(result)).toContain("CommandResult {\n  stdout: 'hello\\n',\n  stderr: '',\n  exitCode: 0,");
+  expect(JSON.parse(JSON.stringify(result))).toMatchObject({ stdout: "hello\n", exitCode: 0, ok: true });
+});
+
+test("names what callers without types get wrong", async () => {
+  const given = (value: unknown) => value as never;
+  await expect(berth.sandboxes.create({ network: given("egress") })).rejects.toThrow(
+    'network is "NONE" or "EGRESS", not "egress".',
+  );
+  await expect(sandbox.run(given(undefined))).rejects.toThrow("The command must be a string or an array");
+  const data = "The data must be a string, a Uint8Array or an ArrayBuffer, not";
+  await expect(sandbox.files.write("wrong", given({}))).rejects.toThrow(`${data} Object.`);
+  await expect(sandbox.files.upload("wrong", given(null))).rejects.toThrow(`${data} Null.`);
+  await using process = await sandbox.exec(["sleep", "1000"]).start();
+  await expect(process.signal(given("INT"))).rejects.toThrow(
+    '"INT" is not a signal: give its number, or SIGHUP,',
+  );
+  await process.signal("SIGINT");
+  expect(await process.wait()).toMatchObject({ cause: "SIGNALED", signal: 2 });
 });
 
 test("passes output on as it arrives, and returns all of it", async () => {
@@ -164,6 +190,36 @@ test("transfers files as web streams, of any size", async () => {
   const failing = new ReadableStream({ pull: () => Promise.reject(new Error("torn")) });
   await expect(sandbox.files.upload("big", failing)).rejects.toThrow("torn");
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
+});
+
+test("takes buffers and text in every form", async () => {
+  const { files } = sandbox;
+  await files.write("buffer", new TextEncoder().encode("one").buffer);
+  expect(await files.readText("buffer")).toBe("one");
+  await files.write("buffer", runInNewContext("new ArrayBuffer(2)"));
+  expect(await files.read("buffer")).toEqual(new Uint8Array(2));
+  await files.upload("lines", Readable.from(["two\n", Buffer.from("three\n")]));
+  expect(await files.readText("lines")).toBe("two\nthree\n");
+  await files.upload("lines", new DataView(new ArrayBuffer(3)) as never);
+  expect(await files.read("lines")).toEqual(new Uint8Array(3));
+});
+
+test("calls with much to send do not hinder each other", async () => {
+  const data = new Uint8Array(8 << 20);
+  const calls = Array.from({ length: 8 }, async () => {
+    const write = sandbox.files.write("parallel", data).then(({ size }) => size);
+    const run = sandbox.run("echo on").then(({ stdout }) => stdout);
+    return Promise.all([write, run]);
+  });
+  expect(await Promise.all(calls)).toEqual(calls.map(() => [data.length, "on\n"]));
+});
+
+test("a request that is refused for its size harms no later call", async () => {
+  const refused = await sandbox
+    .run("cat", { stdin: new Uint8Array(30 << 20) })
+    .catch((error) => error.reason);
+  expect(refused).toBe("MESSAGE_TOO_LARGE");
+  expect((await sandbox.run("echo on")).stdout).toBe("on\n");
 });
 
 test("transfers archives", async () => {

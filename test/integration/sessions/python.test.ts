@@ -44,9 +44,19 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(data.error?.traceback).toMatch(/in f\n\s+return 1 \/ 0\n/);
     expect(data.error?.traceback).not.toContain("_turn_of");
     expect((await run("before")).data.result).toBe("1");
-    expect((await run("1 +")).data.error).toMatchObject({ name: "SyntaxError" });
+    const wrong = (await run("1 +")).data.error;
+    expect(wrong).toMatchObject({ name: "SyntaxError" });
+    expect(wrong?.traceback).toMatch(
+      /^(Traceback \(most recent call last\):\n)? {2}File "<call \d+>", line 1\n/,
+    );
+    const own = (await run("import ast\nast.parse('2 +')")).data.error;
+    expect(own?.traceback).toMatch(
+      /^Traceback.*\n {2}File "<call \d+>", line 2, in <module>\n[\s\S]*ast\.py/,
+    );
     expect((await run("sys.exit(3)")).data.error).toMatchObject({ name: "SystemExit", value: "3" });
     expect((await run("'still here'")).data.result).toBe("'still here'");
+    expect((await run("exit()")).data.error).toMatchObject({ name: "SystemExit" });
+    expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
   });
 
   test("a timeout interrupts, and the state stays", async () => {

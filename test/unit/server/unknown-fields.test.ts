@@ -4,6 +4,7 @@ import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WriteFileRequestSchema } from "../../../gen/ts/berth/v1/file_pb.js";
+import { ExecRequestSchema } from "../../../gen/ts/berth/v1/process_pb.js";
 import {
   CreateSandboxRequestSchema,
   ListSandboxesRequestSchema,
@@ -109,6 +110,17 @@ test.each([5, "5m", "5", "1e3s", ""])(
     expect(error?.message).toContain(`${JSON.stringify(idleTimeout)} is not a duration. Give seconds`);
   },
 );
+
+test.each([
+  [["ls"], "a list"],
+  ["ls", "a string"],
+  [true, "a boolean"],
+])("%j is not a message, and the error shows one", (argv, kind) => {
+  const error = unknownField(ExecRequestSchema, { argv });
+  expect(error?.metadata.field).toBe("argv");
+  expect(error?.message).toContain(`takes an object of berth.v1.Argv, not ${kind}: {"args": …}.`);
+  expect(unknownField(ExecRequestSchema, { argv: null })).toBeUndefined();
+});
 
 test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {
   expect(unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } })).toBeUndefined();

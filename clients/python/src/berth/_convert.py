@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from pathlib import PurePath
 from typing import Any, Literal, Protocol
 
 from google.protobuf.duration_pb2 import Duration
@@ -63,14 +64,62 @@ def time(value: Timestamp) -> datetime | None:
 
 
 def content(data: types.Content) -> bytes:
-    """Returns bytes unchanged, and encodes text as UTF-8."""
-    return data.encode() if isinstance(data, str) else data
+    """Returns bytes unchanged, and encodes text as UTF-8. Raises TypeError for anything else."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    # Callers without a type checker pass these as well.
+    if isinstance(data, (bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return bytes(data)
+    raise TypeError(f"the data must be str or bytes, not {type(data).__name__}; files.upload takes open files")
+
+
+def path(given: types.Path) -> str | bytes:
+    """A path for the wire."""
+    return given.as_posix() if isinstance(given, PurePath) else given
+
+
+def texts(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Returns the mapping. Raises TypeError that names a value that is not text; protobuf's error does not."""
+    for key, each in (given or {}).items():
+        if not isinstance(each, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name}[{key!r}] must be a str, not {type(each).__name__}")
+    return given
+
+
+#: Numbers on Linux. Other systems number signals differently.
+_SIGNALS = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGQUIT": 3,
+    "SIGKILL": 9,
+    "SIGUSR1": 10,
+    "SIGUSR2": 12,
+    "SIGTERM": 15,
+    "SIGCONT": 18,
+    "SIGSTOP": 19,
+    "SIGTSTP": 20,
+    "SIGWINCH": 28,
+}
+
+
+def signal_number(given: int | str) -> int:
+    """A signal's number on Linux. The client's system may have another number for the name."""
+    name = given if isinstance(given, str) else str(getattr(given, "name", ""))
+    if name in _SIGNALS:
+        return _SIGNALS[name]
+    if isinstance(given, str):
+        raise ValueError(f"{given!r} is not a signal: give its number, or {', '.join(_SIGNALS)}")
+    return given
 
 
 def struct(values: Mapping[str, types.Json] | None) -> Struct | None:
     """A mapping as a Struct."""
     if values is None:
         return None
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a mapping from names to JSON is needed, not {type(values).__name__}")
     return Struct(fields={key: value(each) for key, each in values.items()})
 
 
@@ -123,8 +172,8 @@ def spec_message(spec: types.SandboxSpec) -> sandbox_pb2.SandboxSpec:
         network = sandbox_pb2.Network(mode=_NETWORKS[spec.network])
     return sandbox_pb2.SandboxSpec(
         image=spec.image,
-        env=spec.env,
-        secret_env=spec.secret_env,
+        env=texts("env", spec.env),
+        secret_env=texts("secret_env", spec.secret_env),
         working_dir=spec.working_dir,
         user=spec.user,
         resources=sandbox_pb2.Resources(
@@ -136,7 +185,7 @@ def spec_message(spec: types.SandboxSpec) -> sandbox_pb2.SandboxSpec:
         network=network,
         egress_domains=spec.egress_domains,
         mounts=[_mount_message(mount) for mount in spec.mounts],
-        labels=spec.labels,
+        labels=texts("labels", spec.labels),
         idle_timeout=duration(spec.idle_timeout),
         max_lifetime=duration(spec.max_lifetime),
         command_timeout=duration(spec.command_timeout),

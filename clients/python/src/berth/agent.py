@@ -154,8 +154,9 @@ class Agent(abc.ABC):
         return self._run.run_id if self._run else ""
 
     async def run(self, request: str = "") -> AgentRun:
-        """Does steps until the run is over. Raises what a step raised. Canceling the task cancels the run.
+        """Does steps until the run is over. Canceling the task cancels the run.
 
+        Raises what a step raised, unless the run ended during that step.
         `request` becomes the user's first message.
         """
         if self._state is not AgentState.IDLE:
@@ -221,10 +222,13 @@ class Agent(abc.ABC):
             if report is None:
                 break
             verdict = await self._report(report)
+            if verdict is None:
+                # The run ended during the step. If the step raised, that may be why: its commands were killed.
+                break
             if error is not None:
                 self._settle(AgentState.ERROR, step.step)
                 raise error
-            step = verdict.next_step if verdict and verdict.HasField("next_step") else None
+            step = verdict.next_step if verdict.HasField("next_step") else None
         return await self._result()
 
     async def _do(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from pathlib import PurePath
 from typing import Literal, Union
 
 from berth.errors import BerthError
@@ -21,10 +22,10 @@ Json = Union[None, bool, int, float, str, "list[Json]", "dict[str, Json]"]
 Command = Union[str, Sequence[str]]
 """A command line for /bin/sh, or a program and its arguments, run without a shell."""
 
-Content = Union[bytes, str]
+Content = Union[bytes, bytearray, memoryview, str]
 """Bytes, or text, which is sent as UTF-8."""
 
-Path = Union[str, bytes]
+Path = Union[str, bytes, PurePath]
 """A path in a sandbox, absolute or relative to its working directory; bytes if it is not UTF-8."""
 
 Network = Literal["NONE", "EGRESS"]

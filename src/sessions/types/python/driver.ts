@@ -36,6 +36,7 @@ from signal import SIGINT
 from threading import current_thread
 from traceback import format_exception
 _scan = json.JSONDecoder().scan_once
+_own_files = '<string>', parse.__code__.co_filename
 _name_of = type.__dict__['__name__'].__get__
 _control = os.fdopen(os.dup(0), 'rb')
 dup2(1, 211, False); dup2(2, 212, False)
@@ -107,6 +108,10 @@ def _own_streams():
         if _sys.get(name) is not stream:
             _replaced.append(_sys.get(name))
             _sys[name] = stream
+    # exit() closes it.
+    try: closed = _sys['stdin'].closed
+    except BaseException: closed = True
+    if closed: _sys['stdin'] = open(0, closefd=False)
 
 def _usable_builtins():
     for name, value in _builtins.items():
@@ -139,7 +144,7 @@ def _error(error):
     try: text = str(error)
     except BaseException: text = '<no message: str() failed>'
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == '<string>': trace = trace.tb_next
+    while trace is not None and trace.tb_frame.f_code.co_filename in _own_files: trace = trace.tb_next
     try: lines = format_exception(type(error), error, trace)
     except BaseException: lines = [name, ': ', text]
     return {'name': name, 'value': _told(text), 'traceback': _told(''.join(lines))}

@@ -155,10 +155,11 @@ class AsyncProcess:
         with contextlib.suppress(ProcessStateError):
             await self._write(b"", close=True)
 
-    async def signal(self, signal: int) -> None:
-        """Sends a signal to its process group, such as `signal.SIGINT`."""
+    async def signal(self, signal: int | str) -> None:
+        """Sends a signal to its process group: `signal.SIGINT`, "SIGINT", or its number on Linux."""
+        number = _convert.signal_number(signal)
         await self.start()
-        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=signal)
+        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=number)
         await self._transport.retried(self._transport.stubs.processes.SignalProcess, request)
 
     async def kill(self) -> None:

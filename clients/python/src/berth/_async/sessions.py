@@ -40,7 +40,8 @@ class AsyncWorker:
             result = await worker.execute("python:run", {"code": "1 + 1"})
             print(result.data)
 
-    A tool that is called without a session gets one for that call only.
+    A tool that is called without a session gets one for that call only: also when the session has expired, 5 minutes
+    (`ttl`) after its last call. `meta.temporary_session` says so.
     """
 
     def __init__(self, transport: AsyncTransport, worker_id: str) -> None:

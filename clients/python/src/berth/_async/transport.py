@@ -9,7 +9,7 @@ import inspect
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar, Union, cast
+from typing import Any, Generic, Protocol, TypeVar, Union, cast
 
 import grpc
 import grpc.aio
@@ -221,15 +221,30 @@ class AsyncTransport:
             await made[1].close()
 
 
-class Pending(Generic[T]):
-    """Something being created: `await` it to keep it, or `async with` it to have it released at the end."""
+class Pending(Coroutine[Any, Any, T]):
+    """Something being created: `await` it to keep it, or `async with` it to have it released at the end.
+
+    It is a coroutine, since `asyncio.create_task` and `TaskGroup.create_task` accept only those.
+    """
 
     def __init__(self, making: Coroutine[object, object, T]) -> None:
         self._making = making
         self._made: T | None = None
 
-    def __await__(self) -> Generator[object, object, T]:
+    def __await__(self) -> Generator[Any, None, T]:
         return self._making.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """As of every coroutine."""
+        return self._making.send(value)
+
+    def throw(self, *given: Any) -> Any:
+        """As of every coroutine."""
+        return self._making.throw(*given)
+
+    def close(self) -> None:
+        """As of every coroutine."""
+        self._making.close()
 
     async def __aenter__(self: Pending[M]) -> M:
         self._made = await self._making

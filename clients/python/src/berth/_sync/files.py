@@ -313,6 +313,7 @@ class Files:
         user: str = "",
     ) -> FileInfo:
         """Moves a file or directory to another path."""
+        source, target = _convert.path(source), _convert.path(target)
         request = file_pb2.MoveFileRequest(
             sandbox_id=self._sandbox_id,
             user=user,
@@ -346,12 +347,14 @@ class Files:
         )
 
     def _named(self, path: Path, user: str) -> _Named:
-        if isinstance(path, bytes):
-            return {"sandbox_id": self._sandbox_id, "raw_path": path, "user": user}
-        return {"sandbox_id": self._sandbox_id, "path": path, "user": user}
+        plain = _convert.path(path)
+        if isinstance(plain, bytes):
+            return {"sandbox_id": self._sandbox_id, "raw_path": plain, "user": user}
+        return {"sandbox_id": self._sandbox_id, "path": plain, "user": user}
 
     def _file(self, path: Path, file: file_pb2.FileInfo) -> FileInfo:
-        raw = path.encode() if isinstance(path, str) else path
+        plain = _convert.path(path)
+        raw = plain.encode() if isinstance(plain, str) else plain
         return _convert.file(raw.decode(errors="replace"), raw, file)
 
     def _upload(

@@ -156,10 +156,11 @@ class Process:
         with contextlib.suppress(ProcessStateError):
             self._write(b"", close=True)
 
-    def signal(self, signal: int) -> None:
-        """Sends a signal to its process group, such as `signal.SIGINT`."""
+    def signal(self, signal: int | str) -> None:
+        """Sends a signal to its process group: `signal.SIGINT`, "SIGINT", or its number on Linux."""
+        number = _convert.signal_number(signal)
         self.start()
-        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=signal)
+        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=number)
         self._transport.retried(self._transport.stubs.processes.SignalProcess, request)
 
     def kill(self) -> None:
