@@ -11,10 +11,22 @@ import path from "node:path";
 import ts from "typescript";
 import { ROOT } from "./dependencies.mjs";
 
-const PLACES = ["src", "proto", "docs", "scripts", "bin", "README.md", "CONTRIBUTING.md"];
-/** Lists the words itself; written by `npm run bench`. */
+const PLACES = [
+  "src",
+  "clients",
+  "proto",
+  "docs",
+  "scripts",
+  "bench",
+  "test",
+  "bin",
+  "README.md",
+  "CONTRIBUTING.md",
+];
+/** Lists the words itself; tests the list; written by `npm run bench`. */
 const LEFT_OUT = [
   "scripts/check-english.mjs",
+  "test/integration/checks.test.ts",
   "docs/benchmarks.md",
   "docs/benchmarks.json",
   "docs/benchmarks.svg",
@@ -39,6 +51,7 @@ const RULES = [
   ["longer than (?:it|they) may", "past its timeout, past its limit"],
   ["as many as (?:it|they|there) may", "has reached its limit of"],
   ["meets? (?:its|their|the) end", "gets EOF, ends"],
+  ["beside", "next to; in addition to, as well as; during"],
   ["in vain", "without success, fails to"],
   ["at one stroke", "at once, atomically"],
   [

@@ -91,7 +91,7 @@ ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def answer(request: dict[str, Any]) -> None:
     try:
         result = ACTS[request["act"]](request)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark tells it
+    except Exception as error:  # noqa: BLE001 - the benchmark reports any failure
         result = {"error": f"{type(error).__name__}: {error}"}
     with answering:
         print(json.dumps({"id": request["id"], **result}), flush=True)

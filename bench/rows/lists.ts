@@ -155,7 +155,7 @@ async function failingCreate({ client }: BenchService, sandboxId = ""): Promise<
       (error: unknown) => error as Error,
     );
   if (failure === undefined || !failure.message.includes("workspace")) {
-    throw new Error("a sandbox with a broken workspace was to be refused", { cause: failure });
+    throw new Error("a sandbox with a broken workspace should have been refused", { cause: failure });
   }
 }
 

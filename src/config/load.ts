@@ -175,13 +175,13 @@ function readOption<T>(option: ConfigOption<T>, value: Given | undefined): T {
 function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Config, string>>>): void {
   const { listen, tlsCert, tlsKey, tlsClientCa, tokens, insecure } = config;
   if (tlsCert !== undefined && tlsKey === undefined) {
-    throw atFault(givenAt.tlsCert ?? "--tls-cert", "it needs --tls-key beside it");
+    throw atFault(givenAt.tlsCert ?? "--tls-cert", "it requires --tls-key as well");
   }
   if (tlsKey !== undefined && tlsCert === undefined) {
-    throw atFault(givenAt.tlsKey ?? "--tls-key", "it needs --tls-cert beside it");
+    throw atFault(givenAt.tlsKey ?? "--tls-key", "it requires --tls-cert as well");
   }
   if (tlsClientCa !== undefined && tlsCert === undefined) {
-    throw atFault(givenAt.tlsClientCa ?? "--tls-client-ca", "it needs --tls-cert and --tls-key beside it");
+    throw atFault(givenAt.tlsClientCa ?? "--tls-client-ca", "it requires --tls-cert and --tls-key as well");
   }
   if (isLocalAddress(listen) || insecure) return;
   const dangers = [

@@ -56,11 +56,11 @@ function bound(origin: string, how: string, limit: number | bigint): string {
 
 function unknownNames(keys: readonly string[], schema: unknown): string {
   const known = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
-  const told = keys.slice(0, 5).map((key) => {
+  const problems = keys.slice(0, 5).map((key) => {
     const meant = nearest(key, known);
     return `${JSON.stringify(key)} is not known${meant === undefined ? "" : `; is it ${JSON.stringify(meant)}?`}`;
   });
-  return told.join(", ");
+  return problems.join(", ");
 }
 
 /** What the alternatives of a union accept. */

@@ -131,7 +131,7 @@ export class Seal {
 
 function notOurs(cause: unknown): BerthError {
   return refused(
-    "the database was written with another key than that of the file key beside it. Restore both from the same backup.",
+    "the database was written with a key other than the one in the file `key` next to it. Restore both from the same backup.",
     cause,
   );
 }

@@ -2,7 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const NGINX = "test/integration/service/nginx.test.ts";
 const ENVOY = "test/integration/service/envoy.test.ts";
-const LOST = "a replica that is down: its tenants are told to retry, others continue, and it comes back";
+const LOST = "a replica that is down: its tenants get UNAVAILABLE, others continue, and it comes back";
 
 /** Defects in what operators deploy. */
 export const DEPLOY_DEFECTS: readonly Defect[] = [
@@ -35,7 +35,7 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     test: { file: NGINX, title: LOST },
   },
   {
-    name: "nginx tells gRPC clients of a lost replica nothing that gRPC knows",
+    name: "nginx answers gRPC clients of a lost replica without a gRPC status",
     changes: [
       {
         file: "deploy/nginx.conf",

@@ -101,7 +101,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     ),
   ),
   defect(
-    "a function takes the place of the printf that tells a command's end",
+    "a function replaces the printf that reports a command's end",
     { file: BASH, title: "a function named %s", row: "printf" },
     change(SHELL, "return `builtin printf '%s%s;' ${nonce}", "return `printf '%s%s;' ${nonce}"),
   ),
@@ -174,10 +174,10 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     ),
   ),
   defect(
-    "operations are not told that their sandbox was deleted",
+    "operations do not report that their sandbox was deleted",
     {
       file: "test/integration/sandboxes/delete.test.ts",
-      title: "a delete ends commands that run longer than the grace period, and they report it",
+      title: "a delete ends commands that exceed the grace period, and they report it",
     },
     change("src/sandboxes/delete.ts", "      record.leases.abortAll(deleted);\n", ""),
   ),

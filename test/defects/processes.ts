@@ -135,7 +135,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: { file: FOUND_ENDS, title: "a command that ends later is followed to its end" },
   },
   {
-    name: "what a command told is dropped as its shell goes, while no service is there",
+    name: "output of a command is dropped when its shell ends while no service runs",
     changes: [
       {
         file: "src/processes/shell/script.ts",

@@ -17,7 +17,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/runs/run.test.ts",
-      title: "an existing sandbox stays, unless it is to be deleted; no two runs share one",
+      title: "an existing sandbox stays unless the run deletes it; no two runs share one",
     },
   },
   {

@@ -2,7 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const EVENT_LOG = "src/state/event-log.ts";
 
-/** Of what is kept, told and listed. */
+/** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
     name: "a late write of an ended life overwrites the next life of its id",

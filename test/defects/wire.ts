@@ -227,7 +227,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a source of uploads whose item is refused is not told that it is left",
+    name: "a source of uploads is not closed when one of its items is refused",
     changes: [
       {
         file: "src/files/until.ts",

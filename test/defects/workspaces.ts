@@ -28,7 +28,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: { file: REFERENCES, title: "references are still there, and removing one leaves the others" },
   },
   {
-    name: "what is known, if torn, is taken for empty and written anew",
+    name: "a torn record is taken for empty and overwritten",
     changes: [
       {
         file: "src/store.ts",
@@ -206,7 +206,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a stale sandbox id is told as the workspace's",
+    name: "a stale sandbox id is reported as the workspace's",
     changes: [
       {
         file: "src/workspaces/sandboxes.ts",
@@ -342,7 +342,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: { file: SHARED_QUOTA, title: SHARED_IS_TOLD },
   },
   {
-    name: "a shared directory past its quota is told to sandboxes that do not have it",
+    name: "a shared directory past its quota is reported to sandboxes that do not mount it",
     changes: [
       {
         file: "src/workspaces/sandboxes.ts",

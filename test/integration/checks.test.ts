@@ -70,7 +70,7 @@ describe("the English check", () => {
       "src/a.ts": "export const finding = { mend: told };\n",
       "proto/a.proto": "message Told { string mend = 1; }\n",
       "docs/a.md": "`mend`\n\n```sh\necho told\n```\n\n[record](told.md)\n",
-      "test/a.ts": "// told\n",
+      "other/a.ts": "// told\n",
       "CHANGELOG.md": "told\n",
     };
     expect(await check(files)).toEqual({ exitCode: 0, output: "" });

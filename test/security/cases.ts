@@ -295,7 +295,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     layered(
       "a FIFO, a device or a directory where a file is due",
       [at(KINDS, "instead of a file, %s is refused at once")],
-      "A script looks at what is there before it opens it, Berth at the kind that the open file has, and a write goes to a file beside, which takes the place of a regular file alone.",
+      "A script looks at what is there before it opens it, Berth at the kind that the open file has, and a write goes to a temporary file, which takes the place of a regular file alone.",
     ),
     hostile(
       "a tar with .. or absolute names",
@@ -394,7 +394,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(BASH, "%s", "set -e; false"),
         at(BASH, "a function named %s", "printf"),
       ],
-      "a function takes the place of the printf that tells a command's end",
+      "a function replaces the printf that reports a command's end",
     ),
     hostile(
       "kill -9 $$",
@@ -576,7 +576,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     layered(
       "pings, settings and empty data without end",
       [at(ATTACKS, SERVED, "pings, settings and empty data without end")],
-      "Node and its library of HTTP/2 end a connection that is owed 1,000 answers or sent 1,000 empty frames, unless told otherwise, which Berth does not do.",
+      "Node and its library of HTTP/2 end a connection that is owed 1,000 answers or sent 1,000 empty frames, unless configured otherwise, which Berth does not do.",
     ),
     hostile(
       "a reader that stops",
@@ -680,8 +680,8 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "delete during exec",
-      [at(DELETE, "a delete ends commands that run longer than the grace period, and they report it")],
-      "operations are not told that their sandbox was deleted",
+      [at(DELETE, "a delete ends commands that exceed the grace period, and they report it")],
+      "operations do not report that their sandbox was deleted",
     ),
     layered(
       "double delete",

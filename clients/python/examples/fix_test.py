@@ -29,7 +29,7 @@ class Fixer(Agent):
         elif step.number == 2:
             code = await sandbox.files.read_text("calc.py")
             await sandbox.files.write("calc.py", code.replace("a - b", "a + b"))
-            return StepResult("mended calc.py")
+            return StepResult("fixed calc.py")
         tested = await sandbox.run("python3 -B -m unittest -q test_calc", run_id=step.run_id)
         return StepResult(f"the test {'passes' if tested.ok else 'fails'}", finished=tested.ok)
 

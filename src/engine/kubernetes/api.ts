@@ -171,11 +171,11 @@ export class Api {
       answer.socket.setKeepAlive(true, HEARTBEAT_MS);
       answer.setEncoding("utf8");
       isOpen = true;
-      let begun = "";
+      let partial = "";
       for await (const chunk of answer as AsyncIterable<string>) {
         silence.refresh();
-        const lines = `${begun}${chunk}`.split("\n");
-        begun = lines.pop() ?? "";
+        const lines = `${partial}${chunk}`.split("\n");
+        partial = lines.pop() ?? "";
         for (const line of lines) if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
       }
     } catch (error) {

@@ -74,8 +74,8 @@ test("code that throws ends with 1, and the exception is shown after its output"
     ]);
     return { stdout: stdout.toString(), stderr, exitCode };
   };
-  const wrote = await python("print('begun')\n1 / 0");
-  expect(wrote).toMatchObject({ stdout: "begun\n", exitCode: 1 });
+  const wrote = await python("print('started')\n1 / 0");
+  expect(wrote).toMatchObject({ stdout: "started\n", exitCode: 1 });
   expect(wrote.stderr).toMatch(/^Traceback [\s\S]*\nZeroDivisionError: division by zero\n$/);
   const silent = await python("1 / 0");
   expect(JSON.parse(silent.stdout)).toMatchObject({ result: null, error: { name: "ZeroDivisionError" } });

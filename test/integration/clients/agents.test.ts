@@ -289,7 +289,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const { stdout } = await run(file, [...args, service.address, TEST_IMAGE], { env, timeout: 60_000 });
     expect(stdout.trim().split("\n")).toEqual([
       "Step 1: the test fails",
-      "Step 2: mended calc.py",
+      "Step 2: fixed calc.py",
       "Step 3: the test passes",
       "FINISHED",
     ]);

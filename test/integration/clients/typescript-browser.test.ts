@@ -113,8 +113,8 @@ test("a service that is not there, or does not answer the page's origin, is UNAV
 test("leaving a loop in a page ends the command", async () => {
   const { processId, sandboxId } = await page.evaluate(async (address) => {
     const sandbox = await berth.Berth.connect(address).sandboxes.create();
-    const process = sandbox.exec("echo begun; exec sleep 1000");
-    for await (const { text } of process) if (text === "begun\n") break;
+    const process = sandbox.exec("echo started; exec sleep 1000");
+    for await (const { text } of process) if (text === "started\n") break;
     return { processId: process.processId, sandboxId: sandbox.sandboxId };
   }, `http://${service.address}`);
   const status = () =>

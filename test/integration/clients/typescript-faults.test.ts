@@ -195,7 +195,7 @@ test("reports what was received if the connection stays lost", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
-  const command = far.exec("printf begun; exec sleep 1000", { reconnectMs: 500 });
+  const command = far.exec("printf started; exec sleep 1000", { reconnectMs: 500 });
   const reading = (async () => {
     for await (const _ of command) link.cut();
   })();

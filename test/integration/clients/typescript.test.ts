@@ -98,9 +98,9 @@ test("passes output on as it arrives, and returns all of it", async () => {
 });
 
 test("leaving the loop ends the command", async () => {
-  const process = sandbox.exec("echo begun; exec sleep 1000");
+  const process = sandbox.exec("echo started; exec sleep 1000");
   for await (const { stream, text } of process) {
-    expect({ stream, text }).toEqual({ stream: "stdout", text: "begun\n" });
+    expect({ stream, text }).toEqual({ stream: "stdout", text: "started\n" });
     break;
   }
   await eventually(() => ended(process.processId));
@@ -109,7 +109,7 @@ test("leaving the loop ends the command", async () => {
 
 test("a signal ends the command, and is what the loop throws", async () => {
   const stop = new AbortController();
-  const process = sandbox.exec("echo begun; exec sleep 1000", { signal: stop.signal });
+  const process = sandbox.exec("echo started; exec sleep 1000", { signal: stop.signal });
   const reading = (async () => {
     for await (const _ of process) stop.abort(new Error("enough"));
   })();
@@ -145,13 +145,13 @@ test("gives a command a terminal that can be resized", async () => {
 });
 
 test("leaves a detached command running, which others attach to, signal and wait for", async () => {
-  const first = sandbox.exec("echo begun; sleep 1000", { detach: true });
+  const first = sandbox.exec("echo started; sleep 1000", { detach: true });
   await first.start();
   await first.end();
   const found = await sandbox.processes();
   expect(found.map(({ processId }) => processId)).toContain(first.processId);
   const second = sandbox.attach(first.processId);
-  expect((await second.read())?.text).toBe("begun\n");
+  expect((await second.read())?.text).toBe("started\n");
   await second.signal(15);
   expect(await second.wait()).toMatchObject({ cause: "SIGNALED", exitCode: 143, ok: false });
   await second.kill();

@@ -46,7 +46,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
         { name: "dir/link", type: "2", linkName: "../dir/file" },
         { name: "absolute", type: "2", linkName: "/etc/passwd" },
         { name: "hard", type: "1", linkName: "dir/file" },
-        { name: "told/nowhere/x", content: "x" },
+        { name: "listed/nowhere/x", content: "x" },
         { name: "-rf", content: "dash" },
         { name: Buffer.from([0xff, 0x0a, 0x27]), content: "bytes" },
         pax({ path: `${"long/".repeat(60)}pax` }),
@@ -75,7 +75,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
       );
       expect((await bench().read(`up/${"long/".repeat(60)}pax`)).data.toString()).toBe("pax");
       expect((await bench().read(`up/${"long/".repeat(60)}gnu`)).data.toString()).toBe("gnu");
-      expect((await bench().stat("up/told/nowhere")).info.mode).toBe(0o755);
+      expect((await bench().stat("up/listed/nowhere")).info.mode).toBe(0o755);
       const owners = await bench().sh("cd /workspace/up; find . -exec stat -c %u:%g {} + | sort -u");
       expect(owners.toString()).toBe(`${owner}\n`);
       expect((await bench().stat("up")).info.mode).toBe(0o755);

@@ -120,7 +120,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(await tree("from")).toBe(".");
     });
 
-    test("an existing target stays, unless it is to be replaced", async () => {
+    test("an existing target stays unless the call replaces it", async () => {
       await bench().sh(
         "cd /workspace; mkdir mv; cd mv; echo a >a; echo b >b; mkdir d1 d2 full; : >full/x; ln -s full link; chmod -R 777 .",
       );

@@ -44,11 +44,11 @@ describe("a sandbox that Kubernetes ends", () => {
     const { sandbox_id: id } = await client.createSandbox();
     const worker = new Worker(client, "lost");
     expect((await worker.create("bash", undefined, { sandbox_id: id })).failure).toBeNull();
-    const call = failureOf(worker.bash("echo >/tmp/begun; sleep 600"));
-    const streaming = client.exec(id, "echo begun; sleep 600");
-    await streaming.until("begun");
-    expect(await client.output(id, "until [ -e /tmp/begun ]; do sleep 0.05; done; echo begun")).toBe(
-      "begun\n",
+    const call = failureOf(worker.bash("echo >/tmp/started; sleep 600"));
+    const streaming = client.exec(id, "echo started; sleep 600");
+    await streaming.until("started");
+    expect(await client.output(id, "until [ -e /tmp/started ]; do sleep 0.05; done; echo started")).toBe(
+      "started\n",
     );
 
     const { name } = await podOf(id);
@@ -74,8 +74,8 @@ describe("a sandbox that Kubernetes ends", () => {
 
   test("because an operator evicts it, as before a node's maintenance, reports that", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    const exec = app.client.exec(id, "echo begun; sleep 600");
-    await exec.until("begun");
+    const exec = app.client.exec(id, "echo started; sleep 600");
+    await exec.until("started");
     const { name } = await podOf(id);
     const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: NAMESPACE } };
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`;

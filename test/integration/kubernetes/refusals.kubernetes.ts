@@ -173,7 +173,7 @@ describe("a kubeconfig", () => {
     );
   });
 
-  test("without rights says which one is missing, and for whom", async () => {
+  test("without rights says which one is missing, and to which account", async () => {
     const token = await kubectl(["create", "token", "default", `--namespace=${NAMESPACE}`]);
     const file = await kubeconfig("rights", ({ users }) => {
       for (const user of users) user.user = { token: token.trim() };
@@ -337,8 +337,8 @@ describe("a sandbox on the cluster", () => {
 
   test("whose pod was deleted ends as removed, and so do its commands", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    const exec = app.client.exec(id, "echo begun; sleep 600");
-    await exec.until("begun");
+    const exec = app.client.exec(id, "echo started; sleep 600");
+    await exec.until("started");
     const { name } = await podOf(id);
     await kubectl(["delete", "pod", name, `--namespace=${NAMESPACE}`]);
     expect((await exec.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SANDBOX_TERMINATED" });

@@ -25,9 +25,9 @@ async function expectGone(marker: string): Promise<void> {
 }
 
 test("a command without a timeout has its sandbox's", async () => {
-  const { exit, stdout } = await app.client.exec(id, "echo begun; sleep 3111; echo never").result;
+  const { exit, stdout } = await app.client.exec(id, "echo started; sleep 3111; echo never").result;
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_TIMED_OUT", exit_code: 143, signal: 15 });
-  expect(stdout.toString()).toBe("begun\n");
+  expect(stdout.toString()).toBe("started\n");
   expect(inSeconds(exit.duration)).toBeGreaterThan(0.95);
   expect(inSeconds(exit.duration)).toBeLessThan(30);
   await expectGone("3111");

@@ -274,9 +274,9 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
 
   test("sleep & returns at once; a daemon ends with its sandbox", async () => {
     const { sandbox_id: id } = await service.client.createSandbox({ image });
-    const line = "sleep 4741 & setsid sleep 4742 </dev/null >/dev/null 2>&1 & echo begun";
+    const line = "sleep 4741 & setsid sleep 4742 </dev/null >/dev/null 2>&1 & echo started";
     const { stdout, exit } = await service.client.exec(id, line).result;
-    expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["begun\n", "EXIT_CAUSE_EXITED", 0]);
+    expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["started\n", "EXIT_CAUSE_EXITED", 0]);
     await eventually(async () => {
       const left = (await processesOf(service.instance, id)).filter((args) => args.startsWith("sleep 474"));
       return left.sort().join() === "sleep 4741,sleep 4742";

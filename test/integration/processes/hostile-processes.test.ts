@@ -57,16 +57,16 @@ while True:
             time.sleep(7001)
     except OSError:
         if not said:
-            print("begun", flush=True)
+            print("started", flush=True)
         said = True
         time.sleep(0.001)'`;
 
 /** Repeatedly stops every process it sees except itself and process 1. */
 const STOP_ALL =
-  "echo begun; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null";
+  "echo started; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null";
 
 const MANY_CHILDREN =
-  "trap '' TERM; i=0; while [ $i -lt 50 ]; do sleep 7001 & i=$((i+1)); done; echo begun; wait; wait";
+  "trap '' TERM; i=0; while [ $i -lt 50 ]; do sleep 7001 & i=$((i+1)); done; echo started; wait; wait";
 
 function expectTimedOut(exit: ExitStatus, timeout: number): void {
   expect(exit.cause).toBe("EXIT_CAUSE_TIMED_OUT");
@@ -117,7 +117,7 @@ class Attacked {
 
   async start(line: string, timeout: number): Promise<Execution> {
     const execution = this.#client.exec(this.id, line, { timeout: seconds(timeout) });
-    await execution.until("begun\n");
+    await execution.until("started\n");
     return execution;
   }
 
@@ -158,9 +158,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp(settings);
 
   test.concurrent.each([
-    ["that ignores SIGTERM", "trap '' TERM; echo begun; while :; do sleep 0.05; done"],
+    ["that ignores SIGTERM", "trap '' TERM; echo started; while :; do sleep 0.05; done"],
     ["with many children that ignore SIGTERM", MANY_CHILDREN],
-    ["that is stopped", "echo begun; kill -STOP $$"],
+    ["that is stopped", "echo started; kill -STOP $$"],
     ["that stops every process it sees", STOP_ALL],
   ])("a command ends in time %s, and the sandbox still works", async (_, line) => {
     const sandbox = await Attacked.open(service.client);
@@ -172,9 +172,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 
   test.concurrent("a command that is stopped takes SIGTERM at once", async () => {
     const sandbox = await Attacked.open(service.client);
-    const execution = await sandbox.start("trap 'echo ended; exit' TERM; echo begun; kill -STOP $$", 1);
+    const execution = await sandbox.start("trap 'echo ended; exit' TERM; echo started; kill -STOP $$", 1);
     const { exit, stdout } = await execution.result;
-    expect(stdout.toString()).toBe("begun\nended\n");
+    expect(stdout.toString()).toBe("started\nended\n");
     expect(inSeconds(exit.duration)).toBeLessThan(2.5);
     await sandbox.close();
   });
@@ -254,9 +254,9 @@ describe("on docker, as root of the sandbox", () => {
     await service.client.output(id, "true");
     const line = `cp "$(readlink -f /bin/sh)" /bin/real-sh
       printf '#!/bin/real-sh\\nexec sleep 7011\\n' >/tmp/sh; chmod 755 /tmp/sh; mv -f /tmp/sh /bin/sh
-      echo begun; exec sleep 7012`;
+      echo started; exec sleep 7012`;
     const execution = service.client.exec(id, line, { timeout: seconds(3) });
-    await execution.until("begun\n");
+    await execution.until("started\n");
     expectTimedOut((await execution.result).exit, 3);
     const began = performance.now();
     const next = await service.client.run(id, "echo never", { timeout: seconds(8) }).then(
@@ -295,7 +295,7 @@ describe("on a docker daemon of another machine", () => {
     const { sandbox_id: id } = await service.client.createSandbox(FEW);
     await service.client.output(id, "true");
     const execution = service.client.exec(id, STOP_ALL, { timeout: seconds(3) });
-    await execution.until("begun\n");
+    await execution.until("started\n");
     const { exit } = await execution.result;
     expectTimedOut(exit, 3);
     expect(exit.message).toContain("could not be ended");

@@ -20,7 +20,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return (await app.client.createSandbox()).sandbox_id;
   }
 
-  /** Makes a call over a connection that breaks once `begun` resolves, and gives the service time to notice. */
+  /** Makes a call over a connection that breaks once the call has started, and gives the service time to notice. */
   async function loseCaller(call: (far: Client) => Promise<unknown>, begun: () => Promise<unknown>) {
     const link = await CuttableLink.to(app.app.address);
     const far = new Client(link.address);

@@ -28,7 +28,7 @@ interface Scenario {
 
 const CREATE = { request_id: "create", spec: { labels: { by: "create" } } };
 const FORK = { request_id: "fork", source_workspace_id: "source", workspace_id: "fork" };
-const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo told" };
+const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo reported" };
 const state = async (client: Client, id = ""): Promise<string> => (await client.getSandbox(id)).state;
 const live = async (client: Client): Promise<readonly Sandbox[]> =>
   (await client.call("SandboxService/ListSandboxes")).sandboxes;

@@ -84,19 +84,19 @@ describe("CreateSandbox", () => {
 describe("commands", () => {
   test("Exec with the same id attaches to the process of the first call, from its beginning", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    const line = "echo begun; echo x >>runs; read line; echo $line; exit 4";
+    const line = "echo started; echo x >>runs; read line; echo $line; exit 4";
     const more = { request_id: "exec", keep_stdin_open: true };
     const first = app.client.exec(id, line, more);
-    await first.until("begun");
+    await first.until("started");
     const second = app.client.exec(id, line, more);
-    await second.until("begun");
+    await second.until("started");
     expect(await second.processId).toBe(await first.processId);
 
     const process_id = await first.processId;
     await app.client.call("ProcessService/WriteStdin", { process_id, data: Buffer.from("hello\n") });
     for (const execution of [first, second, app.client.exec(id, line, more)]) {
       const { stdout, exit } = await execution.result;
-      expect(stdout.toString()).toBe("begun\nhello\n");
+      expect(stdout.toString()).toBe("started\nhello\n");
       expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 4 });
     }
     expect(await app.client.output(id, "cat runs")).toBe("x\n");

@@ -311,7 +311,7 @@ describe("cleanup", () => {
     await service.client.deleteSandbox(sandboxId);
   });
 
-  test("an existing sandbox stays, unless it is to be deleted; no two runs share one", async () => {
+  test("an existing sandbox stays unless the run deletes it; no two runs share one", async () => {
     const { sandbox_id: sandboxId } = await service.client.createSandbox();
     const first = await RunDriver.create(service.client, { sandbox_id: sandboxId });
     expect(await first.get()).toMatchObject({ on_end: "RUN_ON_END_KEEP" });

@@ -63,25 +63,25 @@ for (const afterMs of [5, 80, 200]) {
 
 test("a delete waits for a command that ends within the grace period", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
-  const running = app.client.exec(id, "echo begun; sleep 1; echo done");
-  await running.until("begun");
+  const running = app.client.exec(id, "echo started; sleep 1; echo done");
+  await running.until("started");
   const deleting = app.client.call("SandboxService/DeleteSandbox", { sandbox_id: id, grace: seconds(20) });
   await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_DELETING");
   const refused = await failureOf(app.client.run(id, "true"));
   expect(refused).toMatchObject({ code: "FAILED_PRECONDITION", reason: "SANDBOX_NOT_RUNNING" });
   const { exit, stdout } = await running.result;
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });
-  expect(stdout.toString()).toBe("begun\ndone\n");
+  expect(stdout.toString()).toBe("started\ndone\n");
   await deleting;
 });
 
-test("a delete ends commands that run longer than the grace period, and they report it", async () => {
+test("a delete ends commands that exceed the grace period, and they report it", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
-  const running = app.client.exec(id, "echo begun; sleep 600");
+  const running = app.client.exec(id, "echo started; sleep 600");
   const reader = app.client.exec(id, ["cat"], { keep_stdin_open: true });
   const collected = app.client.run(id, "sleep 600");
   const started = await running.processId;
-  await running.until("begun");
+  await running.until("started");
   // More than a pipe holds, for a process that does not read.
   const stuck = app.client.exec(id, ["sleep", "600"], { keep_stdin_open: true });
   const write = app.client.call("ProcessService/WriteStdin", {
@@ -108,7 +108,7 @@ test("a delete ends commands that run longer than the grace period, and they rep
   expect(["ABORTED", "FAILED_PRECONDITION"]).toContain((await failureOf(write)).code);
   // Its output stays readable.
   const { stdout } = await app.client.attach(started).result;
-  expect(stdout.toString()).toBe("begun\n");
+  expect(stdout.toString()).toBe("started\n");
   expect(await failureOf(app.client.run(id, "true"))).toMatchObject({
     code: "FAILED_PRECONDITION",
     reason: "SANDBOX_NOT_RUNNING",

@@ -37,9 +37,9 @@ describe("a container that ends without Berth", () => {
     test(`by ${name}: its commands report it, and the sandbox says why it ended`, async () => {
       const { client } = app;
       const { sandbox_id: id } = await client.createSandbox();
-      const streaming = client.exec(id, "echo begun; sleep 600");
+      const streaming = client.exec(id, "echo started; sleep 600");
       const collected = client.run(id, "sleep 600");
-      await streaming.until("begun");
+      await streaming.until("started");
       const processId = await streaming.processId;
       await eventually(async () => (await client.getSandbox(id)).active_operations === 2);
       await eventually(
@@ -56,7 +56,7 @@ describe("a container that ends without Berth", () => {
         active: 0,
       });
       const { stdout, exit } = await streaming.result;
-      expect(stdout.toString()).toBe("begun\n");
+      expect(stdout.toString()).toBe("started\n");
       expect(exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
       expect((await collected).exit_status.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
       // The process stays readable, with the same status.

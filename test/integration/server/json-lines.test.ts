@@ -134,7 +134,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
     await eventually(() => server.record.open === 0);
   });
 
-  test("is told the right content type if it sends one with envelopes", async () => {
+  test("learns the right content type if it sends the one with envelopes", async () => {
     const type = "application/connect+json";
     for (const body of ['{"shell": "count 1"}', "{}", "\n{}", "[]"]) {
       const answer = await curl(body, { type });

@@ -173,7 +173,7 @@ test.each([
   ["cancelled", 8],
   ["ended as by an error", 2],
 ])(
-  "calls that are %s right after their headers are not begun, except for the first ones",
+  "calls that are %s right after their headers are not started, except for the first ones",
   async (_how, code) => {
     let begun = 0;
     const authenticator: Authenticator = {

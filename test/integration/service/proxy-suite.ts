@@ -142,7 +142,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     expect(JSON.parse(body).sandboxes[0].sandboxId).toBe(sandboxOf("tenant-3"));
   });
 
-  test("a replica that is down: its tenants are told to retry, others continue, and it comes back", async () => {
+  test("a replica that is down: its tenants get UNAVAILABLE, others continue, and it comes back", async () => {
     const [lost] = replicas;
     if (lost === undefined) throw new Error("not started");
     const places = await Promise.all(TENANTS.map(placesOf));

@@ -37,12 +37,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   test("a timeout interrupts the command, and the shell stays", async () => {
     await worker.bash("kept=yes");
     const late = await worker.execute("bash:run", {
-      command: "echo begun; while :; do sleep 0.2; done; echo on",
+      command: "echo started; while :; do sleep 0.2; done; echo on",
       timeout: 0.5,
     });
     expect(late).toMatchObject({
       code: 5006,
-      data: { stdout: "begun\n", timed_out: true, session_lost: false },
+      data: { stdout: "started\n", timed_out: true, session_lost: false },
     });
     expect((await worker.bash("echo $kept")).stdout).toBe("yes\n");
   });

@@ -30,9 +30,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     // The image has no node; with bubblewrap, the machine may have one.
     if (data.exit_code === 127) expect(code).toBe(4001);
     else expect({ code, ...data }).toMatchObject({ code: 0, stdout: "1\n" });
-    expect(await execute("bash", "echo begun; sleep 1000", { timeout: 2 })).toMatchObject({
+    expect(await execute("bash", "echo started; sleep 1000", { timeout: 2 })).toMatchObject({
       code: 5006,
-      data: { stdout: "begun\n", timed_out: true },
+      data: { stdout: "started\n", timed_out: true },
     });
     await expect(execute("cobol", "x")).rejects.toThrow(/params\.language: .*"python"/);
   });

@@ -34,10 +34,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   });
 
   test("an exception is returned with its name, value and traceback, and the state stays", async () => {
-    const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('begun')\nf()");
+    const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('started')\nf()");
     expect(code).toBe(0);
     expect(data).toMatchObject({
-      stdout: "begun\n",
+      stdout: "started\n",
       result: null,
       error: { name: "ZeroDivisionError", value: "division by zero" },
     });
@@ -61,10 +61,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 
   test("a timeout interrupts, and the state stays", async () => {
     await run("kept = 'yes'");
-    const late = await run("import time\nprint('begun')\nwhile True: time.sleep(0.1)", 0.5);
+    const late = await run("import time\nprint('started')\nwhile True: time.sleep(0.1)", 0.5);
     expect(late).toMatchObject({
       code: 5006,
-      data: { stdout: "begun\n", timed_out: true, session_lost: false, error: { name: "KeyboardInterrupt" } },
+      data: {
+        stdout: "started\n",
+        timed_out: true,
+        session_lost: false,
+        error: { name: "KeyboardInterrupt" },
+      },
     });
     const spin = await run("while True: pass", 0.3);
     expect(spin).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: false } });

@@ -170,12 +170,12 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
       ["bash:run", "false"],
       ["python:run", "1 / 0"],
     ] as const) {
-      const results = await batch([["bash:run", "echo a"], failing, ["bash:run", "touch begun"]], {
+      const results = await batch([["bash:run", "echo a"], failing, ["bash:run", "touch started"]], {
         stop_on_error: true,
       });
       expect(results.at(-1)).toBe("skipped");
     }
-    expect((await worker.bash("ls begun")).exit_code).not.toBe(0);
+    expect((await worker.bash("ls started")).exit_code).not.toBe(0);
     // Each waits for the other, so they can only end if they run concurrently.
     const meet = (mine: string, other: string) =>
       `touch ${mine}; while [ ! -e ${other} ]; do sleep 0.02; done`;

@@ -40,7 +40,7 @@ x.XQueryPointer(d, ctypes.c_ulong(x.XDefaultRootWindow(d)), *[ctypes.byref(w)] *
 open("/tmp/state", "w").write("keys %d state %d;" % (sum(bin(k).count("1") for k in keys), mask.value))
 `;
 
-/** Tells the owner of the clipboard that it has lost it. */
+/** Notifies the owner of the clipboard that it has lost it. */
 const LIAR = `
 import ctypes
 x = ctypes.CDLL("libX11.so.6")

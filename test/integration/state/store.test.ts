@@ -205,8 +205,8 @@ test("sandboxes and processes that ended under another key are refused when they
 
   writeFileSync(path.join(dataDir, "key"), randomBytes(32));
   const other = Store.open(dataDir);
-  expect(() => other.sandboxes.load()).toThrow(/another key/);
-  expect(() => other.processes.ended()).toThrow(/another key/);
+  expect(() => other.sandboxes.load()).toThrow(/a key other than/);
+  expect(() => other.processes.ended()).toThrow(/a key other than/);
   other.close();
 });
 

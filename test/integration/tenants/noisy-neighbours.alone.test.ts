@@ -87,7 +87,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       expect(exit.exit_code).toBe(0);
     }
     const [p50, p99] = [0.5, 0.99].map((share) => Math.round(percentile(took, share)));
-    console.log(`${name}: ${EXECS} commands beside the noise: p50 ${p50} ms, p99 ${p99} ms`);
+    console.log(`${name}: ${EXECS} commands during the noise: p50 ${p50} ms, p99 ${p99} ms`);
     expect(p99).toBeLessThanOrEqual(WITHIN_MS);
     expect(silent()).toEqual([]);
 

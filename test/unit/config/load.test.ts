@@ -282,12 +282,12 @@ describe("beyond loopback", () => {
   });
 
   test("certificate and key go together", () => {
-    expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it needs --tls-key beside it.");
+    expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it requires --tls-key as well.");
     expect(problemOf(() => load({ "tls-client-ca": "ca.pem" }))).toBe(
-      "--tls-client-ca: it needs --tls-cert and --tls-key beside it.",
+      "--tls-client-ca: it requires --tls-cert and --tls-key as well.",
     );
     expect(problemOf(() => load({}, { BERTH_TLS_KEY: "k.pem" }))).toMatch(
-      /^BERTH_TLS_KEY: it needs --tls-cert/,
+      /^BERTH_TLS_KEY: it requires --tls-cert/,
     );
   });
 });

@@ -60,19 +60,19 @@ async function serve(
 }
 
 const AT_ONCE: Answer = (response) => {
-  void response.send(piece("begun"));
+  void response.send(piece("started"));
   void response.send(piece("more"));
   response.complete(piece("over"));
 };
 
 test("data that is available at once is sent in one packet, over HTTP/1.1", async () => {
   const { pieces, writes } = await serve("HTTP/1.1", AT_ONCE);
-  expect(pieces.join("")).toMatch(/^begunmoreover.*\{\}$/s);
+  expect(pieces.join("")).toMatch(/^startedmoreover.*\{\}$/s);
   expect(writes).toBe(1);
 });
 
 test("data that is available at once is sent in one frame, over HTTP/2", async () => {
-  expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["begunmoreover"]);
+  expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["startedmoreover"]);
 });
 
 test.each(["HTTP/1.1", "HTTP/2"] as const)(
@@ -83,16 +83,16 @@ test.each(["HTTP/1.1", "HTTP/2"] as const)(
     const { pieces } = await serve(
       version,
       (response) => {
-        void response.send(piece("begun"));
+        void response.send(piece("started"));
         go = (text) => {
-          if (text === "begun") void response.send(piece("more"));
-          if (text === "begunmore") response.complete(piece("over"));
+          if (text === "started") void response.send(piece("more"));
+          if (text === "startedmore") response.complete(piece("over"));
           seen.push(text);
         };
       },
       (text) => go?.(text),
     );
-    expect(seen.slice(0, 2)).toEqual(["begun", "begunmore"]);
-    expect(pieces.join("")).toMatch(/^begunmoreover/);
+    expect(seen.slice(0, 2)).toEqual(["started", "startedmore"]);
+    expect(pieces.join("")).toMatch(/^startedmoreover/);
   },
 );

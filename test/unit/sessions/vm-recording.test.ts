@@ -23,7 +23,7 @@ test.each([
     "vm_1",
     "/workspace/recordings/vm_1",
   ],
-  ["not beside it", "/workspaces", "/workspace", "vm_1", "/workspace/recordings/vm_1"],
+  ["not next to it", "/workspaces", "/workspace", "vm_1", "/workspace/recordings/vm_1"],
   [
     "in one directory, whatever the worker is called",
     "/w",

@@ -11,7 +11,7 @@ import { shownUrl } from "./urls.ts";
 /** The size limit of a download. */
 const MAX_BYTES = 1024 * 1024 * 1024;
 
-const begun = z.object({ guid: z.string().max(100), url: z.string(), suggestedFilename: z.string() });
+const willBegin = z.object({ guid: z.string().max(100), url: z.string(), suggestedFilename: z.string() });
 const progress = z.object({
   guid: z.string().max(100),
   totalBytes: z.number(),
@@ -39,8 +39,8 @@ export async function download(
     answer,
   });
   const ended = Promise.withResolvers<z.output<typeof progress>>();
-  let first: z.output<typeof begun> | undefined;
-  devtools.on("Browser.downloadWillBegin", begun, (event) => {
+  let first: z.output<typeof willBegin> | undefined;
+  devtools.on("Browser.downloadWillBegin", willBegin, (event) => {
     first ??= event;
   });
   devtools.on("Browser.downloadProgress", progress, (event) => {

@@ -25,7 +25,7 @@ export class MessageStream {
   readonly #target: MessageTarget;
   readonly #waiting: Buffer[] = [];
   /** The start of a message that is not complete yet. */
-  #begun: Buffer = NOTHING;
+  #partial: Buffer = NOTHING;
   #bytes = 0;
   #isDraining = false;
   #isClosed = false;
@@ -44,7 +44,7 @@ export class MessageStream {
   close(): void {
     this.#isClosed = true;
     this.#waiting.length = 0;
-    this.#begun = NOTHING;
+    this.#partial = NOTHING;
     this.#bytes = 0;
   }
 
@@ -73,21 +73,21 @@ export class MessageStream {
     // Most messages lie within one chunk and need no copy.
     if (this.#bytes > 0) this.#add(last);
     const whole = this.#bytes <= MAX_MESSAGE_BYTES;
-    const bytes = this.#bytes === 0 ? last : this.#begun.subarray(0, whole ? this.#bytes : HEAD_BYTES);
+    const bytes = this.#bytes === 0 ? last : this.#partial.subarray(0, whole ? this.#bytes : HEAD_BYTES);
     this.#bytes = 0;
-    this.#begun = NOTHING;
+    this.#partial = NOTHING;
     if (bytes.length > 0) this.#target.message(bytes, whole);
   }
 
   #add(part: Buffer): void {
     const end = this.#bytes + part.length;
-    if (end > this.#begun.length && this.#bytes <= MAX_MESSAGE_BYTES) {
-      const longer = Buffer.allocUnsafe(Math.min(Math.max(end, 2 * this.#begun.length), MAX_MESSAGE_BYTES));
-      this.#begun.copy(longer, 0, 0, this.#bytes);
-      this.#begun = longer;
+    if (end > this.#partial.length && this.#bytes <= MAX_MESSAGE_BYTES) {
+      const longer = Buffer.allocUnsafe(Math.min(Math.max(end, 2 * this.#partial.length), MAX_MESSAGE_BYTES));
+      this.#partial.copy(longer, 0, 0, this.#bytes);
+      this.#partial = longer;
     }
     // Beyond the limit, only the length is counted.
-    part.copy(this.#begun, Math.min(this.#bytes, this.#begun.length));
+    part.copy(this.#partial, Math.min(this.#bytes, this.#partial.length));
     this.#bytes = end;
   }
 }

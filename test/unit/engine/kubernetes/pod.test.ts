@@ -160,7 +160,7 @@ describe("the end of a pod", () => {
       { exitCode: 137, outOfMemory: false, cause: "DeadlineExceeded: too long" },
     ],
     ["nothing while it runs", { status: { phase: "Running" } }, undefined],
-  ])("tells %s", (_, pod, end) => {
+  ])("recognizes %s", (_, pod, end) => {
     expect(endOf(pod as V1Pod)).toEqual(end);
   });
 });
