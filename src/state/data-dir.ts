@@ -20,7 +20,7 @@ import { SEALED_PREFIX, Seal } from "./seal.ts";
 const DATABASE = "berth.db";
 const LOCK = "lock";
 const KEY = "key";
-/** A file of SQLite's, and those that it creates beside it with the same mode. */
+/** A database file, and the files that SQLite creates next to it with the same mode. */
 const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => file + end);
 /** What the service creates in its data directory. */
 const ENTRIES = new Set([
@@ -35,7 +35,7 @@ export function privateDataDir(directory: string): PrivateDirectory {
   return { path: directory, option: "data-dir", isOwn: (name) => ENTRIES.has(name) };
 }
 
-/** A data directory, locked for this service alone. */
+/** A data directory, locked for this service. */
 export class DataDir {
   readonly path: string;
   readonly #lock: DatabaseSync;
@@ -46,9 +46,10 @@ export class DataDir {
   }
 
   /**
-   * Locks the directory, which is created where it is missing and closed to other
-   * users. The lock ends with the process, however that ends.
-   * @throws `INVALID_ARGUMENT` where it cannot be written or closed, or another service holds it, saying what to do.
+   * Locks the directory. Creates it if it is missing, and closes it to other users. The lock is released when the
+   * process ends, even by a crash.
+   * @throws `INVALID_ARGUMENT`, with what to do, if it is not writable, cannot be closed to others, or is locked by
+   * another service.
    */
   static hold(directory: string): DataDir {
     try {
@@ -62,12 +63,11 @@ export class DataDir {
     return new DataDir(directory, lockFile(directory));
   }
 
-  /** Path of the database. */
   get database(): string {
     return path.join(this.path, DATABASE);
   }
 
-  /** The seal of what the database holds; its key is made where it is missing. Call it once the database was inspected. */
+  /** The seal for the database's contents. Creates its key if it is missing. Call it after inspecting the database. */
   seal(): Seal {
     const key = path.join(this.path, KEY);
     try {
@@ -82,7 +82,7 @@ export class DataDir {
     }
   }
 
-  /** Makes the database's files readable to this user alone. Call it before the database is opened. */
+  /** Makes the database's files readable only to this user. Call it before opening the database. */
   makeDatabasePrivate(): void {
     try {
       makeFilePrivate(this.database);
@@ -102,10 +102,7 @@ export class DataDir {
   }
 }
 
-/**
- * Node has no file locks of its own, and SQLite has: an exclusive transaction
- * on an empty database that is never written to.
- */
+/** Locks a file with an exclusive transaction on an empty SQLite database, because Node has no file locks. */
 function lockFile(directory: string): DatabaseSync {
   let lock: DatabaseSync | undefined;
   try {
@@ -124,9 +121,8 @@ function lockFile(directory: string): DatabaseSync {
 }
 
 /**
- * Creates an empty file where there is none; one of SQLite's making would be
- * open to readers. An existing file is not opened: closing it would end the
- * locks that this process holds on it.
+ * Creates an empty file if there is none, because SQLite would create one that others can read. Does not open an
+ * existing file, because closing it would release this process's locks on it.
  */
 function makeFilePrivate(file: string): void {
   try {
@@ -140,7 +136,7 @@ function makeFilePrivate(file: string): void {
   }
 }
 
-/** Makes the error for a directory that cannot be written. */
+/** The error for a directory that is not writable. */
 function unusable(directory: string, cause: unknown): BerthError {
   const { code, message, errstr } = cause as NodeJS.ErrnoException & { readonly errstr?: string };
   const todo =
@@ -160,8 +156,8 @@ const MAGIC = "SQLite format 3\0";
 const AT = { userVersion: 60, applicationId: 68 };
 
 /**
- * Checks a database before anything is done to it.
- * @throws `INVALID_ARGUMENT` where it is broken, another program's or a newer version's. The file is unchanged then.
+ * Checks a database before it is used.
+ * @throws `INVALID_ARGUMENT` if it is corrupt, or of another program or a newer version. The file is unchanged then.
  */
 export function inspectFile(file: string): void {
   if (!existsSync(file) || statSync(file).size === 0) return;
@@ -170,7 +166,7 @@ export function inspectFile(file: string): void {
     throw refused(`${file} is not a database, or a broken one.`);
   }
   const applicationId = header.readUInt32BE(AT.applicationId);
-  // 0: the service ended before the first migration did.
+  // 0: the service ended before it had finished the first migration.
   if (applicationId !== APPLICATION_ID && applicationId !== 0) {
     throw refused(`${file} is the database of another program.`);
   }
@@ -193,7 +189,7 @@ function readHeader(file: string): Buffer {
   }
 }
 
-/** Reads every page. A read-only connection repairs nothing and leaves the file as evidence. */
+/** Reads every page. The connection is read-only, so it repairs nothing and preserves the evidence. */
 function checkPages(file: string): void {
   let database: DatabaseSync | undefined;
   try {

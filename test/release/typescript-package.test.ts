@@ -112,9 +112,34 @@ test("runs every block of its README, and its example, in Node 20", async () => 
   expect(printed[0]).toBe("42\n 0\nstdout 1\n\nstdout 2\n\nstdout 3\n\nhello\n\n[ 'today.txt' ]\n");
   expect(printed[1]).toBe("got one\n\nEXITED 0\nready\n\nSIGNALED\nTimeoutError\n");
   expect(printed[2]).toBe("1000000\n1000000\n{ entryCount: 1, size: 1000000 }\nnew.txt\n");
-  expect(printed[5]).toBe("Step 1: 1\nStep 2: 2\nStep 3: 3\n");
-  expect(printed[6]).toContain("NOT_FOUND");
+  expect(printed[3]).toBe("[ 'result.txt' ]\n");
+  expect(printed[6]).toBe("Step 1: 1\nStep 2: 2\nStep 3: 3\n");
+  expect(printed[7]).toContain("NOT_FOUND");
   expect(await passes(node, ["fix-test.js"])).toMatch(/\nFINISHED\n$/);
+});
+
+test("memory stays flat while output streams", async () => {
+  await writeFile(
+    path.join(project, "stream.js"),
+    `import { Berth } from "@berth/client";
+     const berth = Berth.connect();
+     const sandbox = await berth.sandboxes.create();
+     let read = 0;
+     let most = 0;
+     for await (const { data } of sandbox.exec("head -c 200000000 /dev/zero")) {
+       const before = read;
+       read += data.length;
+       if (Math.floor(read / 2e7) === Math.floor(before / 2e7)) continue;
+       gc();
+       most = Math.max(most, process.memoryUsage().arrayBuffers);
+     }
+     console.log(JSON.stringify({ read, most }));
+     await sandbox.delete();
+     await berth.close();`,
+  );
+  const { read, most } = JSON.parse(await passes(process.execPath, ["--expose-gc", "stream.js"]));
+  expect(read).toBe(200_000_000);
+  expect(most).toBeLessThan(50_000_000);
 });
 
 test("runs in Deno", async () => {

@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -74,7 +74,7 @@ async def test_a_create_that_is_given_up_leaves_nothing(link: Link, berth: Async
     mark = uuid.uuid4().hex
     async with AsyncBerth(link.address) as other:
         await other.sandboxes.stats()
-        # The service has made it, and its answer is on the way.
+        # The service has created it, and its response is on the way.
         link.passing.clear()
         making = asyncio.ensure_future(_made(other, mark))
         async for _ in berth.sandboxes.events():
@@ -99,6 +99,23 @@ async def test_what_is_wrong_with_a_spec_is_said(berth: AsyncBerth) -> None:
         await berth.sandboxes.create_from(SandboxSpec(network="ALL"))  # type: ignore[arg-type] # pyright: ignore
     with pytest.raises(errors.NotAllowedError):
         await berth.sandboxes.create(mounts=[Mount("/etc/x", host_path="/etc")])
+    with pytest.raises(errors.InvalidArgumentError, match="egress_domains"):
+        await berth.sandboxes.create(egress_domains=["10.0.0.1"])
+    with pytest.raises(TypeError, match=r"env\['PORT'\] must be a str, not int"):
+        await berth.sandboxes.create(env={"PORT": 80})  # type: ignore[dict-item] # pyright: ignore
+
+
+async def test_sandboxes_that_tasks_create(berth: AsyncBerth) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(berth.sandboxes.create()) for _ in range(2)]
+    made = [task.result() for task in tasks]
+    assert [(await each.run("echo here")).stdout for each in made] == ["here\n"] * 2
+    for each in made:
+        await each.delete(grace=0)
+    canceled = asyncio.create_task(berth.sandboxes.create())
+    canceled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await canceled
 
 
 async def test_files(sandbox: AsyncSandbox) -> None:
@@ -123,6 +140,13 @@ async def test_files(sandbox: AsyncSandbox) -> None:
     assert (await files.stat("x/y")).is_dir
     with pytest.raises(errors.FileKindError):
         await files.read("x/y")
+    path = PurePosixPath("pure") / "path"
+    assert (await files.write(path, bytearray(b"one"))).name == "pure/path"
+    await files.write(path, memoryview(b" two"), append=True)
+    await files.move(path, PurePosixPath("pure/moved"))
+    assert await files.read_text(PurePosixPath("pure/moved")) == "one two"
+    with pytest.raises(TypeError, match=r"must be str or bytes, not BytesIO; files\.upload takes open files"):
+        await files.write(path, io.BytesIO(b"one"))  # type: ignore[arg-type] # pyright: ignore
     with pytest.raises(FileNotFoundError):
         await files.read("nothing")
     with pytest.raises(errors.FileNotFoundError) as raised:
@@ -170,7 +194,7 @@ async def test_directories_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> N
     assert await sandbox.files.read("copied/b") == b"a"
     await sandbox.files.download_dir("copied", tmp_path / "back")
     assert (tmp_path / "back/sub/a").read_text() == "a" and (tmp_path / "back/b").is_symlink()
-    # What a sandbox made up does not get out of the directory.
+    # A link that a sandbox created does not lead out of the directory.
     await sandbox.run("ln -s /etc/hostname copied/out", check=True)
     with pytest.raises(tarfile.FilterError):
         await sandbox.files.download_dir("copied", tmp_path / "third")
@@ -235,7 +259,7 @@ async def test_sessions(berth: AsyncBerth) -> None:
 
 
 async def test_attachments(berth: AsyncBerth) -> None:
-    # As matplotlib's, which the image need not have.
+    # Stands in for matplotlib, which the image need not have.
     code = """
 import sys, types
 class Figure:

@@ -94,7 +94,7 @@ export abstract class Agent implements AsyncDisposable {
   }
 
   /**
-   * Does steps until the run is over. Throws what a step threw.
+   * Does steps until the run is over. Throws what a step threw, unless the run ended during that step.
    * @param request becomes the user's first message.
    * @param signal cancels the run.
    */
@@ -162,11 +162,13 @@ export abstract class Agent implements AsyncDisposable {
       const verdict = await this.#unlessOver(() =>
         this.#call((options) => this.#runs.reportStep(report, options)),
       );
+      // The run ended during the step. If the step threw, that may be why: its commands were killed.
+      if (verdict === undefined) break;
       if (done.error !== undefined) {
         this.#settle("ERROR", next.step);
         throw done.error;
       }
-      next = verdict?.verdict.case === "nextStep" ? nextStep(verdict.verdict.value) : undefined;
+      next = verdict.verdict.case === "nextStep" ? nextStep(verdict.verdict.value) : undefined;
     }
     return this.#result();
   }

@@ -1,5 +1,7 @@
 import type { ExitStatus } from "./types.ts";
 
+type Inspect = (value: unknown, options: object) => string;
+
 /** The result of a command. */
 export class CommandResult {
   /** The output as bytes. If `truncated`, its head and tail. */
@@ -40,12 +42,28 @@ export class CommandResult {
     return this.status.ok;
   }
 
+  /** With its output as text: for `JSON.stringify` and `console.log`. */
+  toJSON(): Pick<
+    CommandResult,
+    "stdout" | "stderr" | "exitCode" | "ok" | "truncated" | "status" | "processId"
+  > {
+    const { stdout, stderr, exitCode, ok, truncated, status, processId } = this;
+    return { stdout, stderr, exitCode, ok, truncated, status, processId };
+  }
+
   /** Returns itself, or throws CommandError unless it is ok. */
   check(): this {
     if (!this.ok) throw new CommandError(this);
     return this;
   }
 }
+
+// What Node's console prints. Not in the class, whose type would then have an index signature.
+Object.defineProperty(CommandResult.prototype, Symbol.for("nodejs.util.inspect.custom"), {
+  value(this: CommandResult, _depth: number, options: object, inspect: Inspect) {
+    return `CommandResult ${inspect(this.toJSON(), options)}`;
+  },
+});
 
 /** A command did not end with exit code 0. Thrown only if `check` is set. */
 export class CommandError extends Error {

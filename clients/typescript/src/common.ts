@@ -25,6 +25,7 @@ export type {
 } from "./sandbox.ts";
 export type { CreateOptions, EventsOptions, ListOptions, Sandboxes } from "./sandboxes.ts";
 export type { Sessions } from "./sessions.ts";
+export type { SignalName } from "./signals.ts";
 export type { Subscription } from "./subscription.ts";
 export type * from "./types.ts";
 export type { SessionView } from "./view.ts";

@@ -47,8 +47,18 @@ import type { Workspace } from "./v1/workspace_pb.js";
 
 const encoder = new TextEncoder();
 
+/** @throws TypeError for anything else, which callers in plain JavaScript may pass */
 export function content(data: Content): Uint8Array {
-  return typeof data === "string" ? encoder.encode(data) : data;
+  if (typeof data === "string") return encoder.encode(data);
+  if (data instanceof Uint8Array) return data;
+  if (ArrayBuffer.isView(data)) {
+    const { buffer, byteOffset, byteLength } = data as ArrayBufferView;
+    return new Uint8Array(buffer, byteOffset, byteLength);
+  }
+  const kind = Object.prototype.toString.call(data).slice("[object ".length, -1);
+  // Not by its class: that of a buffer that Node made is another one in a program's own contexts, as Jest's.
+  if (kind === "ArrayBuffer") return new Uint8Array(data);
+  throw new TypeError(`The data must be a string, a Uint8Array or an ArrayBuffer, not ${kind}.`);
 }
 
 /** @throws RangeError for NaN and infinity */
@@ -76,9 +86,9 @@ export function present<T>(message: T | undefined): T {
 }
 
 export function command(given: Command): MessageInitShape<typeof ExecRequestSchema>["command"] {
-  return typeof given === "string"
-    ? { case: "shell", value: given }
-    : { case: "argv", value: { args: [...given] } };
+  if (typeof given === "string") return { case: "shell", value: given };
+  if (Array.isArray(given)) return { case: "argv", value: { args: [...given] } };
+  throw new TypeError("The command must be a string or an array of strings.");
 }
 
 export function pathField(path: Path): { path: string } | { rawPath: Uint8Array } {
@@ -87,6 +97,12 @@ export function pathField(path: Path): { path: string } | { rawPath: Uint8Array 
 
 export function streamName(stream: OutputStream): "stdout" | "stderr" {
   return stream === OutputStream.STDERR ? "stderr" : "stdout";
+}
+
+/** A name that is misspelled must not turn the network off. */
+function networkMode(name: NonNullable<SandboxSpec["network"]>): NetworkMode {
+  if (name === "NONE" || name === "EGRESS") return NetworkMode[name];
+  throw new TypeError(`network is "NONE" or "EGRESS", not "${name}".`);
 }
 
 export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxSpecSchema> {
@@ -105,7 +121,7 @@ export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxS
     ...((memoryBytes || cpuMillis || pidsLimit || diskBytes) && {
       resources: { memoryBytes: BigInt(memoryBytes), cpuMillis, pidsLimit, diskBytes: BigInt(diskBytes) },
     }),
-    ...(network && { network: { mode: NetworkMode[network] } }),
+    ...(network && { network: { mode: networkMode(network) } }),
     egressDomains: [...egressDomains],
     mounts: mounts.map(({ target, readOnly = false, ...source }) => ({
       target,

@@ -129,6 +129,12 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     const message = `What answers at ${address} does not speak TLS. Leave tls out, and write http:// for https://.`;
     return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
   }
+  if (isUnfetched(error.cause)) {
+    const origin =
+      "location" in globalThis ? ", or does not answer pages of this origin (--cors-origin)" : "";
+    const message = `The service at ${address} cannot be reached${origin}: ${error.rawMessage}`;
+    return new BerthError(message, { code: "UNAVAILABLE", cause: error });
+  }
   if (code === "UNAVAILABLE" || isUnconnected(error.cause)) {
     // The library reports a missing socket as a defect.
     const message = `The service at ${address} cannot be reached: ${error.rawMessage || code}`;
@@ -140,6 +146,11 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
 /** Whether Node could not connect. */
 function isUnconnected(cause: unknown): boolean {
   return cause instanceof Error && "syscall" in cause && cause.syscall === "connect";
+}
+
+/** Whether `fetch` got no answer. It throws the same class for everything, and browsers word it differently. */
+function isUnfetched(cause: unknown): boolean {
+  return cause instanceof TypeError && /\bfetch\b|network|load failed/i.test(cause.message);
 }
 
 /** Node's description of what is wrong with a certificate, if that is the cause. */

@@ -1,8 +1,22 @@
-import type { ClientHttp2Stream } from "node:http2";
+import type { ClientHttp2Stream, ClientSessionOptions, SecureClientSessionOptions } from "node:http2";
 import { Http2SessionManager } from "@connectrpc/connect-node";
 
-/** A connection on which an interrupted call never looks complete. */
+/**
+ * In MB. At its default of 10, Node refuses the answer of any call while others still have so much to send, and after a
+ * request that the service refuses before it has all of it, every later answer. What a program sends is its own to bound.
+ */
+const MAX_SESSION_MEMORY = 1_000_000;
+
+/** A connection on which an interrupted call never looks complete, and calls do not hinder each other. */
 export class Http2Connection extends Http2SessionManager {
+  constructor(
+    baseUrl: string,
+    pings: ConstructorParameters<typeof Http2SessionManager>[1],
+    options: ClientSessionOptions | SecureClientSessionOptions = {},
+  ) {
+    super(baseUrl, pings, { maxSessionMemory: MAX_SESSION_MEMORY, ...options });
+  }
+
   override async request(...given: Parameters<Http2SessionManager["request"]>): Promise<ClientHttp2Stream> {
     const stream = await super.request(...given);
     // The library closes the stream of such a call, and Node ends a closed stream in order before it resets it: the

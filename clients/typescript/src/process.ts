@@ -5,6 +5,7 @@ import { content, date, exitStatus, streamName } from "./convert.ts";
 import { BerthError, ConnectionLostError, errorOf, isBroken } from "./errors.ts";
 import { Kept } from "./kept.ts";
 import { Pauses } from "./retry.ts";
+import { type SignalName, signalNumber } from "./signals.ts";
 import type { Chunk, Content, ExitStatus, OutputCallback } from "./types.ts";
 import {
   type AttachProcessRequestSchema,
@@ -171,8 +172,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     return new WritableStream({ write: (data) => this.write(data), close: () => this.closeStdin() });
   }
 
-  /** Sends a signal, by its number, to its process group: 2 is SIGINT, 15 SIGTERM. */
-  async signal(number: number): Promise<void> {
+  /** Sends a signal to its process group, by its name, such as "SIGINT", or its number. */
+  async signal(signal: SignalName | number): Promise<void> {
+    const number = signalNumber(signal);
     await this.#started();
     const request = { requestId: newRequestId(), processId: this.processId, signal: number };
     await this.#connection.again((options) => this.#connection.processes.signalProcess(request, options));

@@ -25,6 +25,7 @@ export interface CommandOptions extends CallSettings {
   readonly user?: string | undefined;
   /** How long it may run. Default: the sandbox's (300,000). */
   readonly timeoutMs?: number | undefined;
+  /** At most 4 MiB. `write` takes any size. */
   readonly stdin?: Content | undefined;
   /** The run that it belongs to. */
   readonly runId?: string | undefined;

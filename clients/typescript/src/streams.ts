@@ -1,21 +1,22 @@
 import { content } from "./convert.ts";
-import type { Source } from "./types.ts";
+import type { Content, Source } from "./types.ts";
 
 /** Bytes in one message of a stream. */
 const CHUNK_BYTES = 1024 * 1024;
 
 /** What to send, in pieces that a message can carry. A source that is left early is canceled. */
 export async function* piecesOf(source: Source): AsyncGenerator<Uint8Array> {
-  for await (const data of dataOf(source)) {
+  for await (const each of dataOf(source)) {
+    const data = content(each);
     for (let at = 0; at < data.length; at += CHUNK_BYTES) yield data.subarray(at, at + CHUNK_BYTES);
   }
 }
 
-async function* dataOf(source: Source): AsyncGenerator<Uint8Array> {
-  if (typeof source === "string" || source instanceof Uint8Array) yield content(source);
-  else if (source instanceof Blob) yield* read(source.stream());
+async function* dataOf(source: Source): AsyncGenerator<Content> {
+  if (source instanceof Blob) yield* read(source.stream());
   else if (source instanceof ReadableStream) yield* read(source);
-  else yield* source;
+  else if (typeof source === "object" && source !== null && Symbol.asyncIterator in source) yield* source;
+  else yield source;
 }
 
 /** Not every browser can iterate over a stream. */

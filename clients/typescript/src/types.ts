@@ -27,10 +27,10 @@ export type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 export type Command = string | readonly string[];
 
 /** Bytes, or text, which is sent as UTF-8. */
-export type Content = string | Uint8Array;
+export type Content = string | Uint8Array | ArrayBuffer;
 
-/** What is uploaded: a web stream, a Blob or File, bytes in pieces, or all at once. */
-export type Source = Content | Blob | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
+/** What is uploaded: a web stream, a Blob or File, bytes or text in pieces, or all at once. */
+export type Source = Content | Blob | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array | string>;
 
 /** A path in a sandbox, absolute or relative to its working directory; bytes if it is not UTF-8. */
 export type Path = string | Uint8Array;

@@ -31,7 +31,8 @@ export interface ExecuteOptions extends CallSettings {
  * A worker: it has at most one session of each type, such as "bash", "python" or "vm". Created by `berth.worker`. With
  * `await using` its sessions are destroyed at the end of the block.
  *
- * A tool that is called without a session gets one for that call only.
+ * A tool that is called without a session gets one for that call only: also when the session has expired, 5 minutes
+ * (`ttlMs`) after its last call. `meta.temporarySession` says so.
  */
 export class Worker implements AsyncDisposable {
   readonly workerId: string;

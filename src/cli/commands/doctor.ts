@@ -23,7 +23,10 @@ const ANSWER_TIMEOUT_MS = 3000;
 /** More than a service writes to an empty data directory at its start. */
 const START_BYTES = 2 ** 20;
 
-/** The options of the service that it looks at. It takes the others too, so that a service's options can be its own. */
+/**
+ * The options that it checks and shows in its help. It accepts the others too, so that the service's options can be
+ * passed unchanged.
+ */
 const CHECKED: readonly (keyof Config)[] = [
   ...([
     "listen",
@@ -47,7 +50,7 @@ const CHECKED: readonly (keyof Config)[] = [
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes", "auditLog"] as const),
 ];
 
-/** `berth doctor`: whether a service could run here, and what to do where not. */
+/** `berth doctor`: checks whether a service could run here, and says how to fix what is missing. */
 export function doctorCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("doctor").option("--json", "write JSON"), CHECKED)
     .summary("check whether the service can run here, and say how to fix what is missing")
@@ -88,7 +91,7 @@ function report(findings: readonly Finding[], ok: boolean): string {
   return `${table}${fixes.join("")}\n${ok ? "A service can run here: berth serve" : "Something is missing: see above."}\n`;
 }
 
-/** Whether the address is free, or taken by a service that may well be the wanted one. */
+/** Whether the address is free, or used by a service, which may be the expected one. */
 async function diagnoseAddress({ listen }: Config, token: string | undefined): Promise<Finding> {
   const subject = "address";
   const text = formatListenAddress(listen);
@@ -113,7 +116,7 @@ async function diagnoseAddress({ listen }: Config, token: string | undefined): P
   };
 }
 
-/** Whether the service can keep what it has on disk: in its directory, or in one that it can make there. */
+/** Whether the service can write to its data directory, or create it. */
 async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   const subject = "data directory";
   const present = await nearestPresent(dataDir);
@@ -151,7 +154,7 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   };
 }
 
-/** The directory, or the nearest one above it that is there. */
+/** The directory, or its nearest existing parent. */
 async function nearestPresent(dir: string): Promise<string> {
   for (let place = dir; ; place = path.dirname(place)) {
     const isThere = await access(place).then(
@@ -175,7 +178,7 @@ async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoExcept
   return problem;
 }
 
-/** What a service at the address says of itself; undefined: none answers. */
+/** What a service at the address says about itself. Undefined: none answers. */
 async function runningService(text: string, token: string | undefined): Promise<string | undefined> {
   const client = connectTo(parseServiceAddress(text), { token });
   try {

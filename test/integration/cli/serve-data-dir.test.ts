@@ -21,7 +21,7 @@ import { nodeAsOrdinaryUser, PROGRAM } from "../../support/ordinary-user.ts";
 import { runProgram, ServeProcess } from "../../support/program.ts";
 
 const root = mkdtempSync(path.join(tmpdir(), "berth-data-dir-"));
-/** A good data directory's database. */
+/** The database of an intact data directory. */
 let whole: Buffer;
 
 beforeAll(() => {
@@ -87,7 +87,7 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     }
   });
 
-  test("that lies below a link that leads nowhere", async () => {
+  test("that lies below a dangling link", async () => {
     const link = path.join(root, "nowhere");
     symlinkSync(path.join(root, "missing", "disk"), link);
     const { exitCode, stderr } = await serve(path.join(link, "data"));

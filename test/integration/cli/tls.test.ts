@@ -26,7 +26,7 @@ function newKey(name: string): string[] {
   return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", file];
 }
 
-/** Starts a service with a certificate of the authority; returns it and its port. */
+/** Starts a service with a certificate of the authority. Returns it and its port. */
 async function serve(
   names: string,
   days: number,
@@ -49,7 +49,7 @@ async function failure(service: ServeProcess, ...args: string[]): Promise<string
   return stderr;
 }
 
-test("an authority of one's own is named by a flag or a variable", async () => {
+test("a custom authority is named by a flag or a variable", async () => {
   const { service, port } = await serve("DNS:localhost,IP:127.0.0.1", 1);
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address)).toBe(
@@ -63,7 +63,7 @@ test("an authority of one's own is named by a flag or a variable", async () => {
   ] as const)
     expect(await service.run(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
 
-  // A service with TLS, called without.
+  // A TLS service called without TLS.
   for (const plain of [`localhost:${port}`, `http://localhost:${port}`])
     expect(await failure(service, "--address", plain)).toBe(
       `berth: what answers at ${plain} speaks TLS\nCall it with TLS: --address https://localhost:${port}\n`,
@@ -80,7 +80,7 @@ test("an authority of one's own is named by a flag or a variable", async () => {
     });
 });
 
-test("a certificate for another name is told with the names it has", async () => {
+test("a certificate for another name is reported with the names it has", async () => {
   const { service, port } = await serve("DNS:berth.example.com,IP:10.1.2.3", 1);
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
@@ -98,7 +98,7 @@ test("an expired certificate", async () => {
   );
 });
 
-test("a service without TLS, called with it", async () => {
+test("a service without TLS, called with TLS", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
   services.push(service);
   const address = `https://${service.address}`;

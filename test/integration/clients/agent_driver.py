@@ -1,8 +1,7 @@
-"""An agent whose steps are read from stdin as JSON, one a line, and told on stdout.
+"""An agent that reads its steps from stdin as JSON, one per line, and reports on stdout.
 
-Run by agents.test.ts. The first line is how the agent is set up. Each later one:
-{"do": "run", "steps": [...]} with steps of {result, times, finished, says, role, raise, sleep},
-{"do": "reset"}, {"do": "state"} or {"do": "close"}.
+Run by agents.test.ts. The first line configures the agent. Each later one is {"do": "run", "steps": [...]} with steps
+of {result, times, finished, says, role, raise, sleep, outlast}, {"do": "reset"}, {"do": "state"} or {"do": "close"}.
 """
 
 import asyncio
@@ -21,6 +20,8 @@ class Scripted(Agent):
         tell({"step": step.number, "runId": step.run_id, "sandboxId": step.sandbox_id})
         script = self.steps[min(step.number, len(self.steps)) - 1]
         await asyncio.sleep(script.get("sleep", 0))
+        while script.get("outlast") and (await self.berth.runs.get(step.run_id)).state == "RUNNING":
+            await asyncio.sleep(0.02)
         if "raise" in script:
             raise RuntimeError(script["raise"])
         says, role, times = script.get("says"), script.get("role", "ASSISTANT"), script.get("times", 1)

@@ -17,7 +17,7 @@ let service: ServeProcess;
 let browser: PersonBrowser;
 let page: Page;
 
-/** What the page has: the client as a bundle, as of any web application. */
+/** What the page has: the client as a bundle, as in any web application. */
 declare const berth: typeof client;
 
 async function bundle(): Promise<string> {
@@ -51,7 +51,7 @@ afterAll(async () => {
   pages?.close();
 });
 
-test("bundles without anything of Node, and without what is not used", async () => {
+test("bundles without Node's modules, and without unused code", async () => {
   const entry = "virtual:page";
   const { output } = await build({
     input: entry,
@@ -89,11 +89,32 @@ test("makes calls from a page of another origin, and streams", async () => {
   expect(result).toEqual({ engine: "bubblewrap", stdout: "hello\n", exitCode: 3, texts: "1\n2\n3\n" });
 });
 
+test("a service that is not there, or does not answer the page's origin, is UNAVAILABLE", async () => {
+  const other = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap" });
+  const failure = (address: string) =>
+    page.evaluate(async (at) => {
+      const client = berth.Berth.connect(at, { retryForMs: 0 });
+      return client.sandboxes.stats().catch(({ code, message }) => ({ code, message }));
+    }, `http://${address}`);
+  const expected = (address: string) => ({
+    code: "UNAVAILABLE",
+    message: expect.stringContaining(
+      `The service at http://${address} cannot be reached, or does not answer pages of this origin (--cors-origin)`,
+    ),
+  });
+  try {
+    expect(await failure(other.address)).toEqual(expected(other.address));
+  } finally {
+    await other.dispose();
+  }
+  expect(await failure(other.address)).toEqual(expected(other.address));
+});
+
 test("leaving a loop in a page ends the command", async () => {
   const { processId, sandboxId } = await page.evaluate(async (address) => {
     const sandbox = await berth.Berth.connect(address).sandboxes.create();
-    const process = sandbox.exec("echo begun; exec sleep 1000");
-    for await (const { text } of process) if (text === "begun\n") break;
+    const process = sandbox.exec("echo started; exec sleep 1000");
+    for await (const { text } of process) if (text === "started\n") break;
     return { processId: process.processId, sandboxId: sandbox.sandboxId };
   }, `http://${service.address}`);
   const status = () =>
@@ -110,7 +131,7 @@ test("leaving a loop in a page ends the command", async () => {
   });
 });
 
-test("carries files both ways, and says what a browser cannot do", async () => {
+test("transfers files both ways, and reports what a browser cannot do", async () => {
   const result = await page.evaluate(async (address) => {
     const sandbox = await berth.Berth.connect(address).sandboxes.create();
     const { files } = sandbox;

@@ -1,6 +1,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { Readable } from "node:stream";
+import { inspect } from "node:util";
+import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -25,7 +28,7 @@ const decoded = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 const ended = async (processId: string): Promise<boolean> =>
   (await sandbox.process(processId)).status !== undefined;
 
-test("makes a sandbox, which the end of a block deletes", async () => {
+test("creates a sandbox, which the end of a block deletes", async () => {
   let sandboxId: string;
   {
     await using made = await berth.sandboxes.create({
@@ -58,7 +61,30 @@ test("runs a command to its end", async () => {
   expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
 });
 
-test("passes output on as it comes, and returns it all", async () => {
+test("a result prints its output as text", async () => {
+  const result = await sandbox.run("echo hello");
+  expect(inspect(result)).toContain("CommandResult {\n  stdout: 'hello\\n',\n  stderr: '',\n  exitCode: 0,");
+  expect(JSON.parse(JSON.stringify(result))).toMatchObject({ stdout: "hello\n", exitCode: 0, ok: true });
+});
+
+test("names what callers without types get wrong", async () => {
+  const given = (value: unknown) => value as never;
+  await expect(berth.sandboxes.create({ network: given("egress") })).rejects.toThrow(
+    'network is "NONE" or "EGRESS", not "egress".',
+  );
+  await expect(sandbox.run(given(undefined))).rejects.toThrow("The command must be a string or an array");
+  const data = "The data must be a string, a Uint8Array or an ArrayBuffer, not";
+  await expect(sandbox.files.write("wrong", given({}))).rejects.toThrow(`${data} Object.`);
+  await expect(sandbox.files.upload("wrong", given(null))).rejects.toThrow(`${data} Null.`);
+  await using process = await sandbox.exec(["sleep", "1000"]).start();
+  await expect(process.signal(given("INT"))).rejects.toThrow(
+    '"INT" is not a signal: give its number, or SIGHUP,',
+  );
+  await process.signal("SIGINT");
+  expect(await process.wait()).toMatchObject({ cause: "SIGNALED", signal: 2 });
+});
+
+test("passes output on as it arrives, and returns all of it", async () => {
   const seen: string[] = [];
   const result = await sandbox.run("echo out; echo err >&2", {
     onStdout: async (text) => {
@@ -72,9 +98,9 @@ test("passes output on as it comes, and returns it all", async () => {
 });
 
 test("leaving the loop ends the command", async () => {
-  const process = sandbox.exec("echo begun; exec sleep 1000");
+  const process = sandbox.exec("echo started; exec sleep 1000");
   for await (const { stream, text } of process) {
-    expect({ stream, text }).toEqual({ stream: "stdout", text: "begun\n" });
+    expect({ stream, text }).toEqual({ stream: "stdout", text: "started\n" });
     break;
   }
   await eventually(() => ended(process.processId));
@@ -83,7 +109,7 @@ test("leaving the loop ends the command", async () => {
 
 test("a signal ends the command, and is what the loop throws", async () => {
   const stop = new AbortController();
-  const process = sandbox.exec("echo begun; exec sleep 1000", { signal: stop.signal });
+  const process = sandbox.exec("echo started; exec sleep 1000", { signal: stop.signal });
   const reading = (async () => {
     for await (const _ of process) stop.abort(new Error("enough"));
   })();
@@ -91,7 +117,7 @@ test("a signal ends the command, and is what the loop throws", async () => {
   await eventually(() => ended(process.processId));
 });
 
-test("characters that are cut in two come whole, and what is not UTF-8 as U+FFFD", async () => {
+test("characters that are split arrive whole, and invalid UTF-8 as U+FFFD", async () => {
   const texts: string[] = [];
   const line = "printf '\\303'; sleep 0.3; printf '\\251'; sleep 0.3; printf '\\377\\303'";
   for await (const { text } of sandbox.exec(line)) texts.push(text);
@@ -107,25 +133,25 @@ test("writes to stdin, once and in order, also from a web stream", async () => {
   await expect(process.write("late")).rejects.toMatchObject({ reason: "PROCESS_STATE" });
 });
 
-test("gives a command a terminal, whose size changes", async () => {
+test("gives a command a terminal that can be resized", async () => {
   await using process = await sandbox
     .exec("stty size; read line; stty size", { terminal: { columns: 90, rows: 30 } })
     .start();
   await process.resize(120, 40);
   await process.write("\n");
   const { stdout } = await process.result();
-  // The terminal shows the line that is typed, before or after the first size.
+  // The terminal echoes the typed line, before or after the first size.
   expect(stdout).toMatch(/^(\r\n)?(30 90|40 120)\r\n(\r\n)?40 120\r\n$/);
 });
 
 test("leaves a detached command running, which others attach to, signal and wait for", async () => {
-  const first = sandbox.exec("echo begun; sleep 1000", { detach: true });
+  const first = sandbox.exec("echo started; sleep 1000", { detach: true });
   await first.start();
   await first.end();
   const found = await sandbox.processes();
   expect(found.map(({ processId }) => processId)).toContain(first.processId);
   const second = sandbox.attach(first.processId);
-  expect((await second.read())?.text).toBe("begun\n");
+  expect((await second.read())?.text).toBe("started\n");
   await second.signal(15);
   expect(await second.wait()).toMatchObject({ cause: "SIGNALED", exitCode: 143, ok: false });
   await second.kill();
@@ -150,7 +176,7 @@ test("reads and writes files", async () => {
   await expect(files.readText("bad.txt")).rejects.toThrow(TypeError);
 });
 
-test("carries files as web streams, of any size", async () => {
+test("transfers files as web streams, of any size", async () => {
   const bytes = new Uint8Array(20 << 20).map((_, at) => (at * 7 + (at >> 8)) & 0xff);
   const uploaded = await sandbox.files.upload("big", new Blob([bytes]).stream());
   expect(uploaded.size).toBe(bytes.length);
@@ -166,7 +192,37 @@ test("carries files as web streams, of any size", async () => {
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
 });
 
-test("carries archives", async () => {
+test("takes buffers and text in every form", async () => {
+  const { files } = sandbox;
+  await files.write("buffer", new TextEncoder().encode("one").buffer);
+  expect(await files.readText("buffer")).toBe("one");
+  await files.write("buffer", runInNewContext("new ArrayBuffer(2)"));
+  expect(await files.read("buffer")).toEqual(new Uint8Array(2));
+  await files.upload("lines", Readable.from(["two\n", Buffer.from("three\n")]));
+  expect(await files.readText("lines")).toBe("two\nthree\n");
+  await files.upload("lines", new DataView(new ArrayBuffer(3)) as never);
+  expect(await files.read("lines")).toEqual(new Uint8Array(3));
+});
+
+test("calls with much to send do not hinder each other", async () => {
+  const data = new Uint8Array(8 << 20);
+  const calls = Array.from({ length: 8 }, async () => {
+    const write = sandbox.files.write("parallel", data).then(({ size }) => size);
+    const run = sandbox.run("echo on").then(({ stdout }) => stdout);
+    return Promise.all([write, run]);
+  });
+  expect(await Promise.all(calls)).toEqual(calls.map(() => [data.length, "on\n"]));
+});
+
+test("a request that is refused for its size harms no later call", async () => {
+  const refused = await sandbox
+    .run("cat", { stdin: new Uint8Array(30 << 20) })
+    .catch((error) => error.reason);
+  expect(refused).toBe("MESSAGE_TOO_LARGE");
+  expect((await sandbox.run("echo on")).stdout).toBe("on\n");
+});
+
+test("transfers archives", async () => {
   await sandbox.files.write("tree/one", "1");
   expect(await sandbox.files.uploadArchive(sandbox.files.downloadArchive("tree"), "copy")).toMatchObject({
     size: 1,
@@ -181,7 +237,7 @@ test("watches a directory", async () => {
   expect(await changes.read()).toMatchObject({ type: "CREATED", path: "new", file: { kind: "REGULAR" } });
 });
 
-test("keeps sessions, with their tools", async () => {
+test("creates sessions and calls their tools", async () => {
   const worker = berth.worker();
   {
     await using mine = worker;
@@ -216,7 +272,7 @@ test("keeps sessions, with their tools", async () => {
   expect(resourceTypes.map(({ name }) => name)).toContain("bash");
 });
 
-test("keeps workspaces", async () => {
+test("creates workspaces", async () => {
   const { workspaces } = berth;
   const id = "team/typescript";
   const { sandbox: own, reused } = await workspaces.ensureSandbox(id);
@@ -253,7 +309,7 @@ test("keeps workspaces", async () => {
   ]);
 });
 
-test("supervises runs, and tells what becomes of them", async () => {
+test("supervises runs, and reports how they end", async () => {
   const { runs } = berth;
   const { runId } = await runs.create({ name: "by hand", maxSteps: 2, stepTimeoutMs: 60_000 });
   const { nextStep } = await runs.start(runId, "go");
@@ -277,7 +333,7 @@ test("supervises runs, and tells what becomes of them", async () => {
   expect((await runs.list()).map((run) => run.runId)).not.toContain(runId);
 });
 
-test("tells what happens to sandboxes, and the service's figures", async () => {
+test("reports the events of sandboxes, and the service's figures", async () => {
   const made = await berth.sandboxes.create();
   await made.delete();
   const types: string[] = [];
@@ -290,7 +346,7 @@ test("tells what happens to sandboxes, and the service's figures", async () => {
   expect(await berth.sandboxes.stats()).toMatchObject({ engine: "bubblewrap", maxSandboxes: 100 });
 });
 
-test("a create that is given up leaves nothing", async () => {
+test("an abandoned create leaves nothing", async () => {
   await using other = Berth.connect(service.address);
   const label = { test: "given up" };
   const stop = new AbortController();
@@ -302,7 +358,7 @@ test("a create that is given up leaves nothing", async () => {
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
 });
 
-test("finds a service at a Unix socket", async () => {
+test("connects to a service at a Unix socket", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-typescript-"));
   const address = `unix:${path.join(directory, "berth.sock")}`;
   const local = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_LISTEN: address });
@@ -315,7 +371,7 @@ test("finds a service at a Unix socket", async () => {
   }
 });
 
-test("a detached command goes on where nobody reads it, and is read on all the same", async () => {
+test("a detached command continues while nobody reads it, and its output can still be read", async () => {
   await using made = await berth.sandboxes.create();
   const command = "head -c 200000000 /dev/zero; touch done";
   const process = await made.exec(command, { detach: true }).start();
@@ -323,7 +379,7 @@ test("a detached command goes on where nobody reads it, and is read on all the s
   expect((await process.wait()).stdoutBytes).toBe(200_000_000);
 });
 
-test("what is written behind a write that failed is whole", async () => {
+test("a write after a failed write is whole", async () => {
   await using hasty = Berth.connect(service.address, { timeoutMs: 700 });
   await using made = await berth.sandboxes.create();
   const there = await hasty.sandboxes.get(made.sandboxId);
@@ -337,7 +393,7 @@ test("what is written behind a write that failed is whole", async () => {
   expect((await result).stdout.replace(/^a*/, "") === "b".repeat(100_000)).toBe(true);
 });
 
-test("a large file that is replaced while it is read is read as one", async () => {
+test("a large file that is replaced during a read is read as one version", async () => {
   await using made = await berth.sandboxes.create();
   const size = 9 << 20;
   await made.files.write("large", "a".repeat(size));

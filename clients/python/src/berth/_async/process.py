@@ -127,8 +127,8 @@ class AsyncProcess:
         on_stdout: Callback | None = None,
         on_stderr: Callback | None = None,
     ) -> CommandResult:
-        """Waits for the end and collects the output, at most so many bytes of each stream: of a longer one, head and
-        tail.
+        """Waits for the end and collects the output, up to a number of bytes per stream. Of a longer one, keeps head
+        and tail.
         """
         kept = {"stdout": Kept(max_output_bytes), "stderr": Kept(max_output_bytes)}
         lost = False
@@ -155,10 +155,11 @@ class AsyncProcess:
         with contextlib.suppress(ProcessStateError):
             await self._write(b"", close=True)
 
-    async def signal(self, signal: int) -> None:
-        """Sends a signal to its process group, such as `signal.SIGINT`."""
+    async def signal(self, signal: int | str) -> None:
+        """Sends a signal to its process group: `signal.SIGINT`, "SIGINT", or its number on Linux."""
+        number = _convert.signal_number(signal)
         await self.start()
-        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=signal)
+        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=number)
         await self._transport.retried(self._transport.stubs.processes.SignalProcess, request)
 
     async def kill(self) -> None:
@@ -215,7 +216,7 @@ class AsyncProcess:
         return self.status
 
     async def _begin(self) -> None:
-        """Reads until it has started. One caller does this for all that wait; later output is its reader's."""
+        """Reads until it has started. One caller does this for all who wait; later output belongs to the reader."""
         async with self._start_lock:
             while not (self._started or self.status is not None or self._ended):
                 chunk = await self._next()

@@ -39,7 +39,7 @@ class AsyncSandbox:
     """
 
     def __init__(self, transport: AsyncTransport, info: SandboxInfo) -> None:
-        #: The connection that it is reached over.
+        #: The connection to the service.
         self.transport = transport
         #: Its data when last read; see `refresh`.
         self.info = info
@@ -76,7 +76,8 @@ class AsyncSandbox:
 
         `command`: a command line for /bin/sh, or a list of the program and its arguments, run without a shell.
         `secret_env`: variables, each with the name of the service's secret that is its value; `redact_secrets` writes
-        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300).
+        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300). `stdin`: at
+        most 4 MiB; with `keep_stdin_open`, `write` takes any size.
         `terminal`: gives it a terminal of so many columns and rows. `output_limit_bytes`: kills it when it writes
         more (default: no limit). `detach`: it continues when its reader leaves. `reconnect`: seconds the client may
         take to restore a broken connection before the command ends. `run_id`: the run it belongs to. `request_id`: an
@@ -88,8 +89,8 @@ class AsyncSandbox:
         """
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
-            env=env,
-            secret_env=secret_env,
+            env=_convert.texts("env", env),
+            secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
@@ -151,8 +152,8 @@ class AsyncSandbox:
             return result.check() if check else result
         request = process_pb2.RunCommandRequest(
             sandbox_id=self.sandbox_id,
-            env=env,
-            secret_env=secret_env,
+            env=_convert.texts("env", env),
+            secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
@@ -285,6 +286,7 @@ class AsyncSandboxes:
         pids_limit: int = 0,
         disk_bytes: int = 0,
         network: Network | None = None,
+        egress_domains: Sequence[str] = (),
         mounts: Sequence[Mount] = (),
         labels: Mapping[str, str] | None = None,
         idle_timeout: float | None = None,
@@ -313,6 +315,7 @@ class AsyncSandboxes:
             pids_limit=pids_limit,
             disk_bytes=disk_bytes,
             network=network,
+            egress_domains=egress_domains,
             mounts=mounts,
             labels=labels or {},
             idle_timeout=idle_timeout,

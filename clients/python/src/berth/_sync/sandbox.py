@@ -40,7 +40,7 @@ class Sandbox:
     """
 
     def __init__(self, transport: Transport, info: SandboxInfo) -> None:
-        #: The connection that it is reached over.
+        #: The connection to the service.
         self.transport = transport
         #: Its data when last read; see `refresh`.
         self.info = info
@@ -77,7 +77,8 @@ class Sandbox:
 
         `command`: a command line for /bin/sh, or a list of the program and its arguments, run without a shell.
         `secret_env`: variables, each with the name of the service's secret that is its value; `redact_secrets` writes
-        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300).
+        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300). `stdin`: at
+        most 4 MiB; with `keep_stdin_open`, `write` takes any size.
         `terminal`: gives it a terminal of so many columns and rows. `output_limit_bytes`: kills it when it writes
         more (default: no limit). `detach`: it continues when its reader leaves. `reconnect`: seconds the client may
         take to restore a broken connection before the command ends. `run_id`: the run it belongs to. `request_id`: an
@@ -89,8 +90,8 @@ class Sandbox:
         """
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
-            env=env,
-            secret_env=secret_env,
+            env=_convert.texts("env", env),
+            secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
@@ -152,8 +153,8 @@ class Sandbox:
             return result.check() if check else result
         request = process_pb2.RunCommandRequest(
             sandbox_id=self.sandbox_id,
-            env=env,
-            secret_env=secret_env,
+            env=_convert.texts("env", env),
+            secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
@@ -286,6 +287,7 @@ class Sandboxes:
         pids_limit: int = 0,
         disk_bytes: int = 0,
         network: Network | None = None,
+        egress_domains: Sequence[str] = (),
         mounts: Sequence[Mount] = (),
         labels: Mapping[str, str] | None = None,
         idle_timeout: float | None = None,
@@ -314,6 +316,7 @@ class Sandboxes:
             pids_limit=pids_limit,
             disk_bytes=disk_bytes,
             network=network,
+            egress_domains=egress_domains,
             mounts=mounts,
             labels=labels or {},
             idle_timeout=idle_timeout,
