@@ -20,7 +20,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a copy of a data directory runs beside the original",
+    name: "a copy of a data directory runs next to the original",
     changes: [
       {
         file: "src/app.ts",
