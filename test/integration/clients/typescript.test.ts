@@ -1,3 +1,4 @@
+import { getEventListeners } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -115,6 +116,17 @@ test("a signal ends the command, and is what the loop throws", async () => {
   })();
   await expect(reading).rejects.toThrow("enough");
   await eventually(() => ended(process.processId));
+});
+
+test("one signal serves many calls at once", async () => {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const calls = Array.from({ length: 20 }, () => sandbox.run("sleep 1000", { signal }));
+  await eventually(async () => (await sandbox.processes()).length >= 20);
+  // Node 20 warns of more than ten.
+  expect(getEventListeners(signal, "abort").length).toBeLessThanOrEqual(10);
+  controller.abort(new Error("enough"));
+  for (const call of calls) await expect(call).rejects.toThrow("enough");
 });
 
 test("characters that are cut in two come whole, and what is not UTF-8 as U+FFFD", async () => {
