@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import http2 from "node:http2";
-import type { AddressInfo } from "node:net";
+import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
@@ -90,6 +90,34 @@ test("a service whose socket is not there, or that speaks no TLS, is reported as
   const plain = await failureOf(connect(address).sandboxes.stats());
   expect(plain).toMatchObject({ code: "FAILED_PRECONDITION", reason: "" });
   expect((plain as Error).message).toContain(`What answers at ${address} does not speak TLS`);
+});
+
+test("what speaks no HTTP/2 is reported as such, and ends no program", async () => {
+  const uncaught: unknown[] = [];
+  const note = (error: unknown): void => void uncaught.push(error);
+  process.on("uncaughtException", note);
+  const server = net.createServer((socket) =>
+    socket.on("error", () => {}).once("data", () => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")),
+  );
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  try {
+    const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    for (const retryForMs of [0, 300]) {
+      const berth = Berth.connect(address, { token: "", retryForMs });
+      const error = await failureOf(berth.sandboxes.stats());
+      await berth.close();
+      expect(error).toMatchObject({ code: "UNAVAILABLE", reason: "" });
+      expect((error as Error).message).toContain(
+        "what answers there does not speak HTTP/2. Is this its address?",
+      );
+    }
+    // Node reports the errors of a connection in a later turn.
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    expect(uncaught).toEqual([]);
+  } finally {
+    process.off("uncaughtException", note);
+    server.close();
+  }
 });
 
 test("a call goes on where the service comes back in time", async () => {
