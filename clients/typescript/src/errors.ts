@@ -144,7 +144,20 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     const message = `The service at ${address} cannot be reached: ${error.rawMessage || code}`;
     return new BerthError(message, { code: "UNAVAILABLE", cause: error });
   }
+  if (isBrokenOff(error)) {
+    const message = `The connection to ${address} broke: ${error.rawMessage}`;
+    return new BerthError(message, { code: "UNAVAILABLE", cause: error });
+  }
   return new BerthError(`The call to ${address} failed: ${error.rawMessage || code}`, { code, cause: error });
+}
+
+/** Whether a connection broke during the call. The library's code for that depends on how Node noticed. */
+function isBrokenOff({ cause, rawMessage }: ConnectError): boolean {
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  return (
+    /^(ECONNRESET|EPIPE|ETIMEDOUT|ERR_HTTP2_(SESSION|STREAM)_ERROR)$/.test(code) ||
+    rawMessage.startsWith("http/2 stream closed with error code CANCEL")
+  );
 }
 
 /** Whether Node could not connect. */

@@ -92,6 +92,19 @@ test("a service whose socket is not there, or that speaks no TLS, is reported as
   expect((plain as Error).message).toContain(`What answers at ${address} does not speak TLS`);
 });
 
+test("a call whose connection breaks is UNAVAILABLE", async () => {
+  const link = await linked();
+  const sandbox = await connect().sandboxes.create();
+  onTestFinished(() => sandbox.delete({ graceMs: 0 }));
+  const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
+  const failure = failureOf(far.run("sleep 1000"));
+  await eventually(async () => (await sandbox.processes()).length > 0);
+  link.cut();
+  const error = await failure;
+  expect(error).toMatchObject({ code: "UNAVAILABLE", reason: "" });
+  expect((error as Error).message).toContain(`The connection to ${link.address} broke: `);
+});
+
 test("what speaks no HTTP/2 is reported as such, and ends no program", async () => {
   const uncaught: unknown[] = [];
   const note = (error: unknown): void => void uncaught.push(error);
