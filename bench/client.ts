@@ -11,7 +11,7 @@ import * as grpc from "@grpc/grpc-js";
 
 const MIB = 1024 * 1024;
 
-/** A grpc-js client over the generated messages, so that it is not what is measured. */
+/** A grpc-js client for the generated messages, used so that Berth's own client is not part of the measurement. */
 export class BenchClient {
   readonly #grpc: grpc.Client;
 
@@ -49,7 +49,7 @@ export class BenchClient {
     );
   }
 
-  /** A call that streams requests, at the speed the server takes them. */
+  /** A call that streams requests, as fast as the server accepts them. */
   upload<I extends DescMethod["input"], O extends DescMethod["output"]>(method: {
     readonly input: I;
     readonly output: O;
@@ -65,7 +65,7 @@ export class BenchClient {
     );
     const send = async (encoded: Buffer): Promise<void> => {
       if (call.write(encoded)) return;
-      // A call that has failed drains no more.
+      // A failed call emits no more "drain".
       await Promise.race([once(call, "drain"), promise]);
     };
     const encode = (init: MessageInitShape<I>): Buffer => {
@@ -82,15 +82,15 @@ export class BenchClient {
 
 /** A call that streams requests. */
 export interface Upload<I extends DescMethod["input"], O extends DescMethod["output"]> {
-  /** A message, ready to be sent as often as is wanted: to encode it takes longer than to receive it. */
+  /** Encodes a message, which can be sent any number of times: encoding takes longer than receiving. */
   encode(request: MessageInitShape<I>): Buffer;
-  /** Resolves when more may be sent; rejects when the call has failed. */
+  /** Resolves when more may be sent. Rejects if the call has failed. */
   send(encoded: Buffer): Promise<void>;
   end(): void;
   readonly answer: Promise<MessageShape<O>>;
 }
 
-/** Where a method is called: `/package.Service/Method`. */
+/** The path of a method: `/package.Service/Method`. */
 export function pathOf(method: {
   readonly name: string;
   readonly parent: { readonly typeName: string };

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// What a change does to the processor time of the service: runs the service of this checkout and that of another, in
-// turn and in one run, so that whatever else the machine does meets both.
+// Shows how a change affects the service's CPU time: runs the services of this checkout and of another one, alternating
+// in one run, so that other load on the machine affects both.
 //
 //   node bench/compare.ts --base DIRECTORY [--rounds 40] [--calls 40] [--image NAME]
 import { parseArgs } from "node:util";
@@ -19,11 +19,11 @@ const { values } = parseArgs({
 });
 if (values.base === undefined) throw new Error("give the other checkout by --base");
 
-/** Rounds before those that count. */
+/** Rounds that are not counted. */
 const WARM_UP = 10;
 const CHECKOUTS = { base: values.base, here: `${import.meta.dirname}/..` } as const;
 type Checkout = keyof typeof CHECKOUTS;
-/** What is measured, and how many calls are made at once. */
+/** What is measured, and with how many concurrent calls. */
 const WORK = [
   { name: "Exec of true, one by one", atOnce: 1, call: execute },
   { name: "Exec of true, 16 at once", atOnce: 16, call: execute },
@@ -41,7 +41,7 @@ try {
   const taken = WORK.map(() => ({ base: [] as number[], here: [] as number[] }));
   for (let round = -WARM_UP; round < Number(values.rounds); round++) {
     for (const [at, { atOnce, call }] of WORK.entries()) {
-      // Who goes first alternates.
+      // The order alternates.
       for (const { checkout, service, sandbox } of round % 2 === 0 ? services : services.toReversed()) {
         const ms = await processorMsPerCall(service.pid, Number(values.calls), atOnce, () =>
           call(service, sandbox),

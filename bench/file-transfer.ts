@@ -3,13 +3,13 @@ import type { BenchClient } from "./client.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 
-/** A file of a sandbox. */
+/** A file in a sandbox. */
 export interface File {
   readonly sandboxId: string;
   readonly path: string;
 }
 
-/** Writes a file of `bytes` equal bytes, at the speed the service takes them. */
+/** Writes a file of `bytes` equal bytes, as fast as the service accepts them. */
 export async function upload(client: BenchClient, file: File, bytes: number): Promise<void> {
   const { encode, send, end, answer } = client.upload(FileService.method.uploadFile);
   const data = new Uint8Array(CHUNK_BYTES).fill(0x5a);
@@ -23,7 +23,7 @@ export async function upload(client: BenchClient, file: File, bytes: number): Pr
   await answer;
 }
 
-/** Reads a file to its end. Rejects unless it has `bytes` bytes. */
+/** Reads a whole file. Rejects unless it has `bytes` bytes. */
 export function download(client: BenchClient, file: File, bytes: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const call = client.stream(FileService.method.downloadFile, file);

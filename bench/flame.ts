@@ -1,9 +1,10 @@
 #!/usr/bin/env node
-// Where the service's time goes: runs Execs of `true` one by one, and draws the service's profile as a flame graph.
+// Shows where the service spends its time: runs Execs of `true` one by one, and draws the service's profile as a flame
+// graph.
 //
 //   node bench/flame.ts [--execs 10000] [--image NAME] [--svg FILE]
 //
-// Prints the functions that took most by themselves.
+// Prints the functions with the most self time.
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -19,12 +20,12 @@ const { values } = parseArgs({
 });
 const WIDTH = 1200;
 const ROW = 15;
-/** What is narrower is not drawn. */
+/** Narrower frames are not drawn. */
 const MIN_WIDTH = 1;
 const CHARACTER = 6.2;
 const TOP = 20;
 
-/** Of a profile of V8, what is used here. */
+/** The parts of a V8 profile that are used here. */
 interface Profile {
   readonly nodes: readonly {
     readonly id: number;
@@ -35,7 +36,7 @@ interface Profile {
   readonly timeDeltas: readonly number[];
 }
 
-/** A function on one stack, with the microseconds spent in it and in what it called. */
+/** A function on one stack, with the microseconds spent in it and in its callees. */
 interface Frame {
   readonly name: string;
   readonly own: number;
@@ -63,7 +64,7 @@ try {
   rmSync(directory, { recursive: true, force: true });
 }
 
-/** The profile as a tree, without the time in which nothing ran. */
+/** The profile as a tree, without idle time. */
 function treeOf({ nodes, samples, timeDeltas }: Profile): Frame {
   const own = new Map<number, number>();
   for (const [i, id] of samples.entries()) own.set(id, (own.get(id) ?? 0) + (timeDeltas[i] ?? 0));
@@ -112,7 +113,7 @@ function svgOf(root: Frame): string {
   );
 }
 
-/** Berth's own code, the libraries', and what Node brings. */
+/** Different colours for Berth's code, the libraries', and Node's. */
 function colourOf(name: string): string {
   if (/ src\//.test(name)) return "#f4a259";
   return /node_modules/.test(name) ? "#8cb369" : "#c9d6df";
@@ -122,7 +123,7 @@ function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** Prints the functions that took most by themselves, with microseconds per Exec. */
+/** Prints the functions with the most self time, in microseconds per Exec. */
 function printTop(root: Frame, execs: number): void {
   const own = new Map<string, number>();
   const add = (frame: Frame): void => {

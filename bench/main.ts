@@ -59,7 +59,7 @@ const ROWS: readonly Row[] = [
   idleMemory,
   footprint,
 ];
-/** Those that need what few machines have, or answer one question, run only when they are named. */
+/** Rows that need something few machines have, or that answer a single question. They run only if named. */
 const NAMED: readonly Row[] = [audit, gvisor];
 const DEFAULT = ROWS.map(({ name }) => name);
 const NAMES = [...ROWS, ...NAMED].map(({ name }) => name);
@@ -117,10 +117,10 @@ if (values.json) writeFileSync(values.json, `${JSON.stringify(result, rounded, 1
 if (values.svg && figures.some((figure) => figure.values)) writeFileSync(values.svg, drawLatencies(figures));
 if (values.markdown) writeReport(values.markdown, table(figures), machine, scale);
 if (failed.length > 0) console.error(`These rows failed: ${failed.join(", ")}.`);
-// A row that was given up may still hold something open.
+// An abandoned row may still hold something open.
 process.exit(failed.length > 0 || stopping.signal.aborted ? 1 : 0);
 
-/** Four digits say all that was measured. */
+/** More than four digits would be noise. */
 function rounded(_key: string, value: unknown): unknown {
   return typeof value === "number" ? Number(value.toPrecision(4)) : value;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// How many files and functions of src/ a reader of one path passes, as the service itself runs it:
+// Counts the files and functions of src/ on a path through a running service:
 //
-//   node bench/paths.ts [CHECKOUT] [--list]    another checkout than this one, and the files' names
+//   node bench/paths.ts [CHECKOUT] [--list]    of another checkout; with the names of the files
 //
-// Counted by precise coverage over the inspector, between two moments of a running service.
+// Uses precise coverage over the inspector, between two moments of a running service.
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -18,7 +18,7 @@ const { values, positionals } = parseArgs({
 const root = path.resolve(positionals[0] ?? path.join(import.meta.dirname, ".."));
 const src = `file://${root}/src/`;
 
-/** Of the DevTools protocol, what is used here. */
+/** The parts of the DevTools protocol that are used here. */
 interface Coverage {
   readonly result: readonly {
     readonly url: string;
@@ -29,7 +29,7 @@ interface Coverage {
   }[];
 }
 
-/** A connection to the inspector of a service. */
+/** A connection to a service's inspector. */
 class Inspector {
   readonly #socket: WebSocket;
   readonly #waiting = new Map<number, (result: unknown) => void>();
@@ -62,7 +62,7 @@ class Inspector {
     this.#socket.close();
   }
 
-  /** Functions of src/ that ran since the last time, by file. */
+  /** Functions of src/ that ran since the last call, by file. */
   async ran(): Promise<Map<string, number>> {
     const { result } = (await this.send("Profiler.takePreciseCoverage")) as Coverage;
     const files = new Map<string, number>();
@@ -78,7 +78,7 @@ class Inspector {
   }
 }
 
-/** A service under the inspector. */
+/** A service with an inspector. */
 class Service {
   readonly inspector: Inspector;
   readonly #child: ChildProcess;
@@ -121,7 +121,7 @@ class Service {
 
   async stop(signal: NodeJS.Signals): Promise<void> {
     const exited = new Promise((resolve) => this.#child.once("exit", resolve));
-    // A program that ends waits for its debugger to go first.
+    // A program does not exit while its debugger is connected.
     this.inspector.close();
     this.#child.kill(signal);
     await exited;

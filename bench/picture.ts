@@ -6,7 +6,9 @@ const ROW_HEIGHT = 64;
 const TOP = 46;
 const COLORS = { berth: "#1b7f79", raw: "#b4553c" };
 
-/** Draws how latencies are distributed: each measured call a dot on a logarithmic scale, a bar at the median. */
+/**
+ * Draws the distribution of latencies: a dot for each measured call on a logarithmic scale, and a bar at the median.
+ */
 export function drawLatencies(figures: readonly Figure[]): string {
   const shown = figures.filter(({ unit, values }) => unit === "ms" && values);
   const all = shown.flatMap(({ values }) => [...(values?.berth ?? []), ...(values?.raw ?? [])]);
@@ -26,7 +28,7 @@ export function drawLatencies(figures: readonly Figure[]): string {
     for (const [lane, side] of (["berth", "raw"] as const).entries()) {
       const middle = y + 14 + lane * 22;
       const sorted = (values?.[side] ?? []).toSorted((a, b) => a - b);
-      // Every percentile is enough to see the shape, and keeps the file small.
+      // A few hundred dots show the shape, and keep the file small.
       const step = Math.max(1, Math.floor(sorted.length / 200));
       for (let i = 0; i < sorted.length; i += step) {
         const jitter = ((i * 7919) % 13) - 6;

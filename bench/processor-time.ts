@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 
 const NS_PER_MS = 1e6;
 
-/** Processor time that a process's threads have taken so far, in milliseconds, in user and kernel. */
+/** CPU time that a process's threads have used so far, user and kernel, in milliseconds. */
 export function processorMs(pid: number): number {
   const threads = `/proc/${pid}/task`;
   const ns = readdirSync(threads).map((id) =>
@@ -11,7 +11,7 @@ export function processorMs(pid: number): number {
   return ns.reduce((sum, one) => sum + one, 0) / NS_PER_MS;
 }
 
-/** Processor time that a process takes for each of so many calls, made that many at once. */
+/** CPU time that a process uses per call, for a number of calls with some of them concurrent. */
 export async function processorMsPerCall(
   pid: number,
   calls: number,

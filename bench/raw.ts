@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import Dockerode from "dockerode";
 
-/** Docker with nothing of Berth between: what the rows are held against. */
+/** Docker without Berth: what the rows are compared with. */
 export class RawDocker {
   readonly #docker = new Dockerode();
   readonly #label: string;
@@ -12,7 +12,7 @@ export class RawDocker {
     this.#image = image;
   }
 
-  /** `create` and `start` of a container like a sandbox: no network, an init, bounded, waiting for nothing. */
+  /** `create` and `start` of a container like a sandbox's: no network, an init, limits, and an idle command. */
   async start(): Promise<Dockerode.Container> {
     const container = await this.#docker.createContainer({
       Image: this.#image,
@@ -30,7 +30,10 @@ export class RawDocker {
     return container;
   }
 
-  /** A `docker exec`, its output read to the end, and the inspect that tells the exit code. Returns the bytes read. */
+  /**
+   * A `docker exec`, with its output read to the end, and the inspect that returns the exit code. Returns the bytes
+   * read.
+   */
   async exec(container: Dockerode.Container, argv: readonly string[]): Promise<number> {
     const exec = await container.exec({ Cmd: [...argv], AttachStdout: true, AttachStderr: true });
     const stream: Duplex = await exec.start({ hijack: true, stdin: false });
@@ -41,7 +44,7 @@ export class RawDocker {
     return bytes;
   }
 
-  /** Removes every container that was started here. */
+  /** Removes every container started here. */
   async removeAll(): Promise<void> {
     const filters = { label: [`berth.bench=${this.#label}`] };
     const all = await this.#docker.listContainers({ all: true, filters });

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 const BEGIN = "<!-- figures: written by npm run bench -->";
 const END = "<!-- end of figures -->";
 
-/** What a run was made on. */
+/** The machine of a run. */
 export interface Machine {
   readonly cpus: number;
   readonly cpu: string | undefined;
@@ -12,7 +12,7 @@ export interface Machine {
   readonly node: string;
 }
 
-/** Puts a run's figures into a document, in place of those of the run before. */
+/** Puts the figures of a run into a document, instead of those of the previous run. */
 export function writeReport(file: string, table: string, machine: Machine, scale: number): void {
   const text = readFileSync(file, "utf8");
   const begin = text.indexOf(BEGIN);

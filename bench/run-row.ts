@@ -3,19 +3,19 @@ import { RawDocker } from "./raw.ts";
 import type { Figure, Row } from "./row.ts";
 import { BenchService } from "./service.ts";
 
-/** What the rows of a run have in common. */
+/** The settings of all rows in a run. */
 export interface RunSettings {
   readonly image: string;
   readonly scale: number;
   /** Options of `berth serve` for every service. */
   readonly serve: readonly string[];
-  /** Aborted when the whole run is to end. */
+  /** Aborted when the whole run should end. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Runs one row within its bound, and takes away what it started.
- * @throws what the row failed with, or that its time was up.
+ * Runs one row within its time limit, and removes what it started.
+ * @throws the row's error, or that it exceeded its time
  */
 export async function runRow(row: Row, settings: RunSettings): Promise<Figure[]> {
   const { image, scale, serve, signal } = settings;
@@ -27,7 +27,10 @@ export async function runRow(row: Row, settings: RunSettings): Promise<Figure[]>
     console.error(`${row.name}, ${((performance.now() - started) / 1000).toFixed(0)} s: ${text}`);
   };
   const over = Promise.withResolvers<never>();
-  const timer = setTimeout(() => over.reject(new Error(`not done within ${seconds} s`)), seconds * 1000);
+  const timer = setTimeout(
+    () => over.reject(new Error(`exceeded its limit of ${seconds} s`)),
+    seconds * 1000,
+  );
   const onAbort = (): void => over.reject(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
   if (signal.aborted) onAbort();
@@ -36,12 +39,12 @@ export async function runRow(row: Row, settings: RunSettings): Promise<Figure[]>
     services.push(service);
     return service;
   };
-  progress("begins");
+  progress("starts");
   const running = row.run({
     ...{ image, raw, scale, start, progress },
     oneUser: serve.includes("bubblewrap"),
   });
-  // Its failure after its time is up has been told already.
+  // A failure after its time is over has already been reported.
   running.catch(() => {});
   try {
     return await Promise.race([running, over.promise]);
@@ -51,6 +54,6 @@ export async function runRow(row: Row, settings: RunSettings): Promise<Figure[]>
     const stopped = await Promise.allSettled(services);
     await Promise.all(stopped.map((service) => service.status === "fulfilled" && service.value.stop()));
     await raw.removeAll();
-    progress("over");
+    progress("done");
   }
 }

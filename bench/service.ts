@@ -9,10 +9,10 @@ import { SandboxService } from "../gen/ts/berth/v1/sandbox_pb.js";
 import { launcherSettings } from "../test/support/launcher.ts";
 import { BenchClient } from "./client.ts";
 
-/** How long a service may take to end. */
+/** How long a service may take to stop. */
 const STOP_MS = 60_000;
 
-/** A `berth serve` of its own process, with a client. */
+/** `berth serve` in its own process, with a client. */
 export class BenchService {
   readonly client: BenchClient;
   /** `host:port` */
@@ -27,8 +27,8 @@ export class BenchService {
   }
 
   /**
-   * @param special `node`: options of Node itself. Default none. `checkout`: the directory with the service's sources.
-   *   Default: this one. `installed`: from what was built. Default: from its sources, with what its launcher sets.
+   * @param special `node`: options of Node. Default: none. `checkout`: the directory with the service's sources.
+   *   Default: this one. `installed`: runs the built program. Default: the sources, with the launcher's settings.
    */
   static async start(
     image: string,
@@ -66,7 +66,7 @@ export class BenchService {
     throw new Error("the service did not start");
   }
 
-  /** Creates a sandbox; returns its id. */
+  /** Creates a sandbox. Returns its id. */
   async create(): Promise<string> {
     const { sandbox } = await this.client.unary(SandboxService.method.createSandbox, {});
     return sandbox?.sandboxId ?? "";
@@ -76,7 +76,10 @@ export class BenchService {
     await this.client.unary(SandboxService.method.deleteSandbox, { sandboxId, grace: {} });
   }
 
-  /** Runs a command to its `exited`; returns the bytes it wrote. `user` other than the default keeps it out of the lanes. */
+  /**
+   * Runs a command until `exited`. Returns the bytes that it wrote. A `user` other than the default keeps it out of
+   * lanes.
+   */
   exec(sandboxId: string, args: readonly string[], user = ""): Promise<number> {
     return new Promise((resolve, reject) => {
       const call = this.client.stream(ProcessService.method.exec, {
@@ -107,7 +110,7 @@ export class BenchService {
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
   }
 
-  /** Ends it, with its sandboxes. Later calls join the first. */
+  /** Stops it, with its sandboxes. Later calls join the first. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;

@@ -8,8 +8,8 @@ import { Database } from "../src/state/database.ts";
 import { BenchService } from "./service.ts";
 
 /**
- * npm run soak: lives of sandboxes, one after another and several at once, each
- * with a few commands; then whether the service is back where it began.
+ * npm run soak: creates and deletes many sandboxes, several at a time, and runs a few commands in each. Then checks
+ * whether the service is back in its initial state.
  *
  *   npm run soak -- --engine bubblewrap --lives 3000
  *   npm run soak -- --engine docker --lives 200 --image berth/test --write docs/soak.md
@@ -95,7 +95,7 @@ const summary = [
   `| descriptors | ${before.descriptors} | ${after.descriptors} |`,
   `| sandboxes, operations | 0, 0 | ${totalSandboxes}, ${activeOperations} |`,
   `| containers | 0 | ${left} |`,
-  `| rows of sandboxes that live | 0 | ${rows} |`,
+  `| rows of live sandboxes | 0 | ${rows} |`,
   "",
   `${seconds.toFixed(0)} s, ${(lives / seconds).toFixed(1)} lives a second, each with three commands. Memory over the second half: ${(slope * 1024).toFixed(2)} KiB a life.`,
   "",
@@ -105,7 +105,7 @@ if (values.write !== undefined) writeFileSync(values.write, summary);
 const back = totalSandboxes === 0 && activeOperations === 0 && left === 0 && rows === 0;
 process.exitCode = back && after.descriptors <= before.descriptors + 8 ? 0 : 1;
 
-/** How many containers of this run's instance there are. */
+/** The number of containers of this run's instance. */
 function containers(): number {
   const own = Database.open(path.join(dataDir, "berth.db"));
   const instance = String(own.prepare("SELECT instance_id FROM instance").get()?.instance_id);

@@ -1,6 +1,6 @@
-/** What a row measured. */
+/** The values of a row. */
 export interface Sample {
-  /** Values of Berth and of what it is held against, in the row's unit. */
+  /** Values of Berth and of what it is compared with, in the row's unit. */
   readonly berth: readonly number[];
   readonly raw: readonly number[];
 }
@@ -10,14 +10,14 @@ export function quantile(values: readonly number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN;
 }
 
-/** Milliseconds that something took. */
+/** How many milliseconds something took. */
 export async function timed(act: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
   await act();
   return performance.now() - start;
 }
 
-/** Times two things in turn, so that whatever else the machine does meets both. */
+/** Times two things alternately, so that other load on the machine affects both. */
 export async function inTurn(
   rounds: number,
   berth: () => Promise<unknown>,
@@ -31,7 +31,7 @@ export async function inTurn(
   return sample;
 }
 
-/** How often something is done a second, that many at once. */
+/** How many times per second something is done, with `atOnce` at the same time. */
 export async function perSecond(
   atOnce: number,
   ms: number,

@@ -2,7 +2,7 @@ import type { Figure } from "./row.ts";
 
 const HEADER = ["figure", "unit", "p50", "p99", "against p50", "× better", "goal", "reached"];
 
-/** The figures as a Markdown table, which reads well at a terminal too. */
+/** The figures as a Markdown table, which is also readable on a terminal. */
 export function table(figures: readonly Figure[]): string {
   const rows = [
     HEADER,

@@ -1,16 +1,15 @@
 #!/bin/sh
-# Makes sure that Berth's own images exist: berth/base; berth/desktop for vm and
-# browser sessions; and for tests berth/test and berth/bash.
+# Makes sure that Berth's own images exist: berth/base; berth/desktop for vm and browser sessions; and for tests
+# berth/test and berth/bash.
 #
 # Usage: scripts/base-image.sh [--yes] [--desktop] [--test]
 #   --desktop  berth/desktop as well (1.6 GB; one to three minutes)
 #   --test     the images for tests as well
-#   --yes   install a missing mmdebstrap (root on Debian) without asking; the
-#           same as CI=true in the environment
+#   --yes      install a missing mmdebstrap (root on Debian) without asking; the
+#              same as CI=true in the environment
 #
-# They are built on debian:bookworm-slim. Where no registry serves that, it is
-# made from Debian's packages. Rebuilt when their Dockerfile or their base image
-# changes.
+# They are built on debian:bookworm-slim. If no registry has that, it is built from Debian's packages. Images are
+# rebuilt when their Dockerfile or their base image changes.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -40,8 +39,8 @@ debian() {
   if timeout "$PULL_SECONDS" docker pull --quiet "$DEBIAN" >/dev/null 2>&1; then return; fi
   command -v mmdebstrap >/dev/null ||
     install_packages "No registry serves $DEBIAN, and mmdebstrap is needed to make it" mmdebstrap
-  [ "$(id -u)" = 0 ] || fail "No registry serves $DEBIAN, and making it takes root. Type:" "  sudo $0"
-  say "No registry serves $DEBIAN. Making it from Debian's packages (about 20 s) ..."
+  [ "$(id -u)" = 0 ] || fail "No registry has $DEBIAN, and building it requires root. Type:" "  sudo $0"
+  say "No registry has $DEBIAN. Building it from Debian's packages (about 20 s) ..."
   log=$(mktemp)
   rootfs=$(mktemp)
   trap 'rm -f -- "$log" "$rootfs"' EXIT
@@ -57,7 +56,7 @@ build() {
   if image_is_from "berth/$1:latest" "$source"; then return; fi
   old=$(image_id "berth/$1:latest" || true)
   say "Building berth/$1:latest ..."
-  # The host's network: the default bridge may have no route out even where the host does.
+  # With the host's network, because the default bridge may have no route to the outside even if the host does.
   log=$(mktemp)
   docker build --network host --label "berth.source=$source" --tag "berth/$1:latest" "$root/images/$1" >"$log" 2>&1 || {
     tail -n 30 "$log" >&2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that bubblewrap is installed, which needs no daemon.
+# Makes sure that bubblewrap, which needs no daemon, is installed.
 #
 # Usage: scripts/bubblewrap.sh [--yes]
 #   --yes  install it (root on Debian or Ubuntu) without asking; the same as

@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// npm run build: writes the program to dist/, as it is in the package: main.js, which loads the file of a command when it
-// is called, and beside it the files that the program reads. An earlier dist/ is replaced as a whole.
+// npm run build: writes the program to dist/, as it is in the package: main.js, which loads the file of a command when
+// it is called, and next to it the files that the program reads. Replaces an earlier dist/ as a whole.
 //
-//   node scripts/build.mjs DIR [MAIN...]    to DIR in place of dist/, with further programs of these names that import the
-//                                          sources; what is installed is found from there through DIR/..
+//   node scripts/build.mjs DIR [MAIN...]    to DIR instead of dist/, with further programs of these names that import
+//                                          the sources; installed packages are found through DIR/..
 //
-// Development dependencies become part of these files, so that a start reads few of them; dependencies are installed.
+// Development dependencies are bundled into these files, so that a start reads few of them. Dependencies are installed.
 import { cpSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { build } from "rolldown";
@@ -13,13 +13,13 @@ import { ROOT } from "./dependencies.mjs";
 
 const [dir = path.join(ROOT, "dist"), ...mains] = process.argv.slice(2);
 const DIST = path.resolve(dir);
-/** Beside it: what is built refers to files by their place relative to it. */
+/** Next to it, because built files refer to others by relative paths. */
 const FRESH = `${DIST}.new`;
 const { dependencies } = JSON.parse(readFileSync(path.join(ROOT, "package.json"), "utf8"));
-// Clients call through it: it is a dependency for those who use the generated code.
+// Clients call through it. It is a dependency only for users of the generated code.
 const { "@bufbuild/protobuf": _, ...installed } = dependencies;
 
-/** What Connect uses of modules of Node's, which are loaded when that is used. */
+/** What Connect uses of Node's modules. Each is loaded on first use. */
 const LAZY_BUILTINS = {
   "node:http2": `
     export const connect = (...given) => require("node:http2").connect(...given);
@@ -38,22 +38,22 @@ const { output } = await build({
     ...Object.fromEntries(mains.map((main) => [path.basename(main, ".ts"), main])),
   },
   platform: "node",
-  // Of dockerode, Berth uses neither SSH, which has parts that are compiled at install, nor builds of images: a third of
-  // the program otherwise.
+  // Berth uses neither dockerode's SSH, parts of which are compiled at install, nor its builds of images. They would be
+  // a third of the program.
   resolve: { alias: { ssh2: false, "@grpc/grpc-js": false, "@grpc/proto-loader": false, protobufjs: false } },
   external: Object.keys(installed).flatMap((name) => [name, new RegExp(`^${name}/`)]),
   transform: { target: "node20" },
-  // What one command loads at its start, another may load later.
+  // A module that one command imports at its start, another may import later.
   checks: { ineffectiveDynamicImport: false },
   onLog: (level, { code, message }, log) => {
-    // CommonJS has no such thing: the program would fail where it reaches it.
+    // CommonJS has no import.meta: the program would fail on reaching it.
     if (code === "EMPTY_IMPORT_META") throw new Error(message);
     log(level, message);
   },
   plugins: [
     {
       name: "lazy-builtins",
-      // A client needs these for services elsewhere alone (ADR 109), and Connect imports them where it may need them.
+      // A client needs these only for remote services (ADR 109), but Connect imports them always.
       resolveId: (id, importer = "") =>
         Object.hasOwn(LAZY_BUILTINS, id) && importer.includes("/@connectrpc/connect-node/")
           ? `\0lazy:${id}`
@@ -62,16 +62,16 @@ const { output } = await build({
     },
     {
       name: "ascii",
-      // The program keeps its text in memory, each character in two bytes if a single one needs that.
+      // Node keeps the source in memory, with two bytes per character if a single character needs that.
       generateBundle(_, bundle) {
         for (const chunk of Object.values(bundle)) if (chunk.type === "chunk") chunk.code = ascii(chunk.code);
       },
     },
   ],
-  // As Node does for packages in node_modules: what they call that is deprecated is nothing that an operator can change.
+  // As Node does for packages in node_modules: an operator cannot fix deprecated calls in them.
   output: {
     dir: FRESH,
-    // An ES module that imports one of Node's has all made that it exports, down to the whole of `fetch` (ADR 109).
+    // An ES module that imports one of Node's modules creates all of its exports, including all of `fetch` (ADR 109).
     format: "cjs",
     comments: false,
     banner: ({ isEntry }) => (isEntry ? "process.noDeprecation = true;" : ""),
@@ -80,17 +80,17 @@ const { output } = await build({
 writeFileSync(path.join(FRESH, "package.json"), '{ "type": "commonjs" }\n');
 cpSync(path.join(ROOT, "src/sessions/types/vm/driver"), path.join(FRESH, "driver"), { recursive: true });
 writeFileSync(path.join(FRESH, "LICENSES.txt"), licenses(output.flatMap(({ moduleIds = [] }) => moduleIds)));
-// bin/berth compares the sources with it.
+// bin/berth compares its time with that of the sources.
 utimesSync(path.join(FRESH, "main.js"), began, began);
 rmSync(DIST, { recursive: true, force: true });
 renameSync(FRESH, DIST);
 
-/** The same program without comments in ASCII: what is not is in strings and regular expressions. */
+/** The same program in ASCII. Without comments, other characters only appear in strings and regular expressions. */
 function ascii(code) {
   return code.replace(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** The licences of the packages that became part of the program. The package has the text of Apache-2.0 already. */
+/** The licenses of the bundled packages. The package already contains the text of Apache-2.0. */
 function licenses(modules) {
   const roots = modules.flatMap((id) => /^(\/.*\/node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(id)?.[1] ?? []);
   const texts = [...new Set(roots)].sort().map((root) => {

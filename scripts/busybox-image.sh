@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes sure that berth/busybox is there: 2 MB, BusyBox as the only program and
-# its ash as /bin/sh. Made from Debian's package busybox-static.
+# Makes sure that the image berth/busybox exists: 2 MB, with BusyBox as the only program and its ash as /bin/sh. Built
+# from Debian's package busybox-static.
 #
 # Usage: scripts/busybox-image.sh [--yes]
-#   --yes  ask nothing; the same as CI=true in the environment
+#   --yes  asks nothing; the same as CI=true in the environment
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -14,17 +14,17 @@ IMAGE=berth/busybox:latest
 
 source=$(sha256sum <"$0" | cut -c1-16)
 if image_is_from "$IMAGE" "$source"; then
-  echo "Image is there: $IMAGE."
+  echo "Image is ready: $IMAGE."
   exit 0
 fi
 
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
-  fail "Making $IMAGE takes a machine with Debian's apt-get and dpkg-deb."
-say "Making $IMAGE ..."
+  fail "Building $IMAGE requires Debian's apt-get and dpkg-deb."
+say "Building $IMAGE ..."
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 cd "$work"
-# apt-get downloads as a user of its own.
+# apt-get downloads as its own user.
 chmod 755 .
 apt-get download -qq busybox-static >/dev/null 2>&1 ||
   { apt-get update -qq && apt-get download -qq busybox-static >/dev/null; } ||
@@ -42,4 +42,4 @@ printf '%s\n' root:x:0:0:root:/root:/bin/sh nobody:x:65534:65534:nobody:/:/bin/s
 printf '%s\n' root:x:0: nogroup:x:65534: >image/etc/group
 tar -C image --owner=0 --group=0 --numeric-owner -c . |
   docker import --change 'CMD ["sh"]' --change "LABEL berth.source=$source" - "$IMAGE" >/dev/null
-echo "Image is there: $IMAGE."
+echo "Image is ready: $IMAGE."

@@ -11,10 +11,22 @@ import path from "node:path";
 import ts from "typescript";
 import { ROOT } from "./dependencies.mjs";
 
-const PLACES = ["src", "proto", "docs", "scripts", "bin", "README.md", "CONTRIBUTING.md"];
-/** Lists the words itself; written by `npm run bench`. */
+const PLACES = [
+  "src",
+  "clients",
+  "proto",
+  "docs",
+  "scripts",
+  "bench",
+  "test",
+  "bin",
+  "README.md",
+  "CONTRIBUTING.md",
+];
+/** Lists the words itself; tests the list; written by `npm run bench`. */
 const LEFT_OUT = [
   "scripts/check-english.mjs",
+  "test/integration/checks.test.ts",
   "docs/benchmarks.md",
   "docs/benchmarks.json",
   "docs/benchmarks.svg",
@@ -39,6 +51,7 @@ const RULES = [
   ["longer than (?:it|they) may", "past its timeout, past its limit"],
   ["as many as (?:it|they|there) may", "has reached its limit of"],
   ["meets? (?:its|their|the) end", "gets EOF, ends"],
+  ["beside", "next to; in addition to, as well as; during"],
   ["in vain", "without success, fails to"],
   ["at one stroke", "at once, atomically"],
   [
@@ -67,7 +80,7 @@ if (findings.length > 0) {
   process.exitCode = 1;
 }
 
-/** The files of a place, by their paths below the root. */
+/** The files in a place, as paths relative to the root. */
 function filesOf(place) {
   const at = path.join(root, place);
   if (!existsSync(at)) return [];
@@ -90,7 +103,7 @@ function findingsIn(file) {
   ).sort((a, b) => a.line - b.line);
 }
 
-/** The text with everything blanked that is no prose, so that lines and columns stay. */
+/** The text with everything blanked that is not prose, so that lines and columns stay. */
 function proseOf(file, text) {
   if (/\.[cm]?[jt]s$/.test(file)) return withoutNames(text, file);
   if (file.endsWith(".proto")) return keep(text, /\/\/.*|\/\*[\s\S]*?\*\//gu);
@@ -103,7 +116,7 @@ function proseOf(file, text) {
   return text;
 }
 
-/** TypeScript or JavaScript without its identifiers: what is left are comments, strings and keywords. */
+/** TypeScript or JavaScript without its identifiers. Comments, strings and keywords remain. */
 function withoutNames(text, file) {
   const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest);
   const parts = [];

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Fails when the bubblewrap engine's filter of system calls is not what Docker's
-# profile compiles to. It takes the libseccomp of Debian 12, whose Python module
-# it installs as scripts/generate.sh does.
+# Fails if the bubblewrap engine's filter of system calls is not what Docker's profile compiles to. Needs Debian 12's
+# libseccomp, whose Python module it installs as scripts/generate.sh does.
 #
 # Usage: scripts/check-filter.sh [--yes] [--write]
 #   --yes    install what is missing without asking; the same as CI=true

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fails when gen/ or docs/api is not what proto/ generates. Takes the options of
-# generate.sh except --output; with --ts it does not check gen/python.
+# Fails if gen/ or docs/api is not what proto/ generates. Takes the options of generate.sh except --output; with --ts it
+# does not check gen/python.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 

@@ -41,7 +41,7 @@ if (failed.length > 0) {
   process.exitCode = 1;
 }
 
-/** Compares the protos with those that others may have built on: main's, or on main the previous commit. */
+/** Compares the protos with those that others may already use: main's, or on main the previous commit's. */
 function checkCompatibility() {
   const head = git(["rev-parse", "HEAD"]);
   const main = ["main", "origin/main"].find((ref) => git(["rev-parse", "--verify", "--quiet", ref]));
@@ -62,7 +62,7 @@ function checkCompatibility() {
   }
 }
 
-/** What git prints, or undefined if it fails. */
+/** The output of git, or undefined if it fails. */
 function git(args) {
   const { status, stdout } = spawnSync("git", args, { cwd: ROOT, env: ENVIRONMENT, encoding: "utf8" });
   return status === 0 ? stdout.trim() : undefined;

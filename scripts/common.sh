@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# Whether the user agrees; without a terminal only --yes does.
+# Whether the user agrees. Without a terminal, only --yes does.
 agree() {
   [ "$agreed" != true ] || return 0
   [ -t 0 ] && [ -t 2 ] || return 1
@@ -40,11 +40,11 @@ install_packages() {
     "  apt-get install --no-install-recommends $*" "or run this again with --yes."
   say "Installing $* ..."
   set -- env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
-  # Missing or outdated package lists show only as a failed install.
+  # Missing or outdated package lists appear only as a failed install.
   "$@" >/dev/null 2>&1 || { apt-get update -qq && "$@" >/dev/null; } || fail "apt-get could not install them."
 }
 
-# Whether an image exists and was made from what $2 identifies.
+# Whether an image exists and was built from the source that $2 identifies.
 image_is_from() {
   [ "$(docker image inspect --format '{{index .Config.Labels "berth.source"}}' "$1" 2>/dev/null)" = "$2" ]
 }
@@ -61,7 +61,7 @@ take_only_yes() {
   done
 }
 
-# Podman, what it runs containers with, and the process that reaps in them.
+# Podman, what it needs to run containers, and the init process that it puts in them.
 PODMAN_PACKAGES="podman catatonit netavark runc"
 has_podman() {
   command -v podman >/dev/null && command -v runc >/dev/null && [ -x /usr/libexec/podman/catatonit ]
@@ -69,13 +69,13 @@ has_podman() {
 
 # clean_at_exit COMMAND: also after a signal.
 clean_at_exit() {
-  # shellcheck disable=SC2064 # the command, as it is now
+  # shellcheck disable=SC2064 # expands the command now
   trap "$1" EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
 }
 
-# remove_directory DIRECTORY: with what is mounted below, of which nothing is removed.
+# remove_directory DIRECTORY: first unmounts what is mounted below, so that none of it is removed.
 remove_directory() {
   sed -n "s|^[^ ]* \($1/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
     umount --lazy "$mounted" || true

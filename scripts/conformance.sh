@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs Connect's conformance suite against the port: gRPC, gRPC-Web and Connect
-# in every combination of HTTP version, codec, compression and TLS that it has.
+# Runs Connect's conformance suite against the port: gRPC, gRPC-Web and Connect with every combination of HTTP version,
+# codec, compression and TLS that it supports.
 #
 # Usage: scripts/conformance.sh [--yes] [-- OPTION...]
 #   --yes      install what is missing without asking; the same as CI=true
@@ -24,7 +24,7 @@ version=v1.0.7
 module=connectrpc.com/conformance
 cache=$PWD/.cache/conformance-$version
 PATH=$PWD/node_modules/.bin:$PATH
-# A Go of 1.21 or newer fetches the release that the suite needs.
+# Go 1.21 or newer downloads the release that the suite needs.
 export GOTOOLCHAIN=auto
 
 command -v buf >/dev/null || fail "buf is missing. Type: npm ci"

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 // Shows Berth at work on this machine, starting from a fresh clone: npm run demo [-- --yes]
 //
-// With --at HOST:PORT it runs the job alone, in a sandbox of a service that runs there, as in a Kubernetes cluster; the
+// With --at HOST:PORT it only runs the job, in a sandbox of the service there, for example in a Kubernetes cluster. The
 // token is in BERTH_TOKEN.
 //
-// Needs Node 20 or newer, npm and git. It stops everything that it starts, whatever happens. It uses Docker where a daemon
-// answers, and does not change it; otherwise bubblewrap, which it installs only with consent: it asks in a terminal, and
-// needs --yes or CI=true without one.
+// Needs Node 20 or newer, npm and git. It stops everything that it starts, even after a failure. It uses Docker,
+// without changing it, if a daemon answers. Otherwise it uses bubblewrap, which it installs only with consent: it asks
+// in a terminal, and needs --yes or CI=true without one.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -57,19 +57,19 @@ async function main() {
     await must("npm", ["run", "build"], "The program could not be built.");
     return "built into dist/";
   });
-  await step(3, "engine", "Docker where it answers, else scripts/bubblewrap.sh", chooseEngine);
+  await step(3, "engine", "Docker if it answers, otherwise scripts/bubblewrap.sh", chooseEngine);
   const image = await step(4, "image", "berth doctor", chooseImage);
   const options = image === undefined ? "--engine bubblewrap" : `--default-image ${image}`;
   const address = await step(5, "service", `berth serve --listen 127.0.0.1:0 ${options}`, () => serve(image));
   await step(6, "job", "over gRPC, in its own sandbox", () => job(address));
   await stopServer();
   const left = await containers();
-  if (left.length > 0) throw new Stop(`Containers are left: ${left.join(" ")}`);
-  console.log("\nThe service has stopped, and no sandbox is left.");
+  if (left.length > 0) throw new Stop(`These containers were left behind: ${left.join(" ")}`);
+  console.log("\nThe service has stopped, and all sandboxes are gone.");
   console.log(nextSteps(image));
 }
 
-/** Docker where it answers, otherwise bubblewrap, which needs no daemon. */
+/** Docker if it answers, otherwise bubblewrap, which needs no daemon. */
 async function chooseEngine() {
   const { code } = await run("docker", ["version"], { signal }).catch(() => ({ code: 1 }));
   if (code === 0) return "Docker answers";
@@ -127,14 +127,14 @@ async function job(address) {
   try {
     await use(sandbox, env);
   } catch (error) {
-    // A service that the demo does not stop would keep it.
+    // A service that the demo does not stop would keep the sandbox.
     await run(berth, ["rm", sandbox], { env });
     throw error;
   }
   return "done";
 }
 
-/** Runs the job, shows what else commands do, and deletes the sandbox. */
+/** Runs the job, shows some other commands, and deletes the sandbox. */
 async function use(sandbox, env) {
   const client = (...args) => [berth, args, { signal, env }];
   show(`berth exec ${sandbox} -- python3 - < scripts/demo/mandelbrot.py`);

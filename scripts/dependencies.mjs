@@ -24,7 +24,7 @@ export function run(command, args, options = {}) {
   return status ?? 1;
 }
 
-/** Installs what package-lock.json names unless node_modules has it. Exits if that fails. */
+/** Installs the packages of package-lock.json unless node_modules has them. Exits if that fails. */
 export function ensureDependencies() {
   if (Number(process.versions.node.split(".")[0]) < 20) {
     fail(`Node ${process.versions.node} is too old: 20 or newer is needed. See https://nodejs.org/download`);
@@ -34,7 +34,7 @@ export function ensureDependencies() {
   if (run("npm", ["ci", "--no-audit", "--no-fund"]) !== 0) fail("npm ci failed.");
 }
 
-/** Compares what npm recorded at its last install with what it would install now. */
+/** Whether what npm recorded at its last install is what it would install now. */
 export function isInstalled() {
   const installed = readPackages("node_modules/.package-lock.json");
   const wanted = readPackages("package-lock.json");
@@ -48,7 +48,7 @@ function readPackages(file) {
   return existsSync(lock) ? JSON.parse(readFileSync(lock, "utf8")).packages : {};
 }
 
-/** Prints why and exits. */
+/** Prints a message and exits. */
 export function fail(message) {
   console.error(message);
   process.exit(1);

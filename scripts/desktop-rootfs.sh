@@ -1,13 +1,11 @@
 #!/bin/sh
-# Makes sure that a directory with the system of berth/desktop exists, and
-# prints it: for --rootfs, so that bubblewrap's sandboxes can have a desktop and
-# a browser that this machine does not have.
+# Makes sure that a directory with the root file system of berth/desktop exists, and prints its path: for --rootfs, so
+# that bubblewrap's sandboxes can have a desktop and a browser that this machine does not have.
 #
 # Usage: scripts/desktop-rootfs.sh [--yes]
 #   --yes  build a missing image without asking, as scripts/base-image.sh does
 #
-# It lies below /var/tmp, where every user may enter it, and is made again when
-# the image changes.
+# The directory is below /var/tmp, where every user may enter it. It is created again when the image changes.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -18,12 +16,12 @@ CI=$agreed "$root/scripts/base-image.sh" --desktop >&2
 image=$(docker image inspect --format '{{.Id}}' berth/desktop:latest)
 dir=/var/tmp/berth-desktop-$(printf %.12s "${image#sha256:}")
 
-# Beside the directory, which several checkouts share.
+# Next to the directory, which several checkouts share.
 exec 9>"$dir.lock"
 flock 9
 if [ ! -e "$dir/.complete" ]; then
   say "Unpacking berth/desktop into $dir ..."
-  # Not rm -rf: an interrupted unpacking is overwritten by this one.
+  # No rm -rf: this unpacking overwrites an interrupted one.
   mkdir -p "$dir"
   container=$(docker create "$image")
   trap 'docker rm "$container" >/dev/null' EXIT

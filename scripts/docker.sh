@@ -26,9 +26,9 @@ daemon_runs() {
 
 start_directly() {
   mkdir -p "$STATE"
-  # Left over from before a reboot; its pid may belong to another program by now.
+  # Left over from before a reboot: the pid may belong to another program now.
   rm -f /var/run/docker.pid
-  # Without an init system, nothing may have mounted it.
+  # Without an init system it may not be mounted.
   mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
   setsid dockerd >"$STATE/dockerd.log" 2>&1 </dev/null &
   echo $! >"$STATE/dockerd.pid"
@@ -49,7 +49,7 @@ if [ -n "${DOCKER_HOST:-}" ]; then
   fail "No Docker daemon answers at DOCKER_HOST=$DOCKER_HOST. Start it there, or unset DOCKER_HOST."
 fi
 
-# dockerd is on root's PATH only.
+# dockerd is only on root's PATH.
 PATH=$PATH:/usr/sbin:/sbin
 if ! command -v docker >/dev/null || ! command -v dockerd >/dev/null; then
   install_packages "Docker is not installed" docker.io

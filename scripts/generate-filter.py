@@ -3,7 +3,7 @@
 
 Usage: scripts/generate-filter.py        prints src/engine/bubblewrap/filter-programs.ts
 
-The profile is third_party/moby/seccomp-default.json, as it holds for a container without any capability.
+The profile is third_party/moby/seccomp-default.json, as it applies to a container without capabilities.
 """
 
 import base64
@@ -17,20 +17,20 @@ import seccomp
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "third_party/moby/seccomp-default.json"
-# Node's name of an architecture, libseccomp's, and the profile's.
+# Names of an architecture: Node's, libseccomp's, and the profile's.
 ARCHITECTURES = (("x64", "x86_64", "amd64"), ("arm64", "aarch64", "arm64"))
 EPERM, ENOSYS = 1, 38
 COMPARISONS = {
     "SCMP_CMP_EQ": seccomp.EQ,
     "SCMP_CMP_LT": seccomp.LT,
 }
-# Of linux/bpf_common.h and linux/seccomp.h.
+# From linux/bpf_common.h and linux/seccomp.h.
 LOAD_WORD, JUMP_GREATER, RETURN = 0x20, 0x25, 0x06
 RETURN_ERRNO = 0x00050000
 
 
 def holds(rule, architecture):
-    """Whether a rule is one for such a container. Every kernel with the calls that the engine needs is new enough."""
+    """Whether a rule applies to such a container. Every kernel with the calls that the engine needs is new enough."""
     includes, excludes = rule.get("includes", {}), rule.get("excludes", {})
     if includes.get("caps") or architecture not in includes.get("arches", [architecture]):
         return False
@@ -39,7 +39,7 @@ def holds(rule, architecture):
 
 def comparison(argument):
     if argument["op"] == "SCMP_CMP_MASKED_EQ":
-        # runc takes `value` as the mask, and `valueTwo` as what is left of it.
+        # runc uses `value` as the mask, and `valueTwo` as the masked value.
         return seccomp.Arg(argument["index"], seccomp.MASKED_EQ, argument["value"], argument.get("valueTwo", 0))
     return seccomp.Arg(argument["index"], COMPARISONS[argument["op"]], argument["value"])
 
@@ -53,9 +53,9 @@ def compile_for(architecture, profile_name):
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO" and profile["defaultErrnoRet"] == EPERM
     arch = seccomp.Arch(architecture)
     program = seccomp.SyscallFilter(seccomp.ERRNO(EPERM))
-    # 32 bits on a 64-bit machine, and x32.
+    # 32-bit calls on a 64-bit machine, and x32.
     program.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)
-    # A binary search instead of a comparison with each.
+    # A binary search instead of one comparison per call.
     program.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)
     if not program.exist_arch(arch):
         program.add_arch(arch)
@@ -65,7 +65,7 @@ def compile_for(architecture, profile_name):
         applies = holds(rule, profile_name)
         for name in rule["names"]:
             number = seccomp.resolve_syscall(arch, name)
-            # Negative where the architecture has no such call.
+            # Negative if the architecture has no such call.
             if number < 0:
                 continue
             newest = max(newest, number)
@@ -76,7 +76,8 @@ def compile_for(architecture, profile_name):
         program.export_bpf(file)
         file.seek(0)
         compiled = file.read()
-    # Programs take ENOSYS of a newer call for an old kernel, and do without it; EPERM they believe. So does runc.
+    # If a newer call fails with ENOSYS, programs assume an old kernel and do without it; EPERM they treat as a real
+    # error. runc does the same.
     return b"".join(
         [
             instruction(LOAD_WORD, 0, 0, 0),

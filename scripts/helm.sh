@@ -18,8 +18,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/berth/kubernetes/helm-$version
 
 if ! [ -x "$cache/helm" ]; then
   command -v go >/dev/null || install_packages "Go builds Helm, and is missing" golang-go
-  say "Building Helm $version; that takes minutes ..."
+  say "Building Helm $version, which takes minutes ..."
   CGO_ENABLED=0 GOTOOLCHAIN=auto GOBIN=$cache go install -trimpath -ldflags='-s -w' "helm.sh/helm/v3/cmd/helm@$version" ||
-    fail "Go could not build helm.sh/helm/v3@$version. It takes Go 1.21 or newer, this is $(go env GOVERSION)."
+    fail "Go could not build helm.sh/helm/v3@$version. It requires Go 1.21 or newer, this is $(go env GOVERSION)."
 fi
 echo "$cache/helm"

@@ -1,25 +1,23 @@
 #!/bin/sh
-# A Kubernetes cluster of one node for tests: etcd, API server, controller
-# manager, scheduler, kubelet and containerd, in namespaces of their own on this
-# machine, as root.
+# A Kubernetes cluster of one node for tests: etcd, API server, controller manager, scheduler, kubelet and containerd,
+# in their own namespaces on this machine, as root.
 #
 # Usage: scripts/kubernetes.sh COMMAND [--yes]
 #   build     builds it with Go into ~/.cache/berth/kubernetes: ten minutes or more, once
-#   built     succeeds where it is built
-#   up        brings it up, with the namespace berth as deploy/kubernetes has it
-#   down      ends it and leaves nothing but what was built
-#   status    what runs
+#   built     succeeds if it is built
+#   up        brings it up, with the namespace berth as in deploy/kubernetes
+#   down      stops it and leaves only what was built
+#   status    shows what runs
 #   env       variables for a shell: eval "$(scripts/kubernetes.sh env)"
-#   load      takes images of the Docker daemon in, beside berth/base, berth/test and
+#   load      loads images from the Docker daemon, besides berth/base, berth/test and
 #             berth/busybox: scripts/kubernetes.sh load IMAGE...
 #   kubectl   runs kubectl as the administrator: scripts/kubernetes.sh kubectl get pods -A
 #   --yes     install what is missing (root on Debian or Ubuntu) without asking;
 #             the same as CI=true in the environment
 #
-# A test may kill what is in /tmp/berth-kubernetes/pids, a file with an id for
-# each of containerd, etcd, apiserver, controller-manager, scheduler, kubelet and
-# provisioner. A second later it starts again, or once there is no file
-# /tmp/berth-kubernetes/hold/NAME.
+# Tests may kill the processes in /tmp/berth-kubernetes/pids, which has a file with the pid of each of containerd, etcd,
+# apiserver, controller-manager, scheduler, kubelet and provisioner. Each restarts a second later, or once the file
+# /tmp/berth-kubernetes/hold/NAME is gone.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -31,23 +29,23 @@ command=${1-}
 [ $# = 0 ] || shift
 case $command in
   -h | --help) usage; exit 0 ;;
-  # Who ends this ends kubectl.
+  # exec, so that whoever ends this process ends kubectl.
   kubectl) KUBECONFIG=$STATE/admin.kubeconfig exec "$HYPERKUBE" kubectl "$@" ;;
   load)
     node_pid >/dev/null || fail "The cluster is down. Type: $0 up"
-    load "$@" || fail "The node did not take $*. See above."
+    load "$@" || fail "The node could not load $*. See above."
     exit
     ;;
   build | built | up | down | status | env) take_only_yes "$@" ;;
-  *) fail "$0: which command? (try --help)" ;;
+  *) fail "$0: a command is missing (try --help)" ;;
 esac
 
 need_root() {
-  [ "$(id -u)" = 0 ] || fail "A cluster on this machine takes root. Type:" "  sudo $0 $command"
+  [ "$(id -u)" = 0 ] || fail "A cluster on this machine requires root. Type:" "  sudo $0 $command"
 }
 
 build() {
-  # Without the lock, which a daemon that it starts would keep.
+  # Without the lock: a daemon that this starts would keep it.
   "$root/scripts/docker.sh" >&2 9>&-
   command -v openssl >/dev/null || install_packages "openssl is not installed, and makes certificates" openssl
   command -v iptables >/dev/null || install_packages "iptables is not installed" iptables

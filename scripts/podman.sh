@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs a command with DOCKER_HOST naming a Podman service of its own, with
-# storage of its own and the image berth/test, and ends it with all it ran.
+# Runs a command with DOCKER_HOST set to its own Podman service, which has its own storage and the image berth/test.
+# Afterwards ends the service and everything that it ran.
 #
 # Usage: scripts/podman.sh [--yes] -- COMMAND...
 #   --yes  install Podman (root on Debian or Ubuntu) without asking; the same
 #          as CI=true in the environment
 #
-# Needs the Docker daemon that scripts/docker.sh starts, for the image alone.
+# Needs the Docker daemon that scripts/docker.sh starts, but only for the image.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -20,13 +20,13 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ $# -gt 0 ] || fail "$0: which command? (try --help)"
+[ $# -gt 0 ] || fail "$0: a command is missing (try --help)"
 
 WAIT_SECONDS=30
 
 # shellcheck disable=SC2086 # a list of words
 has_podman || install_packages "Podman is not installed, and tests run sandboxes with it" $PODMAN_PACKAGES
-[ "$(id -u)" = 0 ] || fail "Podman's own storage and networks take root here. Type:" "  sudo $0"
+[ "$(id -u)" = 0 ] || fail "Podman's own storage and networks require root here. Type:" "  sudo $0"
 
 dir=$(mktemp -d /var/tmp/berth-podman-XXXXXX)
 service=
@@ -43,18 +43,18 @@ clean() {
     kill "$service" 2>/dev/null || true
     wait "$service" 2>/dev/null || true
   fi
-  # Podman's monitors outlive their commands by minutes. Ended gently, each would run Podman once more.
+  # Podman's monitors outlive their commands by minutes. Without SIGKILL, each would run Podman once more.
   for process in /proc/[0-9]*; do
     [ "$(cat "$process/comm" 2>/dev/null)" = conmon ] || continue
     ! tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qF "$dir/" || kill -9 "${process#/proc/}" 2>/dev/null || true
   done
-  # The storage, and what a container that would not end still holds.
+  # The storage, and mounts that a container left behind.
   remove_directory "$dir"
 }
 clean_at_exit clean
 
-# runc: crun takes no machine with control groups of both versions. Podman asks for more processes per user than a
-# service may that lacks CAP_SYS_RESOURCE, as in a container; what it may have itself is enough.
+# runc, because crun does not support machines with control groups of both versions. Podman asks for more processes per
+# user than a service may set without CAP_SYS_RESOURCE, as in a container. The service's own limit is enough.
 cat >"$dir/runtime" <<'RUNTIME'
 #!/bin/sh
 before= file=
@@ -75,14 +75,14 @@ exec runc "$@"
 RUNTIME
 chmod 755 "$dir/runtime"
 
-# Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not.
+# Podman's own profile allows unshare, mount, keyctl and others; Docker's does not.
 printf '[containers]\nseccomp_profile = "%s"\n' "$root/third_party/moby/seccomp-default.json" >"$dir/containers.conf"
 export CONTAINERS_CONF="$dir/containers.conf"
 
 say "Loading berth/test into Podman ..."
 docker save berth/test:latest | own_podman load --quiet >/dev/null
 exec 3>"$dir/log"
-# Where it runs, its monitors leave a file for a container that had too little memory.
+# In this directory, because its monitors leave a file in the working directory for a container that ran out of memory.
 (cd -- "$dir" && own_podman_exec system service --time=0 "unix://$dir/podman.sock") >&3 2>&3 </dev/null &
 service=$!
 waited=0

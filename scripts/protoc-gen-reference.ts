@@ -1,4 +1,4 @@
-// A plugin of protoc and buf that writes the API reference (docs/api) from the protos: a page a file, and an index.
+// A plugin of protoc and buf that writes the API reference (docs/api) from the protos: a page per file, and an index.
 import {
   create,
   createFileRegistry,
@@ -20,7 +20,7 @@ import {
 } from "@bufbuild/protobuf/wkt";
 import { getComments, runNodeJs } from "@bufbuild/protoplugin";
 
-/** The protos that others publish are explained there. */
+/** Only Berth's own protos get pages. */
 const OWN = "berth/";
 const NOTE = "<!-- Written from proto/ by scripts/generate.sh. Change the comments there. -->";
 /** Where the JSON forms of well-known types such as Duration are explained. */
@@ -49,7 +49,7 @@ function ownFiles(request: CodeGeneratorRequest): DescFile[] {
     .flatMap((name) => registry.getFile(name) ?? []);
 }
 
-/** `berth/v1/process.proto` is explained on `process.md`. */
+/** The page of `berth/v1/process.proto` is `process.md`. */
 function pageOf(file: DescFile): string {
   return `${file.name.split("/").at(-1)}.md`;
 }
@@ -99,7 +99,7 @@ function title(file: DescFile): string {
   return name.charAt(0).toUpperCase() + name.slice(1);
 }
 
-/** Those inside others included; the entries of maps are no messages of their own. */
+/** All messages, including nested ones. Map entries are not messages of their own. */
 function allMessages(messages: readonly DescMessage[]): DescMessage[] {
   return messages.flatMap((message) => [message, ...allMessages(message.nestedMessages)]);
 }
@@ -132,7 +132,7 @@ function kind(method: DescMethod): string {
   }[method.methodKind];
   const reads = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
   if (!reads) return streams;
-  // Streams have no GET.
+  // Streams cannot be called by GET.
   return method.methodKind === "unary" ? "; only reads, and is a GET as well" : `${streams}; only reads`;
 }
 
@@ -186,12 +186,12 @@ function elementType(field: DescField): string {
   return `[${nameOf(desc)}](${target}#${anchor(nameOf(desc))})`;
 }
 
-/** With the names of the messages it is in: `FindFilesRequest.Order`. */
+/** Includes the names of the enclosing messages: `FindFilesRequest.Order`. */
 function nameOf(desc: DescMessage | DescEnum): string {
   return desc.parent ? `${nameOf(desc.parent)}.${desc.name}` : desc.name;
 }
 
-/** As renderers of Markdown make them of headings. */
+/** The anchor that Markdown renderers give to a heading. */
 function anchor(heading: string): string {
   return heading
     .toLowerCase()

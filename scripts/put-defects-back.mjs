@@ -1,10 +1,9 @@
 #!/usr/bin/env node
-// npm run test:defects: reintroduces each defect of test/defects/ in a copy of the repository and
-// verifies that its test fails there by an assertion. Without defects the same tests must pass.
-// Takes about ten seconds per defect.
+// npm run test:defects: reintroduces each defect of test/defects/ in a copy of the repository and verifies that its
+// test fails there by an assertion. Without defects the same tests must pass. Takes about ten seconds per defect.
 //
 //   npm run test:defects                         all of them
-//   npm run test:defects -- runs workspaces      those of areas, by their files
+//   npm run test:defects -- runs workspaces      those of areas, by file name
 //   npm run test:defects -- "dropped pipes"      those whose names contain a text
 import { spawnSync } from "node:child_process";
 import {
@@ -23,7 +22,9 @@ import { DEFECTS, DEFECTS_BY_AREA } from "../test/defects/all.ts";
 import { reportedTitle } from "../test/defects/defect.ts";
 import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
 
-/** How a test fails that noticed the defect, also within `expect.poll`; any other failure proves nothing. */
+/**
+ * The failures of a test that noticed the defect, including those of `expect.poll`. Any other failure proves nothing.
+ */
 const NOTICED =
   /^(AssertionError|Error: (the call did not fail|promise (rejected|resolved) |expected .+ to ))/;
 
@@ -64,15 +65,15 @@ try {
 console.table(results);
 const missed = results.filter(({ noticed }) => !noticed).length;
 console.log(`${results.length - missed} noticed, ${missed} missed`);
-if (leftOut > 0) console.log(`${leftOut} left out, which need a cluster: see scripts/kubernetes.sh`);
+if (leftOut > 0) console.log(`${leftOut} skipped, because they need a cluster: see scripts/kubernetes.sh`);
 process.exitCode = missed > 0 ? 1 : 0;
 
-/** @param text the name of an area, or a part of the defect's own */
+/** @param text the name of an area, or a part of the defect's name */
 function isMeant(defect, text) {
   return DEFECTS_BY_AREA[text]?.includes(defect) ?? defect.name.includes(text);
 }
 
-/** Tracked and new files that are not ignored, as they are in the working tree. */
+/** Tracked and untracked files of the working tree, except ignored ones. */
 function copyRepository() {
   const { stdout } = spawnSync("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], {
     cwd: ROOT,
@@ -85,7 +86,7 @@ function copyRepository() {
   symlinkSync(path.join(ROOT, "node_modules"), path.join(copy, "node_modules"));
 }
 
-/** Runs the tests of all defects on the unchanged copy. Returns what is wrong with those that do not pass. */
+/** Runs the tests of all defects on the unchanged copy. Returns the problems of those that do not pass. */
 function runSound() {
   const problems = new Map();
   const byFile = Map.groupBy(defects, ({ test }) => test.file);
@@ -101,7 +102,7 @@ function runSound() {
   return problems;
 }
 
-/** Puts a defect in and takes it out again. Returns what is wrong; undefined: its test noticed it. */
+/** Puts a defect in and takes it out again. Returns the problem. Undefined: the test noticed the defect. */
 function probe({ changes, test }) {
   const before = new Map();
   try {
@@ -124,7 +125,7 @@ function probe({ changes, test }) {
   }
 }
 
-/** Whether what vitest reports is of a defect's test. */
+/** Whether a test that vitest reports is the test of a defect. */
 function isOf(test) {
   return ({ title, fullName }) => title === reportedTitle(test) && fullName.includes(test.suite ?? "");
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that a Python environment with pinned packages exists under .cache/
-# and prints its directory. Created once, and again when the pins change.
+# Makes sure that a Python environment with pinned packages exists under .cache/, and prints its directory. Creates it
+# once, and again when the pins change.
 #
 # Usage: scripts/python-env.sh NAME REQUIREMENTS_FILE
 set -eu
@@ -28,7 +28,7 @@ if ! cmp -s "$requirements" "$env/requirements.txt"; then
     exit 1
   }
   "$env/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2 9>&-
-  # Written last, so that a broken install is not mistaken for a complete one.
+  # Written last, so that an interrupted install does not count as complete.
   cp -- "$requirements" "$env/requirements.txt"
 fi
 printf '%s\n' "$env"

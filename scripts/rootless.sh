@@ -1,15 +1,13 @@
 #!/bin/sh
-# Runs a command as an ordinary user of its own, with DOCKER_HOST naming that
-# user's rootless Docker or Podman, which has the image berth/test, and ends and
-# removes it all: the processes, their files, the account.
+# Runs a command as its own ordinary user, with DOCKER_HOST set to that user's rootless Docker or Podman, which has the
+# image berth/test. Afterwards ends and removes everything: the processes, their files, the account.
 #
 # Usage: scripts/rootless.sh docker|podman [--yes] -- COMMAND...
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking; the
 #          same as CI=true in the environment
 #
-# The command runs in the repository, which it may not write to, with a home and
-# a TMPDIR of its own. Needs root, to make the account, and the Docker daemon
-# that scripts/docker.sh starts, for the image alone.
+# The command runs in the repository, which it may not write to, with its own home and TMPDIR. Needs root to create the
+# account, and the Docker daemon that scripts/docker.sh starts, but only for the image.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -25,8 +23,8 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$kind" ] || fail "$0: docker or podman? (try --help)"
-[ $# -gt 0 ] || fail "$0: which command? (try --help)"
+[ -n "$kind" ] || fail "$0: docker or podman is missing (try --help)"
+[ $# -gt 0 ] || fail "$0: a command is missing (try --help)"
 
 PATH=$PATH:/usr/sbin:/sbin
 missing=
@@ -39,7 +37,7 @@ case $kind in
 esac
 # shellcheck disable=SC2086 # a list of words
 [ -z "$missing" ] || install_packages "A rootless $kind needs more packages" $missing
-[ "$(id -u)" = 0 ] || fail "Making an account takes root. Type:" "  sudo $0"
+[ "$(id -u)" = 0 ] || fail "Creating an account requires root. Type:" "  sudo $0"
 starter=
 if [ "$kind" = docker ]; then
   for place in /usr/bin /usr/share/docker.io/contrib; do
@@ -51,7 +49,7 @@ fi
 dir=$(mktemp -d "/var/tmp/berth-rootless-XXXXXX")
 account=berth-$(basename "$dir" | sed 's/.*-//' | tr '[:upper:]' '[:lower:]')-$$
 clean() {
-  # All processes are in a namespace that has ended.
+  # All processes were in a namespace that has ended.
   userdel --force "$account" >/dev/null 2>&1 || true
   remove_directory "$dir"
 }
@@ -68,7 +66,7 @@ say "Saving berth/test for the rootless $kind ..."
 docker save --output "$dir/image.tar" berth/test:latest
 chmod 644 "$dir/image.tar"
 
-# As the account, below.
+# Runs as the account, below.
 cat >"$dir/start" <<'START'
 set -eu
 kind=$1 starter=$2 dir=$3
@@ -76,12 +74,12 @@ shift 3
 case $kind in
   docker) DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock "$starter" >"$HOME/log" 2>&1 </dev/null & ;;
   podman)
-    # Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not.
+    # Podman's own profile allows unshare, mount, keyctl and others; Docker's does not.
     mkdir -p "$HOME/.config/containers"
     printf '[containers]\nseccomp_profile = "%s"\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' \
       "$dir/berth/third_party/moby/seccomp-default.json" >"$HOME/.config/containers/containers.conf"
     printf '[storage]\ndriver = "overlay"\n' >"$HOME/.config/containers/storage.conf"
-    # Without root it gives containers its own limits of open files and core dumps, and not those that are asked for.
+    # Without root, Podman gives containers its own limits of open files and core dumps instead of the requested ones.
     (cd "$HOME" && ulimit -c 0 && ulimit -n 16384 && exec podman system service --time=0 "unix://$XDG_RUNTIME_DIR/podman.sock") \
       >"$HOME/log" 2>&1 </dev/null & ;;
 esac
@@ -99,11 +97,11 @@ until timeout 10 docker version >/dev/null 2>&1; do
 done
 docker load --quiet --input "$dir/image.tar" >/dev/null
 cd "$dir/berth"
-# Not by exec: this shell is process 1, which orphans come to.
+# No exec: this shell is process 1, which adopts orphans.
 "$@"
 START
 
-# As root, in namespaces of its own: what it mounts nobody else sees, and what is left is killed at the end.
+# Runs as root, in its own namespaces: nobody else sees its mounts, and the processes that remain are killed at the end.
 cat >"$dir/enter" <<'ENTER'
 set -eu
 dir=$1 root=$2 modules=$3 account=$4 starter=$5 kind=$6
@@ -112,7 +110,7 @@ mount --bind "$root" "$dir/berth"
 mount --bind "$modules" "$dir/berth/node_modules"
 mount -o remount,bind,ro "$dir/berth"
 mount -o remount,bind,ro "$dir/berth/node_modules"
-# Where the machine's own devices are closed to its users, as without udev: others of the same kind.
+# If the machine's devices are closed to ordinary users, as without udev: new ones of the same kind.
 mount -t tmpfs -o mode=755 none "$dir/devices"
 while read -r device minor; do
   [ -c "$device" ] || continue
@@ -122,7 +120,7 @@ done <<DEVICES
 /dev/net/tun 200
 /dev/fuse 229
 DEVICES
-# Where its containers have no bound of processes, the user has.
+# If its containers have no limit of processes, the user has.
 exec prlimit --nproc=4096 setpriv --reuid="$account" --regid="$account" --init-groups --inh-caps=-all -- env -i \
   PATH="$dir/berth/node_modules/.bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" HOME="$dir/home" \
   TMPDIR="$dir/home/tmp" XDG_RUNTIME_DIR="$dir/home/run" USER="$account" CI="${CI-}" TERM="${TERM-dumb}" \

@@ -1,12 +1,9 @@
 #!/bin/sh
-# Runs the tests of test/vm in a virtual machine, for what this machine's own
-# kernel may lack: ext4 and xfs with project quotas, and control groups of
-# version 2 alone. Debian's kernel boots there, over a read-only view of this
-# machine's files; the tests write to the virtual machine's memory, or to two
-# disks that are files in a temporary directory here.
+# Runs the tests of test/vm in a virtual machine, for what this machine's kernel may lack: ext4 and xfs with project
+# quotas, and only version 2 of control groups. Debian's kernel boots there, over a read-only view of this machine's
+# files. The tests write to the virtual machine's memory, or to two disks that are files in a temporary directory here.
 #
-# Needs about 3 GB of memory, 400 MB below ~/.cache/berth and, without KVM, half
-# an hour on two cores.
+# Needs about 3 GB of memory, 400 MB below ~/.cache/berth and, without KVM, half an hour on two cores.
 #
 # Usage: scripts/test-in-vm.sh [--yes] [-- VITEST-ARGUMENT...]
 #   --yes  install what is missing (root on Debian 12, amd64) without asking;
@@ -36,7 +33,7 @@ for program in qemu-system-x86_64:qemu-system-x86 mkfs.xfs:xfsprogs setquota:quo
 done
 [ -x "$root/node_modules/node/bin/node" ] || fail "The packages are missing. Type: npm ci"
 
-# Unpacked, not installed: this machine's own boot files do not change.
+# Unpacked instead of installed, so that this machine's boot files do not change.
 fetch_kernel() {
   say "Fetching Debian's kernel, $package ..."
   download=$(mktemp -d)
@@ -56,7 +53,7 @@ fetch_kernel() {
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
   fail "This needs Debian's apt-get and dpkg-deb to get the kernel."
 package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n 1)
-[ -n "$package" ] || fail "apt-get knows no linux-image-amd64. As root type: apt-get update"
+[ -n "$package" ] || fail "apt-get does not know linux-image-amd64. As root type: apt-get update"
 version=${package#linux-image-}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/berth
 kernel=$cache/$package
@@ -66,7 +63,7 @@ work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# The initial file system: BusyBox, the modules, and init.
+# The initial file system: BusyBox, the kernel modules, and init.
 tree=$work/tree
 modules=$tree/lib/modules/$version
 mkdir -p "$tree/bin" "$modules"
@@ -95,7 +92,7 @@ accelerator=tcg,thread=multi
 if grep -qE '^flags.* (vmx|svm)' /proc/cpuinfo && [ -w /dev/kvm ]; then accelerator=kvm; fi
 say "Booting $package in a virtual machine ($accelerator) ..."
 : >"$work/status"
-# A machine that does not get to its tests says why on its console.
+# If the machine does not get to its tests, its console says why.
 timeout "$MAX_SECONDS" qemu-system-x86_64 \
   -accel "$accelerator" -cpu max -smp 2 -m 3G -nodefaults -no-user-config -display none -no-reboot \
   -kernel "$kernel/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 quiet loglevel=1 panic=-1" \

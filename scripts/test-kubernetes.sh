@@ -1,11 +1,10 @@
 #!/bin/sh
-# npm run test:kubernetes: what needs a Kubernetes cluster, on one node that
-# scripts/kubernetes.sh brings up and takes down. A cluster that is up already
-# stays up. Everything after -- goes to vitest.
+# npm run test:kubernetes: the tests that need a Kubernetes cluster, on one node that scripts/kubernetes.sh brings up
+# and takes down. A cluster that is already up stays up. Everything after -- goes to vitest.
 #
 # Usage: scripts/test-kubernetes.sh [--yes] [--contract] [-- OPTION...]
 #   --yes       install what is missing without asking; the same as CI=true
-#   --contract  the engine's contract alone, which takes three minutes
+#   --contract  only the engine's contract, which takes three minutes
 set -eu
 cd -- "$(dirname -- "$0")/.."
 . scripts/common.sh
@@ -44,6 +43,6 @@ if [ $# -gt 0 ]; then
 fi
 code=0
 vitest run --config test/kubernetes.config.ts || code=1
-# What holds on every engine.
+# The suites that every engine must pass.
 BERTH_TEST_ENGINE=kubernetes vitest run --config test/kubernetes-suites.config.ts || code=1
 exit "$code"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# npm run test:runtimes: the engines' contract over runtimes and daemons that
-# not every machine has. Everything after -- goes to vitest.
+# npm run test:runtimes: the engines' contract over runtimes and daemons that not every machine has. Everything after --
+# goes to vitest.
 #
 # Usage: scripts/test-runtimes.sh [--yes] [--only SUBJECT | --ci] [-- OPTION...]
 #   --yes   install what is missing without asking; the same as CI=true
 #   --only  gvisor, podman, rootless-docker or rootless-podman
-#   --ci    Podman, and gVisor where it is built or a Go that is there builds it
-#           within eight minutes; says what is not run
+#   --ci    Podman, and gVisor if it is built or an installed Go builds it within
+#           eight minutes; reports what it skips
 set -eu
 cd -- "$(dirname -- "$0")/.."
 . scripts/common.sh
@@ -35,11 +35,11 @@ scripts/docker.sh
 scripts/base-image.sh --test
 if [ "$ci" = true ]; then
   if ! scripts/gvisor.sh built && ! { command -v go >/dev/null && timeout 480 scripts/gvisor.sh; }; then
-    echo "The contract under gVisor is not run: runsc is not built here. Type: scripts/gvisor.sh --yes"
+    echo "Skipping the contract under gVisor: runsc is not built here. Type: scripts/gvisor.sh --yes"
     subjects=podman
   fi
   for subject in rootless-docker rootless-podman; do
-    echo "The contract over $subject is not run. Type: npm run test:runtimes -- --only $subject"
+    echo "Skipping the contract over $subject. Type: npm run test:runtimes -- --only $subject"
   done
 fi
 code=0

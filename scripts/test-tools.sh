@@ -1,8 +1,6 @@
 #!/bin/sh
-# Makes sure that the programs that tests run on this machine are installed:
-# tmux, as the user's terminal; zsh and fish, as shells that complete the
-# program's lines; bubblewrap, as an engine; and btrfs-progs, for a disk in a
-# file.
+# Makes sure that the programs that tests run on this machine are installed: tmux, as the user's terminal; zsh and fish,
+# as shells that complete command lines; bubblewrap, as an engine; and btrfs-progs, for a disk in a file.
 #
 # Usage: scripts/test-tools.sh [--yes]
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking;

@@ -1,16 +1,17 @@
 #!/usr/bin/env node
-// npm test: installs what the tests need (packages, programs, a Docker daemon, images), runs
-// them and reports how many passed. Everything after -- goes to vitest.
+// npm test: installs what the tests need (packages, programs, a Docker daemon, images), runs them and reports how many
+// passed. Everything after -- goes to vitest.
 //
 //   npm test                                      the unit and the integration tests
 //   npm test -- test/integration/engine -t mount  some of all tests
-//   npm run test:all                              all of them, as CI does: also the guides and packages that users get
-//                                                 (test/release), and what needs the machine to itself (*.alone.test.ts)
+//   npm run test:all                              all of them, as in CI: also the guides and packages that users get
+//                                                 (test/release), and what needs the machine to itself
+//                                                 (*.alone.test.ts)
 //   npm run test:full                             all at full scale, with many more cases: hours on two cores
-//   npm run test:busy                             npm test beside a busy loop on every core; the result must be the same
+//   npm run test:busy                             npm test during a busy loop on every core; results must be the same
 //   npm test -- --yes                             install and start what is missing without asking; same as CI=true
 //
-// A skipped test counts as a failure, unless tests were chosen by -t.
+// A skipped test counts as a failure, unless tests were selected with -t.
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -18,7 +19,7 @@ import path from "node:path";
 import { ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
 
 const OWN_OPTIONS = ["--yes", "--all", "--full", "--busy"];
-/** Ends with the process that started it, however that ends. */
+/** Ends with the process that started it, even if that is killed. */
 const BUSY_LOOP = "const parent = process.ppid; while (process.ppid === parent);";
 const args = process.argv.slice(2).filter((arg) => !OWN_OPTIONS.includes(arg));
 const isAll = args.length > 0 || process.argv.includes("--all") || process.argv.includes("--full");

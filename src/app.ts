@@ -44,6 +44,7 @@ import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
+import { holdInstance } from "./state/instance-hold.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -56,10 +57,10 @@ import { createWorkspaces, diagnoseRoots, workspaceStorage } from "./workspaces/
 
 /** A running service. */
 export interface RunningApp {
-  /** Where it listens, as it would be written in the settings, with the port it got. */
+  /** Where it listens, in the form of the setting, with the actual port. */
   readonly address: string;
   readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
-  /** Stops it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
+  /** Stops the service. Resolves with the ids of sandboxes that still exist. Later calls join the first. */
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
@@ -71,18 +72,18 @@ const STALE_TLS =
   "The TLS files have changed and cannot be used: the certificate from before stays in use. The log says why.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
-/** Between SIGTERM and SIGKILL, when a process tree is ended. */
+/** Between SIGTERM and SIGKILL when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
-/** Of all transcripts; the rest goes to disk. */
+/** For all transcripts together. The rest is on disk. */
 const TRANSCRIPTS_MEMORY_BYTES = 256 * 1024 * 1024;
 const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
-/** The share of a stop's time that running calls get before their sandboxes end. */
+/** The part of a stop's time that running calls get before their sandboxes end. */
 const CALLS_SHARE_OF_STOP = 0.3;
 
 /**
- * Composes the service and starts it: the one place that names the concrete parts.
- * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; `INVALID_ARGUMENT` where the data directory cannot be
- *   used; an error that says why the address cannot be had.
+ * Builds the service and starts it. The only place that names the concrete parts.
+ * @throws `ENGINE_UNAVAILABLE` if the engine does not answer; `INVALID_ARGUMENT` if the data directory cannot be used;
+ *   an error that says why it cannot listen on the address.
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
   const store = Store.open(settings.dataDir, { instance: settings.instance });
@@ -113,7 +114,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
   let workspacesRecovered: Promise<void> | undefined;
 
-  /** From the bottom up; what is recovered first serves what follows. */
+  /** From the bottom up: each part needs those recovered before it. */
   const recover = async (): Promise<void> => {
     await service.storage.prepare();
     await service.sandboxes.recover();
@@ -124,14 +125,14 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     service.runs.recover();
     workspacesRecovered = service.workspaces.workspaces.start();
   };
-  /** From the top down; resolves with the ids of sandboxes that are still there. */
+  /** Stops the parts from the top down. Resolves with the ids of sandboxes that still exist. */
   const release = async (leave: boolean): Promise<string[]> => {
     service.state.requests.stop(new BerthError("SHUTTING_DOWN", "The server is shutting down."));
     processMetrics.stop();
     service.runs.stop();
     await service.sessions.shutdown({ leave, timeoutMs: callsMs });
     const left = await service.sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
-    // What it starts once it has recovered must be stopped too.
+    // The workspaces start work once they have recovered, which must be stopped too.
     await workspacesRecovered;
     await service.workspaces.workspaces.stop();
     await service.processes.detach();
@@ -142,6 +143,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     await tls?.stop();
     await audit?.close();
     service.state.stop();
+    service.releaseInstance?.();
     return left;
   };
 
@@ -150,7 +152,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     await recover();
     address = await server.start();
   } catch (error) {
-    // What an earlier run left stays for the next one.
+    // Leave what an earlier run left behind to the next one.
     await release(true);
     throw error;
   }
@@ -173,7 +175,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 
 type Service = Awaited<ReturnType<typeof compose>>;
 
-/** Makes every part below the port, each of those before it. */
+/** Creates every part below the port, in the order of their dependencies. */
 async function compose(
   settings: AppSettings,
   { tokens, secrets }: { readonly tokens: LiveTokens | undefined; readonly secrets: Secrets },
@@ -184,11 +186,18 @@ async function compose(
   const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
-  const engine = await chooseEngine(settings, store.instance, logger);
-  const monitor = await EngineMonitor.connect(engine, logger).catch(async (error: unknown) => {
+  const engine = await chooseEngine(settings, store.instance, logger, () => store.sandboxes.refs());
+  let monitor: EngineMonitor;
+  let releaseInstance: (() => void) | undefined;
+  try {
+    // Containers outlive services and are found by their instance.
+    if (engine.name === "docker") releaseInstance = await holdInstance(store.instance);
+    monitor = await EngineMonitor.connect(engine, logger);
+  } catch (error) {
+    releaseInstance?.();
     await engine.close();
     throw error;
-  });
+  }
   const state = new State(store, {
     clock,
     logger,
@@ -196,12 +205,12 @@ async function compose(
   });
   const { time, requests } = state;
   const common = { clock, time, logger };
-  // Without tokens there is one tenant, and what bounds the service bounds it.
+  // Without tokens there is one tenant, which only has the limits of the service.
   const quotas = new TenantQuotas(clock, (tenant) =>
     tokens === undefined ? {} : { ...settings.tenantQuota, ...tokens.table.tenants.get(tenant) },
   );
 
-  // Lanes and control give up sandboxes, whose manager in turn opens and closes lanes.
+  // Lanes and control give up sandboxes, and the manager of sandboxes opens and closes lanes.
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, aloneForMs) => sandboxes.giveUp(ref, why, aloneForMs);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
@@ -282,6 +291,7 @@ async function compose(
     sandboxes,
     processes,
     running,
+    maxBytesPerOwner: settings.runOwnerQuotaBytes,
   });
   const { sessions, catalog, tools, viewer } = createSessions(settings, {
     ...common,
@@ -294,11 +304,23 @@ async function compose(
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, storage };
+  const below = {
+    clock,
+    secrets,
+    engine,
+    releaseInstance,
+    monitor,
+    egress,
+    state,
+    lanes,
+    transcripts,
+    quotas,
+    storage,
+  };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
-/** The port and what it serves. */
+/** Creates the port with everything that it serves. */
 function createServer(
   settings: AppSettings,
   service: Service,
@@ -342,14 +364,14 @@ function createServer(
   });
 }
 
-/** Files that the service reads or writes as long as it runs, where there are any. */
+/** Files that the service reads or writes while it runs. Undefined: not configured. */
 interface LiveFiles {
   readonly tokens: LiveTokens | undefined;
   readonly tls: LiveTls | undefined;
   readonly audit: RotatedFile | undefined;
 }
 
-/** What the tokens file grants at the time. */
+/** The secrets that the tokens file currently grants. */
 function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
   if (tokens === undefined) return ALL_SECRETS;
   return { allows: (tenant, name) => tokens.table.grants.get(tenant)?.has(name) ?? false };
@@ -381,13 +403,13 @@ export async function diagnose(settings: AppSettings): Promise<Finding[]> {
       ? []
       : [await diagnoseCredentials(settings.egressCredentials, await secretsToDiagnose(settings))]),
     ...(await diagnoseAudit(settings)),
-    // Volumes are the cluster's.
+    // With Kubernetes, the cluster checks its volumes.
     ...(settings.engine === "kubernetes" ? [] : await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];
 }
 
-/** The secrets, as far as they can be used: what is wrong with them has a finding of its own. */
+/** The secrets, or empty ones if they cannot be read: problems with them are a separate finding. */
 function secretsToDiagnose({ secrets }: AppSettings): Promise<SecretSource> {
   return Secrets.open(secrets, ALL_SECRETS, SILENT).catch(() => ({ read: async () => "" }));
 }

@@ -6,12 +6,12 @@ import type { AppSettings } from "./config/settings.ts";
 import { auditGapLine } from "./server/audit-log.ts";
 
 const OPTION = "audit-log";
-/** Some ten thousand lines. */
+/** About ten thousand lines. */
 const MAX_WAITING_BYTES = 4 * 1024 * 1024;
 
 type AuditSettings = Pick<AppSettings, "auditLog" | "auditFileBytes" | "auditFiles">;
 
-/** Opens the file of the audit log; undefined: none is wanted. @throws `INVALID_ARGUMENT` where it cannot be used. */
+/** Opens the file of the audit log. Undefined: none is configured. @throws `INVALID_ARGUMENT` if it cannot be used. */
 export async function openAuditFile(
   { auditLog, auditFileBytes, auditFiles }: AuditSettings,
   logger: Logger,
@@ -34,7 +34,7 @@ export async function openAuditFile(
   });
 }
 
-/** What the operator should know of the audit log, in one sentence; undefined: all is well. */
+/** A warning for the operator about the audit log, in one sentence. Undefined: there is no problem. */
 export function auditWarning({ lost, isFailing }: RotatedFile): string | undefined {
   if (lost === 0) return isFailing ? "The audit log cannot be written; the log says why." : undefined;
   return `The audit log has lost ${lost} lines since the start, because it could not be written; the log says why.`;

@@ -8,7 +8,6 @@ import type { RequestLog } from "./state/request-log.ts";
 import type { LiveTokens } from "./tenants/live-tokens.ts";
 import type { WorkspaceQuota } from "./workspaces/quota.ts";
 
-/** What the gauges of a service show. */
 interface GaugeSources {
   readonly sandboxes: Pick<SandboxManager, "stuckRemovals">;
   readonly engine: Pick<Engine, "figures">;
@@ -21,7 +20,7 @@ interface GaugeSources {
   readonly audit: RotatedFile | undefined;
 }
 
-/** Adds to the metrics what the service's parts hold. */
+/** Adds the gauges of the service's parts to the metrics. */
 export function showGauges(
   metrics: Registry,
   { sandboxes, engine, transcripts, state, quota, tokens, audit }: GaugeSources,

@@ -5,12 +5,12 @@ import { Failed } from "./cli/exit.ts";
 import type { runProgram } from "./cli/program.ts";
 import { VERSION } from "./version.ts";
 
-/** What the service runs on; clients run on 20, too. */
+/** The Node version that the service needs. Clients also run on 20. */
 const SERVICE_NODE = 24;
 
 const program = {
   io: {
-    // A getter: opening stdin is for the commands that read it.
+    // A getter, so that only commands that read stdin open it.
     get stdin() {
       return process.stdin;
     },
@@ -37,15 +37,15 @@ void main(process.argv.slice(2));
 
 async function main(args: readonly string[]): Promise<void> {
   keepThreadPoolAwake();
-  // The service has a directory of its own for that.
+  // The service keeps compiled code in its own directory.
   if (args[0] !== "serve") keepCompiledForUser();
   const { runProgram } = await import("./cli/program.ts");
   const exitCode = await runProgram(args, program);
-  // What is still open, such as a stdin that nobody reads any more, must not keep the program running.
+  // Do not wait for anything that is still open, such as a stdin that nobody reads.
   process.exit(exitCode);
 }
 
-/** Loads the service on demand: a client's command does not wait for its code, and runs under an older Node. */
+/** Loads the service on demand: a client's command does not wait for its code, and runs on an older Node. */
 async function loadService() {
   if (!isBuiltin("node:sqlite")) {
     const found = `this needs Node ${SERVICE_NODE}, and this is ${process.versions.node}`;

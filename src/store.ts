@@ -13,9 +13,9 @@ import { migrate } from "./state/schema.ts";
 import { TimeStore } from "./state/service-time.ts";
 import { WorkspaceStore } from "./workspaces/store.ts";
 
-/** Everything the service stores, in one SQLite file in a directory that it holds alone. */
+/** Everything that the service stores: one SQLite file, in a directory that it holds exclusively. */
 export class Store {
-  /** Id of this service, for the labels of everything it makes. The same for the life of the data directory. */
+  /** Id of this service, for the labels of everything it creates. Never changes for a data directory. */
   readonly instance: string;
   readonly sandboxes: SandboxStore;
   readonly processes: ProcessStore;
@@ -42,15 +42,15 @@ export class Store {
     this.time = new TimeStore(database);
   }
 
-  /** Makes several writes one. */
+  /** Combines several writes into one transaction. */
   readonly transaction: Transaction = (work) => this.#database.transaction(work);
 
   /**
-   * Opens the store of a data directory, which is created where it is missing.
-   * On failure, what is in the directory stays as it was.
-   * @param instance id to take, or to insist on; undefined: the stored one, else a random one.
-   * @throws `INVALID_ARGUMENT` for a directory that cannot be written, is held by another service, or holds what this
-   *   version cannot read.
+   * Opens the store of a data directory. Creates the directory if it is missing. A failure leaves its content
+   * unchanged.
+   * @param instance the id to store, or that must be stored already. Undefined: the stored one, or a random one.
+   * @throws `INVALID_ARGUMENT` if the directory cannot be written, is held by another service, or contains data that
+   *   this version cannot read.
    */
   static open(directory: string, { instance }: { readonly instance?: string | undefined } = {}): Store {
     const dataDir = DataDir.hold(directory);
@@ -65,7 +65,7 @@ export class Store {
     } catch (error) {
       database?.close();
       dataDir.release();
-      throw error;
+      throw dataDir.explain(error);
     }
   }
 
@@ -75,7 +75,10 @@ export class Store {
   }
 }
 
-/** The stored instance id; `wanted`, or a random one, where none is stored. @throws `INVALID_ARGUMENT` where another one is */
+/**
+ * The stored instance id. Stores `wanted`, or a random one, if there is none. @throws `INVALID_ARGUMENT` if it differs
+ * from `wanted`.
+ */
 function claimInstance(database: Database, wanted: string | undefined): string {
   database
     .prepare("INSERT INTO instance (only_row, instance_id) VALUES (1, ?) ON CONFLICT DO NOTHING")

@@ -1,4 +1,4 @@
-"""Times calls of the Python client, in turn with the same calls on the generated stubs. Prints JSON: milliseconds.
+"""Times calls of the Python client, alternating with the same calls on the generated stubs. Prints JSON: milliseconds.
 
 Usage: python python_client.py ADDRESS ROUNDS
 """
@@ -23,10 +23,10 @@ WARM_UP = 100
 async def in_turn(
     rounds: int, facade: Callable[[], Awaitable[object]], raw: Callable[[], Awaitable[object]]
 ) -> Sample:
-    """Times two calls in turn, so that whatever else the machine does meets both."""
+    """Times two calls alternately, so that other load on the machine affects both."""
     sample: Sample = {"berth": [], "raw": []}
     for number in range(WARM_UP + rounds):
-        # Which goes first changes, so that neither always follows the other.
+        # The order changes, so that neither always comes second.
         for name, call in (("berth", facade), ("raw", raw))[:: 1 if number % 2 else -1]:
             started = perf_counter()
             await call()
@@ -63,7 +63,7 @@ async def with_asyncio(address: str, rounds: int) -> dict[str, Sample]:
 
 
 def waiting(act: Callable[[], object]) -> Callable[[], Awaitable[object]]:
-    """A call that waits, as one to await."""
+    """A blocking call in a form that can be awaited."""
 
     async def call() -> object:
         return act()

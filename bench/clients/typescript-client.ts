@@ -1,5 +1,6 @@
 /**
- * Times calls of the TypeScript client, in turn with the same calls on the generated clients. Prints JSON: milliseconds.
+ * Times calls of the TypeScript client, alternating with the same calls on the generated clients. Prints JSON:
+ * milliseconds.
  *
  * Usage: node typescript-client.ts ADDRESS ROUNDS
  */
@@ -15,7 +16,7 @@ const WARM_UP = 100;
 
 type Call = () => Promise<unknown>;
 
-/** Times two calls in turn, so that whatever else the machine does meets both. */
+/** Times two calls alternately, so that other load on the machine affects both. */
 async function inTurn(rounds: number, facade: Call, rawCall: Call): Promise<Sample> {
   const berth: number[] = [];
   const raw: number[] = [];
@@ -24,7 +25,7 @@ async function inTurn(rounds: number, facade: Call, rawCall: Call): Promise<Samp
       [facade, berth],
       [rawCall, raw],
     ];
-    // Which goes first changes, so that neither always follows the other.
+    // The order changes, so that neither always comes second.
     for (const [call, sample] of round % 2 === 0 ? both : both.reverse()) {
       const started = performance.now();
       await call();
@@ -44,7 +45,7 @@ await using sandbox = await berth.sandboxes.create();
 const { sandboxId } = sandbox;
 const command = { case: "shell", value: "true" } as const;
 
-/** With an id of its own each, as the client's: that has a cost in the service, which is not the client's. */
+/** With a new request id each, like the client: an id costs time in the service, not in the client. */
 async function rawExec(): Promise<void> {
   for await (const _ of processes.exec({ sandboxId, command, requestId: randomUUID() }));
 }
@@ -63,6 +64,6 @@ const samples = {
   ),
 };
 process.stdout.write(JSON.stringify(samples));
-// The other connection has nothing to close it by.
+// The other connection cannot be closed.
 process.exitCode = 0;
 setImmediate(() => process.exit());

@@ -24,7 +24,7 @@ import { type Containers, LIMITS } from "./containers.ts";
 import { filling, HttpClient } from "./http.ts";
 import { Counter, type Peer, type PeerContext, type PeerSandbox, type Result } from "./peer.ts";
 
-/** How clients speak to Berth: as every peer's client here, with no more than HTTP, or with a gRPC library. */
+/** How clients call Berth: with plain HTTP, as every peer's client here, or with a gRPC library. */
 export type Via = "Connect" | "gRPC";
 
 /** Berth without a warm pool. */
@@ -120,7 +120,7 @@ function* uploadOf(sandboxId: string, path: string, bytes: number): Generator<Bu
   yield encode({ case: "header", value: { sandboxId, path } });
   let last: { readonly length: number; readonly message: Buffer } | undefined;
   for (const value of filling(bytes)) {
-    // To encode a chunk takes longer than to receive it, and they are all the same.
+    // All chunks are equal, and encoding one takes longer than receiving it.
     if (last?.length !== value.length) {
       last = { length: value.length, message: encode({ case: "chunk", value: new Uint8Array(value) }) };
     }
@@ -135,7 +135,7 @@ function execOf(sandboxId: string, line: string, timeoutMs: number | undefined) 
   };
 }
 
-/** Collects what an Exec says. */
+/** Collects the events of an Exec. */
 class Running {
   readonly #stdout: Uint8Array[] = [];
   readonly #stderr: Uint8Array[] = [];

@@ -2,8 +2,8 @@ import { END_STREAM, enveloped, Frames } from "../rpc/frames.ts";
 import type { HttpClient } from "./http.ts";
 
 /**
- * Calls a method that streams its answers, over Connect in binary; `take` gets each message.
- * @throws what the server says where the call fails.
+ * Calls a method that streams its responses, over Connect in binary. `take` gets each message.
+ * @throws the server's error if the call fails.
  */
 export async function connectStream(
   client: HttpClient,
@@ -21,13 +21,13 @@ export async function connectStream(
   answer.end();
 }
 
-/** What every request of a stream says. */
+/** Headers of every streaming request. */
 export const CONNECT_HEADERS = {
   "content-type": "application/connect+proto",
   "connect-protocol-version": "1",
 } as const;
 
-/** The body of an answer: messages, and how the call ended. */
+/** The body of a response: messages, and how the call ended. */
 export class ConnectAnswer {
   readonly #frames: Frames;
   #end: { readonly error?: { readonly code: string; readonly message?: string } } | undefined;
@@ -41,7 +41,7 @@ export class ConnectAnswer {
 
   readonly push = (chunk: Buffer): void => this.#frames.push(chunk);
 
-  /** @throws unless the call ended well. */
+  /** @throws unless the call succeeded. */
   end(): void {
     if (this.#end === undefined) throw new Error("the answer broke off");
     const { error } = this.#end;

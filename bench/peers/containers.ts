@@ -5,10 +5,10 @@ import Dockerode from "dockerode";
 const LABEL = "berth.bench.peers";
 const READY_MS = 30_000;
 
-/** Memory and processes of every sandbox; all of them may use all CPUs. */
+/** Memory and processes of every sandbox. All of them may use all CPUs. */
 export const LIMITS = { memoryBytes: 1024 ** 3, pids: 512 } as const;
 
-/** A container with a daemon inside, on a network that leads nowhere but to this machine. */
+/** A container that runs a daemon, on a network that only reaches this machine. */
 export interface DaemonContainer {
   readonly id: string;
   /** `host:port` of the daemon. */
@@ -30,7 +30,7 @@ export class Containers {
     return { [LABEL]: this.label };
   }
 
-  /** Creates and starts a container without a network that does nothing. */
+  /** Creates and starts an idle container without a network. */
   async idle(image: string): Promise<Dockerode.Container> {
     const container = await this.docker.createContainer(
       this.#options(image, ["sleep", "infinity"], { NetworkMode: "none" }),
@@ -40,7 +40,7 @@ export class Containers {
   }
 
   /**
-   * Starts a container whose command is a daemon that listens on `port`; resolves when `ready` finds it answering.
+   * Starts a container whose command is a daemon that listens on `port`. Resolves when `ready` returns true.
    * @param binds in Docker's form: `HOST:CONTAINER:ro`.
    */
   async daemon(
@@ -93,7 +93,7 @@ export class Containers {
     };
   }
 
-  /** Pids, on this machine, of the processes of a container whose command line contains a word. */
+  /** The pids, on this machine, of a container's processes whose command line contains a word. */
   async pids(container: string, word = ""): Promise<number[]> {
     const { Processes } = await this.docker.getContainer(container).top({ ps_args: "-eo pid,args" });
     return ((Processes ?? []) as string[][])
@@ -110,7 +110,7 @@ export class Containers {
   }
 }
 
-/** What processes hold of this machine's memory, shared pages divided among those that share them, in MiB. */
+/** Proportional memory of processes (PSS: shared pages divided by their users), in MiB. */
 export function memoryMiB(pids: readonly number[]): number {
   const kib = pids.map((pid) => {
     try {

@@ -4,7 +4,7 @@ import type { Containers } from "./containers.ts";
 import { filling } from "./http.ts";
 import { Counter, type Peer, type PeerContext, type PeerSandbox, type Result } from "./peer.ts";
 
-/** Docker's own exec: what everyone builds first. It has no timeout, so the caller goes away. */
+/** Docker's own exec, which everyone builds first. It has no timeout, so the caller simply leaves. */
 export function dockerExec({ image }: PeerContext, containers: Containers): Peer {
   return {
     name: "docker exec",

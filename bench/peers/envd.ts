@@ -8,9 +8,9 @@ const PORT = 49983;
 const START = "/process.Process/Start";
 
 /**
- * E2B's daemon in a container, without the virtual machine that E2B puts around it. Commands go over its Connect
- * endpoint in binary, files over plain HTTP, as its own clients send them.
- * @param binary an `envd`, linked statically.
+ * E2B's daemon in a container, without E2B's virtual machine around it. Commands go over its Connect endpoint in
+ * binary, files over plain HTTP, as with its own clients.
+ * @param binary a statically linked `envd`.
  */
 export function envd({ image, signal }: PeerContext, containers: Containers, binary: string): Peer {
   return {
@@ -75,7 +75,7 @@ interface StartEvent {
   readonly exitCode?: number;
 }
 
-/** What a StartResponse says: event = 1 { data = 2 { stdout = 1, stderr = 2 }, end = 3 { exit_code = 1 } }. */
+/** The content of a StartResponse: event = 1 { data = 2 { stdout = 1, stderr = 2 }, end = 3 { exit_code = 1 } }. */
 function eventOf(frame: Buffer): StartEvent {
   const event = field(frame, 1);
   const data = event && field(event, 2);
@@ -95,7 +95,7 @@ function eventOf(frame: Buffer): StartEvent {
   return { exitCode: 0 };
 }
 
-/** A field of bytes; undefined where it is not there. */
+/** A bytes field. Undefined if it is not set. */
 function field(message: Buffer, wanted: number): Buffer | undefined {
   const reader = new BinaryReader(message);
   while (reader.pos < reader.len) {

@@ -13,8 +13,8 @@ interface Event {
 }
 
 /**
- * OpenSandbox's daemon in a container, without its server. It tells output as lines of text.
- * @param binary an `execd`, linked statically.
+ * OpenSandbox's daemon in a container, without its server. It reports output as lines of text.
+ * @param binary a statically linked `execd`.
  */
 export function execd({ image, signal }: PeerContext, containers: Containers, binary: string): Peer {
   return {
@@ -24,7 +24,7 @@ export function execd({ image, signal }: PeerContext, containers: Containers, bi
       const { id, address, remove } = await containers.daemon(
         {
           ...{ image, port: PORT, binds: [`${binary}:/usr/local/bin/execd:ro`] },
-          // By default it holds each answer open for a second after its end.
+          // By default it holds each response open for a second after its end.
           command: ["/usr/local/bin/execd", "--graceful-shutdown-timeout", "0s", "--log-level", "3"],
           ready: async (address) => (await fetch(`http://${address}/ping`)).ok,
         },
@@ -52,7 +52,7 @@ function sandboxOf(container: string, address: string, remove: () => Promise<voi
       for (const part of Buffer.concat(chunks).toString().split("\n\n")) {
         if (part === "") continue;
         const event = JSON.parse(part) as Event;
-        // Its own clients put the line ends back that it takes from the output.
+        // It removes line ends from the output, and its own clients add them again.
         if (event.type === "stdout" || event.type === "stderr") text[event.type] += `${event.text}\n`;
         else if (event.type === "execution_complete") exitCode = 0;
         else if (event.type === "error") exitCode = Number(event.error?.evalue);

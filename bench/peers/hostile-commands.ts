@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 
-/** A command with what has to come of it. */
+/** A command with its expected output. */
 export interface HostileCommand {
   readonly kind: "binary" | "text";
   readonly line: string;
@@ -9,7 +9,7 @@ export interface HostileCommand {
   readonly exitCode: number;
 }
 
-/** Output that looks like what protocols put around output. */
+/** Output that looks like the framing that protocols put around output. */
 const DISGUISES = [
   "exit code: 0",
   "__EXIT_CODE__=0",
@@ -31,7 +31,7 @@ const DISGUISES = [
   "",
 ];
 
-/** 200 commands that write bytes at random and 100 that write odd text, the same in every run. */
+/** 200 commands that write random bytes and 100 that write odd text, the same in every run. */
 export function hostileCommands(): HostileCommand[] {
   const binary = Array.from({ length: 200 }, (_, i) => {
     const stdout = bytes(`stdout ${i}`, (i * 37) % 900);
@@ -46,7 +46,7 @@ export function hostileCommands(): HostileCommand[] {
   return [...binary, ...text];
 }
 
-/** Bytes that look random, of a seed. */
+/** Pseudo-random bytes from a seed. */
 function bytes(seed: string, length: number): Buffer {
   const blocks = Array.from({ length: Math.ceil(length / 32) }, (_, i) =>
     createHash("sha256").update(`${seed} ${i}`).digest(),

@@ -4,14 +4,14 @@ import { CHUNK_BYTES, FILL } from "./peer.ts";
 
 const CHUNK = Buffer.alloc(CHUNK_BYTES, FILL);
 
-/** So many bytes of {@link FILL}. */
+/** A number of bytes, all {@link FILL}. */
 export function* filling(bytes: number): Generator<Buffer> {
   for (let left = bytes; left > 0; left -= CHUNK_BYTES) {
     yield left < CHUNK_BYTES ? CHUNK.subarray(0, left) : CHUNK;
   }
 }
 
-/** The same as a part of a form, with what the form has before and after it. */
+/** The same as a part of a form, with what comes before and after it. */
 export function formOf(
   before: string,
   bytes: number,
@@ -25,7 +25,7 @@ export function formOf(
   return { parts: parts(), length: Buffer.byteLength(before) + bytes + Buffer.byteLength(after) };
 }
 
-/** A client of one HTTP/1.1 server, with no more than that, so that every peer's client costs the same. */
+/** A minimal client for one HTTP/1.1 server, so that every peer's client costs the same. */
 export class HttpClient {
   readonly #agent = new http.Agent({ keepAlive: true });
   readonly #origin: string;
@@ -34,7 +34,7 @@ export class HttpClient {
     this.#origin = `http://${address}`;
   }
 
-  /** Sends a body; `take` gets the answer's bytes as they come. Rejects unless the status is below 300. */
+  /** Sends a body. `take` gets the bytes of the response as they arrive. Rejects unless the status is below 300. */
   async post(
     path: string,
     headers: http.OutgoingHttpHeaders,
@@ -47,8 +47,8 @@ export class HttpClient {
   }
 
   /**
-   * Sends parts at the speed they are taken; `take` gets the answer's bytes.
-   * @param length of all parts in bytes; undefined: they are sent as chunks.
+   * Sends parts as fast as they are accepted. `take` gets the bytes of the response.
+   * @param length of all parts in bytes. Undefined: they are sent as chunks.
    */
   async send(
     path: string,
@@ -62,7 +62,7 @@ export class HttpClient {
     const answered = answer(request, take);
     answered.catch(() => {});
     for (const part of parts) {
-      // A request that has been answered drains no more.
+      // A request that has its response emits no more "drain".
       if (!request.write(part)) await Promise.race([once(request, "drain"), answered]);
     }
     request.end();
@@ -82,7 +82,7 @@ export class HttpClient {
   #request(method: string, path: string, headers: http.OutgoingHttpHeaders): http.ClientRequest {
     const request = http.request(this.#origin + path, { method, headers, agent: this.#agent });
     request.setNoDelay(true);
-    // A server may send something after its answer. An answer that breaks off fails by itself.
+    // A server may send something after its response. An incomplete response fails by itself.
     request.on("error", () => {});
     return request;
   }

@@ -8,7 +8,7 @@ import type { PythonPeers } from "./python.ts";
 
 const DRIVER = fileURLToPath(new URL("llm_sandbox_driver.py", import.meta.url));
 
-/** What the driver answers; what is there depends on the act. */
+/** The driver's answer. Which fields it has depends on the operation. */
 interface Answer {
   readonly id: number;
   readonly error?: string;
@@ -19,7 +19,7 @@ interface Answer {
   readonly bytes: number;
 }
 
-/** llm-sandbox, a library over docker exec, in a Python process of its own. */
+/** llm-sandbox, a library on top of docker exec, in its own Python process. */
 export function llmSandbox({ image }: PeerContext, containers: Containers, { python }: PythonPeers): Peer {
   const driver = new Driver(python);
   return {
@@ -51,7 +51,7 @@ function sandboxOf(driver: Driver, container: string): PeerSandbox {
   };
 }
 
-/** The Python process, asked by lines of JSON. */
+/** The Python process, which takes requests as lines of JSON. */
 class Driver {
   readonly #process: ChildProcess;
   readonly #asked = new Map<number, { resolve(answer: Answer): void; reject(error: Error): void }>();

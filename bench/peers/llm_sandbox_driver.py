@@ -1,4 +1,5 @@
-"""Does with llm-sandbox what lines of JSON on stdin ask for, any number at once, and answers with lines of JSON."""
+"""Carries out requests with llm-sandbox: lines of JSON on stdin, any number concurrently, answered with lines of JSON.
+"""
 
 import base64
 import json
@@ -42,7 +43,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     session = sessions[request["container"]]
     line = request["line"]
     if "timeoutSeconds" in request:
-        # Only code has a timeout, commands have none; and it runs in a Python of this name.
+        # Only code has a timeout, commands have none; and code runs in a Python of this name.
         session.execute_command("ln -sf /usr/bin/python3 /usr/bin/python")
         code = f"import subprocess, sys\nsys.exit(subprocess.run({line!r}, shell=True).returncode)"
         result = session.run(code, timeout=request["timeoutSeconds"])
@@ -90,7 +91,7 @@ ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def answer(request: dict[str, Any]) -> None:
     try:
         result = ACTS[request["act"]](request)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark tells it
+    except Exception as error:  # noqa: BLE001 - the benchmark reports any failure
         result = {"error": f"{type(error).__name__}: {error}"}
     with answering:
         print(json.dumps({"id": request["id"], **result}), flush=True)

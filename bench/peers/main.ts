@@ -17,16 +17,16 @@ import { Results } from "./results.ts";
 import { sweRex } from "./swe-rex.ts";
 import { exactness, exec, files, memory, output, throughput, timeouts, type Work } from "./works.ts";
 
-const USAGE = `Measures Berth beside others that run commands in containers, the same work in turn:
+const USAGE = `Compares Berth with other programs that run commands in containers. All do the same work, alternating:
   npm run bench:peers -- [--rounds 5] [--scale 1] [--only NAME]… [--big] [--json FILE] [--markdown FILE]
                          [--envd PROGRAM] [--execd PROGRAM] [--image NAME]
 
---envd and --execd name the daemons of E2B and OpenSandbox, linked statically.
---big moves a file of 1 GiB too, once.`;
+--envd and --execd name the statically linked daemons of E2B and OpenSandbox.
+--big also transfers a file of 1 GiB, once.`;
 
-/** How long a work may take a peer. Then its line has no value. */
+/** How long a peer may take for one piece of work. After that its line has no value. */
 const WORK_MS = 60_000;
-/** How long what was given up may take to end before everything is removed. */
+/** How long abandoned work may take to end before everything is removed. */
 const GIVEN_UP_MS = 10_000;
 
 const { values } = parseArgs({
@@ -55,7 +55,7 @@ if (!(scale > 0 && scale <= 10)) fail("--scale takes a number above 0, up to 10.
 const stopping = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"] as const)
   process.once(name, () => stopping.abort(new Error(`stopped by ${name}`)));
-// A fault of this program's own must not leave containers either.
+// A bug in this program must not leave containers behind either.
 process.on("uncaughtException", (error) => {
   console.error(error);
   stopping.abort(error);
@@ -97,12 +97,12 @@ const WORKS: readonly [string, Work][] = Object.entries({
 const results = new Results();
 const peers: Peer[] = [];
 const loads: number[] = [];
-/** What is being done, which may outlive its time and create containers still. */
+/** Running work, which may exceed its time and still create containers. */
 const underWay = new Set<Promise<unknown>>();
 try {
   for (const name of wanted) await make(name);
   for (let round = 0; round < rounds && !signal.aborted; round++) {
-    // Each goes first in its turn.
+    // Each peer comes first once in a while.
     const order = [...peers.slice(round % peers.length), ...peers.slice(0, round % peers.length)];
     loads.push(loadavg()[0] ?? 0);
     await playRound(round, order);
@@ -132,7 +132,7 @@ if (values.json) {
     `${JSON.stringify({ date, machine, rounds, scale, ...results.json }, null, 1)}\n`,
   );
 }
-// A work that was given up may still hold something open.
+// Abandoned work may still hold something open.
 process.exit(signal.aborted ? 1 : 0);
 
 async function make(name: string): Promise<void> {
@@ -142,7 +142,7 @@ async function make(name: string): Promise<void> {
     if (peer) peers.push(peer);
   } catch (error) {
     results.missing(name, messageOf(error));
-    console.error(`${name} is left out: ${messageOf(error)}`);
+    console.error(`${name} is skipped: ${messageOf(error)}`);
   }
 }
 
@@ -184,7 +184,7 @@ async function playRound(round: number, order: readonly Peer[]): Promise<void> {
   }
 }
 
-/** Does one thing with a peer, within its time; what fails is noted, and the run goes on. */
+/** Does one piece of work with a peer, within its time. A failure is recorded, and the run continues. */
 async function attempt(
   peer: Peer,
   what: string,
@@ -211,7 +211,7 @@ async function attempt(
   }
 }
 
-/** @throws where the program is not named, or not there. */
+/** @throws if the program is not named, or does not exist. */
 function program(name: string, file: string | undefined): string {
   if (file === undefined) throw new Error(`name its program by --${name}`);
   if (!existsSync(file)) throw new Error(`there is no ${file}`);

@@ -1,36 +1,36 @@
-/** How a command ended, as the peer's own interface tells it. */
+/** How a command ended, as reported by the peer's own interface. */
 export interface Result {
   readonly stdout: Buffer;
   readonly stderr: Buffer;
-  /** Undefined where the peer does not say. */
+  /** Undefined if the peer does not report it. */
   readonly exitCode: number | undefined;
 }
 
 export interface RunOptions {
-  /** After this the peer is to end the command; the call returns or fails then. */
+  /** After this time the peer should end the command. Then the call returns or fails. */
   readonly timeoutMs?: number;
 }
 
 /** A sandbox of a peer, ready for commands. */
 export interface PeerSandbox {
-  /** The container behind it, for looking at it from outside. */
+  /** The container behind it, for inspecting it from outside. */
   containerId(): Promise<string>;
-  /** Runs a line of the image's shell to its end. Rejects where the peer has no result. */
+  /** Runs a line in the image's shell to its end. Rejects if the peer has no result. */
   run(line: string, options?: RunOptions): Promise<Result>;
-  /** Writes a file of `bytes` bytes that are all {@link FILL}. Resolves when the peer says that it is there. */
+  /** Writes a file of `bytes` bytes, all {@link FILL}. Resolves when the peer reports that it is written. */
   upload(path: string, bytes: number): Promise<void>;
-  /** Reads a file to its end. Rejects unless it has `bytes` bytes. */
+  /** Reads a whole file. Rejects unless it has `bytes` bytes. */
   download(path: string, bytes: number): Promise<void>;
-  /** Resolves when it is gone. */
+  /** Resolves when the sandbox is gone. */
   remove(): Promise<void>;
 }
 
 /** A peer that can be measured here. */
 export interface Peer {
   readonly name: string;
-  /** Creates a sandbox; resolves when it takes commands. */
+  /** Creates a sandbox. Resolves when it accepts commands. */
   create(): Promise<PeerSandbox>;
-  /** Processes of this machine that serve all sandboxes, without the Docker daemon. */
+  /** Pids on this machine of the processes that serve all sandboxes, without the Docker daemon. */
   readonly pids: readonly number[];
   /** Ends what it started. Idempotent. */
   close(): Promise<void>;
@@ -42,12 +42,12 @@ export interface PeerContext {
   readonly signal: AbortSignal;
 }
 
-/** The byte that uploaded files consist of: text, for peers that know nothing else. */
+/** The byte that uploaded files consist of. It is text, because some peers support only text. */
 export const FILL = 0x5a;
-/** Bytes that are sent at once. */
+/** How many bytes are sent at once. */
 export const CHUNK_BYTES = 256 * 1024;
 
-/** Counts what is downloaded. */
+/** Counts downloaded bytes. */
 export class Counter {
   #bytes = 0;
 
@@ -55,7 +55,7 @@ export class Counter {
     this.#bytes += chunk.length;
   };
 
-  /** @throws unless so many bytes came. */
+  /** @throws unless this many bytes arrived. */
   expect(bytes: number): void {
     if (this.#bytes !== bytes) throw new Error(`${this.#bytes} bytes of ${bytes} came`);
   }

@@ -1,9 +1,9 @@
 import { quantile } from "../stats.ts";
 
-/** A line is better when it is lower, but for rates. */
+/** Lines for which a higher value is better. For all others a lower one is. */
 const RATES = /MB\/s|a second/;
 
-/** What every peer did, by the lines of the table. */
+/** The values of every peer, by line of the table. */
 export class Results {
   readonly #values = new Map<string, Map<string, number[]>>();
   readonly #missing: Record<string, string> = {};
@@ -21,12 +21,12 @@ export class Results {
     this.#failures.push({ peer, work, why });
   }
 
-  /** Notes a peer that cannot be measured here. */
+  /** Records a peer that cannot be measured here. */
   missing(peer: string, why: string): void {
     this.#missing[peer] = why;
   }
 
-  /** Medians as a Markdown table; with 99 in a hundred of them where there are enough values. The best are bold. */
+  /** Medians as a Markdown table, with the 99th percentile if there are enough values. The best are bold. */
   table(peers: readonly string[]): string {
     const there = peers.filter((peer) => !(peer in this.#missing));
     const rows = [...this.#values].flatMap(([line, byPeer]) => {

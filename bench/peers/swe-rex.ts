@@ -9,7 +9,7 @@ const HEADERS = { "x-api-key": TOKEN };
 const BOUNDARY = "berth-bench-peers";
 const FORM = `multipart/form-data; boundary=${BOUNDARY}`;
 
-/** SWE-ReX's server in a container, called as its RemoteRuntime calls it. */
+/** SWE-ReX's server in a container, called in the way of its RemoteRuntime. */
 export function sweRex({ image, signal }: PeerContext, containers: Containers, python: PythonPeers): Peer {
   return {
     name: "SWE-ReX",
@@ -55,7 +55,7 @@ function sandboxOf(container: string, address: string, remove: () => Promise<voi
       );
       return client.send("/upload", { ...HEADERS, "content-type": FORM }, parts, length);
     },
-    // It reads text alone, as JSON.
+    // It only reads text, as JSON.
     download: async (path, bytes) => {
       const counter = new Counter();
       counter.take(Buffer.from(JSON.parse((await post("/read_file", { path })).toString()).content));

@@ -8,16 +8,16 @@ const MIB = 1024 * 1024;
 const MB = 1_000_000;
 const AT_ONCE = 16;
 const TIMEOUT_MS = 1000;
-/** How long what a timeout ends may take to be gone. */
+/** How long processes may take to be gone after a timeout. */
 const GONE_MS = 2000;
-/** Commands by what is to be ended, each with an argument that nothing else has. */
+/** Commands by the way in which they run processes. Each has a unique argument. */
 const SHAPES = [
   ["plain", "sleep 86411", "sleep 86411"],
   ["tree", "sleep 86412", "sh -c 'sleep 86412 & sleep 86412'; true"],
   ["setsid", "sleep 86413", "setsid sleep 86413 & sleep 86413"],
 ] as const;
 
-/** What a run asks of every peer. */
+/** Options of a run, the same for every peer. */
 export interface WorkOptions {
   readonly execs: number;
   readonly throughputMs: number;
@@ -31,11 +31,11 @@ export interface WorkContext extends WorkOptions {
   readonly containers: Containers;
 }
 
-/** One or several lines of the table. */
+/** One or more lines of the table. */
 export interface Work {
   /** Values by the line's name, with its unit. */
   run(context: WorkContext): Promise<Readonly<Record<string, number | readonly number[]>>>;
-  /** Whether it is done in the first round alone: its values do not vary. */
+  /** Whether to do it only in the first round, because its values do not vary. */
   readonly once?: boolean;
 }
 
@@ -58,7 +58,7 @@ export const throughput: Work = {
   }),
 };
 
-/** Lines of text, which every protocol can carry. */
+/** Output as lines of text, which every protocol can carry. */
 export const output: Work = {
   run: async ({ sandbox, outputMb }) => {
     const bytes = outputMb * MB;
@@ -67,7 +67,7 @@ export const output: Work = {
     const ms = await timed(async () => {
       got = (await sandbox.run(line)).stdout.length;
     });
-    // A peer may add the end of the last line; it is wrong elsewhere.
+    // A peer may add a final newline. Any other difference is an error.
     if (Math.abs(got - bytes) > 1) throw new Error(`${got} bytes of ${bytes}`);
     return { "output, MB/s": bytes / 1000 / ms };
   },
@@ -119,7 +119,7 @@ export const timeouts: Work = {
     for (const [shape, word, line] of SHAPES) {
       const count = async (): Promise<number> => (await containers.pids(container, word)).length;
       const ended = sandbox.run(line, { timeoutMs: TIMEOUT_MS }).catch(() => {});
-      // What never ran leaves nothing behind.
+      // Something that never ran leaves nothing behind.
       if (!(await within(TIMEOUT_MS, async () => (await count()) > 0)))
         throw new Error(`${shape}: it never ran`);
       await Promise.race([ended, sleep(5 * TIMEOUT_MS)]);
@@ -130,7 +130,7 @@ export const timeouts: Work = {
   },
 };
 
-/** Polls until a condition holds; whether it did in time. */
+/** Polls until a condition holds. Returns whether it did in time. */
 async function within(ms: number, holds: () => Promise<boolean>): Promise<boolean> {
   const until = performance.now() + ms;
   while (performance.now() < until) {

@@ -6,11 +6,11 @@ import type { BenchContext, Figure, Row } from "../row.ts";
 import { inTurn, quantile, type Sample } from "../stats.ts";
 
 const TRUE = ["true"];
-/** About what a sandbox's spec with an environment takes. */
+/** Approximate size of a sandbox's spec with an environment. */
 const ROW_BYTES = 1024;
 const ROWS_EACH = 1000;
 
-/** What the audit log and the seal of the database cost. Not part of a run: `--rows audit`. */
+/** What the audit log and the encryption of the database cost. Not part of a run: `--rows audit`. */
 export const audit: Row = {
   name: "audit",
   limitSeconds: 240,
@@ -49,7 +49,7 @@ async function auditing({ start, scale, progress }: BenchContext, file: string):
   ];
 }
 
-/** Sealing cannot be switched off: the rows alone, against a copy of them. */
+/** Encryption cannot be switched off, so this compares encrypted rows with plain copies of them. */
 async function sealing(rounds: number): Promise<Figure> {
   const seal = Seal.random();
   const row = Buffer.alloc(ROW_BYTES, "x");

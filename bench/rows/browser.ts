@@ -12,7 +12,7 @@ import { filled, latency } from "./desktop.ts";
 
 const WORKER = "bench";
 const VIEWPORT = { width: 1280, height: 800 };
-/** Ours and the reference's, in turn. */
+/** Blocks of calls, alternating between Berth and the reference. */
 const BLOCKS = 4;
 /** A page with text, colours and a form. */
 const PAGE = `data:text/html,${encodeURIComponent(
@@ -20,7 +20,7 @@ const PAGE = `data:text/html,${encodeURIComponent(
    <input id=a><button id=b onclick="this.dataset.n=1">Press</button>${"<p>The quick brown fox jumps over the lazy dog.</p>".repeat(40)}`,
 )}`;
 
-/** Browsers, held against puppeteer with a Chromium of its own in the same container. */
+/** Browsers, compared with puppeteer and its own Chromium in the same container. */
 export const browser: Row = {
   name: "browser",
   limitSeconds: 240,
@@ -71,7 +71,7 @@ export const browser: Row = {
   },
 };
 
-/** Puppeteer as anybody uses it, with a Chromium of its own in a session's container. */
+/** Puppeteer in ordinary use, with its own Chromium in a session's container. */
 class Reference implements AsyncDisposable {
   readonly page: Page;
   readonly #dispose: () => Promise<void>;
@@ -87,7 +87,7 @@ class Reference implements AsyncDisposable {
     if (container === undefined) throw new Error("the session has no container");
     const dir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
     const program = path.join(dir, "chromium");
-    // Puppeteer talks to descriptors 3 and 4 of what it starts.
+    // Puppeteer uses descriptors 3 and 4 of the program that it starts.
     const inside = 'exec /usr/lib/chromium/chromium "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1';
     writeFileSync(
       program,
@@ -159,7 +159,7 @@ async function paired(
     p99: quantile(ours, 0.99),
     rawP50,
     ratio: rawP50 / p50,
-    // What puppeteer asks its browser for is asked over the API here: there is no goal for the smallest of calls.
+    // Berth's calls go over its API, puppeteer's directly to the browser: so the smallest of calls has no goal.
     ...(goalMs === undefined
       ? { goal: "" }
       : {

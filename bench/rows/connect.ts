@@ -11,13 +11,13 @@ const CONNECT: readonly Dialect[] = ([1, 2] as const).flatMap((version) =>
     protocol: "connect" as const,
   })),
 );
-/** How many times as long as gRPC they may take. */
+/** The limit, as a multiple of gRPC's time. */
 const MOST = 1.15;
 const AT_ONCE = 16;
 
 const PATH = `/${ProcessService.typeName}/${ProcessService.method.exec.name}`;
 
-/** Exec over Connect, in every form, against gRPC: by clients that differ in nothing else. */
+/** Exec over Connect, in every form, compared with gRPC. The clients are otherwise equal. */
 export const connect: Row = {
   name: "connect",
   limitSeconds: 300,
@@ -42,7 +42,7 @@ export const connect: Row = {
         const took = await timed(async () => {
           bytes = await exec(`head -c ${megabytes}000000 /dev/zero`);
         });
-        // The first warms up.
+        // The first rounds are a warm-up.
         if (round < 0) continue;
         values.ms.push(...ms);
         values.perSecond.push(rate);
@@ -75,7 +75,7 @@ function figure(
   };
 }
 
-/** Runs a shell line to its end; returns how many bytes it wrote. */
+/** Runs a shell line to its end. Returns how many bytes it wrote. */
 async function execBy(
   client: RawHttpClient,
   { codec }: Dialect,

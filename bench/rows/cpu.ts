@@ -5,17 +5,17 @@ import { quantile } from "../stats.ts";
 
 const TRUE = ["true"];
 const ROUNDS = 7;
-/** How many calls a round makes of each. */
+/** How many calls of each kind a round makes. */
 const CALLS = 400;
 
-/** What the service computes for an Exec of `true`, against a unary call of its own, in turn. */
+/** The service's CPU time for an Exec of `true`, alternating with a unary call. */
 export const cpu: Row = {
   name: "cpu",
   limitSeconds: 300,
   run: async (context) => [await figure(context, 1, 2), await figure(context, 16, 1.3)],
 };
 
-/** @param most how many times what the unary call takes. */
+/** @param most the limit, as a multiple of the unary call's. */
 async function figure(context: BenchContext, atOnce: number, most: number): Promise<Figure> {
   const { start, scale, progress } = context;
   const service = await start();
@@ -29,7 +29,7 @@ async function figure(context: BenchContext, atOnce: number, most: number): Prom
       exec: await processorMsPerCall(service.pid, calls, atOnce, exec),
       unary: await processorMsPerCall(service.pid, calls, atOnce, unary),
     };
-    // The first warms up.
+    // The first rounds are a warm-up.
     if (round < 0) continue;
     ms.exec.push(each.exec);
     ms.unary.push(each.unary);

@@ -1,7 +1,9 @@
 import type { Row } from "../row.ts";
 import { quantile, timed } from "../stats.ts";
 
-/** Creates, first commands and many at once on the embedded engine, which nothing raw is held against. */
+/**
+ * Creates, first commands and many creates at once on the embedded engine. There is no raw equivalent to compare with.
+ */
 export const createBubblewrap: Row = {
   name: "create-bubblewrap",
   limitSeconds: 200,
@@ -17,7 +19,7 @@ export const createBubblewrap: Row = {
           id = await service.create();
         }),
       );
-      // The first waits for a lane to be opened; it is not what is measured.
+      // The first command waits for a lane to open, which is not what is measured.
       await service.exec(id, ["true"]);
       for (let j = 0; j < 5; j++) execs.push(await timed(() => service.exec(id, ["true"])));
       await service.remove(id);

@@ -6,7 +6,7 @@ import { quantile, timed } from "../stats.ts";
 
 const POOL = 8;
 
-/** Creates from a warm pool, against Docker's create and start. */
+/** Creates from a warm pool, compared with Docker's create and start. */
 export const createWarm: Row = {
   name: "create-warm",
   limitSeconds: 480,
@@ -42,7 +42,7 @@ export const createWarm: Row = {
   },
 };
 
-/** Waits until the pool is full, and its lanes have had time to open. */
+/** Waits until the pool is full and its lanes have had time to open. */
 async function filled(service: BenchService): Promise<void> {
   for (let i = 0; i < 600; i++) {
     const { warmPools } = await service.client.unary(SandboxService.method.getStats, {});

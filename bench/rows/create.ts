@@ -4,7 +4,7 @@ import { inTurn, quantile, type Sample, timed } from "../stats.ts";
 const TRUE = ["true"];
 const MAX_FIRST_EXEC_MS = 8;
 
-/** What a sandbox costs at its start and its end, against Docker's create, start and remove. */
+/** What the start and end of a sandbox cost, compared with Docker's create, start and remove. */
 export const createCold: Row = {
   name: "create",
   limitSeconds: 300,
@@ -54,7 +54,7 @@ export const createCold: Row = {
   },
 };
 
-/** @param most how many times as long as raw Docker it may take. */
+/** @param most the limit, as a multiple of raw Docker's time. */
 function figure(name: string, most: number, values: Sample): Figure {
   const p50 = quantile(values.berth, 0.5);
   const rawP50 = quantile(values.raw, 0.5);

@@ -8,18 +8,18 @@ import type { BenchService } from "../service.ts";
 import { quantile, timed } from "../stats.ts";
 
 const WORKER = "bench";
-/** Ours and the reference's, in turn. */
+/** Blocks of calls, alternating between Berth and the reference. */
 const BLOCKS = 4;
-/** Fills a large window with text that never stops. */
+/** Fills a large window with endless text. */
 const BUSY =
   "xterm -geometry 200x60+0+0 -e sh -c 'while :; do head -c 4000 /dev/urandom | base64; sleep 0.1; done'";
 
-/** Desktops: screenshots and clicks, held against ImageMagick and xdotool in the same container; starts. */
+/** Desktops: screenshots and clicks, compared with ImageMagick and xdotool in the same container; and starts. */
 export const desktop: Row = {
   name: "desktop",
   limitSeconds: 240,
   run: async ({ scale, start, progress, oneUser }) => {
-    // With bubblewrap, the system of --rootfs or of this machine has what desktops need.
+    // With bubblewrap, --rootfs or this machine must have the programs that desktops need.
     const service = await start(["--warm-session", "vm=1"]);
     const rounds = Math.max(5, Math.round(25 * scale));
     const figures: Figure[] = [];
@@ -46,7 +46,7 @@ export const desktop: Row = {
   },
 };
 
-/** The desktop of a worker. */
+/** A worker's desktop. */
 class Desktop {
   readonly #service: BenchService;
   readonly #worker: string;
@@ -74,9 +74,9 @@ class Desktop {
     if (code !== 0) throw new Error(message);
   }
 
-  /** Runs a command again and again on the desktop itself, and returns how long each took, in ms. */
+  /** Runs a command repeatedly on the desktop itself. Returns how long each took, in ms. */
   async reference(command: string, rounds: number): Promise<number[]> {
-    // What the session's programs know of the display.
+    // The environment of the session's programs, which names the display.
     await this.tool("launch", {
       command: "export -p > /tmp/bench.env.new; mv /tmp/bench.env.new /tmp/bench.env",
     });
@@ -131,7 +131,7 @@ async function paired(
   };
 }
 
-/** Sessions out of the warm pool, to their first picture. */
+/** Starts of sessions from the warm pool, up to their first picture. */
 async function starts(service: BenchService, rounds: number, progress: (text: string) => void) {
   const values: number[] = [];
   for (let i = 0; i < rounds; i++) {
@@ -165,7 +165,7 @@ async function reinitialized(service: BenchService, rounds: number): Promise<Fig
   return latency("vm session reinitialized with another size", values, 2_000);
 }
 
-/** A figure of how long something took. */
+/** A latency figure. */
 export function latency(name: string, values: readonly number[], goalMs: number): Figure {
   const p50 = quantile(values, 0.5);
   return {

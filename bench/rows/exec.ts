@@ -2,10 +2,10 @@ import type { Figure, Row } from "../row.ts";
 import { inTurn, quantile, timed } from "../stats.ts";
 
 const TRUE = ["true"];
-/** A user other than the sandbox's, which keeps a command out of the lanes. */
+/** A user other than the sandbox's, so that commands do not run in a lane. */
 const OTHER_USER = "0:0";
 
-/** One command after another, in a lane and beside the lanes, against docker exec and inspect. */
+/** One command after another, in a lane and outside of lanes, compared with docker exec and inspect. */
 export const execLatency: Row = {
   name: "exec",
   limitSeconds: 240,
@@ -14,13 +14,13 @@ export const execLatency: Row = {
     const id = await service.create();
     const container = await raw.start();
     for (let i = 0; i < 300; i++) await service.exec(id, TRUE);
-    progress("in turn with docker exec");
+    progress("alternating with docker exec");
     const lane = await inTurn(
       Math.max(20, 100 * scale),
       () => service.exec(id, TRUE),
       () => raw.exec(container, TRUE),
     );
-    // The lanes' own figure needs more rounds for a p99 than raw Docker has patience for.
+    // A p99 of the lanes needs more rounds, for which raw Docker is too slow.
     progress("on its own");
     for (let i = 0; i < 1900 * scale; i++) lane.berth.push(await timed(() => service.exec(id, TRUE)));
     const p50 = quantile(lane.berth, 0.5);
@@ -38,7 +38,7 @@ export const execLatency: Row = {
       values: lane,
     };
     if (oneUser) return [inLane];
-    progress("beside the lanes");
+    progress("outside the lanes");
     const plain = await inTurn(
       Math.max(10, 40 * scale),
       () => service.exec(id, TRUE, OTHER_USER),

@@ -6,7 +6,7 @@ const MIB = 1024 * 1024;
 const MB = 1_000_000;
 const ROUNDS = 7;
 
-/** One large file into a sandbox and out of it. */
+/** One large file, into a sandbox and out of it. */
 export const files: Row = {
   name: "files",
   limitSeconds: 240,

@@ -4,12 +4,12 @@ import type { Figure, Row } from "../row.ts";
 import type { BenchService } from "../service.ts";
 
 const REST_MS = 5_000;
-/** How long the service has to give back what much output took. */
+/** How long the service has to release the memory of much output. */
 const RETURN_MS = 10_000;
 const OUTPUT_MB = 300;
 const MIB = 1024 * 1024;
 
-/** What the built service takes of memory by itself: when it has started, during much output, and ten seconds after it. */
+/** The memory of the built service itself: after its start, during much output, and ten seconds later. */
 export const footprint: Row = {
   name: "footprint",
   limitSeconds: 180,

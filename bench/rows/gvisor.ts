@@ -6,7 +6,10 @@ import { inTurn, quantile } from "../stats.ts";
 
 const MB = 1_000_000;
 
-/** Sandboxes under gVisor against those under Docker's own runtime, in turn. Not part of a run: `--rows gvisor`, after `scripts/gvisor.sh`. */
+/**
+ * Sandboxes under gVisor, alternating with sandboxes under Docker's own runtime. Not part of a run: `--rows gvisor`,
+ * after `scripts/gvisor.sh`.
+ */
 export const gvisor: Row = {
   name: "gvisor",
   limitSeconds: 240,

@@ -15,11 +15,11 @@ const MANY = 10_000;
 const MAX_TIMES = 1.2;
 const AT_ONCE = 16;
 const BROKEN = "broken";
-/** Whose everything is without tokens. */
+/** The owner of everything without tokens. */
 const OWNER = "default";
 const WARM_UP_ROUNDS = 200;
 
-/** Creates and lists where there are 10,000 of what is created and listed, against a service where there are 10. */
+/** Creates and lists with 10,000 existing items, compared with a service that has 10. */
 export const lists: Row = {
   name: "lists",
   limitSeconds: 600,
@@ -69,7 +69,7 @@ const ACTS: Readonly<Record<string, (service: BenchService) => Promise<unknown>>
   ListWorkspaces: ({ client }) => client.unary(WorkspaceService.method.listWorkspaces, { pageSize: 5 }),
 };
 
-/** A service with so many runs, workspaces and records of sandboxes. */
+/** A service with this many runs, workspaces and records of sandboxes. */
 async function startWith(
   count: number,
   dataDir: string,
@@ -91,7 +91,7 @@ async function startWith(
   return service;
 }
 
-/** Leaves a run, and the record of a sandbox that cannot be made: no work for the engine. */
+/** Leaves a run, and the record of a sandbox that cannot be created: no work for the engine. */
 export async function prepareRecords(service: BenchService): Promise<void> {
   const { client } = service;
   const { workspace } = await client.unary(WorkspaceService.method.createWorkspace, { workspaceId: BROKEN });
@@ -100,7 +100,7 @@ export async function prepareRecords(service: BenchService): Promise<void> {
   await failingCreate(service);
 }
 
-/** Copies the run and the sandbox of a store. Made by calls, as many take minutes on a machine that is busy. */
+/** Copies the run and the sandbox of a store. Creating as many with calls takes minutes on a busy machine. */
 export function multiply(dataDir: string, count: number): void {
   const store = Store.open(dataDir);
   try {
@@ -111,9 +111,10 @@ export function multiply(dataDir: string, count: number): void {
     const [created] = store.runs.events(run.runId, 0, 1);
     if (created === undefined) throw new Error("the run has no events");
     const { body, timeMs } = created;
+    const quota = { runs: count, bytes: Number.POSITIVE_INFINITY };
     store.transaction(() => {
       for (let copy = 1; copy < count; copy++) {
-        store.runs.add({ run: { ...run, runId: newId("run") }, events: [body], timeMs }, count);
+        store.runs.add({ run: { ...run, runId: newId("run") }, events: [body], timeMs }, quota);
         store.sandboxes.put({
           ...sandbox,
           spec: sandbox.spec(),
@@ -127,7 +128,7 @@ export function multiply(dataDir: string, count: number): void {
   }
 }
 
-/** Lets a service that made little compile what it is measured by, and leaves a row of each at most. */
+/** Makes a service that has done little compile the measured code. Leaves at most one row of each kind. */
 async function warmUp(service: BenchService): Promise<void> {
   const { client } = service;
   for (let round = 0; round < WARM_UP_ROUNDS; round++) {
@@ -154,7 +155,7 @@ async function failingCreate({ client }: BenchService, sandboxId = ""): Promise<
       (error: unknown) => error as Error,
     );
   if (failure === undefined || !failure.message.includes("workspace")) {
-    throw new Error("a sandbox with a broken workspace was to be refused", { cause: failure });
+    throw new Error("a sandbox with a broken workspace should have been refused", { cause: failure });
   }
 }
 

@@ -1,13 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Row } from "../row.ts";
 
-/** How long the service may tidy up before it is looked at. */
+/** How long the service may clean up before it is measured. */
 const REST_MS = 5_000;
 
-/**
- * What the service holds for sandboxes that nobody uses. Nothing warms it up,
- * so that whatever it takes to make the first ones counts.
- */
+/** The memory of the service for idle sandboxes. Without a warm-up, so that the cost of the first ones is included. */
 export const idleMemory: Row = {
   name: "memory",
   limitSeconds: 600,

@@ -4,7 +4,7 @@ import { inTurn, quantile } from "../stats.ts";
 const MB = 1_000_000;
 const ROUNDS = 7;
 
-/** Large output through one exec, against the stream of a docker exec. */
+/** Large output of one Exec, compared with the stream of a docker exec. */
 export const execOutput: Row = {
   name: "output",
   limitSeconds: 240,

@@ -7,7 +7,7 @@ import { quantile, type Sample } from "../stats.ts";
 const run = promisify(execFile);
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
 
-/** What a call through the Python client costs beyond the same call on the generated stub. */
+/** What a call through the Python client costs in addition to the same call on the generated stub. */
 export const pythonClient: Row = {
   name: "python-client",
   limitSeconds: 120,
@@ -15,12 +15,12 @@ export const pythonClient: Row = {
     const requirements = path("../../clients/python/tests/newest.txt");
     const env = await run(path("../../scripts/python-env.sh"), ["python-newest", requirements]);
     const service = await start();
-    progress("in turn with the stubs");
+    progress("alternating with the stubs");
     const rounds = String(Math.max(100, Math.round(1000 * scale)));
     const { stdout } = await run(
       `${env.stdout.trim()}/bin/python`,
       ["-B", path("../clients/python_client.py"), service.address, rounds],
-      // Without the caller's environment: no proxy comes between.
+      // Without the caller's environment, so that no proxy is used.
       { env: { PYTHONPATH: path("../../clients/python/src") }, maxBuffer: 64 << 20 },
     );
     const samples: Record<string, Sample> = JSON.parse(stdout);

@@ -14,7 +14,10 @@ const ROUNDS = 5;
 const GOAL_MS = 1_000;
 const OUTPUT_BYTES = 1000;
 
-/** How long the built service takes to listen with 10,000 ended sandboxes, processes and runs in its database, against 10. */
+/**
+ * How long the built service takes to listen with 10,000 ended sandboxes, processes and runs in its database, compared
+ * with 10.
+ */
 export const restart: Row = {
   name: "restart",
   limitSeconds: 300,
@@ -54,7 +57,7 @@ export const restart: Row = {
   },
 };
 
-/** Makes a database with so many of each. */
+/** Creates a database with this many of each. */
 async function fill(
   dataDir: string,
   count: number,

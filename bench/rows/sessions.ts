@@ -9,7 +9,7 @@ import { quantile, timed } from "../stats.ts";
 const POOL = 8;
 const WORKER = "bench";
 
-/** Tools on sessions: on one that is there, and on temporary ones out of a warm pool. */
+/** Tools on sessions: on an existing one, and on temporary ones from a warm pool. */
 export const sessions: Row = {
   name: "sessions",
   limitSeconds: 120,
@@ -59,7 +59,7 @@ async function call(
   if (code !== 0) throw new Error(message);
 }
 
-/** Waits until the pool is full, and its shells have had time to open. */
+/** Waits until the pool is full and its shells have had time to open. */
 async function filled(service: BenchService): Promise<void> {
   for (let i = 0; i < 600; i++) {
     const { warmPools } = await service.client.unary(SandboxService.method.getStats, {});

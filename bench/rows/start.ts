@@ -8,7 +8,7 @@ import { inTurn, quantile } from "../stats.ts";
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
 const GOAL_MS = 150;
 
-/** How long commands of the built program take, from their start to their end, against Node that does nothing. */
+/** How long commands of the built program take, from start to end, compared with Node running nothing. */
 export const start: Row = {
   name: "start",
   limitSeconds: 120,
@@ -19,7 +19,7 @@ export const start: Row = {
     const sandbox = await service.create();
     const figures: Figure[] = [];
     for (const args of [["--version"], ["ls"], ["exec", sandbox, "--", "true"]]) {
-      progress(`berth ${args[0]}, in turn with Node`);
+      progress(`berth ${args[0]}, alternating with Node`);
       const values = await inTurn(
         Math.max(10, Math.round(50 * scale)),
         () => run(path("../../bin/berth"), args, { BERTH_ADDRESS: service.address }),

@@ -6,13 +6,15 @@ import { quantile, timed } from "../stats.ts";
 
 const POOL = 4;
 const EXECS = 1500;
-/** How many sandboxes come and go meanwhile, at least. */
+/** How many sandboxes are created and deleted meanwhile, at least. */
 const OTHERS = 8;
 const TRUE = ["true"];
-/** How many times its p50 the p99 of an Exec may be. */
+/** The limit of an Exec's p99, as a multiple of its p50. */
 const MOST = 2.5;
 
-/** What an Exec waits for others: with nothing else at work, and while sandboxes come from a pool that fills, and go. */
+/**
+ * How much an Exec waits for other work: on an idle service, and while sandboxes are claimed from a pool and deleted.
+ */
 export const execTail: Row = {
   name: "tail",
   limitSeconds: 300,
@@ -28,12 +30,12 @@ export const execTail: Row = {
     while (churning.runs && churning.count < OTHERS) beside.push(...(await execute(service, id, 10)));
     const shell = await shellCommands(execs);
     await churning.stop();
-    progress(`beside ${churning.count} sandboxes that came and went`);
+    progress(`while ${churning.count} sandboxes were created and deleted`);
     return [
       { ...figure("Exec of true, nothing else at work", alone), goal: "for comparison" },
       {
         ...figure("Exec of true, while a pool fills and sandboxes are deleted", beside),
-        // What the machine's daemon takes of its processors is in both quantiles.
+        // The CPU time of the machine's daemon affects both quantiles.
         goal: `p99 ≤ ${MOST} × p50`,
         reached: quantile(beside, 0.99) <= MOST * quantile(beside, 0.5),
       },
@@ -52,7 +54,7 @@ async function execute(service: BenchService, id: string, count: number): Promis
   return ms;
 }
 
-/** How long commands of a shell outside any sandbox take, one after another, in milliseconds. */
+/** How long commands in a shell outside any sandbox take, one after another, in milliseconds. */
 async function shellCommands(count: number): Promise<number[]> {
   const script = `for i in $(seq ${count}); do t=$EPOCHREALTIME; /bin/true; echo "$t $EPOCHREALTIME"; done`;
   const { stdout } = await promisify(execFile)("bash", ["-c", script], { env: { LC_ALL: "C" } });
@@ -65,7 +67,7 @@ async function shellCommands(count: number): Promise<number[]> {
     });
 }
 
-/** Takes sandboxes from the pool and deletes them, one after another, until it is stopped. */
+/** Claims sandboxes from the pool and deletes them, one after another, until it is stopped. */
 function churn(service: BenchService): {
   readonly runs: boolean;
   readonly count: number;
@@ -77,7 +79,7 @@ function churn(service: BenchService): {
     for (; !over; count++) await service.remove(await service.create());
   };
   const done = run();
-  // Whoever stops it learns of a failure.
+  // A failure is reported to the caller of stop.
   done.catch(() => {
     over = true;
   });

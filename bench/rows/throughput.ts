@@ -4,10 +4,10 @@ import { perSecond, quantile } from "../stats.ts";
 
 const TRUE = ["true"];
 const AT_ONCE = 16;
-/** Berth and raw Docker take turns. */
+/** Berth and raw Docker alternate. */
 const TURNS = 3;
 
-/** How many commands a second, many at once. */
+/** How many commands run per second, with many at once. */
 export const execThroughput: Row = {
   name: "throughput",
   limitSeconds: 480,
@@ -26,7 +26,7 @@ async function throughput(context: BenchContext, sandboxes: number): Promise<Fig
   const ms = Math.max(1000, 4000 * scale);
   const exec = (worker: number) => service.exec(ids[worker % sandboxes] ?? "", TRUE);
   await perSecond(AT_ONCE, 1000, exec);
-  // Lanes that the warm-up asked for are still being opened.
+  // The warm-up has requested lanes that are still opening.
   await sleep(1000);
   const rates = { berth: [] as number[], raw: [] as number[] };
   for (let turn = 1; turn <= TURNS; turn++) {

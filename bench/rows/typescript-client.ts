@@ -7,15 +7,15 @@ import { quantile, type Sample } from "../stats.ts";
 const run = promisify(execFile);
 const PROGRAM = fileURLToPath(new URL("../clients/typescript-client.ts", import.meta.url));
 
-/** What a call through the TypeScript client costs beyond the same call on the generated client. */
+/** What a call through the TypeScript client costs in addition to the same call on the generated client. */
 export const typescriptClient: Row = {
   name: "typescript-client",
   limitSeconds: 120,
   run: async ({ start, scale, progress }) => {
     const service = await start();
-    progress("in turn with the generated client");
+    progress("alternating with the generated client");
     const rounds = String(Math.max(100, Math.round(1000 * scale)));
-    // Without the caller's environment: no proxy comes between.
+    // Without the caller's environment, so that no proxy is used.
     const { stdout } = await run(process.execPath, [PROGRAM, service.address, rounds], {
       env: {},
       maxBuffer: 64 << 20,

@@ -16,8 +16,8 @@ interface Target {
 }
 
 /**
- * A unary call that does nothing, against a bare grpc-js server and against
- * the Connect library's own handler. They take turns in short rounds.
+ * A unary call that does nothing, compared with a bare grpc-js server and with the Connect library's own handler. They
+ * alternate in short rounds.
  */
 export const unary: Row = {
   name: "unary",

@@ -9,7 +9,7 @@ const POOL = 8;
 const MAX_ENSURE_MS = 60;
 const MAX_REUSE_MS = 3;
 
-/** Sandboxes of workspaces: new ones with a warm pool, and those that run already. */
+/** Sandboxes of workspaces: new ones from a warm pool, and existing ones. */
 export const workspaces: Row = {
   name: "workspaces",
   limitSeconds: 240,

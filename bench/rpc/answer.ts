@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type GetStatsResponse, GetStatsResponseSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
 
-/** What every server of this benchmark answers: the figures of a service with one sandbox. */
+/** The response of every server in this benchmark: the figures of a service with one sandbox. */
 export function makeAnswer(): GetStatsResponse {
   return create(GetStatsResponseSchema, {
     totalSandboxes: 1,

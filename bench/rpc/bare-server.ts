@@ -9,7 +9,7 @@ import {
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { makeAnswer } from "./answer.ts";
 
-// A grpc-js server with nothing around it: what unary calls are measured against.
+// A bare grpc-js server, with which unary calls are compared.
 const { getStats } = SandboxService.method;
 const server = new grpc.Server();
 server.addService(

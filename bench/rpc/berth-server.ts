@@ -6,7 +6,7 @@ import { ProcessMetrics } from "../../src/server/process-metrics.ts";
 import { createRpcServer } from "../../src/server/server.ts";
 import { makeAnswer } from "./answer.ts";
 
-// Berth's port as it is in production, log and metrics included, with one handler that does nothing.
+// Berth's port as in production, including log and metrics, with one handler that does nothing.
 const metrics = new Registry();
 new ProcessMetrics(metrics);
 const server = createRpcServer({

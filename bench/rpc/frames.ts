@@ -1,9 +1,9 @@
-/** Flags (one byte) and length (four) in front of every message of a stream, in gRPC and Connect. */
+/** Flags (one byte) and length (four) before every message of a stream, in gRPC and Connect. */
 const PREFIX_BYTES = 5;
-/** The flag of Connect's last message, which is JSON and says how the call ended. */
+/** The flag of Connect's last message, which is JSON with the status of the call. */
 export const END_STREAM = 2;
 
-/** A message as it goes over the wire. */
+/** A message with its prefix. */
 export function enveloped(message: Uint8Array): Buffer {
   const prefix = Buffer.alloc(PREFIX_BYTES);
   prefix.writeUInt32BE(message.length, 1);

@@ -4,7 +4,7 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { makeAnswer } from "./answer.ts";
 
-// The Connect library with nothing around it.
+// The Connect library without anything around it.
 const handler = connectNodeAdapter({
   compressMinBytes: 1 << 20,
   routes: (router) => router.service(SandboxService, { getStats: makeAnswer }),

@@ -3,7 +3,7 @@ import http from "node:http";
 import http2 from "node:http2";
 import { END_STREAM, enveloped, Frames } from "./frames.ts";
 
-/** A protocol as a client without a library speaks it. */
+/** How a client without a library uses a protocol. */
 export interface Dialect {
   readonly name: string;
   readonly version: 1 | 2;
@@ -11,10 +11,7 @@ export interface Dialect {
   readonly codec: "proto" | "json";
 }
 
-/**
- * Calls methods that stream their answers, with no more than HTTP: what a client
- * costs is the same for every {@link Dialect}.
- */
+/** Calls streaming methods with plain HTTP, so that the client costs the same for every {@link Dialect}. */
 export class RawHttpClient {
   readonly #dialect: Dialect;
   readonly #origin: string;
@@ -26,7 +23,7 @@ export class RawHttpClient {
     this.#dialect = dialect;
   }
 
-  /** Calls a method; `take` gets each message. Rejects unless the call ends well. */
+  /** Calls a method. `take` gets each message. Rejects unless the call succeeds. */
   async stream(path: string, message: Uint8Array, take: (message: Buffer) => void): Promise<void> {
     const body = enveloped(message);
     const { version, protocol, codec } = this.#dialect;

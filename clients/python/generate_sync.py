@@ -1,9 +1,9 @@
 """Writes `berth._sync`, the client without asyncio, from `berth._async`.
 
-Usage: python generate_sync.py [--check]      (--check: only say whether it is as it should be)
+Usage: python generate_sync.py [--check]      (--check: only report whether it is up to date)
 
-The two differ in nothing but the words of asyncio: each has a `transport` of its own, by hand, which makes the
-calls. So there is one implementation, and both have types that a checker sees.
+The two clients differ only in the words of asyncio. Each has its own hand-written `transport`, which makes the calls.
+So there is one implementation, and type checkers see the types of both.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent / "src/berth"
 BY_HAND = {"__init__.py", "transport.py"}
 HEAD = "# Generated from berth._async by generate_sync.py. Do not edit.\n"
-#: Longer words first, where one begins another.
+#: Longer words come first if one is a prefix of another.
 WORDS = [
     (r"Pending\[(\w+)\]", r"\1"),
     (r"\bPending, ", ""),
@@ -38,7 +38,7 @@ def sync_of(text: str) -> str:
 
 
 def _sorted_imports(text: str) -> str:
-    """Names that lost their "Async" are sorted again, as the linter wants them."""
+    """Sorts names again that lost their "Async", as the linter requires."""
 
     def again(match: re.Match[str]) -> str:
         names = sorted({name.strip() for name in match[2].split(",")}, key=lambda name: (not name.isupper(), name.islower(), name))
@@ -48,7 +48,7 @@ def _sorted_imports(text: str) -> str:
 
 
 def main(check: bool) -> int:
-    """Writes what differs; with `check`, says what would be written and fails."""
+    """Writes the modules that differ. With `check`, only names them, and fails."""
     stale: list[str] = []
     for source in sorted((PACKAGE / "_async").glob("*.py")):
         if source.name in BY_HAND:

@@ -1,4 +1,4 @@
-// Builds dist/: the sources as JavaScript with types, the generated code beside them, and the license.
+// Builds dist/: the sources as JavaScript with types, the generated code, and the license.
 import { spawnSync } from "node:child_process";
 import { cpSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -7,10 +7,7 @@ const TAIL_BYTES = 8192;
 /** Ends the demo early; the message is for the user. */
 export class Stop extends Error {}
 
-/**
- * Runs a program to its end and returns what it wrote to stdout. Unless `show`
- * is set, its output is only shown if it fails.
- */
+/** Runs a program to its end and returns its stdout. Unless `show` is set, the output is only shown if it fails. */
 export async function run(command, args, { signal, env, show = false, stdin, cwd } = {}) {
   const child = spawn(command, args, {
     cwd,
@@ -31,7 +28,7 @@ export async function run(command, args, { signal, env, show = false, stdin, cwd
   return { code, stdout: output.stdout, tail: output.tail.trim() };
 }
 
-/** As {@link run}, but shows stdout as it arrives; also returns when the first chunk came. */
+/** Like {@link run}, but shows stdout as it arrives. Also returns when the first chunk arrived. */
 export async function stream(command, args, { signal, env, stdin }) {
   const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["pipe", "pipe", "inherit"] });
   child.stdin.on("error", () => {}).end(stdin);
@@ -48,7 +45,7 @@ export async function stream(command, args, { signal, env, stdin }) {
   return { code, ms: performance.now() - started, ...seen };
 }
 
-/** Starts a long-running program; its first line of stdout says that it is ready. */
+/** Starts a long-running program. Its first line on stdout means that it is ready. */
 export async function startServer(command, args, { signal, env }) {
   // In its own process group, so that a terminal's Ctrl-C does not reach it: the demo stops it.
   const child = spawn(command, args, {

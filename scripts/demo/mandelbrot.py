@@ -1,4 +1,4 @@
-"""The demo's job: draws the Mandelbrot set row by row, as fast as it computes it."""
+"""The demo's job: draws the Mandelbrot set, row by row as they are computed."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ def escape_time(point: complex) -> int:
 
 
 def cell(row: int, column: int) -> str:
-    """One character: the mean of a few points in its place."""
+    """One character: the mean of several points within it."""
     total = 0
     for i in range(SAMPLES):
         for j in range(SAMPLES):

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Called by scripts/kubernetes.sh: builds and downloads what a node is made of.
-# Does nothing where that is there.
+# Called by scripts/kubernetes.sh: builds and downloads the parts of a node. Does nothing if they exist.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -11,18 +10,18 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 mkdir -p "$CACHE"
 export CGO_ENABLED=0 GOTOOLCHAIN=auto
 
-# Builds the program in scripts/kubernetes/$1 as $2, from the modules that its go.mod and go.sum pin.
+# Builds the program in scripts/kubernetes/$1 as $2, from the modules pinned by its go.mod and go.sum.
 go_build() {
   command -v go >/dev/null || install_packages "Go builds Kubernetes, and is missing" golang-go
   (
     cd "$root/scripts/kubernetes/$1"
     go build -trimpath -buildvcs=false -mod=readonly -ldflags "-s -w ${3-}" -o "$2.new" .
-  ) || fail "Go could not build scripts/kubernetes/$1. It takes Go 1.21 or newer, this is $(go env GOVERSION)."
+  ) || fail "Go could not build scripts/kubernetes/$1. It requires Go 1.21 or newer, this is $(go env GOVERSION)."
   mv -- "$2.new" "$2"
 }
 
 if ! [ -x "$HYPERKUBE" ]; then
-  say "Building Kubernetes $KUBERNETES; that takes ten minutes or more, once ..."
+  say "Building Kubernetes $KUBERNETES, which takes ten minutes or more, once ..."
   minor=${KUBERNETES#1.}
   version=k8s.io/component-base/version
   go_build hyperkube "$HYPERKUBE" \
@@ -45,7 +44,7 @@ fi
 if ! [ -x "$PLUGINS/ptp" ]; then
   say "Downloading network plugins ..."
   cd "$work"
-  # apt-get downloads as a user of its own.
+  # apt-get downloads as its own user.
   chmod 755 .
   apt-get download -qq containernetworking-plugins >/dev/null 2>&1 ||
     { apt-get update -qq && apt-get download -qq containernetworking-plugins >/dev/null; } ||

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Called by scripts/kubernetes.sh: ends the cluster and removes its state. What
-# was built stays.
+# Called by scripts/kubernetes.sh: stops the cluster and removes its state. What was built stays.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -10,14 +9,14 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 
 WAIT_SECONDS=30
 
-# What runs in the cluster's control groups, also where a start was cut off before it said which node it is.
+# The processes in the cluster's control groups, even if a start was interrupted before it recorded the node's pid.
 members() {
   for hierarchy in $(hierarchies); do
     [ ! -d "$hierarchy$CGROUP" ] || find "$hierarchy$CGROUP" -name cgroup.procs -exec cat {} + 2>/dev/null || true
   done | sort -u
 }
 
-# With the node's first process end all processes, mounts and interfaces of its namespaces.
+# With the node's first process, all processes, mounts and interfaces of its namespaces end.
 if pid=$(node_pid); then kill -9 "$pid" 2>/dev/null || true; fi
 deadline=$(($(date +%s) + WAIT_SECONDS))
 while :; do

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Called by scripts/kubernetes/up.sh: the node. It is the first process of its
-# own namespaces of processes, mounts and network; what it starts ends with it.
+# Called by scripts/kubernetes/up.sh: the node. It is the first process of its own process, mount and network
+# namespaces, so what it starts ends with it.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 # shellcheck source=scripts/kubernetes/settings.sh
 . "$root/scripts/kubernetes/settings.sh"
 
-# This machine's view of processes, for their ids there.
+# The machine's own view of processes, to find their pids there.
 mount --bind /proc "$STATE/proc"
 mount --make-rshared /
-# Else the mount over /proc would appear here as well.
+# Otherwise the mount over /proc would appear here as well.
 mount --make-private "$STATE/proc"
 mount -t proc proc /proc
-# What Kubernetes, containerd and network plugins write at fixed places goes to places of their own.
+# Private directories for the fixed places to which Kubernetes, containerd and network plugins write.
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/netns
 mount -t overlay -o "lowerdir=/var,upperdir=$STATE/var,workdir=$STATE/overlay" overlay /var
@@ -34,13 +34,13 @@ ip addr add "$NODE_IP/30" dev eth0
 ip link set eth0 up
 ip route add default via "$HOST_IP"
 echo 1 >/proc/sys/net/ipv4/ip_forward
-# In place of kube-proxy: the one Service that pods need is the API server's.
+# Instead of kube-proxy: the only Service that pods need is that of the API server.
 iptables -t nat -A PREROUTING -p tcp -d "$API_SERVICE_IP" --dport 443 -j DNAT --to-destination "$NODE_IP:6443"
 
 cd "$STATE"
 
-# Runs a program, and again a second after it ended, unless there is a file hold/NAME. Its id on this machine is in
-# pids/NAME: tests kill it by that.
+# Runs a program, and restarts it a second after it ended unless the file hold/NAME exists. Its pid on this machine is
+# in pids/NAME, so that tests can kill it.
 service() {
   name=$1
   shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Called by scripts/kubernetes.sh: brings up a cluster of one node, as root, in
-# namespaces of its own; returns when it takes pods.
+# Called by scripts/kubernetes.sh: brings up a cluster of one node, as root, in its own namespaces. Returns when it
+# accepts pods.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -59,7 +59,7 @@ user controller-manager system:kube-controller-manager ''
 user scheduler system:kube-scheduler ''
 user kubelet system:node:node system:nodes
 
-# A service in a container may lack CAP_SYS_RESOURCE, and with it the right to lower oom_score_adj.
+# In a container a service may lack CAP_SYS_RESOURCE, and so may not lower oom_score_adj.
 cat >containerd.toml <<TOML
 version = 2
 root = "$STATE/containerd"
@@ -81,7 +81,7 @@ disabled_plugins = [
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
 TOML
-# Each pod has a pair of interfaces to the node. Nothing here enforces a NetworkPolicy.
+# Each pod has a veth pair to the node. Nothing here enforces NetworkPolicies.
 cat >cni/10-pods.conflist <<JSON
 {"cniVersion": "0.4.0", "name": "pods", "plugins": [
   {"type": "ptp", "ipMasq": false,
@@ -138,16 +138,16 @@ import <"$PAUSE"
 load $IMAGES &
 images=$!
 wait_for 120 "the API server" admin get --raw /readyz
-# What the API server may ask of the kubelet.
+# What the API server may request from the kubelet.
 admin create clusterrolebinding apiserver-kubelet --clusterrole=system:kubelet-api-admin \
   --user=kube-apiserver-kubelet-client >/dev/null
 wait_for 30 "the namespace default" admin get namespace default
 admin apply -f "$root/scripts/kubernetes/cluster.yaml" -f "$root/deploy/kubernetes" >/dev/null
 kubeconfig berth "$(admin create token berth --namespace berth --duration 8760h)" berth
-wait_for 120 "the node's readiness" admin wait --for=condition=Ready node/node --timeout=5s
+wait_for 120 "the node" admin wait --for=condition=Ready node/node --timeout=5s
 untainted() {
   [ -z "$(admin get node node --output 'jsonpath={.spec.taints}')" ]
 }
 wait_for 60 "the node's first pod" untainted
 wait_for 60 "the service account" admin get serviceaccount default --namespace berth
-wait "$images" || fail "containerd did not take the images $IMAGES."
+wait "$images" || fail "containerd could not import the images $IMAGES."

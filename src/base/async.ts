@@ -4,7 +4,7 @@ import { abortError } from "./errors.ts";
 
 /**
  * Waits for `work`, or until the signal aborts; `work` itself continues.
- * @throws the signal's reason, unless `work` has settled already; what `work` rejects with.
+ * @throws the signal's reason, unless `work` has already settled; what `work` rejects with.
  */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
@@ -19,7 +19,7 @@ export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal | un
   }
 }
 
-/** Waits for `work`, but for `ms` at most, by `clock` or else by real time. Rejects only where `work` does. */
+/** Waits for `work`, but at most for `ms`, by `clock` or else in real time. Rejects only if `work` does. */
 export async function within(work: Promise<unknown>, ms: number, clock?: Clock): Promise<void> {
   const over = new AbortController();
   const late =
@@ -35,7 +35,7 @@ export async function within(work: Promise<unknown>, ms: number, clock?: Clock):
   }
 }
 
-/** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the rest still runs. */
+/** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the other calls still run. */
 export async function forEachConcurrently<T>(
   items: readonly T[],
   act: (item: T) => Promise<void>,

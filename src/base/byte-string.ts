@@ -1,10 +1,10 @@
 /**
- * Bytes that need not be text, such as a file's name: one UTF-16 unit holds one
- * byte (latin1), so that comparing two gives the order of their bytes.
+ * Bytes that need not be valid text, such as a file's name. Each UTF-16 code unit contains one byte (latin1), so
+ * comparing two strings compares their bytes.
  */
 export type ByteString = string;
 
-/** The bytes of a text. */
+/** Converts a text to its UTF-8 bytes. */
 export function fromText(text: string): ByteString {
   return Buffer.from(text).toString("latin1");
 }
@@ -17,7 +17,7 @@ export function toBytes(bytes: ByteString): Buffer<ArrayBuffer> {
   return Buffer.from(bytes, "latin1");
 }
 
-/** As text for a person: what is not UTF-8 becomes U+FFFD. */
+/** Converts bytes to readable text. Bytes that are not UTF-8 become U+FFFD. */
 export function toText(bytes: ByteString): string {
   return toBytes(bytes).toString("utf8");
 }

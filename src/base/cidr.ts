@@ -1,16 +1,16 @@
 import { isIP } from "node:net";
 
-/** A range of addresses. */
+/** A range of IP addresses. */
 export interface Cidr {
-  /** As it is written: `10.0.0.0/8`, `fc00::/7`. */
+  /** In CIDR notation: `10.0.0.0/8`, `fc00::/7`. */
   readonly text: string;
   readonly family: 4 | 6;
-  /** The bits that all its addresses begin with. */
+  /** The number of leading bits that all its addresses share. */
   readonly prefix: number;
   readonly first: bigint;
 }
 
-/** Reads a range or, with the whole address as its prefix, an address. Returns what is wrong where it is none. */
+/** Parses a range or a single address. Returns a text that says what is wrong if it is invalid. */
 export function parseCidr(text: string): Cidr | string {
   const [address = "", bits, ...rest] = text.split("/");
   const family = isIP(address);
@@ -31,26 +31,26 @@ export function parseCidr(text: string): Cidr | string {
   return { text: canonical, family: family as 4 | 6, prefix, first };
 }
 
-/** A range that is known to be one. @throws Error */
+/** Parses a range that is known to be valid. @throws Error */
 export function cidr(text: string): Cidr {
   const found = parseCidr(text);
   if (typeof found === "string") throw new Error(found);
   return found;
 }
 
-/** Whether a range holds all of another, or is the same. */
+/** Whether a range contains another, or equals it. */
 export function covers(outer: Cidr, inner: Cidr): boolean {
   if (outer.family !== inner.family || outer.prefix > inner.prefix) return false;
   const hostBits = BigInt((outer.family === 4 ? 32 : 128) - outer.prefix);
   return outer.first >> hostBits === inner.first >> hostBits;
 }
 
-/** The range of one address. */
+/** The range of a single address. */
 export function addressCidr(address: string): string {
   return cidr(`${address}/${isIP(address) === 6 ? 128 : 32}`).text;
 }
 
-/** An address's bytes in the order of the network. */
+/** An address's bytes in network order. */
 export function addressBytes(address: string): Buffer {
   const family = isIP(address);
   if (family === 0) throw new Error(`${JSON.stringify(address)} is not an address`);
@@ -80,6 +80,6 @@ function formatAddress(bits: bigint, family: 4 | 6): string {
   const groups = Array.from({ length: 8 }, (_, at) =>
     ((bits >> BigInt(112 - at * 16)) & 0xffffn).toString(16),
   );
-  // A URL writes it in its shortest form.
+  // A URL normalizes the address to its shortest form.
   return new URL(`http://[${groups.join(":")}]`).hostname.slice(1, -1);
 }

@@ -1,17 +1,19 @@
 import { readFileSync } from "node:fs";
 
-/** Releases a timer; calling it again does nothing. */
+/** Cancels a timer. Idempotent. */
 export type CancelTimer = () => void;
 
 /**
- * Time, injected so that tests can control it. Deadlines are measured on
- * {@link monotonicMs}, which a change of the wall clock does not move; wall
- * time is only shown and persisted.
+ * The time, injected so that tests can control it. Deadlines are measured with {@link monotonicMs}, which changes of
+ * the wall clock do not affect. Wall time is only displayed and stored.
  */
 export interface Clock {
-  /** Identifies the boot of the machine. {@link monotonicMs} of one boot can be compared, also across processes. */
+  /**
+   * Identifies the boot of the machine. Values of {@link monotonicMs} can be compared within one boot, also across
+   * processes.
+   */
   readonly bootId: string;
-  /** Milliseconds since a fixed point of the machine's boot, never going back. */
+  /** Milliseconds since a fixed point of the machine's boot. Never decreases. */
   monotonicMs(): number;
   /** Wall time in milliseconds since the Unix epoch. */
   wallMs(): number;
@@ -19,13 +21,13 @@ export interface Clock {
   setTimer(delayMs: number, callback: () => void): CancelTimer;
 }
 
-/** Node turns any longer delay into 1 ms, so such timers run in steps. */
+/** Node turns any longer delay into 1 ms, so longer timers run in steps. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
-/** The machine's own time. */
+/** The machine's time. */
 export class SystemClock implements Clock {
   readonly bootId = readBootId();
-  /** The offset of the process's own clock to the machine's. */
+  /** The offset of the process's clock to the machine's. */
   readonly #processStartMs = Number(process.hrtime.bigint()) / 1e6 - performance.now();
 
   monotonicMs(): number {
@@ -48,7 +50,7 @@ export class SystemClock implements Clock {
   }
 }
 
-/** Linux makes one at each boot. Where there is none, every process counts as a boot of its own. */
+/** Linux generates an id at each boot. Without one, every process counts as a separate boot. */
 function readBootId(): string {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

@@ -1,4 +1,4 @@
-/** Why a call failed, finer than a status code. The wire's `ErrorReason` mirrors it. */
+/** Why a call failed, in more detail than a status code. The wire's `ErrorReason` mirrors it. */
 export type ErrorReason =
   | "INVALID_ARGUMENT"
   | "SANDBOX_NOT_FOUND"
@@ -49,20 +49,19 @@ export type ErrorReason =
   | "SECRET_NOT_FOUND"
   | "WORKSPACE_EXISTS";
 
-/** What a {@link BerthError} may carry beside its message. */
+/** What a {@link BerthError} may contain in addition to its message. */
 export interface BerthErrorOptions {
   /** Facts for programs, for instance `field`, `limit`, `sandbox_id`. */
   readonly metadata?: Readonly<Record<string, string>>;
-  /** After how many milliseconds the same call is worth trying again. */
+  /** After how many milliseconds to retry the same call. */
   readonly retryAfterMs?: number;
   /** What caused it. Logged, never sent to a client. */
   readonly cause?: unknown;
 }
 
 /**
- * The one error class of the service. Its message is written for the person
- * who made the call: what happened, and what to change. It may be sent to
- * clients, so it holds no path or secret of the host.
+ * The only error class of the service. Its message is for the caller: what happened, and what to change. It may be sent
+ * to clients, so it must not contain paths or secrets of the host.
  */
 export class BerthError extends Error {
   override readonly name = "BerthError";
@@ -78,12 +77,12 @@ export class BerthError extends Error {
   }
 }
 
-/** Makes the error for a bad field of a request. `field` is its path, as in `spec.resources.memory_bytes`. */
+/** The error for an invalid field of a request. `field` is its path, for instance `spec.resources.memory_bytes`. */
 export function invalidArgument(field: string, problem: string): BerthError {
   return new BerthError("INVALID_ARGUMENT", `${field}: ${problem}`, { metadata: { field } });
 }
 
-/** Makes the error for a caller that canceled. */
+/** The error for a canceled call. */
 export function canceled(cause?: unknown): BerthError {
   return new BerthError("CANCELED", "The call was canceled.", { cause });
 }
@@ -93,7 +92,7 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw abortError(signal);
 }
 
-/** The error of an aborted signal: its reason where that is a {@link BerthError}, else `CANCELED`. */
+/** The error of an aborted signal: its reason if that is a {@link BerthError}, else `CANCELED`. */
 export function abortError(signal: AbortSignal): BerthError {
   return signal.reason instanceof BerthError ? signal.reason : canceled(signal.reason);
 }

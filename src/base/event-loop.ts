@@ -1,17 +1,19 @@
-/** What a {@link TurnShare} has of one turn, in milliseconds. */
+/** How long a {@link TurnShare} may use one turn, in milliseconds. */
 const SHARE_MS = 5;
 
 /**
- * A share of each turn of the event loop, for work that is there already in any
- * amount and would otherwise keep everything else waiting. Where it is used up
- * the rest waits for the next turn, first come, first served.
+ * A share of each turn of the event loop, for work of any amount that is already in memory and would otherwise block
+ * everything else. When the share is used up, the rest waits for the next turn, first come, first served.
  */
 export class TurnShare {
-  /** When the first of the work went on in this turn. */
+  /** When work first ran in this turn. */
   #sinceMs: number | undefined;
   readonly #waiting: (() => void)[] = [];
 
-  /** Resolves when the caller may go on; undefined: at once, and not in a microtask, so that its work counts before others enter. */
+  /**
+   * Resolves when the caller may continue. Undefined means at once: not in a microtask, so that its work counts before
+   * others enter.
+   */
   enter(): Promise<void> | undefined {
     if (this.#waiting.length === 0 && this.#hasTime()) return undefined;
     return new Promise((resolve) => this.#waiting.push(resolve));
@@ -34,7 +36,8 @@ export class TurnShare {
   readonly #resume = (): void => {
     if (this.#waiting.length === 0 || !this.#hasTime()) return;
     this.#waiting.shift()?.();
-    // What the resumed one does at once counts before the next is: a tick set from a microtask comes after all of them.
+    // Count the work of the resumed caller before resuming the next: a tick that is set from a microtask runs after all
+    // microtasks.
     queueMicrotask(() => process.nextTick(this.#resume));
   };
 }

@@ -5,9 +5,8 @@ interface Share<T> {
 }
 
 /**
- * Adds up the sizes of items of several owners that share one bound. Beyond the
- * bound the oldest item of the owner with the most goes, so that no owner's
- * flood pushes out another's items.
+ * Sums the sizes of items of several owners that share one limit. Beyond the limit, the oldest item of the owner with
+ * the most is removed, so that no owner can push out another's items.
  */
 export class FairShare<T> {
   readonly #shares = new Map<string, Share<T>>();
@@ -23,7 +22,7 @@ export class FairShare<T> {
     this.#sum += size;
   }
 
-  /** Removes an item; does nothing where there is no such item. */
+  /** Removes an item; does nothing if there is no such item. */
   delete(owner: string, item: T): void {
     const share = this.#shares.get(owner);
     const size = share?.items.get(item);

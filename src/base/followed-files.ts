@@ -1,16 +1,16 @@
 import type { BigIntStats } from "node:fs";
 import { stat } from "node:fs/promises";
 
-/** How often the files are looked at, in milliseconds. */
+/** Interval of polling, in milliseconds. */
 const POLL_MS = 200;
 
 /**
- * Files that the operator may replace while the service runs. They are polled: watching a path misses what happens behind
- * symbolic links, as Kubernetes changes its secrets, and on network file systems.
+ * Files that the operator may replace while the service runs. They are polled, because watching a path misses changes
+ * behind symbolic links, which is how Kubernetes updates secrets, and on network file systems.
  */
 export class FollowedFiles {
   readonly #paths: readonly string[];
-  /** What the files were when they were last read, and at the look before this one. */
+  /** Versions of the files: when they were last read, and at the previous poll. */
   #read: string;
   #seen: string;
   #timer: NodeJS.Timeout | undefined;
@@ -22,7 +22,10 @@ export class FollowedFiles {
     this.#seen = version;
   }
 
-  /** Notes what the files are. Read them after this, and then {@link follow} them, so that no change is missed. */
+  /**
+   * Records the current version of the files. Read them after this, and then {@link follow} them, so that no change is
+   * missed.
+   */
   static async note(paths: readonly string[]): Promise<FollowedFiles> {
     return new FollowedFiles(paths, await versionOf(paths));
   }
@@ -46,7 +49,7 @@ export class FollowedFiles {
 
   async #look(onChange: () => Promise<void>): Promise<void> {
     const version = await versionOf(this.#paths);
-    // Files that are written in place are read once they rest: a half of one may be valid.
+    // Files that are written in place are read only once they have stopped changing: half of a file may be valid.
     const rests = version === this.#seen;
     this.#seen = version;
     if (!rests || version === this.#read) return;
@@ -55,7 +58,7 @@ export class FollowedFiles {
   }
 }
 
-/** Differs from that of the files before and after any change. */
+/** A version of the files, which differs after any change. */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const found = await Promise.all(paths.map((path) => stat(path, { bigint: true }).catch(() => undefined)));
   return found.map((stats) => (stats === undefined ? "" : identityOf(stats))).join("\n");

@@ -2,7 +2,7 @@ import { takeRandom } from "./random.ts";
 
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
-/** The kind of thing that an id names. */
+/** The kind of thing that an id identifies. */
 export type IdPrefix = "sbx" | "prc" | "ses" | "run";
 
 /** Makes an id: the prefix, `_` and 20 random characters of lower-case base32 (100 bits). */
@@ -17,7 +17,7 @@ export function randomBase32(length: number): string {
   return text;
 }
 
-/** A map key of several names. Ids are the owner's own, so what an owner named is kept under the owner and the id. */
+/** A map key from several names. Different owners may use the same id, so keys consist of the owner and the id. */
 export function compositeKey(...names: readonly (string | number)[]): string {
   return JSON.stringify(names);
 }

@@ -8,18 +8,17 @@ export interface JsonObject {
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
-/** 1 for the bytes with which a value begins or is named: `,`, `:`, `[` and `{`. */
+/** 1 for the bytes that precede a value: `,`, `:`, `[` and `{`. */
 const SEPARATORS = new Uint8Array(256);
 for (const byte of Buffer.from(",:[{")) SEPARATORS[byte] = 1;
 
 /**
- * Whether JSON text has at most `limit` separators, and so hardly more values
- * than that. This takes a fraction of the time of parsing: for text from outside,
- * of which a megabyte of brackets would block the event loop for seconds. Says
- * nothing about text that is not JSON.
+ * Whether JSON text has at most `limit` separators, and therefore hardly more values than that. Takes a fraction of the
+ * time of parsing. For untrusted text: parsing a megabyte of brackets would block the event loop for seconds. The
+ * result is meaningless for text that is not JSON.
  */
 export function hasFewValues(json: Uint8Array, limit: number): boolean {
-  // Every separator is a byte.
+  // Each separator takes a byte.
   if (json.length <= limit) return true;
   let left = limit;
   let quoted = false;

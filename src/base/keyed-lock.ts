@@ -2,20 +2,20 @@ import { Mutex } from "async-mutex";
 
 interface Entry {
   readonly mutex: Mutex;
-  /** Holder and waiters. The entry leaves the map only when there are none, so that no two callers ever hold different locks of one key. */
+  /**
+   * Number of holders and waiters. The entry is removed from the map only when there are none, so that two callers
+   * never hold different locks for the same key.
+   */
   users: number;
 }
 
 /**
- * One lock for each key, made on demand and dropped when nobody holds or waits
- * for it.
+ * One lock for each key, created on demand and dropped when nobody holds or waits for it.
  *
- * Contract: the lock of a sandbox's id is held across its lifecycle changes
- * (create, pause, resume, delete, expiry), engine calls included, and across
- * nothing else: never across the pull or create of another one, and never by
- * operations such as exec, which take a lease. The lock of a session's owner,
- * worker and type is held likewise, across its resource's initialize and
- * cleanup. It is not reentrant. First come, first served.
+ * Contract: the lock of a sandbox's id is held only during its lifecycle changes (create, pause, resume, delete,
+ * expiry), including calls to the engine. It is never held during the pull or create of another sandbox, and never by
+ * operations such as exec, which take a lease. In the same way, the lock of a session's owner, worker and type is held
+ * only during its resource's initialize and cleanup. Not reentrant. First come, first served.
  */
 export class KeyedLock {
   readonly #entries = new Map<string, Entry>();
@@ -32,7 +32,7 @@ export class KeyedLock {
     }
   }
 
-  /** Keys that are held or waited for. */
+  /** Number of keys that are held or waited for. */
   get size(): number {
     return this.#entries.size;
   }

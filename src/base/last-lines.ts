@@ -1,13 +1,13 @@
 /**
- * What a program writes to stderr, as latin1: the last of its lines, whole, within a bound. Lines that say nothing are
- * dropped as they come, so that many of them do not push out the one that counts.
+ * Collects a program's stderr, as latin1: its last complete lines, up to a limit. Irrelevant lines are dropped as they
+ * arrive, so that they do not push out the relevant one.
  */
 export class LastLines {
   readonly #maxLength: number;
   readonly #isNoise: (line: string) => boolean;
   #lines: string[] = [];
   #length = 0;
-  /** The line that has not ended; of a long one, its end. */
+  /** The last line, which has not ended. Only the end of it, if it is long. */
   #open = "";
 
   constructor(maxLength: number, isNoise: (line: string) => boolean = () => false) {
@@ -24,7 +24,7 @@ export class LastLines {
     }
   }
 
-  /** At most twice the bound, and a line that has not ended. */
+  /** The collected lines, at most twice the limit, and the last line, which has not ended. */
   get text(): string {
     return this.#lines.map((line) => `${line}\n`).join("") + this.#open;
   }
@@ -35,10 +35,10 @@ export class LastLines {
 
   #end(): void {
     if (this.#isNoise(this.#open)) return;
-    // A copy: a part of a string keeps the whole chunk that it was cut from.
+    // Copy the line: a substring keeps the whole chunk in memory.
     this.#lines.push(Buffer.from(this.#open, "latin1").toString("latin1"));
     this.#length += this.#open.length + 1;
-    // All at once: to take away one for each that comes would move the others each time.
+    // Drop lines in batches: dropping one for each new line would move all others each time.
     if (this.#length > 2 * this.#maxLength) this.#shorten();
   }
 

@@ -1,4 +1,4 @@
-/** Where the service writes what it does. pino satisfies it. Fields hold no secret and no payload. */
+/** The service's logger, an interface that pino satisfies. Fields must not contain secrets or payloads. */
 export interface Logger {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -6,5 +6,5 @@ export interface Logger {
   error(fields: object, message: string): void;
 }
 
-/** Logs nothing: a diagnosis is the answer, which a log would only repeat. */
+/** Logs nothing. For diagnoses, whose findings a log would only repeat. */
 export const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };

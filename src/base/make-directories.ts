@@ -3,8 +3,8 @@ import path from "node:path";
 import { codeOf } from "./system-errors.ts";
 
 /**
- * Makes a directory and those above it, as far as they are missing. Node's own recursive `mkdir` never ends where one
- * is there and takes nothing: a link that leads nowhere, a mount whose directory was removed, /proc.
+ * Creates a directory and its missing parents. Node's recursive `mkdir` never returns if a parent exists in which
+ * nothing can be created: a dangling link, a mount whose directory was removed, /proc.
  * @throws the system's errors.
  */
 export function makeDirectories(directory: string, mode = 0o777): void {
@@ -17,7 +17,7 @@ export function makeDirectories(directory: string, mode = 0o777): void {
   if (stillMissing !== undefined) throw stillMissing;
 }
 
-/** Returns the error where a directory above it is missing; throws any other. */
+/** Returns the error if a parent is missing; throws any other error. */
 function tryToMake(directory: string, mode: number): unknown {
   try {
     mkdirSync(directory, mode);

@@ -2,7 +2,7 @@ import { takeRandom } from "./random.ts";
 
 const NOTHING = Buffer.alloc(0);
 const SEMICOLON = 0x3b;
-/** A marker's text is a short word; more than this before its `;` is not a marker. */
+/** The text of a marker is a short word. A longer text before the `;` is not a marker. */
 const MAX_TEXT = 32;
 
 /** A marker in a stream. */
@@ -14,17 +14,16 @@ export interface Found {
 }
 
 /**
- * Finds one marker, `<nonce><text>;`, in a stream of bytes and passes on
- * everything before it unchanged. It holds back only a suffix that could start
- * the marker, and only until the next chunk. The nonce is random and unknown to
- * the job, so nothing that a job writes is taken for it.
+ * Finds one marker, `<nonce><text>;`, in a stream of bytes, and passes on everything before it unchanged. It holds back
+ * only a suffix that could start the marker, and only until the next chunk. The nonce is random and unknown to the job,
+ * so no output of a job can be mistaken for it.
  */
 export class MarkerScanner {
   readonly #nonce: Buffer;
   readonly #onData: (chunk: Buffer) => void;
   #held: Buffer = NOTHING;
 
-  /** @param nonce as text, or its bytes where several scanners look for it. */
+  /** @param nonce as text, or its bytes if several scanners look for it. */
   constructor(nonce: string | Buffer, onData: (chunk: Buffer) => void) {
     this.#nonce = typeof nonce === "string" ? Buffer.from(nonce, "latin1") : nonce;
     this.#onData = onData;
@@ -50,12 +49,12 @@ export class MarkerScanner {
     return { text: bytes.toString("latin1", textAt, end), rest: bytes.subarray(end + 1) };
   }
 
-  /** Whether something is held back. */
+  /** Whether bytes are held back. */
   get holds(): boolean {
     return this.#held.length > 0;
   }
 
-  /** Passes on what was held back. For when no marker can come any more. */
+  /** Passes on what was held back. Call it when no marker can come any more. */
   flush(): void {
     if (this.#held.length > 0) this.#onData(this.#held);
     this.#held = NOTHING;
@@ -64,13 +63,13 @@ export class MarkerScanner {
   /** Passes on everything before `at` and keeps the rest. */
   #hold(bytes: Buffer, at: number): void {
     if (at > 0) this.#onData(bytes.subarray(0, at));
-    // Copied, so that a few held bytes do not keep a whole chunk alive.
+    // Copy them, so that a few held bytes do not keep a whole chunk in memory.
     if (at < bytes.length) this.#held = Buffer.from(bytes.subarray(at));
   }
 
   #suffixThatMayBegin(bytes: Buffer): number {
     let length = Math.min(this.#nonce.length - 1, bytes.length);
-    // Searched by its first byte, since this runs for every chunk of output.
+    // Search for the first byte, because this runs for every chunk of output.
     for (; length > 0; length--) {
       const at = bytes.indexOf(this.#nonce[0] ?? 0, bytes.length - length);
       if (at < 0) return 0;
@@ -82,15 +81,14 @@ export class MarkerScanner {
 }
 
 /**
- * A nonce for markers in a job's output. Its first byte stands in no text: what
- * text ends with, as a prompt that waits for an answer, is then never held back
- * as the possible beginning of a marker.
+ * A nonce for markers in a job's output. Its first byte does not occur in text, so the end of a text, such as a prompt
+ * that waits for an answer, is never held back as the possible start of a marker.
  */
 export function newMarkerNonce(): string {
   return `\x1e${newNonce()}`;
 }
 
-/** A word that nobody can guess: 32 hexadecimal digits, of 128 random bits. */
+/** A word that cannot be guessed: 128 random bits as 32 hexadecimal digits. */
 export function newNonce(): string {
   return takeRandom(16).toString("hex");
 }

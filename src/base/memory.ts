@@ -1,27 +1,28 @@
 import { performance } from "node:perf_hooks";
-import { setFlagsFromString } from "node:v8";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-/** Sets up V8 for a service through which bytes stream. Call it before there is much to collect. */
+/** Tunes V8 for a service that streams bytes. Call it before there is much garbage. */
 export function tuneMemory(): void {
-  // A young generation that may grow does so under a flood of output, beyond the processor's caches, and stays large.
+  // Keep the young generation from growing: under a flood of output it would grow beyond the CPU's caches, and stay
+  // large.
   setFlagsFromString("--semi-space-growth-factor=1");
-  // The bytes that stream through are outside the heap. By default, every 64 MB of them trigger a marking of the
-  // whole heap, which takes longer than everything else done with them. Node 22 does not know this flag.
+  // Streamed bytes are outside the heap. By default, every 64 MB of them trigger a marking of the whole heap, which
+  // takes longer than everything else done with them. Node 22 does not know this flag.
   if (Number.parseInt(process.versions.node, 10) >= 24)
     setFlagsFromString("--external-memory-accounted-in-global-limit");
-  // After each collection the heap may double before the next. By default V8 allows a heap that has been idle a tenth more,
-  // which is why a service would mark its whole heap for every few megabytes of the next transfer.
+  // Let the heap double before the next collection. By default V8 lets a heap that has been idle grow by only a tenth,
+  // so a service would mark its whole heap for every few megabytes of the next transfer.
   setFlagsFromString("--heap-growing-percent=100");
 }
 
-/** The buffers of so many bytes are still in the processor's caches, mostly, where the next ones take their place. */
+/** Buffers of this many bytes are mostly still in the CPU's caches, so the next ones can reuse that memory. */
 const YOUNG_COLLECTION_BYTES = 8 << 20;
 let streamedBytes = 0;
 
 /**
- * Counts bytes that came in or went out, and collects what they leave. To V8, their buffers are a few small objects, for
- * which it would wait until there are a hundred megabytes of them. A collection of young objects takes a millisecond.
+ * Counts streamed bytes, and collects their garbage. To V8, their buffers are a few small objects, so it would wait
+ * until there are a hundred megabytes of them. A collection of young objects takes a millisecond.
  */
 export function noteStreamed(bytes: number): void {
   streamedBytes += bytes;
@@ -31,20 +32,20 @@ export function noteStreamed(bytes: number): void {
 }
 
 const CHECK_MS = 2_000;
-/** The event loop is idle where it worked for less than this part of the time. */
+/** The event loop counts as idle if it was busy for less than this part of the time. */
 const IDLE_PART = 0.05;
-/** A collection takes some tens of milliseconds: it is for where so much may be given back. */
+/** A collection takes tens of milliseconds, so it needs at least this much growth since the last one. */
 const MIN_GROWTH_BYTES = 16 << 20;
 
-/** Collects all garbage before it returns: `last-resort` that of optional parts of the heap, too. */
+/** Collects all garbage before it returns. `last-resort` also drops optional parts of the heap. */
 type Collect = (options: { type: "major"; execution: "sync"; flavor: "regular" | "last-resort" }) => void;
 
 /**
- * Collects garbage when the event loop is idle: once after the start, and whenever enough may have gathered since. V8
- * collects where memory is asked for, so that an idle service would keep what its start or a flood of output left.
- * What is let go later than it was counted stays until as much again has come.
+ * Collects garbage when the event loop is idle: once after the start, and whenever enough garbage may have accumulated
+ * since. V8 collects only when memory is allocated, so an idle service would keep the garbage of its start or of a
+ * flood of output. Garbage that was still in use at the last count stays until memory has grown by as much again.
  *
- * @param checkMs how often it looks, for as long as the process lives or until the timer is cleared
+ * @param checkMs how often to check, until the process ends or the timer is cleared
  */
 export function collectWhenIdle(checkMs = CHECK_MS, collect: Collect = collector()): NodeJS.Timeout {
   let leastBytes: number | undefined;
@@ -76,8 +77,8 @@ function collector(): V8Collect {
   return found;
 }
 
-/** What is in use or may be garbage. */
+/** Memory in use, garbage included. `process.memoryUsage()` opens a file, so it throws if no more files may be open. */
 function usedBytes(): number {
-  const { heapUsed, external } = process.memoryUsage();
-  return heapUsed + external;
+  const { used_heap_size: heap, external_memory: external } = getHeapStatistics();
+  return heap + external;
 }

@@ -1,4 +1,4 @@
-/** The candidate closest to the word, if one is close enough to have been meant. */
+/** The candidate that is closest to the word, if one is close enough to be what was meant. */
 export function nearest(word: string, candidates: readonly string[]): string | undefined {
   let best: string | undefined;
   let distanceToBest = Math.max(2, Math.floor(word.length / 3)) + 1;
@@ -9,7 +9,7 @@ export function nearest(word: string, candidates: readonly string[]): string | u
   return best;
 }
 
-/** How many characters must be added, removed or replaced to make one of the other (Levenshtein). */
+/** The number of characters to add, remove or replace to turn one word into the other (Levenshtein). */
 function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, index) => index);
   for (let i = 1; i <= from.length; i++) {

@@ -4,39 +4,39 @@ export interface Position {
   readonly id: string;
 }
 
-/** The part of a list that is asked for. */
+/** Selects a part of a list. */
 export interface Slice {
   readonly limit: number;
-  /** Only what comes after this position. Undefined: from the newest on. */
+  /** Only elements after this position. Undefined: starting with the newest. */
   readonly after?: Position | undefined;
 }
 
 /** A part of a list. */
 export interface Sliced<T> {
   readonly items: readonly T[];
-  /** Where the next part starts; undefined where nothing follows. */
+  /** Where the next part starts; undefined if nothing follows. */
   readonly next: Position | undefined;
 }
 
-/** What the elements of a part take at most, beside the last of them: callers take messages of a few MiB. */
+/** Maximum total size of the elements of a part, not counting the last one: callers accept messages of a few MiB. */
 export const MAX_SLICE_BYTES = 2 * 1024 * 1024;
 
-/** All of a list. */
+/** The whole list. */
 export const WHOLE: Slice = { limit: Number.POSITIVE_INFINITY };
 
 /**
- * Ordered lists of elements by key, from which a part costs what is in it,
- * however long the list is.
+ * Ordered lists of elements by key. Reading a part takes time proportional to the part, regardless of the length of the
+ * list.
  */
 export class OrderedIndex<T> {
   readonly #positionOf: (item: T) => Position;
   readonly #bytesOf: (item: T) => number;
-  /** Oldest first. A new element is nearly always the last one. */
+  /** By key, oldest first. A new element is almost always the last one. */
   readonly #lists = new Map<string, T[]>();
 
   /**
    * @param positionOf must never change for an element, and must be unique.
-   * @param bytesOf about what an element that may be large takes in a list
+   * @param bytesOf approximate size of an element in a list, if elements may be large
    */
   constructor(positionOf: (item: T) => Position, bytesOf: (item: T) => number = () => 0) {
     this.#positionOf = positionOf;
@@ -49,25 +49,28 @@ export class OrderedIndex<T> {
     list.splice(this.#countBefore(list, this.#positionOf(item)), 0, item);
   }
 
-  /** Removes an element; does nothing where there is no such element. */
+  /** Removes an element; does nothing if there is no such element. */
   delete(key: string, item: T): void {
     const list = this.#lists.get(key);
     const place = list && this.#countBefore(list, this.#positionOf(item));
     if (list === undefined || place === undefined || list[place] !== item) return;
-    // Most go in the order in which they came, which moves nothing.
+    // Most elements are removed in the order in which they were added, which moves nothing.
     if (place === 0) list.shift();
     else list.splice(place, 1);
     if (list.length === 0) this.#lists.delete(key);
   }
 
-  /** Elements of a key, newest first, that come after a position. Do not change the index while reading them. */
+  /** Elements of a key after a position, newest first. Do not change the index while reading them. */
   *newestFirst(key: string, after?: Position): Generator<T> {
     const list = this.#lists.get(key) ?? [];
     const end = after === undefined ? list.length : this.#countBefore(list, after);
     for (let i = end - 1; i >= 0; i--) yield list[i] as T;
   }
 
-  /** The first elements of a key, newest first, that pass a filter: at least one, and of large ones fewer than asked for. */
+  /**
+   * The first elements of a key, newest first, that pass a filter. May return fewer than the limit if they are large,
+   * but at least one.
+   */
   slice(key: string, { limit, after }: Slice, wanted: (item: T) => boolean = () => true): Sliced<T> {
     const items: T[] = [];
     let bytes = 0;

@@ -6,18 +6,21 @@ import { makeDirectories } from "./make-directories.ts";
 import { quoteIfNeeded } from "./shell-quote.ts";
 
 /**
- * A directory that only the service's user may enter. Sandboxes write below it,
- * also as root, and the host's users must not reach a set-user-id file of theirs.
+ * A directory that only the service's user may enter. Sandboxes write below it, also as root, and the host's users must
+ * not be able to execute their set-user-id files.
  */
 export interface PrivateDirectory {
   readonly path: string;
   /** The option that names it, without dashes. */
   readonly option: string;
-  /** Whether Berth makes an entry of this name there. A directory that holds anything else is not closed without being asked. */
+  /**
+   * Whether Berth creates an entry with this name there. A directory that contains anything else is not closed
+   * automatically.
+   */
   readonly isOwn: (name: string) => boolean;
 }
 
-/** Why a directory is open to other users and Berth does not close it. */
+/** Why a directory is open to other users, and Berth does not close it. */
 export interface Exposure {
   readonly found: string;
   /** What to do about it. */
@@ -29,9 +32,9 @@ const STICKY = 0o1000;
 const PRIVATE_MODE = 0o700;
 
 /**
- * Creates the directory where it is missing, and closes it to other users where
- * it is surely the service's: it belongs to its user and holds nothing else.
- * @throws `INVALID_ARGUMENT` where others may still enter it, with what to do; errors of the file system.
+ * Creates the directory if it is missing. Closes it to other users if it certainly belongs to the service: its owner is
+ * the service's user, and it contains nothing else.
+ * @throws `INVALID_ARGUMENT`, with what to do, if others may still enter it; errors of the file system.
  */
 export function makePrivate(directory: PrivateDirectory): void {
   makeDirectories(directory.path, PRIVATE_MODE);
@@ -50,7 +53,7 @@ export function exposureAt(directory: PrivateDirectory): Exposure | undefined {
   try {
     fd = openSync(directory.path, constants.O_RDONLY | constants.O_DIRECTORY);
   } catch {
-    // It is missing and will be created, or it fails for another reason.
+    // It is missing and will be created, or there is a problem that is not about exposure.
     return undefined;
   }
   try {
@@ -65,14 +68,14 @@ export function exposureFindings(option: string, exposure: Exposure | undefined)
   return exposure === undefined ? [] : [{ subject: `--${option}`, status: "missing", ...exposure }];
 }
 
-/** Makes the error for a directory that an option names. */
+/** The error for a directory that an option names. */
 export function exposed(option: string, { found, fix }: Exposure): BerthError {
   return new BerthError("INVALID_ARGUMENT", `--${option}: ${found}. ${fix}`, {
     metadata: { field: option },
   });
 }
 
-/** Whether a directory above this one lets only root and this user pass. `place` is a real path. */
+/** Whether a directory above this one is accessible only to root and this user. `place` must be a real path. */
 export function isBehindPrivate(place: string): boolean {
   for (let above = place; above !== path.dirname(above); ) {
     above = path.dirname(above);
@@ -82,24 +85,35 @@ export function isBehindPrivate(place: string): boolean {
   return false;
 }
 
-/** What keeps a directory from being closed; undefined: it is closed, or can be. */
+/** Why a directory cannot be closed; undefined if it is closed or can be. */
 function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number): Exposure | undefined {
   const { uid, mode } = fstatSync(fd);
   const own = process.geteuid?.();
   const another = `Name a directory of Berth's own with --${option}`;
+  // Nobody is asked to close /etc, /var/lib or /tmp.
+  const isEverybodys = (mode & STICKY) !== 0 || isSystems(place);
   if (own !== undefined && uid !== own) {
-    return {
-      found: `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`,
-      fix: `${another}, or type: sudo chown ${own} ${quoteIfNeeded(place)} && sudo chmod 700 ${quoteIfNeeded(place)}`,
-    };
+    const found = `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`;
+    if (isEverybodys) return { found, fix: `${another}.` };
+    const quoted = quoteIfNeeded(place);
+    return { found, fix: `${another}, or type: sudo chown ${own} ${quoted} && sudo chmod 700 ${quoted}` };
   }
   if ((mode & OTHERS) === 0) return undefined;
   const foreign = foreignEntry(`/proc/self/fd/${fd}`, isOwn);
   if (foreign === undefined) return undefined;
   const found = `other users may enter ${place} and reach what sandboxes leave there; it holds ${JSON.stringify(foreign)}, which is not Berth's, so it is not closed unasked`;
-  // Directories like /tmp are everybody's.
-  if ((mode & STICKY) !== 0 || place === "/") return { found, fix: `${another}.` };
+  // Directories like /tmp are for all users.
+  if (isEverybodys) return { found, fix: `${another}.` };
   return { found, fix: `${another}, or type: ${closing(place)}` };
+}
+
+/** Directories in which each entry is the system's or a user's. */
+const OF_SYSTEM = ["/", "/dev", "/home", "/run", "/usr", "/var"];
+
+/** Whether a machine breaks when the directory is closed. */
+function isSystems(place: string): boolean {
+  const resolved = path.resolve(place);
+  return resolved === "/" || OF_SYSTEM.includes(path.dirname(resolved));
 }
 
 /** Closes a directory that other users may enter; returns why that failed. */
@@ -118,7 +132,7 @@ function close({ path: place, option }: PrivateDirectory, fd: number): Exposure 
   };
 }
 
-/** Something in a directory that is not Berth's. Stops reading at the first such entry. */
+/** Finds an entry of a directory that is not Berth's. Stops at the first one. */
 export function foreignEntry(place: string, isOwn: (name: string) => boolean): string | undefined {
   const directory = opendirSync(place);
   try {

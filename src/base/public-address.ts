@@ -1,6 +1,9 @@
 import { BlockList, isIP } from "node:net";
 
-/** Every IPv4 range that is not the public internet (RFC 6890): private, link-local with the metadata address, shared, reserved. */
+/**
+ * All IPv4 ranges that are not part of the public internet (RFC 6890): private, link-local (including the metadata
+ * address), shared, reserved.
+ */
 export const NOT_PUBLIC_IPV4 = [
   "0.0.0.0/8",
   "10.0.0.0/8",
@@ -19,16 +22,22 @@ export const NOT_PUBLIC_IPV4 = [
   "240.0.0.0/4",
 ];
 
-/** All that is routed publicly; among the rest are ::1, fc00::/7, fe80::/10, multicast and every form of an IPv4 address. */
+/** All publicly routed IPv6 addresses. Outside are ::1, fc00::/7, fe80::/10, multicast and mapped IPv4 addresses. */
 export const GLOBAL_IPV6 = "2000::/3";
 
-/** Special ranges within it: protocol assignments with Teredo, documentation, 6to4, which again holds any IPv4 address. */
+/**
+ * Special ranges within it: protocol assignments with Teredo, documentation, and 6to4, which can contain any IPv4
+ * address.
+ */
 export const NOT_PUBLIC_IPV6 = ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"];
 
 const REFUSED = listOf([...NOT_PUBLIC_IPV4, ...NOT_PUBLIC_IPV6]);
 const GLOBAL = listOf([GLOBAL_IPV6]);
 
-/** Whether an IP address belongs to the public internet: to no host, private network or cloud's metadata service. False for what is not an address. */
+/**
+ * Whether an IP address belongs to the public internet, and not to a host itself, a private network or a cloud's
+ * metadata service. False for anything that is not an address.
+ */
 export function isPublicAddress(address: string): boolean {
   switch (isIP(address)) {
     case 4:

@@ -5,42 +5,42 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "./errors.ts";
 import { quoteIfNeeded } from "./shell-quote.ts";
 
-/** How a {@link RotatedFile} is set up. */
+/** Options of a {@link RotatedFile}. */
 export interface RotatedFileOptions {
   /** The option that names the file, without dashes. */
   readonly option: string;
-  /** The file is rotated before it exceeds this, in bytes. */
+  /** The file is rotated before it exceeds this size in bytes. */
   readonly maxBytes: number;
-  /** Files in all, the one that is written included; 1 or more. */
+  /** Total number of files, including the current one; at least 1. */
   readonly maxFiles: number;
-  /** What may wait to be written, in bytes; a line beyond is lost. */
+  /** Limit of lines that wait to be written, in bytes. Lines beyond it are lost. */
   readonly maxWaitingBytes: number;
-  /** Makes the line that stands where some were lost. */
+  /** Returns the line to write in place of lost lines. */
   readonly gapLine: (lost: number) => string;
   /** Called when writing starts to fail, and with undefined when it works again. */
   readonly onProblem: (problem: unknown) => void;
 }
 
 const APPEND = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
-/** A symbolic link would have others choose the file; opening a FIFO would wait for its reader. */
+/**
+ * Do not follow a symbolic link, with which others could choose the file, and do not block on a FIFO without a reader.
+ */
 const CAREFULLY = constants.O_NOFOLLOW | constants.O_NONBLOCK;
 const OTHERS = 0o077;
 const GROUP_WRITE = 0o020;
 const OTHERS_WRITE = 0o002;
 const STICKY = 0o1000;
 
-/** For how long lines are gathered, in milliseconds, and what one write takes of them. */
+/** How long lines are collected, in milliseconds, and how many bytes one write takes. */
 const GATHER_MS = 50;
 const MAX_WRITE_BYTES = 256 * 1024;
-/** Between attempts while writing fails, in milliseconds. */
+/** Pause between attempts while writing fails, in milliseconds. */
 const RETRY_MS = 500;
 
 /**
- * Lines in a file that only this user reads, and in its predecessors `FILE.1`,
- * `FILE.2`, … Lines are written in the background, in their order; whoever adds
- * one never waits. When the disk is full, lines wait up to a bound and are lost
- * beyond it, counted, and a line says so in their place. A file that another program has
- * moved away is created again.
+ * Lines in a file that only this user can read, and in its predecessors `FILE.1`, `FILE.2`, … Lines are written in the
+ * background, in order; callers never wait. When the disk is full, lines wait up to a limit. Lines beyond it are lost
+ * and counted, and a line in their place says so. If another program moves the file away, a new one is created.
  */
 export class RotatedFile {
   readonly #path: string;
@@ -48,7 +48,7 @@ export class RotatedFile {
   #file: FileHandle;
   #waiting: Buffer[] = [];
   #waitingBytes = 0;
-  /** Lost since the last line that could be added. */
+  /** Lines lost since the last line that could be added. */
   #gap = 0;
   #lost = 0;
   #failing = false;
@@ -61,23 +61,23 @@ export class RotatedFile {
     this.#file = file;
   }
 
-  /** @throws `INVALID_ARGUMENT` where the file cannot be used, with what to do. */
+  /** @throws `INVALID_ARGUMENT`, with what to do, if the file cannot be used. */
   static async open(path: string, options: RotatedFileOptions): Promise<RotatedFile> {
     const file = await openPrivate(path, options.option);
     return new RotatedFile(path, options, file);
   }
 
-  /** How many lines were lost since the start. */
+  /** Number of lines lost since the start. */
   get lost(): number {
     return this.#lost;
   }
 
-  /** Whether lines wait that could not be written. */
+  /** Whether there are waiting lines that could not be written. */
   get isFailing(): boolean {
     return this.#failing;
   }
 
-  /** Adds a line, without its end. */
+  /** Adds a line, given without its newline. */
   append(line: string): void {
     const gap = this.#gap === 0 ? "" : `${this.#options.gapLine(this.#gap)}\n`;
     const bytes = Buffer.from(`${gap}${line}\n`);
@@ -95,7 +95,7 @@ export class RotatedFile {
     });
   }
 
-  /** Writes what waits, once where that fails, and takes no more. */
+  /** Writes waiting lines, without a retry if that fails, and accepts no more. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#writing;
@@ -117,7 +117,10 @@ export class RotatedFile {
     }
   }
 
-  /** Writes the lines that fit into one write. A line that fails is not left in part, and stays first. */
+  /**
+   * Writes the lines that fit into one write. If a write fails, no part of a line remains in the file, and the line
+   * stays first in the queue.
+   */
   async #writeSome(): Promise<void> {
     let count = 0;
     let length = 0;
@@ -140,7 +143,7 @@ export class RotatedFile {
     this.#waitingBytes -= length;
   }
 
-  /** Opens the file again where another has moved it, rotates it where it is full; returns its size. */
+  /** Reopens the file if another program has moved it, and rotates it if it is full. Returns its size. */
   async #makeRoom(length: number): Promise<number> {
     const own = await this.#file.stat();
     const there = await stat(this.#path).catch(() => undefined);
@@ -160,7 +163,7 @@ export class RotatedFile {
         if (error.code !== "ENOENT") throw error;
       });
     }
-    // Without predecessors it starts over.
+    // Without predecessors the file is emptied.
     if (this.#options.maxFiles === 1) await this.#file.truncate(0);
   }
 
@@ -189,7 +192,7 @@ export class RotatedFile {
 }
 
 /**
- * Checks whether a file of this service could be written there. Changes nothing.
+ * Checks whether this service could write such a file there. Changes nothing.
  * @throws `INVALID_ARGUMENT` with what to do
  */
 export async function checkPrivateFile(file: string, option: string): Promise<void> {
@@ -225,7 +228,7 @@ function assertPrivate(found: Stats, file: string, option: string): void {
   throw refused(option, `${file} is open to other users`, { fix: `chmod 600 ${quoteIfNeeded(file)}` });
 }
 
-/** Whoever can write the directory can take the file away. */
+/** Checks the parent directory, because anyone who can write to it can remove the file. */
 async function assertPrivateParent(file: string, option: string): Promise<void> {
   const directory = path.dirname(file);
   const quoted = quoteIfNeeded(directory);
@@ -238,7 +241,8 @@ async function assertPrivateParent(file: string, option: string): Promise<void> 
   if (uid !== 0 && uid !== process.geteuid?.()) {
     throw refused(option, `the directory ${directory} belongs to the user ${uid}`);
   }
-  // In a sticky directory nobody moves another's file; a group of root's, as of /var/log, is the operator's.
+  // In a sticky directory nobody can move another user's file. A group of root's directory, such as that of /var/log,
+  // is trusted.
   const isOpen = (mode & OTHERS_WRITE) !== 0 || ((mode & GROUP_WRITE) !== 0 && uid !== 0);
   if (!isOpen || (mode & STICKY) !== 0) return;
   throw refused(option, `other users may write to the directory ${directory}`, {

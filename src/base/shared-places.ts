@@ -1,10 +1,10 @@
 /**
- * An owner may have this many times as many places as are left: nine tenths of all where it is alone, and less where
- * others have many too.
+ * An owner may have this many times as many places as are free: nine tenths of all if it is the only owner, and fewer
+ * if others have many too.
  */
 const MAX_OF_FREE = 9;
 
-/** A number of places that owners share, of which each finds one as long as others leave it to: none takes them all. */
+/** A number of places that owners share. No owner can take all of them, so that others always find some. */
 export class SharedPlaces {
   readonly #max: number;
   readonly #taken = new Map<string, number>();
@@ -14,22 +14,21 @@ export class SharedPlaces {
     this.#max = max;
   }
 
-  /** How many are left. */
+  /** Number of free places. */
   get free(): number {
     return this.#max - this.#sum;
   }
 
-  /** How many an owner has. */
+  /** Number of places that an owner has. */
   of(owner: string): number {
     return this.#taken.get(owner) ?? 0;
   }
 
-  /** Whether an owner may take one more. */
   hasRoomFor(owner: string): boolean {
     return this.of(owner) < MAX_OF_FREE * this.free;
   }
 
-  /** Takes one, also where there is no room. */
+  /** Takes a place, even if there is no room. */
   take(owner: string): void {
     this.#sum++;
     this.#taken.set(owner, this.of(owner) + 1);

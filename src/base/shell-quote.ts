@@ -1,9 +1,9 @@
-/** Quotes a text so that a shell takes it as one word, whatever it holds. */
+/** Quotes any text so that a shell takes it as one word. */
 export function quote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** As {@link quote}, but leaves a plain word as it is: for commands that people read. */
+/** Like {@link quote}, but leaves plain words as they are, for commands that people read. */
 export function quoteIfNeeded(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : quote(text);
 }

@@ -1,13 +1,13 @@
-// Regular expressions that end in `+$` take time by the square of a long run that is not at the end.
+// A regular expression that ends in `+$` takes time quadratic in the length of a run that is not at the end.
 
-/** A text without any of these signs at its end. */
+/** Removes any of these characters from the end of a text. */
 export function trimEndOf(text: string, signs: string): string {
   let end = text.length;
   while (end > 0 && signs.includes(text.charAt(end - 1))) end--;
   return text.slice(0, end);
 }
 
-/** A text without any of these signs at its beginning and its end. */
+/** Removes any of these characters from the start and the end of a text. */
 export function trimOf(text: string, signs: string): string {
   let start = 0;
   while (start < text.length && signs.includes(text.charAt(start))) start++;

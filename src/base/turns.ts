@@ -1,6 +1,6 @@
 import { abortError } from "./errors.ts";
 
-/** Lets so much happen at once; the rest waits, first come, first served. */
+/** Limits how many actions run at once. The rest waits, first come, first served. */
 export class Turns {
   readonly #waiting = new Set<() => Promise<void>>();
   #free: number;
@@ -10,24 +10,27 @@ export class Turns {
   }
 
   /**
-   * Runs `act` when its turn has come, which ends when `act` settles.
-   * @param act never rejects.
-   * @returns how to give the turn up; false: it has come already.
+   * Runs `act` when its turn comes. The turn ends when `act` settles.
+   * @param act must not reject.
+   * @returns a function that cancels the wait for a turn, and returns false if the turn has already come.
    */
   take(act: () => Promise<void>): () => boolean {
-    // Its own even where the same function waits twice.
+    // A separate function, because the same `act` may wait twice.
     const turn = (): Promise<void> => act();
     this.#waiting.add(turn);
     this.#next();
     return () => this.#waiting.delete(turn);
   }
 
-  /** Does `work` when its turn has come. Rejects as it does, or with the signal's error where no turn came before. */
+  /**
+   * Runs `work` when its turn comes. Rejects as `work` does, or with the signal's error if it is aborted before the
+   * turn.
+   */
   async run<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const done = Promise.withResolvers<T>();
     const drop = this.take(() => work().then(done.resolve, done.reject));
     const onAbort = (): void => {
-      // Work that has started ends by itself.
+      // Work that has started is not aborted here.
       if (drop()) done.reject(signal && abortError(signal));
     };
     signal?.addEventListener("abort", onAbort, { once: true });

@@ -11,7 +11,7 @@ import type { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
 import type { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceAddress } from "./service-address.ts";
 
-/** A connection to a service; made by the first call. */
+/** Clients for the services at an address. The first call connects. */
 export interface ServiceClient {
   readonly address: ServiceAddress;
   readonly sandboxes: Client<typeof SandboxService>;
@@ -20,23 +20,23 @@ export interface ServiceClient {
   readonly sessions: Client<typeof SessionService>;
   readonly workspaces: Client<typeof WorkspaceService>;
   readonly runs: Client<typeof RunService>;
-  /** Ends the connection, and calls with it. */
+  /** Closes the connection and ends its calls. */
   close(): void;
 }
 
-/** Notices a service that vanished without a word. */
+/** To notice a service that is gone without closing the connection. */
 const PING_INTERVAL_MS = 20_000;
 
-/** Who calls, and which service is trusted. */
+/** How to authenticate, and which certificates to trust. */
 export interface ConnectOptions {
-  /** Certificates in PEM of the authorities to trust with TLS; undefined: the public ones. */
+  /** PEM certificates of the authorities to trust. Undefined: the public ones. */
   readonly ca?: Buffer | undefined;
   readonly token?: string | undefined;
-  /** The tenant to act in; undefined: the token's. */
+  /** The tenant to act in. Undefined: that of the token. */
   readonly tenant?: string | undefined;
 }
 
-/** Prepares to call the service at an address. */
+/** Creates the clients for an address. */
 export function connectTo(
   address: ServiceAddress,
   { ca, token, tenant }: ConnectOptions = {},
@@ -67,10 +67,10 @@ interface Connection {
   close(): void;
 }
 
-/** Compressing what comes over the loopback costs more than it saves. */
+/** Over the loopback, compression costs more than it saves. */
 const COMMON = { acceptCompression: [] };
 
-/** Connect over HTTP/1.1: Node's HTTP/2 and the TLS that it loads take a quarter of a short command's processor time. */
+/** Connect over HTTP/1.1: Node's HTTP/2, and the TLS that it loads, take a quarter of a short command's CPU time. */
 function toLocal({ baseUrl, socketPath }: ServiceAddress, identify: Interceptor): Connection {
   const agent = new http.Agent({ keepAlive: true });
   const transport = createConnectTransport({
@@ -83,7 +83,7 @@ function toLocal({ baseUrl, socketPath }: ServiceAddress, identify: Interceptor)
   return { transport, close: () => agent.destroy() };
 }
 
-/** Over gRPC, which every proxy in front of a service passes on. */
+/** gRPC, which every proxy in front of a service passes on. */
 function toRemote({ baseUrl }: ServiceAddress, identify: Interceptor, ca: Buffer | undefined): Connection {
   const manager = new Http2Connection(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, ca ? { ca } : {});
   const transport = createGrpcTransport({
@@ -98,8 +98,8 @@ function toRemote({ baseUrl }: ServiceAddress, identify: Interceptor, ca: Buffer
 type Method = (...given: readonly unknown[]) => Promise<unknown> | AsyncIterable<unknown>;
 
 /**
- * A client of a service whose description is loaded by the first call: most commands call one service, and each
- * description takes some milliseconds.
+ * A client of a service whose descriptor is loaded at the first call: most commands call one service, and each
+ * descriptor takes some milliseconds to load.
  */
 function lazyClient<S extends DescService>(load: () => Promise<S>, transport: Transport): Client<S> {
   let loading: Promise<Client<S>> | undefined;
@@ -107,7 +107,7 @@ function lazyClient<S extends DescService>(load: () => Promise<S>, transport: Tr
     return (...given) => {
       loading ??= load().then((service) => createClient(service, transport));
       const answer = loading.then((client) => (client[name] as Method)(...given));
-      // A caller awaits what the method answers, or, where that is a stream, iterates over it.
+      // A caller awaits the result, or, for a streaming method, iterates over it.
       return Object.assign(answer, {
         async *[Symbol.asyncIterator]() {
           yield* (await answer) as AsyncIterable<unknown>;

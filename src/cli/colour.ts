@@ -1,20 +1,20 @@
 import { inspect } from "node:util";
 import type { Io } from "./io.ts";
 
-/** What a piece of text says about a thing, which chooses its colour. */
+/** What a text means, which decides its colour. */
 export type Tone = "good" | "warning" | "bad" | "muted";
 
 const { green, yellow, red, dim } = inspect.colors;
 
-/** The codes that begin and end each tone's colour. */
+/** The codes that start and end each tone's colour. */
 const CODES = { good: green, warning: yellow, bad: red, muted: dim } as const;
 
-/** Colours a text by its tone; without a tone, or where colours are not wanted, the text stays as it is. */
+/** Colours a text by its tone. Without a tone, or without colours, the text stays as it is. */
 export type Paint = (text: string, tone: Tone | undefined) => string;
 
 /**
- * How to paint what goes to a stream: on a terminal, unless `NO_COLOR` is set.
- * `FORCE_COLOR` decides before both, as for Node itself: `0` or `false` is never, anything else always.
+ * How to colour text for a stream: only on a terminal, and not if `NO_COLOR` is set. `FORCE_COLOR` overrides both, as
+ * in Node: `0` or `false` means never, anything else means always.
  */
 export function paintFor(stream: Io["stdout"], env: Io["env"]): Paint {
   if (!wantsColour(stream, env)) return (text) => text;
@@ -29,7 +29,7 @@ function wantsColour(stream: Io["stdout"], { FORCE_COLOR, NO_COLOR, TERM }: Io["
   return stream.isTTY === true && !NO_COLOR && TERM !== "dumb";
 }
 
-/** The lines for stderr that say what went wrong and, where that is known, what to do. */
+/** The lines for stderr that say what went wrong and, if known, what to do. */
 export function complaint(
   { stderr, env }: Pick<Io, "stderr" | "env">,
   message: string,

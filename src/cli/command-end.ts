@@ -3,13 +3,13 @@ import { ExitCause, type ExitStatus } from "../../gen/ts/berth/v1/process_pb.js"
 import { EXIT } from "./exit.ts";
 import { formatDuration } from "./format.ts";
 
-/** How the program ends after a command, and what it prints on stderr. */
+/** How the program ends after a command, and what it prints to stderr. */
 interface CommandEnd {
   readonly exitCode: number;
   readonly remark: string | undefined;
 }
 
-/** What a command's end means for the program that ran it. */
+/** Converts the exit status of a command to the end of the program that ran it. */
 export function commandEnd(status: ExitStatus): CommandEnd {
   const detail = status.message === "" ? "" : ` ${status.message}`;
   switch (status.cause) {

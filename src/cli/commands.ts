@@ -1,10 +1,10 @@
 import type { Command } from "commander";
 import type { CommandHost } from "./host.ts";
 
-/** Makes a command; loads its file. */
+/** Loads the file of a command and creates the command. */
 type MakeCommand = (host: CommandHost) => Promise<Command>;
 
-/** Every command by its name, in the order of the help. A call loads the file of its own command alone. */
+/** Every command by name, in the order of the help. Using one loads only its own file. */
 export const COMMANDS: Readonly<Record<string, MakeCommand>> = {
   serve: async (host) => (await import("./commands/serve.ts")).serveCommand(host),
   token: async (host) => (await import("./commands/token.ts")).tokenCommand(host),

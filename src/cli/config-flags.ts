@@ -5,7 +5,7 @@ import { collect } from "./flags.ts";
 
 /**
  * Adds a flag for every option of the service.
- * @param shown names of the options that the help shows; all where it is left out
+ * @param shown options to show in the help. Default: all.
  */
 export function addConfigFlags(command: Command, shown?: readonly (keyof Config)[]): Command {
   command.option(
@@ -19,7 +19,7 @@ export function addConfigFlags(command: Command, shown?: readonly (keyof Config)
   return command;
 }
 
-/** What the command line said of the service's options, by their names. */
+/** The service's options on the command line, by name. */
 export function configFlags(command: Command): Flags {
   const said = command.opts<Record<string, string | string[] | boolean>>();
   return Object.fromEntries(command.options.map((option) => [nameOf(option), said[option.attributeName()]]));

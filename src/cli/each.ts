@@ -5,20 +5,19 @@ import { explainedFailure } from "./failure.ts";
 import type { ClientFlags, CommandHost } from "./host.ts";
 import { write, writeJson } from "./io.ts";
 
-/** What {@link forEachId} does to each thing. */
 interface EachOptions {
   readonly flags: ClientFlags;
-  /** What the id is called in JSON, for instance `sandboxId`. */
+  /** The name of the id in JSON, for example `sandboxId`. */
   readonly name: string;
-  /** What the JSON of one that failed has beside its id and the error. */
+  /** Fields of a failed one's JSON besides its id and the error. */
   readonly failed?: object;
-  /** Does it; what it returns is printed with `--json`. */
+  /** Acts on one. The result is printed with `--json`. */
   act(id: string): Promise<unknown>;
 }
 
 /**
- * Does something to each of some things, at the same time and each on its own:
- * prints the ids of those that went well, and why the others did not.
+ * Acts on several things at once, independently of each other. Prints the ids of the successes, and the reasons of the
+ * failures.
  * @returns the exit code
  */
 export async function forEachId(
@@ -42,7 +41,7 @@ export async function forEachId(
     }
   };
   const failures = (await Promise.all([...new Set(ids)].map(one))).filter((failure) => failure !== undefined);
-  // The same failure of many things, as of a service that is not there, is printed once.
+  // If many fail for the same reason, such as a service that does not run, print it once.
   const distinct = new Map(failures.map((failure) => [failure.message, failure]));
   for (const { message, hint } of distinct.values()) {
     await write(io.stderr, complaint(io, message, hint));

@@ -1,6 +1,6 @@
 /**
- * The end of a command's help, for `addHelpText("after", …)`: examples, one command line each. Tests parse every one
- * of them.
+ * The end of a command's help, for `addHelpText("after", …)`: one example command line per line. Tests parse every
+ * example.
  */
 export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join("\n")}`;

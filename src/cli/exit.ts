@@ -1,23 +1,23 @@
 import { constants } from "node:os";
 
-/** Exit codes of the program itself. Those of `run` and `exec` are the command's. */
+/** Exit codes of the program itself. `run` and `exec` otherwise exit with the command's code. */
 export const EXIT = {
   ok: 0,
-  /** A call failed, or `doctor` misses something. */
+  /** A call failed, or `doctor` found something missing. */
   failed: 1,
   /** The command line is wrong. */
   usage: 2,
-  /** The command ran into its timeout. */
+  /** The command exceeded its timeout. */
   timedOut: 124,
-  /** Berth failed, so that there is no exit code of a command, or no difference to tell. */
+  /** Berth failed, so there is no exit code of a command, or no result of a comparison. */
   noCommand: 125,
   /** The command ran out of memory and was killed. */
   outOfMemory: 137,
-  /** The reader of the output has gone: as if SIGPIPE had ended the program. */
+  /** The reader of the output is gone: the code for SIGPIPE. */
   outputClosed: 141,
 } as const;
 
-/** What a shell makes of a signal that ended a program. */
+/** A shell's exit code for a program that was ended by a signal. */
 export function exitCodeOf(signal: NodeJS.Signals): number {
   return 128 + constants.signals[signal];
 }
@@ -25,7 +25,7 @@ export function exitCodeOf(signal: NodeJS.Signals): number {
 /** A wrong command line. */
 export class UsageError extends Error {}
 
-/** What the program could not do, in words for its user. */
+/** A failure, described for the user. */
 export class Failed extends Error {
   /** What to do about it. */
   readonly hint: string | undefined;

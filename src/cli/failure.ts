@@ -4,25 +4,25 @@ import { Failed } from "./exit.ts";
 import type { ServiceAddress } from "./service-address.ts";
 import { speaksTls, tlsFailure } from "./tls-failure.ts";
 
-/** A failure as a person reads it. */
+/** A failure, described for people. */
 interface Described {
   readonly message: string;
   /** What to do. */
   readonly hint: string | undefined;
 }
 
-/** Why a call failed, in the service's own words; undefined where they are not the service's. */
+/** Why a call failed, as reported by the service. Undefined if the error is not from the service. */
 export function reasonOf(error: unknown): ErrorReason | undefined {
   return error instanceof ConnectError ? detailOf(error)?.reason : undefined;
 }
 
-/** Whether a call failed on its way, so that the service may never have had a say. */
+/** Whether a call failed on the way, so that the service may never have received it. */
 export function isConnectionFailure(error: unknown, address: ServiceAddress): boolean {
   if (!(error instanceof ConnectError) || detailOf(error)) return false;
   return error.code === Code.Unavailable || connectionFailure(error, address) !== undefined;
 }
 
-/** As {@link callFailure}; where the other side may speak TLS, asks it, which takes a second at most. */
+/** Like {@link callFailure}. If the other side may speak TLS, checks that first, for up to a second. */
 export async function explainedFailure(
   error: unknown,
   address: ServiceAddress,
@@ -35,7 +35,7 @@ export async function explainedFailure(
   return callFailure(error, address, exitCode);
 }
 
-/** Turns the failure of a call to the service at an address into words for the user; other errors stay. */
+/** Describes the failure of a call for the user. Returns other errors unchanged. */
 export function callFailure(error: unknown, address: ServiceAddress, exitCode: number): unknown {
   if (!(error instanceof ConnectError)) return error;
   const { message, hint } = describe(error, address);
@@ -53,7 +53,7 @@ function describe(error: ConnectError, address: ServiceAddress): Described {
   );
 }
 
-/** Failures that happened before the service had a say. */
+/** Failures that happened before the service answered. */
 function connectionFailure(error: ConnectError, address: ServiceAddress): Described | undefined {
   const { text, socketPath, isLocal } = address;
   const cause = (error.cause ?? {}) as NodeJS.ErrnoException;
@@ -100,7 +100,7 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
         hint: "Run it as the user who runs the service: the socket is theirs alone.",
       };
     default:
-      // A connection that ends ends its calls as if they had been canceled; the service describes cancels in words.
+      // A closed connection ends its calls as canceled, without a detail. The service's own cancels have one.
       if (
         error.code === Code.Canceled ||
         code === "ECONNRESET" ||
@@ -113,12 +113,12 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
   }
 }
 
-/** Whether a service has no such method: for one that streams, Connect does not read why. */
+/** Whether the service lacks the method. For a streaming method, Connect does not read the reason. */
 function isUnknownCall({ rawMessage, metadata }: ConnectError): boolean {
   return rawMessage === "HTTP 404" && metadata.get("content-type") === "application/json";
 }
 
-/** Whether a web server answered that knows nothing of the API; Connect has no other sign of it than these words. */
+/** Whether a web server answered that does not know the API. Connect shows it only by these messages. */
 function isNoAnswerToCalls({ rawMessage }: ConnectError): boolean {
   return rawMessage.startsWith("unsupported content type") || /^HTTP 40[045]$/.test(rawMessage);
 }

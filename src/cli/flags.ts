@@ -15,14 +15,14 @@ import { UsageError } from "./exit.ts";
 import { type ClientFlags, clientCommand } from "./host.ts";
 import { type MountInit, parseMount, parseVolume } from "./mounts.ts";
 
-/** Gathers the values of a flag that may be repeated. */
+/** Collects the values of a repeated flag. */
 export function collect(text: string, before: readonly string[] | undefined): string[] {
   return [...(before ?? []), text];
 }
 
 /**
- * Reads a flag's value; undefined where it was not given.
- * @throws UsageError that names the flag and what to write
+ * Parses a flag's value. Undefined if the flag is not set.
+ * @throws UsageError that names the flag and says what to write
  */
 export function flagValue<T>(
   flag: string,
@@ -39,25 +39,25 @@ export function flagValue<T>(
 }
 
 /**
- * The id that a flag names; undefined where it was not given. An empty one, such as a variable that is not set, would
- * reach the service as none.
+ * The id that a flag names. Undefined if the flag is not set. Refuses an empty id, for example from an unset variable,
+ * because the service would treat it as no id.
  */
 export function idValue(flag: string, text: string | undefined): string | undefined {
   if (text === "") throw new UsageError(`${flag}: the id is empty; name one, or leave ${flag} out`);
   return text;
 }
 
-/** Reads the values of a repeated flag, as {@link flagValue} does one. */
+/** Parses the values of a repeated flag: see {@link flagValue}. */
 export function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
   return texts.map((text) => flagValue(flag, text, read) as T);
 }
 
-/** Reads the values of a repeated `KEY=VALUE` flag. The last one of a key counts. */
+/** Parses the values of a repeated `KEY=VALUE` flag. The last value of a key counts. */
 export function keyValues(flag: string, texts?: readonly string[]): Record<string, string> {
   return Object.fromEntries(flagValues(flag, texts, parseKeyValue));
 }
 
-/** Reads the words of a repeated flag, each as what it stands for. */
+/** Converts the words of a repeated flag to what they stand for. */
 export function wordValues<T>(
   flag: string,
   texts: readonly string[] | undefined,
@@ -66,20 +66,20 @@ export function wordValues<T>(
   return flagValues(flag, texts, (text) => values[parseWord(text, Object.keys(values))] as T);
 }
 
-/** What the command line says of how a command is to run in a sandbox. */
+/** Flags that say how to run a command in a sandbox. */
 export interface ExecFlags extends SecretFlags {
   readonly env?: readonly string[];
   readonly workdir?: string;
   readonly user?: string;
 }
 
-/** What the command line says of the secrets of what it starts. */
+/** Flags for secrets. */
 export interface SecretFlags {
   readonly secretEnv?: readonly string[];
   readonly redactSecrets?: boolean;
 }
 
-/** Adds the flags of every command that starts something with secrets. @param where their values are redacted */
+/** Adds the flags for secrets. @param where their values are redacted */
 export function addSecretFlags(command: Command, where: string): Command {
   return command
     .option(
@@ -90,7 +90,7 @@ export function addSecretFlags(command: Command, where: string): Command {
     .option("--redact-secrets", `replace secrets by [redacted] in ${where}`);
 }
 
-/** Adds the flags of every command that runs one in a sandbox that is there. */
+/** Adds the flags of commands that run something in an existing sandbox. */
 export function addExecFlags(command: Command): Command {
   const withEnv = command.option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect);
   return addSecretFlags(withEnv, "its environment")
@@ -98,7 +98,7 @@ export function addExecFlags(command: Command): Command {
     .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the sandbox's)");
 }
 
-/** The part of a request that the flags make. */
+/** The part of a request that the flags set. */
 export function execRequestOf(sandboxId: string, flags: ExecFlags) {
   return {
     sandboxId,
@@ -110,12 +110,12 @@ export function execRequestOf(sandboxId: string, flags: ExecFlags) {
   } satisfies MessageInitShape<typeof ExecRequestSchema>;
 }
 
-/** What follows the sandbox's id: the command, with or without `--` before it. Empty where there is none. */
+/** The words after the sandbox's id: the command, with or without `--` before it. May be empty. */
 export function argvOf(words: readonly string[]): string[] {
   return words.slice(words[0] === "--" ? 1 : 0);
 }
 
-/** What the command line says of a sandbox to be made. */
+/** Flags that describe a new sandbox. */
 export interface SpecFlags {
   readonly image?: string;
   readonly env?: readonly string[];
@@ -135,10 +135,10 @@ export interface SpecFlags {
   readonly workspace?: string;
 }
 
-/** The part of a spec that the flags make. */
+/** The part of a spec that the flags set. */
 export type SpecInit = MessageInitShape<typeof SandboxSpecSchema>;
 
-/** Adds the flags that every command which makes a sandbox has. */
+/** Adds the flags of commands that create a sandbox. */
 export function addSpecFlags(command: Command): Command {
   return command
     .option("--image <image>", "image to start from (default: the service's)")
@@ -172,12 +172,12 @@ export function addSpecFlags(command: Command): Command {
     );
 }
 
-/** Adds the flag that makes a workspace the place where commands start. */
+/** Adds the flag that mounts a workspace where commands start. */
 export function addWorkspaceFlag(command: Command): Command {
   return command.option("--workspace <id>", "workspace to mount at the working directory");
 }
 
-/** Where commands start by the service's own default. */
+/** The service's default working directory. */
 const DEFAULT_WORKDIR = "/workspace";
 
 function mountsOf({ volume = [], mount = [], workspace, workdir }: SpecFlags): MountInit[] {
@@ -192,7 +192,7 @@ function mountsOf({ volume = [], mount = [], workspace, workdir }: SpecFlags): M
   ];
 }
 
-/** Makes a spec of what was said; the rest is the service's to fill in. */
+/** Creates a spec from the flags. The service fills in the rest. */
 export function specOf(flags: SpecFlags): SpecInit {
   const memoryBytes = flagValue("--memory", flags.memory, (text) => BigInt(parseSize(text)));
   const cpuMillis = flagValue("--cpus", flags.cpus, parseCpus);
@@ -214,7 +214,7 @@ export function specOf(flags: SpecFlags): SpecInit {
   };
 }
 
-/** The flags of every command about sessions. */
+/** The flags of commands about sessions. */
 export interface WorkerFlags extends ClientFlags {
   readonly worker?: string;
 }
@@ -227,19 +227,19 @@ export function workerCommand(name: string): Command {
   );
 }
 
-/** The worker that a command is about. */
+/** The worker whose sessions a command is about. */
 export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
   return flags.worker ?? (env.BERTH_WORKER || "default");
 }
 
-/** Reads a JSON object from a flag. */
+/** Parses a flag's value as a JSON object. */
 export function jsonObject(flag: string, text: string): JsonObject {
   const value = json(flag, text);
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as JsonObject;
   throw new UsageError(`${flag}: it is not JSON object; write for instance {"cwd": "/tmp"}`);
 }
 
-/** Reads `NAME=TEXT` and `NAME:=JSON`; the last one of a name counts. */
+/** Parses `NAME=TEXT` and `NAME:=JSON`. The last value of a name counts. */
 export function toolParams(words: readonly string[]): JsonObject {
   const params: JsonObject = {};
   for (const word of words) {

@@ -1,7 +1,7 @@
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 
-/** Writes a duration as its one or two largest parts: `850ms`, `12s`, `3m 20s`, `2h`, `5d 4h`. */
+/** Formats a duration as its one or two largest parts: `850ms`, `12s`, `3m 20s`, `2h`, `5d 4h`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)}ms`;
   const seconds = Math.floor(ms / 1000);
@@ -19,17 +19,17 @@ export function formatDuration(ms: number): string {
     .join(" ");
 }
 
-/** Writes how long ago a time was; nothing for none. */
+/** Formats how long ago a time was. Empty if there is none. */
 export function formatAge(time: Timestamp | undefined): string {
   return time ? formatDuration(Math.max(0, Date.now() - timestampMs(time))) : "";
 }
 
-/** Writes when a time will be, as `in 59m 3s`; nothing for none. */
+/** Formats when a time will be, for example `in 59m 3s`. Empty if there is none. */
 export function formatRemaining(time: Timestamp | undefined): string {
   return time ? `in ${formatDuration(Math.max(0, timestampMs(time) - Date.now()))}` : "";
 }
 
-/** Writes a size in powers of 1024, as `512 MiB`. */
+/** Formats a size in powers of 1024, for example `512 MiB`. */
 export function formatSize(bytes: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let amount = bytes;
@@ -43,8 +43,8 @@ export function formatSize(bytes: number): string {
 }
 
 /**
- * Writes rows below their headings, each column as wide as its widest cell.
- * `paint` may put colour on the text of a cell, which does not count for the width.
+ * Formats rows below their headings, each column as wide as its widest cell. `paint` may colour a cell, which does not
+ * change its width.
  */
 export function formatTable(
   headings: readonly string[],
@@ -67,12 +67,15 @@ export function formatTable(
     .join("");
 }
 
-/** A word of an enum as people read it: `USER_KERNEL` becomes `user-kernel`. */
+/** Formats the name of an enum value: `USER_KERNEL` becomes `user-kernel`. */
 export function formatWord(name: string | undefined): string {
   return (name ?? "unknown").toLowerCase().replaceAll("_", "-");
 }
 
-/** Text of unknown origin on one line, with escapes for what would act on a terminal or change how the rest is read. */
+/**
+ * Makes untrusted text fit for one line of a terminal: escapes what would act on the terminal or change how the rest is
+ * read.
+ */
 export function visible(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
     if (character === "\n") return "\\n";
@@ -81,7 +84,7 @@ export function visible(text: string): string {
   });
 }
 
-/** A message as the service's HTTP interface writes it: `--json` speaks the API's own names. */
+/** A message as JSON, with the API's own names. */
 export function messageJson<D extends DescMessage>(schema: D, message: MessageShape<D>): unknown {
   return toJson(schema, message, { alwaysEmitImplicit: true });
 }

@@ -7,19 +7,19 @@ import type { Interrupts, Io } from "./io.ts";
 import type { ServiceParts } from "./service.ts";
 import { DEFAULT_ADDRESS, parseServiceAddress } from "./service-address.ts";
 
-/** What every command is given. */
+/** What every command gets. */
 export interface CommandHost {
   readonly io: Io;
   readonly interrupts: Interrupts;
   /** The program's version. */
   readonly version: string;
-  /** The service that the program can be. */
+  /** The service that `berth serve` runs. */
   readonly service: ServiceParts;
-  /** Makes a commander action of one that returns the program's exit code. */
+  /** Converts a function that returns an exit code to a commander action. */
   action<A extends unknown[]>(run: (...args: A) => Promise<number>): (...args: A) => Promise<void>;
 }
 
-/** The flags of every command that calls a service. */
+/** The flags of commands that call a service. */
 export interface ClientFlags {
   readonly address?: string;
   readonly tlsCa?: string;
@@ -51,22 +51,22 @@ const TENANT = new Option(
 );
 const JSON_OUTPUT = new Option("--json", "write JSON, with the API's field names");
 
-/** The options of the client, which a person may also write before the command. */
+/** The options of clients, which may also come before the command. */
 export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT, JSON_OUTPUT];
 
-/** A command that calls a service. */
+/** Creates a command that calls a service. */
 export function serviceCommand(name: string): Command {
   const command = new Command(name);
   for (const option of [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT]) command.addOption(option);
   return command;
 }
 
-/** A command that calls a service and prints the result, as JSON on request. */
+/** Creates a command that calls a service and prints the result, as JSON on request. */
 export function clientCommand(name: string): Command {
   return serviceCommand(name).addOption(JSON_OUTPUT);
 }
 
-/** Calls a service and describes failures in words; `failureCode` is then the exit code. */
+/** Calls a service and describes failures. `failureCode` is then the exit code. */
 export async function withClient(
   { io, interrupts }: CommandHost,
   flags: ClientFlags,
@@ -76,7 +76,7 @@ export async function withClient(
   interrupts.followOutput(failureCode);
   const access = accessOf(flags, io.env);
   const address = parseServiceAddress(access.address ?? DEFAULT_ADDRESS);
-  // Help and the like do not wait for them.
+  // Loaded here, so that help and the like do not wait for them.
   const [{ connectTo }, { explainedFailure }, { PlainHeaders }] = await Promise.all([
     import("./client.ts"),
     import("./failure.ts"),
@@ -91,14 +91,14 @@ export async function withClient(
   try {
     return await work(client);
   } catch (error) {
-    // The connection of who was interrupted ends at once: meanwhile a call could still end in an orderly way.
+    // On an interrupt, describe nothing and close the connection at once. Until then, calls could still end normally.
     throw interrupts.signal.aborted ? error : await explainedFailure(error, address, failureCode);
   } finally {
     client.close();
   }
 }
 
-/** Where to call, and with which token. @throws UsageError for a token or a profile that cannot be used */
+/** Where to call, and with which token. @throws UsageError if a token or a profile cannot be used */
 export function accessOf(flags: ClientFlags, env: Io["env"]): Access {
   try {
     return findAccess(flags, env);
@@ -108,7 +108,7 @@ export function accessOf(flags: ClientFlags, env: Io["env"]): Access {
   }
 }
 
-/** The tenant to act in, which goes into a header. */
+/** The tenant to act in, which is sent in a header. */
 function tenantOf({ tenant }: ClientFlags, env: Io["env"]): string | undefined {
   const name = tenant ?? (env.BERTH_TENANT || undefined);
   if (name === undefined || /^[!-~]+$/.test(name)) return name;
@@ -116,7 +116,7 @@ function tenantOf({ tenant }: ClientFlags, env: Io["env"]): string | undefined {
   throw new UsageError(`${source}: ${JSON.stringify(name)} is not the name of a tenant`);
 }
 
-/** The authorities that a client is to trust in place of the public ones. */
+/** The authorities to trust instead of the public ones. */
 function trustedBy({ tlsCa }: ClientFlags, access: Access, env: Io["env"]): Buffer | undefined {
   const file = tlsCa ?? access.tlsCa ?? (env.BERTH_TLS_CA || undefined);
   if (file === undefined) return undefined;

@@ -10,9 +10,8 @@ export interface Io {
 }
 
 /**
- * Writes text or bytes and resolves when the stream takes more: a slow reader
- * slows the writer down. Rejects with the signal's reason, also while the
- * reader does not read.
+ * Writes text or bytes. Resolves when the stream can take more, so that a slow reader slows the writer down. Rejects
+ * with the signal's reason, even if the reader does not read.
  */
 export async function write(
   stream: Writable,
@@ -31,10 +30,12 @@ export async function write(
   });
 }
 
-/** What JSON may hold unescaped although terminals act on it: DEL, C1 controls, changes of direction, other line ends. */
+/**
+ * Characters that JSON need not escape but terminals act on: DEL, C1 controls, changes of direction, other line ends.
+ */
 const ACTIVE = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
-/** Writes a value as JSON in which nothing acts on a terminal; `indent` is as `JSON.stringify` has it. */
+/** Formats a value as JSON in which nothing acts on a terminal. `indent`: as in `JSON.stringify`. */
 export function safeJson(value: unknown, indent?: number): string {
   return JSON.stringify(value, undefined, indent).replace(
     ACTIVE,
@@ -42,7 +43,7 @@ export function safeJson(value: unknown, indent?: number): string {
   );
 }
 
-/** Writes one line of JSON, in which nothing acts on a terminal. */
+/** Writes a line of JSON in which nothing acts on a terminal. */
 export async function writeJson(stream: Writable, value: unknown, signal?: AbortSignal): Promise<void> {
   await write(stream, `${safeJson(value)}\n`, signal);
 }
@@ -50,17 +51,17 @@ export async function writeJson(stream: Writable, value: unknown, signal?: Abort
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * One keystroke can come twice: a terminal signals the whole process group, and
- * parents such as npm pass theirs on. Within this time it counts once.
+ * One keystroke may arrive twice: a terminal signals the whole process group, and parents such as npm forward their
+ * signals. Within this time it counts once.
  */
 const SAME_KEYSTROKE_MS = 250;
 
 /**
- * Turns signals into one {@link AbortSignal}, so that everything ends by its
- * ordinary way. A second signal ends the program at once.
+ * Turns signals into one {@link AbortSignal}, so that everything ends normally. A second signal ends the program at
+ * once.
  */
 export class Interrupts {
-  /** What a second signal leaves undone, to be said then. */
+  /** What a second signal leaves undone. Printed then. */
   lastWords = "";
   readonly #abort = new AbortController();
   readonly #io: Io;
@@ -73,25 +74,28 @@ export class Interrupts {
     this.#io = io;
     this.#exit = exit;
     for (const signal of SIGNALS) process.on(signal, this.#onSignal);
-    // The reader of the output has gone: writers see the error; there is nowhere left to report it.
+    // The reader of the output is gone. Writers get the error; it cannot be reported anywhere else.
     io.stdout.on("error", () => {});
     io.stderr.on("error", (error) => {
       this.#stderrError = error;
     });
   }
 
-  /** Aborted with an {@link Interrupted} when the program is to stop. */
+  /** Aborted with an {@link Interrupted} when the program should stop. */
   get signal(): AbortSignal {
     return this.#abort.signal;
   }
 
-  /** From now on the program also stops when its stdout cannot be written any more, with this exit code where that is a failure. */
+  /**
+   * From now on, also stops the program when stdout can no longer be written. If that is a failure, it exits with this
+   * code.
+   */
   followOutput(failureCode: number = EXIT.failed): void {
     this.#failureCode = failureCode;
     this.#io.stdout.on("error", this.#onOutputError);
   }
 
-  /** Why the program ends with an error: what stopped it, or in words that what it writes to stderr cannot be written. */
+  /** Why the program ends with an error: what stopped it, or a description if it could not write to stderr. */
   reasonOf(error: unknown): unknown {
     if (this.signal.aborted) return this.signal.reason;
     const failed = this.#stderrError;

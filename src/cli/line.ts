@@ -1,24 +1,24 @@
 import type { Command, Option } from "commander";
 
-/** A command line, split where the command is named. */
+/** A command line, split at the name of the command. */
 export interface Line {
-  /** The client's options before the command. */
+  /** The client options before the command. */
   readonly before: readonly string[];
-  /** The first word that is neither an option nor the value of one; undefined where there is none. */
+  /** The first word that is neither an option nor an option's value. Undefined if there is none. */
   readonly name: string | undefined;
   readonly rest: readonly string[];
 }
 
-/** Finds the command of a line, behind the options that may come before it. */
+/** Finds the command in a line. Options may come before it. */
 export function splitLine(words: readonly string[], before: readonly Option[]): Line {
   const count = countOptions(words, before);
   return { before: words.slice(0, count), name: words[count], rest: words.slice(count + 1) };
 }
 
 /**
- * Puts the options of a line where commander takes them, so that a person may write them anywhere: those before the
- * command and between its words behind it, and those behind the operands of a command that passes the rest of its
- * line on before them.
+ * Moves the options of a line to where commander accepts them, so that users may write them anywhere: options before
+ * the command, or between its words, move behind it. Options after the operands of a command that passes the rest of
+ * its line on move before them.
  */
 export function arrangeLine({ before, name = "", rest }: Line, root: Command, anywhere: readonly Option[]) {
   const path = [name];
@@ -47,8 +47,8 @@ export function arrangeLine({ before, name = "", rest }: Line, root: Command, an
 }
 
 /**
- * The line that shows the help of the command with these names, such as `session create`. A name that is not one of a
- * command is left as the last word, so that it is refused.
+ * The line that shows the help of the command with these names, such as `session create`. If a name is unknown, it
+ * stays as the last word, so that it is refused.
  */
 export function helpLine(names: readonly string[], program: Command): string[] {
   const path: string[] = [];
@@ -63,7 +63,7 @@ export function helpLine(names: readonly string[], program: Command): string[] {
   return [...path, "--help"];
 }
 
-/** How many of the first words are options and their values. */
+/** The number of words at the start that are options or their values. */
 function countOptions(
   words: readonly string[],
   options: readonly Option[],
@@ -79,7 +79,10 @@ function countOptions(
   }
 }
 
-/** How many values follow an option's word, which may hold several short ones or the value itself; undefined: it is unknown. */
+/**
+ * How many values follow an option's word, which may combine several short options or include the value. Undefined: the
+ * option is unknown.
+ */
 function valuesBehind(word: string, options: readonly Option[]): number | undefined {
   if (word.startsWith("--")) {
     const [name, value] = word.split("=", 2);

@@ -10,16 +10,15 @@ import type { SpecInit } from "./flags.ts";
 import { formatSize, messageJson } from "./format.ts";
 import { type Io, writeJson } from "./io.ts";
 
-/** What {@link makeSandbox} is to do. */
 interface MakeSandboxOptions {
   readonly sandboxId: string;
   readonly spec: SpecInit;
-  /** Shows the pull of its image. */
+  /** Shows the pull of the image. */
   readonly display: PullDisplay;
   readonly signal: AbortSignal;
 }
 
-/** Creates a sandbox and shows the pull of its image meanwhile. */
+/** Creates a sandbox, and shows the pull of its image meanwhile. */
 export async function makeSandbox(
   client: ServiceClient,
   { sandboxId, spec, display, signal }: MakeSandboxOptions,
@@ -31,17 +30,17 @@ export async function makeSandbox(
   return sandbox;
 }
 
-/** Shows how the pull of a sandbox's image gets on. */
+/** Shows the progress of the pull of a sandbox's image. */
 interface PullDisplay {
   show(item: WatchEventsResponse): void | Promise<void>;
-  /** Leaves the screen clean. */
+  /** Clears the progress line. */
   end(): void;
 }
 
-/** Without a terminal, a line of progress at most this often. */
+/** How often, at most, a line of progress is printed without a terminal. */
 const PLAIN_INTERVAL_MS = 5000;
 
-/** For people: on stderr, as suits what it is. */
+/** For people: on stderr, as a progress line on a terminal or as plain lines. */
 export function textDisplay(io: Io): PullDisplay {
   return io.stderr.isTTY ? terminalDisplay(io) : plainDisplay(io);
 }
@@ -49,7 +48,7 @@ export function textDisplay(io: Io): PullDisplay {
 /** Shows nothing. */
 export const NO_DISPLAY: PullDisplay = { show() {}, end() {} };
 
-/** One line that is drawn again and again. */
+/** One line that is redrawn. */
 function terminalDisplay(io: Io): PullDisplay {
   let drawn = false;
   return {
@@ -65,7 +64,7 @@ function terminalDisplay(io: Io): PullDisplay {
   };
 }
 
-/** Plain lines, now and then. */
+/** Plain lines at intervals. */
 function plainDisplay(io: Io): PullDisplay {
   let shownMs = -PLAIN_INTERVAL_MS;
   return {
@@ -79,7 +78,7 @@ function plainDisplay(io: Io): PullDisplay {
   };
 }
 
-/** Every event of the API, one JSON object a line. */
+/** Every event of the API as JSON, one per line. */
 export function jsonDisplay(io: Io): PullDisplay {
   return {
     show: (item) => writeJson(io.stdout, messageJson(WatchEventsResponseSchema, item)),
@@ -88,8 +87,8 @@ export function jsonDisplay(io: Io): PullDisplay {
 }
 
 /**
- * Shows the events of one sandbox, from its first on, while `work` runs. It is
- * decoration: when the events cannot be had, the work goes on without.
+ * Shows the events of a sandbox, from its first one, while `work` runs. If the events are not available, the work
+ * continues without them.
  */
 async function withPullDisplay<T>(
   client: ServiceClient,

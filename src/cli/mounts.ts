@@ -2,12 +2,12 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { MountSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { ValueError } from "../config/values.ts";
 
-/** A mount as a request has it. */
+/** A mount, as in a request. */
 export type MountInit = MessageInitShape<typeof MountSchema>;
 
 /**
- * Reads `SOURCE:TARGET[:ro]`, where a source that is an absolute path is a directory of the service's machine and any
- * other the id of a workspace.
+ * Parses `SOURCE:TARGET[:ro]`. An absolute source is a directory on the service's machine; any other is the id of a
+ * workspace.
  */
 export function parseVolume(text: string): MountInit {
   const problem = (why: string) =>
@@ -30,7 +30,7 @@ export function parseVolume(text: string): MountInit {
   };
 }
 
-/** The keys of `--mount`, as Docker has them. */
+/** The keys of `--mount`, as in Docker. */
 const KEYS = new Map([
   ["type", "type"],
   ["source", "source"],
@@ -42,7 +42,7 @@ const KEYS = new Map([
   ["ro", "readonly"],
 ]);
 
-/** Reads `type=workspace|bind,source=…,target=…[,readonly]`. */
+/** Parses `type=workspace|bind,source=…,target=…[,readonly]`. */
 export function parseMount(text: string): MountInit {
   const problem = (why: string) =>
     new ValueError(`${JSON.stringify(text)}: ${why}; write type=workspace|bind,source=…,target=…[,readonly]`);

@@ -10,7 +10,6 @@ import { Interrupts } from "./io.ts";
 import { arrangeLine, helpLine, splitLine } from "./line.ts";
 import type { ServiceParts } from "./service.ts";
 
-/** What the program is made of. */
 export interface ProgramOptions {
   readonly io: Io;
   readonly service: ServiceParts;
@@ -19,7 +18,7 @@ export interface ProgramOptions {
   readonly exit: (code: number) => void;
 }
 
-/** Runs the program with the arguments behind its name; resolves with its exit code. */
+/** Runs the program with the arguments after its name. Resolves with its exit code. */
 export async function runProgram(args: readonly string[], options: ProgramOptions): Promise<number> {
   const { io, service, version, exit } = options;
   const interrupts = new Interrupts(io, exit);
@@ -46,7 +45,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   }
 }
 
-/** The program as far as a line needs it, and the line as it takes it. */
+/** The program with the commands that a line needs, and the line in the form that commander accepts. */
 async function programFor(args: readonly string[], host: CommandHost) {
   const { io, version } = host;
   const program = new Command("berth")
@@ -63,12 +62,12 @@ async function programFor(args: readonly string[], host: CommandHost) {
     )
     .enablePositionalOptions();
   const line = splitLine(args, CLIENT_OPTIONS);
-  // Commander's own `help` takes one name, and is silent about one that no command has.
+  // Commander's own `help` takes only one name, and prints nothing for an unknown one.
   const explained = line.name === "help" ? line.rest.filter((word) => !word.startsWith("-")) : [];
   const name = explained[0] ?? line.name;
   const only = name !== undefined && Object.hasOwn(COMMANDS, name) && COMMANDS[name];
   const isVersion = args[0] === "--version" || args[0] === "-V";
-  // Help and suggestions need every command.
+  // Help and suggestions need all commands.
   const needed = only ? [only] : isVersion ? [] : Object.values(COMMANDS);
   const commands = await Promise.all(needed.map((make) => make(host)));
   for (const command of commands) program.addCommand(command);
@@ -85,7 +84,7 @@ async function programFor(args: readonly string[], host: CommandHost) {
   return { program, words: only && command ? arrangeLine(line, command, CLIENT_OPTIONS) : args };
 }
 
-/** Says why the program ends before its time, and gives the exit code. */
+/** Prints why the program ends early, and returns the exit code. */
 function tellEnd(error: unknown, io: Io): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (error instanceof Interrupted) {

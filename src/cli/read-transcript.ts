@@ -2,27 +2,27 @@ import { type AttachProcessResponse, OutputStream } from "../../gen/ts/berth/v1/
 import type { ServiceClient } from "./client.ts";
 import { beforeRetry, type OnRetry } from "./retry.ts";
 
-/** A place in each stream of a process's output, in bytes from its start. */
+/** A position in each stream of a process's output, in bytes from its start. */
 export interface Place {
   readonly stdout: bigint;
   readonly stderr: bigint;
 }
 
-/** What is wanted of what a process writes. */
+/** The part of a process's output to read. */
 export interface Extract {
-  /** The one stream that is wanted; undefined: both. */
+  /** The only stream to read. Undefined: both. */
   readonly only: keyof Place | undefined;
   readonly from: Place;
-  /** Undefined: all that comes. */
+  /** Undefined: no limit. */
   readonly until: Place | undefined;
 }
 
-/** A stream's name, as places have it. */
+/** A stream's name in {@link Place}. */
 export function nameOf(stream: OutputStream): keyof Place {
   return stream === OutputStream.STDERR ? "stderr" : "stdout";
 }
 
-/** Cuts output and gaps down to what is wanted, in place. Returns whether anything is left; other events stay. */
+/** Cuts output and gaps to the wanted part, in place. Returns whether anything is left. Keeps other events. */
 export function cutDown({ event }: AttachProcessResponse, { only, from, until }: Extract): boolean {
   if (event.case !== "output" && event.case !== "gap") return true;
   const stream = nameOf(event.value.stream);
@@ -46,20 +46,18 @@ export function cutDown({ event }: AttachProcessResponse, { only, from, until }:
   return output.data.length > 0;
 }
 
-/** What {@link readTranscript} is to do. */
 interface ReadTranscriptOptions {
   readonly processId: string;
   readonly from: Place;
-  /** Where to stop; undefined: at the process's end. */
+  /** Where to stop. Undefined: at the end of the process. */
   readonly until: Place | undefined;
   readonly onRetry: OnRetry;
   readonly signal: AbortSignal;
 }
 
 /**
- * Reads what a process wrote, and writes, from a place on: `started` once,
- * output and gaps, and at the process's end `exited`. Where the connection
- * breaks, it goes on from there over another one.
+ * Reads the output of a process, past and future, from a position on: `started` once, output and gaps, and `exited` at
+ * the end. If the connection breaks, continues over another one.
  */
 export async function* readTranscript(
   client: ServiceClient,
@@ -68,7 +66,7 @@ export async function* readTranscript(
   const at = { ...from };
   let started = false;
   for (let failures = 0; ; ) {
-    // Leaving the loop below does not end the call; this does.
+    // Leaving the loop does not end the call, so abort it.
     const leave = new AbortController();
     try {
       if (until !== undefined && at.stdout >= until.stdout && at.stderr >= until.stderr) return;
@@ -99,7 +97,7 @@ export async function* readTranscript(
   }
 }
 
-/** Where the reader of a stream is after an event. */
+/** The position in a stream after an event. */
 function endOf(
   event: AttachProcessResponse["event"],
 ): { readonly stream: keyof Place; readonly offset: bigint } | undefined {

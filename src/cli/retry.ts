@@ -4,18 +4,18 @@ import { callFailure, isConnectionFailure } from "./failure.ts";
 import { type Io, write } from "./io.ts";
 import type { ServiceAddress } from "./service-address.ts";
 
-/** How often in a row it is tried to go on after a connection that broke. */
+/** How many times in a row to retry after a broken connection. */
 const MAX_RETRIES = 6;
 const FIRST_RETRY_MS = 250;
 const MAX_RETRY_MS = 4000;
 
-/** Says that a connection broke and another is tried. */
+/** Reports that a connection broke and another one is tried. */
 export type OnRetry = (error: unknown, attempt: number, most: number) => Promise<void>;
 
 /**
- * Waits, after a connection that broke, until it is time for another one.
+ * Waits after a broken connection until the next attempt.
  * @param failures how many broke in a row, from 1
- * @throws the error itself where it is another one, or where enough were tried
+ * @throws the error itself if it is another one, or if there were enough attempts
  */
 export async function beforeRetry(
   error: unknown,
@@ -31,7 +31,7 @@ export async function beforeRetry(
   await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS), undefined, { signal });
 }
 
-/** Says on stderr that another connection is tried. */
+/** Prints to stderr that another connection is tried. */
 export function tellRetry(io: Io, address: ServiceAddress, signal: AbortSignal): OnRetry {
   return async (error, attempt, most) => {
     const failure = callFailure(error, address, EXIT.failed);

@@ -1,24 +1,27 @@
 import { parseListenAddress } from "../server/listen-address.ts";
 import { UsageError } from "./exit.ts";
 
-/** Where a service is reached, as clients name it. */
+/** Where a service is reached. */
 export interface ServiceAddress {
-  /** As the user wrote it. */
+  /** As written by the user. */
   readonly text: string;
   readonly baseUrl: string;
   /** Path of the Unix socket to connect to instead of the URL's host. */
   readonly socketPath: string | undefined;
-  /** Whether it is a port or socket of this machine, written without `http://`: a service and no proxy that wants HTTP/2. */
+  /**
+   * Whether it is a port or socket of this machine, written without `http://`. Then it is a service itself, not a proxy
+   * that requires HTTP/2.
+   */
   readonly isLocal: boolean;
 }
 
 const LOOPBACK = /^(127\.[\d.]+|::1|localhost|)$/;
 
-/** Where clients look for a service by default. */
+/** The default address. */
 export const DEFAULT_ADDRESS = "127.0.0.1:7070";
 
 /**
- * Reads an address: `HOST:PORT`, `unix:PATH`, `http://…` or `https://…`.
+ * Parses an address: `HOST:PORT`, `unix:PATH`, `http://…` or `https://…`.
  * @throws UsageError that says how to write it
  */
 export function parseServiceAddress(text: string): ServiceAddress {

@@ -3,19 +3,19 @@ import type { Logger } from "../base/logger.ts";
 import type { Config } from "../config/options.ts";
 import type { IsolationLevel } from "../engine/port.ts";
 
-/** A service that runs. */
+/** A running service. */
 export interface RunningService {
-  /** Where it listens, with the port it got. */
+  /** Where it listens, with the actual port. */
   readonly address: string;
   readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
-  /** Ends it; resolves with the ids of sandboxes that are still there. */
+  /** Stops it. Resolves with the ids of sandboxes that still exist. */
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
-/** What the program knows of the service it can be: handed in, so that the clients' commands stay free of it. */
+/** The service that the program can run. Passed in, so that client commands do not depend on it. */
 export interface ServiceParts {
   /** Starts a service. */
   start(config: Config, logger: Logger): Promise<RunningService>;
-  /** Looks whether one could run here. */
+  /** Checks whether a service could run here. */
   diagnose(config: Config): Promise<readonly Finding[]>;
 }

@@ -14,27 +14,25 @@ import { reasonOf } from "./failure.ts";
 import { messageJson } from "./format.ts";
 import { type Io, write, writeJson } from "./io.ts";
 
-/** What {@link streamProcess} is to do. */
 interface StreamProcessOptions {
   readonly request: MessageInitShape<typeof ExecRequestSchema>;
-  /** Goes to the process until it or the process ends; undefined: its stdin is empty. */
+  /** Sent to the process until it or the process ends. Undefined: the process has an empty stdin. */
   readonly stdin: Readable | undefined;
-  /** Whether to write every event to stdout as JSON, instead of the output itself. */
+  /** Whether to write every event to stdout as JSON instead of the output itself. */
   readonly json: boolean;
   readonly signal: AbortSignal;
 }
 
 /**
- * Runs a process and writes what it writes, byte for byte, to stdout and
- * stderr. A slow reader there slows the process down. The process ends with
- * the signal.
+ * Runs a process and copies its output, byte for byte, to stdout and stderr. A slow reader slows the process down.
+ * Aborting the signal ends the process.
  */
 export async function streamProcess(
   client: ServiceClient,
   io: Io,
   { request, stdin, json, signal }: StreamProcessOptions,
 ): Promise<ExitStatus> {
-  // Leaving the loop below does not end the call; this does.
+  // Leaving the loop does not end the call, so abort it.
   const leave = new AbortController();
   const ended = AbortSignal.any([signal, leave.signal]);
   let feedFailure: unknown;
@@ -70,7 +68,7 @@ async function writeOutput(io: Io, { event }: ExecResponse, signal: AbortSignal)
   }
 }
 
-/** Passes stdin on, each piece when the service has taken the one before. */
+/** Forwards stdin. Sends each piece after the service has accepted the previous one. */
 async function feed(
   client: ServiceClient,
   processId: string,
@@ -86,7 +84,7 @@ async function feed(
     }
     await client.processes.writeStdin({ processId, offset, close: true }, { signal });
   } catch (error) {
-    // A process need not read its stdin to the end, as `head` does not.
+    // A process need not read all of its stdin: `head` does not.
     if (!signal.aborted && reasonOf(error) !== ErrorReason.PROCESS_STATE) throw error;
   } finally {
     signal.removeEventListener("abort", stop);
@@ -94,8 +92,8 @@ async function feed(
 }
 
 /**
- * The stdin that a command is to have: the program's own, where something may
- * come from it. A terminal counts only where it is asked for, `/dev/null` never.
+ * The stdin for a command: the program's own, if it may have any data. A terminal only counts on request, and
+ * `/dev/null` never does.
  */
 export function stdinFor(io: Io, interactive: boolean): Readable | undefined {
   if (io.stdin.isTTY) return interactive ? io.stdin : undefined;

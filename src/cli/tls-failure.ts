@@ -1,9 +1,9 @@
 import type { ServiceAddress } from "./service-address.ts";
 
-/** How long the other side may take to say whether it speaks TLS. */
+/** How long the other side may take to show whether it speaks TLS. */
 const PROBE_TIMEOUT_MS = 1000;
 
-/** Describes why a TLS connection was not made; undefined for other errors. */
+/** Describes why a TLS connection failed. Undefined for other errors. */
 export function tlsFailure(
   error: NodeJS.ErrnoException & { readonly cert?: { readonly subjectaltname?: string } },
   { text, baseUrl }: ServiceAddress,
@@ -28,14 +28,19 @@ export function tlsFailure(
     case "CERT_HAS_EXPIRED":
       return {
         message: `the certificate of ${text} has expired`,
-        hint: "Renew it and restart the service: berth serve --tls-cert FILE --tls-key FILE",
+        hint: "Renew it in the file of the service's --tls-cert. The service needs no restart.",
       };
     case "CERT_NOT_YET_VALID":
       return {
         message: `the certificate of ${text} is not valid yet`,
         hint: "Set the clocks of this machine and of the service's: date",
       };
-    // What is not TLS, read as such.
+    case "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED":
+      return {
+        message: `the service at ${text} requires a certificate of its clients, and this program has none to present`,
+        hint: "Call it through another port, or by a proxy that presents one. The service requires it with --tls-client-ca.",
+      };
+    // The other side does not speak TLS.
     case "ERR_SSL_WRONG_VERSION_NUMBER":
     case "ERR_SSL_PACKET_LENGTH_TOO_LONG":
       return {
@@ -47,21 +52,21 @@ export function tlsFailure(
   }
 }
 
-/** As in `DNS:a.example, IP Address:10.0.0.1`. */
+/** From text such as `DNS:a.example, IP Address:10.0.0.1`. */
 function namesIn(subjectAltName = ""): string {
   return subjectAltName.replace(/(DNS|IP Address):/g, "") || "none";
 }
 
-/** Whether the other side of an address without TLS speaks TLS. */
+/** Whether the server at an address without TLS speaks TLS. */
 export async function speaksTls({ baseUrl, socketPath }: ServiceAddress): Promise<boolean> {
   const url = new URL(baseUrl);
   if (url.protocol !== "http:" || socketPath !== undefined) return false;
-  // Only this needs it, and it takes some milliseconds to load.
+  // Loaded here, because it takes some milliseconds and only this needs it.
   const tls = await import("node:tls");
   const socket = tls.connect({
     host: url.hostname.replace(/^\[|\]$/g, ""),
     port: Number(url.port || 80),
-    // Nothing is sent: who it is does not matter.
+    // Nothing is sent, so the identity does not matter.
     rejectUnauthorized: false,
     timeout: PROBE_TIMEOUT_MS,
   });

@@ -6,25 +6,24 @@ import { CONFIG_OPTIONS, type Config, type ConfigOption } from "./options.ts";
 import { readGivenFile, readProblem } from "./read-file.ts";
 import { parseSwitch, ValueError } from "./values.ts";
 
-/** What the command line said, by option name: a text, the texts of a list, or whether a switch is on. */
+/** The values from the command line, by option name: a text, the texts of a list, or whether a switch is on. */
 export type Flags = Readonly<Record<string, string | readonly string[] | boolean | undefined>>;
 
-/** Where values come from. The first source that has one wins: flag, environment, file, default. */
+/** The sources of values. The first source with a value wins: flag, environment, file, default. */
 export interface ConfigSources {
   readonly flags: Flags;
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** A value as it was written, and where. */
 interface Given {
   readonly texts: readonly string[];
-  /** As in `--idle-timeout`, `BERTH_IDLE_TIMEOUT` or `berth.json: idle-timeout`. */
+  /** For instance `--idle-timeout`, `BERTH_IDLE_TIMEOUT` or `berth.json: idle-timeout`. */
   readonly source: string;
 }
 
-/** A configuration file: its values by key, as text, one or those of a list. */
+/** A configuration file: its values as texts, by key. Several for a list. */
 interface ConfigFile {
-  /** Empty: there is none. */
+  /** Empty: there is no file. */
   readonly path: string;
   readonly values: Readonly<Record<string, readonly string[]>>;
 }
@@ -41,8 +40,8 @@ export function variableOf(name: string): string {
 }
 
 /**
- * Reads the configuration from its sources.
- * @throws BerthError `INVALID_ARGUMENT` that names the flag, variable or file key at fault and what is allowed
+ * Loads the configuration from its sources.
+ * @throws BerthError `INVALID_ARGUMENT` that names the invalid flag, variable or file key, and what is allowed
  */
 export function loadConfig(sources: ConfigSources): Config {
   const options = Object.entries(CONFIG_OPTIONS) as [keyof Config, ConfigOption<unknown>][];
@@ -68,8 +67,9 @@ const CLIENT_VARIABLES: ReadonlySet<string> = new Set(
 );
 
 /**
- * Variables that no option has, and whose names are close to one's: `BERTH_LISTN`, with the variable that seems to be
- * meant. Others that begin with `BERTH_` may be anybody's, as those that Kubernetes makes of a service called `berth`.
+ * Variables that belong to no option, but whose names are close to one, such as `BERTH_LISTN`, with the variable that
+ * is probably meant. Other variables that begin with `BERTH_` may come from elsewhere: Kubernetes sets some for a
+ * service called `berth`.
  */
 export function misspelledVariables(
   env: ConfigSources["env"],
@@ -90,9 +90,9 @@ function readFileOf({ flags, env }: ConfigSources, names: readonly string[]): Co
 }
 
 /**
- * Reads a configuration file: one JSON object, keys as the flags without their
- * dashes, values as on the command line, lists as arrays.
- * @throws BerthError `INVALID_ARGUMENT` that names the file, and the key where one is at fault
+ * Reads a configuration file: one JSON object, with flags without their dashes as keys, values as on the command line,
+ * and lists as arrays.
+ * @throws BerthError `INVALID_ARGUMENT` that names the file, and the key if one is invalid
  */
 function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
   const found = fileShape.safeParse(parseJson(path));
@@ -141,7 +141,7 @@ function given(
   const variable = variableOf(name);
   const text = env[variable];
   if (text !== undefined && text !== "") {
-    // In one variable, the parts of a list are separated by commas.
+    // In a variable, the elements of a list are separated by commas.
     const texts =
       kind === "list"
         ? text
@@ -171,17 +171,17 @@ function readOption<T>(option: ConfigOption<T>, value: Given | undefined): T {
   }
 }
 
-/** Checks options against each other. */
+/** Checks that the options are consistent. */
 function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Config, string>>>): void {
   const { listen, tlsCert, tlsKey, tlsClientCa, tokens, insecure } = config;
   if (tlsCert !== undefined && tlsKey === undefined) {
-    throw atFault(givenAt.tlsCert ?? "--tls-cert", "it needs --tls-key beside it");
+    throw atFault(givenAt.tlsCert ?? "--tls-cert", "it requires --tls-key as well");
   }
   if (tlsKey !== undefined && tlsCert === undefined) {
-    throw atFault(givenAt.tlsKey ?? "--tls-key", "it needs --tls-cert beside it");
+    throw atFault(givenAt.tlsKey ?? "--tls-key", "it requires --tls-cert as well");
   }
   if (tlsClientCa !== undefined && tlsCert === undefined) {
-    throw atFault(givenAt.tlsClientCa ?? "--tls-client-ca", "it needs --tls-cert and --tls-key beside it");
+    throw atFault(givenAt.tlsClientCa ?? "--tls-client-ca", "it requires --tls-cert and --tls-key as well");
   }
   if (isLocalAddress(listen) || insecure) return;
   const dangers = [

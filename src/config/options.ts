@@ -16,36 +16,35 @@ import {
 } from "./values.ts";
 
 /**
- * One option of the service. Its name gives the flag (`--idle-timeout`),
- * the environment variable (`BERTH_IDLE_TIMEOUT`) and the key of the
- * configuration file (`"idle-timeout"`).
+ * One option of the service. Its name determines the flag (`--idle-timeout`), the environment variable
+ * (`BERTH_IDLE_TIMEOUT`) and the key in the configuration file (`"idle-timeout"`).
  */
 export type ConfigOption<T> = {
   readonly name: string;
   readonly group: OptionGroup;
-  /** One or two sentences; the help adds the variable and the default. */
+  /** One or two sentences. The help adds the variable and the default. */
   readonly help: string;
 } & (
   | { readonly kind: "switch"; readonly read: (on: boolean) => T }
   | {
       readonly kind: "value";
-      /** Stands for the value in the help. */
+      /** Placeholder for the value in the help. */
       readonly placeholder: string;
       readonly read: (text: string) => T;
-      /** The default: a text for `read`, or a value that has no written form. */
+      /** The default: a text for `read`, or a value without a text form. */
       readonly fallback: string | Fallback<T>;
     }
   | {
       readonly kind: "list";
       readonly placeholder: string;
-      /** Takes all values given; none where the option is not set. */
+      /** Parses all given values; none if the option is not set. */
       readonly read: (texts: readonly string[]) => T;
     }
 );
 
-/** A default that has no written form. */
+/** A default without a text form. */
 export interface Fallback<T> {
-  /** How the help shows it; empty: not at all. */
+  /** How the help shows it. Empty: not at all. */
   readonly shown: string;
   readonly make: () => T;
 }
@@ -55,10 +54,10 @@ const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
 /** The heading under which the help shows an option. */
 export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Tenants" | "Commands" | "Service";
 
-/** The types of sessions that can be kept started. */
+/** The types of sessions that can be prepared in warm sandboxes. */
 const WARM_SESSION_TYPES = ["vm", "browser"];
 
-/** A taint of nodes that pods tolerate, in Kubernetes' own form. */
+/** A toleration of pods, in Kubernetes' form. */
 interface Toleration {
   readonly key: string;
   readonly operator: "Exists" | "Equal";
@@ -129,7 +128,7 @@ export const CONFIG_OPTIONS = {
   engine: value("Engine", "engine", {
     placeholder: "NAME",
     fallback: "auto",
-    help: "What runs the sandboxes: auto, docker, bubblewrap or kubernetes. auto uses docker if the daemon answers, else bubblewrap.",
+    help: "What runs the sandboxes: auto, docker, bubblewrap or kubernetes. auto uses docker if the daemon answers, else bubblewrap, unless an earlier run left containers.",
     read: readEngine,
   }),
   dockerRequired: toggle(
@@ -409,6 +408,11 @@ export const CONFIG_OPTIONS = {
     min: "1MiB",
     help: "Maximum disk space of one owner's part of them.",
   }),
+  runOwnerQuotaBytes: size("Commands", "run-owner-quota", {
+    fallback: "512MiB",
+    min: "128MiB",
+    help: "Maximum disk space of one owner's runs. The oldest that are not running are dropped first.",
+  }),
 
   dataDir: value("Service", "data-dir", {
     placeholder: "DIR",
@@ -478,8 +482,8 @@ export const CONFIG_OPTIONS = {
 };
 
 /**
- * How a service is set up: every option read, checked and filled in with its
- * default. Times are milliseconds, sizes bytes, paths absolute.
+ * The configuration of a service: every option parsed, checked and filled in with its default. Times are in
+ * milliseconds, sizes in bytes, paths absolute.
  */
 export type Config = {
   readonly [K in keyof typeof CONFIG_OPTIONS]: (typeof CONFIG_OPTIONS)[K] extends ConfigOption<infer T>
@@ -516,7 +520,7 @@ function value<T, F = never>(
   return { kind: "value", group, name, ...rest };
 }
 
-/** A size in bytes, `min` or more. */
+/** A size in bytes, at least `min`. */
 function size<F = never>(
   group: OptionGroup,
   name: string,
@@ -532,7 +536,7 @@ function size<F = never>(
   return value(group, name, { ...rest, placeholder: "SIZE", read: (text) => parseSize(text, { min }) });
 }
 
-/** Follows the XDG base directories and the file system standard. */
+/** Follows the XDG base directory specification and the Filesystem Hierarchy Standard. */
 function defaultDataDir(): string {
   if (process.getuid?.() === 0) return "/var/lib/berth";
   return path.join(process.env.XDG_STATE_HOME || path.join(homedir(), ".local", "state"), "berth");

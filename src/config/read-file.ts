@@ -1,17 +1,19 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { BerthError } from "../base/errors.ts";
 
-/** Far more than a configuration or the certificates of many authorities take. */
+/** Far larger than a configuration, or the certificates of many authorities. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
-/** Whether a path is a descriptor of this process: a pipe of the shell's, as in `--config <(…)`, has its writer already. */
+/**
+ * Whether a path is a descriptor of this process. A pipe from the shell, as in `--config <(…)`, already has its writer.
+ */
 export function isOwnDescriptor(path: string): boolean {
   return /^\/(?:dev\/(?:stdin|fd\/\d+)|proc\/self\/fd\/\d+)$/.test(path);
 }
 
 /**
  * Reads a file that the operator names, or a pipe that the shell has opened.
- * @throws BerthError for anything else, or what is too large; errors of the file system
+ * @throws BerthError for anything else, or if it is too large; errors of the file system
  */
 export function readGivenFile(path: string): Buffer {
   const isOwn = isOwnDescriptor(path);
@@ -39,7 +41,7 @@ function readBounded(fd: number): Buffer {
   }
 }
 
-/** Why a file cannot be read, in words. */
+/** Text that says why a file cannot be read. */
 export function readProblem(error: unknown): string {
   if (error instanceof BerthError) return error.message;
   const code = (error as NodeJS.ErrnoException).code;

@@ -7,7 +7,7 @@ import type { TlsFiles } from "../server/live-tls.ts";
 import type { Config } from "./options.ts";
 import { isOwnDescriptor, readGivenFile } from "./read-file.ts";
 
-/** The options that {@link settingsOf} puts together. */
+/** The options that {@link settingsOf} combines. */
 type Merged =
   | "listen"
   | "insecure"
@@ -31,18 +31,18 @@ type Merged =
   | "tenantMaxTranscriptBytes"
   | "tenantMaxWorkspaceBytes";
 
-/** How a service is set up: its options, with files read and the defaults of sandboxes in one place. */
+/** The settings of a service: its options, with files read and the defaults of sandboxes combined. */
 export interface AppSettings extends Omit<Config, Merged> {
-  /** As {@link parseListenAddress} reads it. */
+  /** In the syntax of {@link parseListenAddress}. */
   readonly listen: string;
-  /** Undefined: the port does not speak TLS. */
+  /** Undefined: no TLS. */
   readonly tls: TlsFiles | undefined;
   readonly defaults: SandboxDefaults;
-  /** Of every tenant, where the tokens file says nothing else. */
+  /** The quota of every tenant, unless the tokens file overrides it. */
   readonly tenantQuota: TenantQuota;
 }
 
-/** Makes the settings of a configuration. */
+/** Builds the settings from a configuration. */
 export function settingsOf(config: Config): AppSettings {
   return {
     ...config,
@@ -73,7 +73,7 @@ export function settingsOf(config: Config): AppSettings {
 function tlsFiles({ tlsCert, tlsKey, tlsClientCa }: Config): TlsFiles | undefined {
   if (tlsCert === undefined || tlsKey === undefined) return undefined;
   return {
-    // What the shell pipes in is there once.
+    // Do not follow files that the shell pipes in: they can be read only once.
     paths: [tlsCert, tlsKey, tlsClientCa ?? []].flat().filter((path) => !isOwnDescriptor(path)),
     read: () => ({
       cert: readPem("--tls-cert", tlsCert),
@@ -83,7 +83,7 @@ function tlsFiles({ tlsCert, tlsKey, tlsClientCa }: Config): TlsFiles | undefine
   };
 }
 
-/** @throws BerthError `INVALID_ARGUMENT` where it cannot be read */
+/** @throws BerthError `INVALID_ARGUMENT` if the file cannot be read */
 function readPem(flag: string, path: string): Buffer {
   try {
     return readGivenFile(path);
@@ -96,7 +96,10 @@ function readPem(flag: string, path: string): Buffer {
 
 const CERTIFICATE = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----/g;
 
-/** Node takes a file without any certificate for no authority at all, and then no client gets in, or says why. */
+/**
+ * Checks that there is a certificate. Node would treat a file without one as no authorities, and then refuse every
+ * client without saying why.
+ */
 function readAuthorities(flag: string, path: string): Buffer {
   const pem = readPem(flag, path);
   const text = pem.toString("latin1");

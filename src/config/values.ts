@@ -1,4 +1,4 @@
-/** A text that is not a value of its kind. The message says what is wrong and what to write instead. */
+/** A text cannot be parsed. The message says what is wrong and what to write instead. */
 export class ValueError extends Error {}
 
 const SECOND = 1000;
@@ -8,7 +8,7 @@ const DAY = 24 * HOUR;
 
 const DURATION_UNITS: Readonly<Record<string, number>> = { ms: 1, s: SECOND, m: MINUTE, h: HOUR, d: DAY };
 
-/** The longest duration that timers and the wire take. */
+/** The longest duration that timers and the wire support. */
 export const MAX_DURATION_MS = 24 * DAY;
 
 const SIZE_UNITS: Readonly<Record<string, number>> = {
@@ -24,7 +24,7 @@ const SIZE_UNITS: Readonly<Record<string, number>> = {
 };
 
 /**
- * Reads a duration, `250ms`, `300s`, `5m`, `1h` or `7d`, as whole milliseconds.
+ * Parses a duration, such as `250ms`, `300s`, `5m`, `1h` or `7d`, to whole milliseconds.
  * @throws ValueError also above the maximum, by default 24 days, or below the minimum
  */
 export function parseDuration(
@@ -44,7 +44,7 @@ export function parseDuration(
 }
 
 /**
- * Reads a size, `512MiB`, `1GiB` (powers of 1024) or `64MB` (powers of 1000), as bytes.
+ * Parses a size, such as `512MiB`, `1GiB` (powers of 1024) or `64MB` (powers of 1000), to bytes.
  * @throws ValueError also below the minimum
  */
 export function parseSize(text: string, { min = "1B" }: { readonly min?: string } = {}): number {
@@ -66,7 +66,7 @@ export function parseSize(text: string, { min = "1B" }: { readonly min?: string 
   return bytes;
 }
 
-/** Reads a whole number within a range. */
+/** Parses a whole number within a range. */
 export function parseCount(
   text: string,
   { min, max }: { readonly min: number; readonly max: number },
@@ -78,7 +78,7 @@ export function parseCount(
   return count;
 }
 
-/** Reads a number of CPUs, as `1.5`, as thousandths of one. */
+/** Parses a number of CPUs, such as `1.5`, to thousandths of a CPU. */
 export function parseCpus(text: string): number {
   const millis = Math.round(Number(text) * 1000);
   if (!/^\d{1,6}(\.\d+)?$/.test(text) || millis < 10) {
@@ -87,27 +87,27 @@ export function parseCpus(text: string): number {
   return millis;
 }
 
-/** Reads `KEY=VALUE`; the value may be empty and hold further `=`. */
+/** Parses `KEY=VALUE`. The value may be empty and may contain further `=`. */
 export function parseKeyValue(text: string): readonly [key: string, value: string] {
   const at = text.indexOf("=");
   if (at < 1) throw new ValueError(`${quoted(text)} is not of the form KEY=VALUE`);
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
-/** Reads one of some words. */
+/** Parses one of the given words. */
 export function parseWord<W extends string>(text: string, words: readonly W[]): W {
   const word = words.find((candidate) => candidate === text);
   if (word === undefined) throw new ValueError(`${quoted(text)} is not one of ${words.join(", ")}`);
   return word;
 }
 
-/** Linux's signals by their names, from 1 on: sandboxes run Linux, whatever the client runs on. */
+/** Names of Linux's signals, starting with 1. Sandboxes run Linux, even if the client does not. */
 const SIGNAL_NAMES =
   "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU " +
   "URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS";
 const LAST_SIGNAL = 64;
 
-/** Reads a signal of Linux, `TERM`, `SIGTERM` or `15`, as its number. */
+/** Parses a Linux signal, such as `TERM`, `SIGTERM` or `15`, to its number. */
 export function parseSignal(text: string): number {
   const name = text.toUpperCase().replace(/^SIG/, "");
   const number = /^\d{1,3}$/.test(text) ? Number(text) : SIGNAL_NAMES.split(" ").indexOf(name) + 1;
@@ -119,7 +119,7 @@ export function parseSignal(text: string): number {
   return number;
 }
 
-/** Reads a switch's value as an environment variable or a file gives it. */
+/** Parses the value of a switch in an environment variable or a file. */
 export function parseSwitch(text: string): boolean {
   if (/^(true|1|yes|on)$/i.test(text)) return true;
   if (/^(false|0|no|off)$/i.test(text)) return false;

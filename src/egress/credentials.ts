@@ -4,9 +4,9 @@ import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
 import { parseDomainRule } from "./domains.ts";
 
-/** Where secrets are kept. Asked at each use, so that a secret can be replaced while the service runs. */
+/** A source of secrets. It is read at each use, so that a secret can be replaced while the service runs. */
 export interface SecretSource {
-  /** @throws where there is none of that name, or it cannot be read. */
+  /** @throws if there is no secret with this name, or it cannot be read. */
   read(name: string): Promise<string>;
 }
 
@@ -35,7 +35,7 @@ export class Credentials {
   readonly #files: SecretSource;
   readonly #named: SecretSource;
 
-  /** @param sources where secrets are that are named by their `files`, and by their names */
+  /** @param sources the sources for secrets in `files`, and for those with a name */
   constructor(
     byHost: ReadonlyMap<string, Credential>,
     { files, named }: { readonly files: SecretSource; readonly named: SecretSource },
@@ -45,20 +45,20 @@ export class Credentials {
     this.#named = named;
   }
 
-  /** The credential for a host that is granted to an owner. */
+  /** Finds the credential for a host that is granted to an owner. */
   find(host: string, owner: string): Credential | undefined {
     const found = this.#byHost.get(host);
     return found?.owners?.includes(owner) === false ? undefined : found;
   }
 
-  /** The header's value. @throws as {@link SecretSource.read} */
+  /** Returns the header's value. @throws as {@link SecretSource.read} */
   async valueOf(credential: Credential): Promise<string> {
     const { value } = credential;
     const text = await this.secretOf(credential);
     return value.replaceAll(SECRET, () => text);
   }
 
-  /** The secret itself. @throws as {@link SecretSource.read} */
+  /** Returns the secret itself. @throws as {@link SecretSource.read} */
   secretOf({ secret, secret_name: name = "" }: Credential): Promise<string> {
     return secret === undefined ? this.#named.read(name) : this.#files.read(secret);
   }
@@ -70,14 +70,14 @@ const NO_SECRETS: SecretSource = {
   },
 };
 
-/** Without any. */
+/** No credentials. */
 export const NO_CREDENTIALS = new Credentials(new Map(), { files: NO_SECRETS, named: NO_SECRETS });
 
 /**
- * Reads the operator's file: a JSON object that has, for each host, the header, its value with `{secret}` in it, the
- * file of the secret (relative to this file) or its name among the service's secrets, and the owners that it is for
+ * Reads the operator's file: a JSON object with, for each host, the header, its value with `{secret}` in it, the file
+ * of the secret (relative to this file) or its name among the service's secrets, and the owners that may use it
  * (default: all).
- * @throws `INVALID_ARGUMENT` that names what is wrong, and never a secret.
+ * @throws `INVALID_ARGUMENT` that says what is wrong, without revealing a secret.
  */
 export async function loadCredentials(file: string, named: SecretSource = NO_SECRETS): Promise<Credentials> {
   const refused = (problem: string, cause?: unknown): BerthError =>
@@ -115,7 +115,7 @@ export async function loadCredentials(file: string, named: SecretSource = NO_SEC
   return credentials;
 }
 
-/** Secrets in files, as Docker and Kubernetes mount them; a line's end at their end is not part of them. */
+/** Secrets in files, as Docker and Kubernetes mount them. A trailing newline is not part of the secret. */
 function secretFiles(directory: string): SecretSource {
   return {
     read: async (name) => (await readFile(path.resolve(directory, name), "utf8")).replace(/\r?\n$/, ""),

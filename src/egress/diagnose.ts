@@ -2,7 +2,7 @@ import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { loadCredentials, type SecretSource } from "./credentials.ts";
 
-/** Whether the file of credentials can be used. @param named the service's secrets */
+/** Checks whether the file of credentials can be used. @param named the service's secrets */
 export async function diagnoseCredentials(file: string, named: SecretSource): Promise<Finding> {
   const subject = "egress-credentials";
   try {

@@ -1,11 +1,11 @@
 import { isIP } from "node:net";
 import { domainToASCII } from "node:url";
 
-/** Ports of an entry that names none: those of HTTP and HTTPS. */
+/** Ports for an entry without a port: those of HTTP and HTTPS. */
 const WEB_PORTS: readonly number[] = [80, 443];
 
 const MAX_NAME_CHARS = 253;
-/** What a name may consist of at all, before it is brought into the form that DNS uses. */
+/** Characters allowed in a name before it is converted to the form that DNS uses. */
 const NAME = /^[-\w.*\u0080-\u{10ffff}]+$/u;
 const LABEL = /^(?!-)[a-z0-9_-]{1,63}(?<!-)$/;
 
@@ -13,21 +13,21 @@ const LABEL = /^(?!-)[a-z0-9_-]{1,63}(?<!-)$/;
 export interface DomainRule {
   /** In lower case, without a wildcard. */
   readonly name: string;
-  /** Whether it stands for all names below `name`, and not for that itself. */
+  /** Whether it matches all names below `name`, but not `name` itself. */
   readonly below: boolean;
   readonly ports: readonly number[];
 }
 
 /**
- * Reads `example.org`, `*.example.org` or `example.org:8443`.
- * @returns what is wrong with it, in words, where it is none of these.
+ * Parses `example.org`, `*.example.org` or `example.org:8443`.
+ * @returns text that says what is wrong, if it is none of these.
  */
 export function parseDomainRule(text: string): DomainRule | string {
   const [, pattern = "", port] = /^([^:]*)(?::(\d{1,5}))?$/.exec(text) ?? [];
   if (port !== undefined && !(Number(port) >= 1 && Number(port) <= 65_535))
     return "its port is not between 1 and 65535";
   const below = pattern.startsWith("*.");
-  // To bring a name into that form takes time by the square of its length.
+  // Limit the length first: the conversion takes time quadratic in it.
   const name =
     pattern.length <= MAX_NAME_CHARS && NAME.test(pattern)
       ? domainToASCII(below ? pattern.slice(2) : pattern)
@@ -40,7 +40,7 @@ export function parseDomainRule(text: string): DomainRule | string {
   return { name, below, ports: port === undefined ? WEB_PORTS : [Number(port)] };
 }
 
-/** Whether a rule allows connections to a port of a host, whose name is in lower case. */
+/** Whether a rule allows connections to a port of a host. The name must be in lower case. */
 export function allows(rules: readonly DomainRule[], host: string, port: number): boolean {
   return rules.some(
     ({ name, below, ports }) => ports.includes(port) && (below ? host.endsWith(`.${name}`) : host === name),

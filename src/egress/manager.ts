@@ -6,12 +6,12 @@ import type { Credentials } from "./credentials.ts";
 import { type DomainRule, parseDomainRule } from "./domains.ts";
 import { EgressProxy } from "./proxy.ts";
 
-/** Where programs in a sandbox find the proxy, on its own loopback. */
+/** Port of the proxy on a sandbox's loopback interface. */
 const PORT = 3128;
 const PROXY = `http://127.0.0.1:${PORT}`;
 const NO_PROXY = "localhost,127.0.0.1,::1";
 
-/** What programs read to find the proxy: some in capitals, some not. */
+/** Variables from which programs learn the proxy: some read upper case, some lower case. */
 export const PROXY_ENV: Readonly<Record<string, string>> = {
   HTTP_PROXY: PROXY,
   HTTPS_PROXY: PROXY,
@@ -21,7 +21,7 @@ export const PROXY_ENV: Readonly<Record<string, string>> = {
   no_proxy: NO_PROXY,
 };
 
-/** Connections of one sandbox; the kernel refuses more. */
+/** Limit of connections per sandbox. The kernel refuses more. */
 const MAX_CONNECTIONS = 64;
 
 /** A sandbox with its `egress_domains`. */
@@ -32,8 +32,8 @@ export interface EgressSandbox {
 }
 
 /**
- * Gives sandboxes without a network a way to the domains that they may reach: a
- * port on their own loopback, whose connections the service's proxy accepts.
+ * Gives sandboxes without a network access to their allowed domains: a port on their own loopback interface, whose
+ * connections the service's proxy serves.
  */
 export class EgressManager {
   readonly #engine: Engine;
@@ -48,7 +48,7 @@ export class EgressManager {
   }
 
   /**
-   * Opens a sandbox's port, unless it is open or its spec names no domain.
+   * Opens a sandbox's port, unless it is already open or the spec has no domains.
    * @throws as {@link Engine.listen}.
    */
   async open(sandbox: EgressSandbox, signal?: AbortSignal): Promise<void> {
@@ -65,7 +65,10 @@ export class EgressManager {
     throwIfAborted(signal);
   }
 
-  /** Opens the port of a sandbox of an earlier run again. Where that fails, the log says so, and the sandbox has no network. */
+  /**
+   * Reopens the port of a sandbox of an earlier run of the service. A failure is logged, and leaves the sandbox without
+   * a network.
+   */
   reopen(sandbox: EgressSandbox): void {
     this.open(sandbox).catch((error: unknown) => {
       this.#logger.warn({ ref: sandbox.ref, err: error }, "a sandbox cannot reach its egress domains");
@@ -78,7 +81,6 @@ export class EgressManager {
     this.#doors.delete(ref);
   }
 
-  /** Closes all. */
   stop(): void {
     for (const ref of [...this.#doors.keys()]) this.close(ref);
     this.#proxy.close();
@@ -97,9 +99,8 @@ function ruleOf(text: string): DomainRule {
   return rule;
 }
 
-/** A port of a sandbox with its connections. */
+/** The port of a sandbox, with its connections. */
 class Door {
-  /** Resolves when it is open. */
   readonly opened: Promise<void>;
   readonly #connections = new Set<Socket>();
   #server: Server | undefined;
@@ -108,7 +109,7 @@ class Door {
   constructor(opening: Promise<Server>, serve: (socket: Socket) => void) {
     this.opened = opening.then((server) => {
       this.#server = server;
-      // A client may end its side first and still wait for the answer.
+      // A client may close its side first and still wait for the answer.
       Object.assign(server, { allowHalfOpen: true });
       server.maxConnections = MAX_CONNECTIONS;
       server.on("error", () => {});

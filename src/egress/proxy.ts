@@ -15,13 +15,13 @@ import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
 import type { DomainRule } from "./domains.ts";
 import { findTarget, MAX_HOST_CHARS, Refusal, type Target } from "./target.ts";
 
-/** Bounds of the proxy. */
+/** Limits of the proxy. */
 export interface ProxyLimits {
-  /** Connections of all sandboxes, which owners share: see {@link SharedPlaces}. */
+  /** Connections of all sandboxes together, shared between owners: see {@link SharedPlaces}. */
   readonly maxConnections: number;
-  /** How long a connection may carry nothing, in milliseconds. */
+  /** How long a connection may be idle, in milliseconds. */
   readonly idleMs: number;
-  /** How long the header of a request may take to come, in milliseconds. */
+  /** How long the header of a request may take to arrive, in milliseconds. */
   readonly headersMs: number;
 }
 
@@ -44,23 +44,22 @@ const HOP_BY_HOP = new Set([
   "upgrade",
 ]);
 
-/** Methods of requests that say nothing of a body where they have none. */
+/** Methods whose requests have no header about the body if they have no body. */
 const BODILESS = new Set(["GET", "HEAD", "DELETE", "OPTIONS", "TRACE"]);
 
-/** Whose connections are served, and what they may reach. */
+/** The owner of a connection, and the domains that it may reach. */
 export interface EgressClient {
   readonly owner: string;
   readonly rules: readonly DomainRule[];
 }
 
 /**
- * An HTTP proxy that reaches only domains that a sandbox may reach, at public
- * addresses: `CONNECT` for tunnels, and plain requests for `http:` URLs. It listens
- * nowhere itself: connections are handed to it together with the rules that hold
- * for them. Redirects are answers like any other; the client asks again.
+ * An HTTP proxy that connects only to the domains that a sandbox may reach, at public addresses: `CONNECT` for tunnels,
+ * and plain requests for `http:` URLs. It does not listen itself: connections are passed to it together with their
+ * rules. It does not follow redirects, but returns them to the client.
  *
- * Where the operator has a credential for a host, a plain request for it goes on
- * over TLS with the credential's header. Tunnels stay as they are.
+ * If the operator has configured a credential for a host, a plain request for it is sent over TLS with the credential's
+ * header. Tunnels are not changed.
  */
 export class EgressProxy {
   readonly #limits: ProxyLimits;
@@ -80,7 +79,7 @@ export class EgressProxy {
       requestTimeout: 0,
       connectionsCheckingInterval: headersMs / 3,
     });
-    // Node looks for headers that take too long once a server listens, which this one never does.
+    // Node checks for slow headers only after "listening", which this server never emits by itself.
     this.#server.emit("listening");
     this.#server.on("request", (request, response) => void this.#forward(request, response));
     this.#server.on("connect", (request, client: Socket, head) => void this.#tunnel(request, client, head));
@@ -92,7 +91,7 @@ export class EgressProxy {
 
   /** Serves a connection until it ends. */
   serve(socket: Socket, client: EgressClient): void {
-    // It may have ended meanwhile, and then reports so to nobody.
+    // The connection may have ended meanwhile. Without a listener its error would be thrown.
     socket.on("error", () => socket.destroy());
     const { owner } = client;
     if (!this.#connections.hasRoomFor(owner)) {
@@ -109,7 +108,7 @@ export class EgressProxy {
     this.#server.emit("connection", socket);
   }
 
-  /** Ends what keeps time for connections; those end with their listeners. */
+  /** Stops the timers for connections. The connections themselves end with their listeners. */
   close(): void {
     this.#server.close();
   }
@@ -132,7 +131,7 @@ export class EgressProxy {
       else client.destroy();
     } finally {
       upstream?.destroy();
-      // What the client still sends would otherwise keep it open.
+      // Otherwise unread data from the client would keep the connection open.
       client.resume();
     }
   }
@@ -167,7 +166,7 @@ export class EgressProxy {
       const added = port === HTTP_PORT ? await this.#credentialFor(request, url.hostname) : undefined;
       const target = await this.#find(request.socket, url.hostname, added ? HTTPS_PORT : port, gone.signal);
       const plain = await this.#connect(target, gone.signal);
-      // However the request ends, also where it cannot be sent on.
+      // Close the connection however the request ends, also if it could not be sent.
       gone.signal.addEventListener("abort", () => plain.destroy());
       const socket = added ? await secured(plain, target, this.#limits.idleMs) : plain;
       const upstream = await send(request, url, socket, added, gone.signal);
@@ -179,13 +178,13 @@ export class EgressProxy {
     }
   }
 
-  /** The header to add to a request, with its value. */
+  /** Returns the header to add to a request, with its value. */
   async #credentialFor(request: IncomingMessage, hostname: string): Promise<Header | undefined> {
     const owner = this.#clients.get(request.socket)?.owner;
     const found =
       owner === undefined ? undefined : this.#credentials.find(hostname.replace(/\.$/, ""), owner);
     if (found === undefined) return undefined;
-    // A server answers it with what it got.
+    // A server answers TRACE with the request that it got, including the credential.
     if (request.method === "TRACE") throw new Refusal(403, `TRACE is closed for ${hostname}.`);
     try {
       const value = await this.#credentials.valueOf(found);
@@ -210,11 +209,11 @@ interface Header {
   readonly value: string;
 }
 
-/** TLS over a connection, once the server has shown a certificate for its name. */
+/** Starts TLS over a connection. Resolves when the server has presented a valid certificate for its name. */
 async function secured(socket: Socket, { host, port }: Target, idleMs: number): Promise<Socket> {
   const secure = connectTls({ socket, servername: host, ALPNProtocols: ["http/1.1"] });
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  // It takes the connection over, and then the connection's own timer sees nothing.
+  // TLS takes over the connection, so the connection's own timer would see no activity.
   socket.setTimeout(0);
   secure.setTimeout(CONNECT_TIMEOUT_MS, () => secure.destroy(new Error("timed out")));
   secure.once("secureConnect", resolve).once("error", reject);
@@ -229,7 +228,7 @@ async function secured(socket: Socket, { host, port }: Target, idleMs: number): 
   return secure;
 }
 
-/** Sends a request on; the `Host` is the one that was checked, whatever the client's header says. */
+/** Forwards a request. The `Host` is always the one that was checked, regardless of the client's header. */
 function send(
   request: IncomingMessage,
   url: URL,
@@ -239,7 +238,7 @@ function send(
 ): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   const outgoing = httpRequest({
-    // With an agent, this would be ignored.
+    // With an agent, this option would be ignored.
     createConnection: () => socket,
     signal,
     method: request.method,
@@ -257,7 +256,7 @@ function send(
   outgoing.once("error", (error) =>
     reject(new Refusal(502, `${url.host} did not answer: ${reasonOf(error)}.`, error)),
   );
-  // A server that switches protocols, which nobody asked it for, ends a request without a word.
+  // If a server switches protocols without being asked, the request closes without an error.
   outgoing.once("close", () =>
     reject(new Refusal(502, `${url.host} did not answer: it changed to another protocol.`)),
   );
@@ -266,8 +265,9 @@ function send(
 }
 
 /**
- * How the server finds the end of the body: as the client said. Node leaves the body of a GET or DELETE
- * in chunks without any frame: the server then takes it for a request of its own, whose `Host` nobody has checked.
+ * The headers by which the server finds the end of the body, as the client sent them. Node sends a chunked body of a
+ * GET or DELETE without any framing. The server would then interpret the body as a new request, whose `Host` was not
+ * checked.
  */
 function framingOf({ headers, method = "" }: IncomingMessage): string[] {
   const { "transfer-encoding": encoding, "content-length": length } = headers;
@@ -276,7 +276,7 @@ function framingOf({ headers, method = "" }: IncomingMessage): string[] {
   return BODILESS.has(method) ? [] : ["Content-Length", "0"];
 }
 
-/** The host and port of a `CONNECT`. */
+/** Parses the host and port of a `CONNECT`. */
 function authority(text: string): [string, number] {
   const [, host, port] = /^(\[[^\]]*\]|[^:/@?#]+):(\d{1,5})$/.exec(text) ?? [];
   if (host === undefined) throw new Refusal(400, "CONNECT needs a target such as example.org:443.");
@@ -293,7 +293,7 @@ function absoluteUrl(text: string): URL {
   );
 }
 
-/** The headers that are not about one connection, as names and values in turn. */
+/** The end-to-end headers, as alternating names and values. */
 function passedOn(rawHeaders: readonly string[], ...without: readonly string[]): string[] {
   const dropped = new Set(without);
   for (let i = 0; i < rawHeaders.length; i += 2) {
@@ -317,7 +317,7 @@ function refuse(response: ServerResponse, { status, message }: Refusal): void {
   response.end(`${message}\n`);
 }
 
-/** A whole response, for sockets that speak no HTTP any more. */
+/** A complete response, for sockets that no longer speak HTTP. */
 function answer({ status, message }: Refusal): string {
   const body = `${message}\n`;
   const length = Buffer.byteLength(body);

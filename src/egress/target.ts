@@ -4,11 +4,11 @@ import { domainToASCII } from "node:url";
 import { isPublicAddress } from "../base/public-address.ts";
 import { allows, type DomainRule } from "./domains.ts";
 
-/** Of a name, percent-encoded or not: to bring it into the form of DNS takes time by the square of it. */
+/** Maximum length of a name, percent-encoded or not: converting it to the form of DNS takes quadratic time. */
 export const MAX_HOST_CHARS = 2048;
 const RESOLVE = { timeout: 3_000, tries: 2 };
 
-/** What a proxy answers instead of connecting. The message is for the program in the sandbox. */
+/** The proxy's answer when it refuses to connect. The message is for the program in the sandbox. */
 export class Refusal extends Error {
   readonly status: 400 | 403 | 501 | 502 | 503;
 
@@ -22,12 +22,15 @@ export class Refusal extends Error {
 export interface Target {
   readonly host: string;
   readonly port: number;
-  /** Yields only addresses that were checked, so that the connection goes to one of them, whatever the name resolves to next. */
+  /**
+   * Returns only addresses that were checked, so that the connection goes to one of them, even if the name resolves to
+   * others by then.
+   */
   readonly lookup: LookupFunction;
 }
 
 /**
- * Checks the name against the rules and the addresses that it has now.
+ * Checks the name against the rules, and the addresses that it currently resolves to.
  * @throws {@link Refusal}
  */
 export async function findTarget(
@@ -57,7 +60,10 @@ export async function findTarget(
   return { host, port, lookup };
 }
 
-/** Both kinds of addresses; asked of the resolvers themselves, since `getaddrinfo` would hold threads that files need too. */
+/**
+ * Resolves IPv4 and IPv6 addresses. Asks the resolvers directly, because `getaddrinfo` would occupy threads that file
+ * operations need.
+ */
 async function resolve(host: string, signal: AbortSignal): Promise<string[]> {
   const resolver = new Resolver(RESOLVE);
   const cancel = (): void => resolver.cancel();

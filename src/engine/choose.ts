@@ -2,7 +2,7 @@ import type { Finding } from "../base/diagnosis.ts";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import { type Logger, SILENT } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
-import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
+import { BubblewrapEngine, type BubblewrapEngineOptions, isBubblewrapRef } from "./bubblewrap/engine.ts";
 import { DELEGATE, missingLimits } from "./bubblewrap/info.ts";
 import { pipesDirectory } from "./docker/container-pipes.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
@@ -17,26 +17,28 @@ import { describeIsolation } from "./port.ts";
 
 /** The settings that choose and set up an engine. */
 export interface EngineSettings {
-  /** `auto`: Docker where it answers, else bubblewrap. */
+  /** `auto`: Docker if it answers, else bubblewrap. */
   readonly engine: "auto" | "docker" | "bubblewrap" | "kubernetes";
-  /** Whether `auto` may not fall back to bubblewrap. */
+  /** Whether `auto` must not fall back to bubblewrap. */
   readonly dockerRequired: boolean;
-  /** The image of sandboxes that name none; with bubblewrap, which has no images, the name of the machine's own system. */
+  /**
+   * The image of sandboxes that name none. Bubblewrap has no images; there it is the name for the machine's own system.
+   */
   readonly defaults: { readonly image: string };
   readonly dockerHost: string | undefined;
   /** Root file system of bubblewrap's sandboxes; undefined: the machine's own. */
   readonly rootfs: string | undefined;
-  /** Default: as the client library finds one. */
+  /** Path of a kubeconfig. Default: the client library looks for one. */
   readonly kubeconfig: string | undefined;
   readonly namespace: string | undefined;
   readonly nodeSelector: Readonly<Record<string, string>>;
   readonly tolerations: KubernetesEngineOptions["tolerations"];
   readonly runtimeClass: string | undefined;
   readonly imagePullSecrets: readonly string[];
-  /** A file. */
+  /** Path of a file. */
   readonly podTemplate: string | undefined;
   readonly networkPolicy: KubernetesEngineOptions["networkPolicy"];
-  /** Bytes of each workspace where workspaces are volumes. */
+  /** Size of each workspace in bytes, if workspaces are volumes. */
   readonly workspaceVolumeBytes: number;
   /** Default: the cluster's. */
   readonly storageClass: string | undefined;
@@ -44,26 +46,28 @@ export interface EngineSettings {
   readonly volumeClones: boolean;
   readonly egressCidrs: readonly string[];
   readonly denyCidrs: readonly string[];
-  /** Empty: public ones. */
+  /** Empty: public resolvers. */
   readonly egressDns: readonly string[];
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
-  /** The service's data directory. */
   readonly dataDir: string;
   /** Whether sandboxes outlive the service. */
   readonly leaveSandboxes: boolean;
 }
 
 /**
- * Opens the engine of the settings, or the best that answers, with a warning
- * where that is not Docker.
+ * Opens the engine that the settings name or, with `auto`, the best one that works, with a warning if that is not
+ * Docker.
  * @param instance distinguishes this service's containers from others on the same daemon.
+ * @param left reads the refs of the sandboxes that an earlier run left. Where some are containers, there is no fallback:
+ *   another engine does not see them, so the service would report them as lost.
  * @throws `ENGINE_UNAVAILABLE` with what is wrong with each engine that was tried.
  */
 export async function chooseEngine(
   settings: EngineSettings,
   instance: string,
   logger: Logger,
+  left: () => readonly string[],
 ): Promise<Engine> {
   const { engine: name } = settings;
   requirePolicies(settings);
@@ -90,6 +94,14 @@ export async function chooseEngine(
       },
     );
   }
+  const containers = left().filter((ref) => !isBubblewrapRef(ref)).length;
+  if (containers > 0) {
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      `${noDocker.message}\nAn earlier run left sandboxes in containers (${containers}), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap`,
+      { cause: noDocker },
+    );
+  }
   try {
     const engine = await openBubblewrap(settings, logger);
     const { isolation } = await engine.info();
@@ -102,7 +114,7 @@ export async function chooseEngine(
     if (!(error instanceof BerthError)) throw error;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
-      // Lines of their own: a message may end with a command to type.
+      // Each on its own line: a message may end with a command to type.
       `No engine can run sandboxes.\n${noDocker.message}\n${error.message}`,
       {
         cause: error,
@@ -112,8 +124,8 @@ export async function chooseEngine(
 }
 
 /**
- * Checks what a service with these settings would find. Changes nothing.
- * @param programs checks the system that sandboxes without an image see.
+ * Checks whether a service with these settings would work here. Changes nothing.
+ * @param programs checks the root file system that sandboxes without an image see.
  */
 export async function diagnoseEngines(
   settings: EngineSettings & { readonly desktopImage: string },
@@ -141,7 +153,7 @@ export async function diagnoseEngines(
   ];
 }
 
-/** Whether a service would use Docker, whatever else is missing. */
+/** Whether a service would use Docker, even if something else is missing. */
 async function dockerAnswers(settings: EngineSettings): Promise<boolean> {
   const docker = new DockerEngine(dockerOptions(settings, "", SILENT));
   try {
@@ -219,7 +231,7 @@ async function kubernetesOptions(
   };
 }
 
-/** Refuses options of the network that would have no effect: somebody relies on them. */
+/** Refuses network options that would have no effect: the operator relies on them. */
 function requirePolicies(settings: EngineSettings): void {
   const options = {
     "egress-cidr": "egressCidrs",

@@ -15,7 +15,6 @@ const LOAD_ADDRESS = 0x40_0000;
 /** The largest page of the machines above. */
 export const PAGE = 0x1_0000;
 
-/** What {@link writeHeader} writes. */
 interface Header {
   readonly type: number;
   readonly machine: number;
@@ -25,7 +24,7 @@ interface Header {
   readonly entry?: number;
 }
 
-/** Writes the header of a file of 64 bits, little-endian, version 1. */
+/** Writes a header for ELF64, little-endian, version 1. */
 export function writeHeader(file: Buffer, { type, machine, segments, entry = 0 }: Header): void {
   file.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1]);
   file.writeUInt16LE(type, 16);
@@ -38,7 +37,6 @@ export function writeHeader(file: Buffer, { type, machine, segments, entry = 0 }
   file.writeUInt16LE(segments, 56);
 }
 
-/** What {@link writeSegment} writes. */
 interface Segment {
   readonly type: number;
   readonly flags: number;
@@ -49,7 +47,7 @@ interface Segment {
   readonly bytes: number;
 }
 
-/** Writes the description of a segment; the first has index 0. */
+/** Writes a program header; the first segment has index 0. */
 export function writeSegment(file: Buffer, index: number, { type, flags, at, to, bytes }: Segment): void {
   const start = ELF.headerBytes + index * ELF.segmentBytes;
   file.writeUInt32LE(type, start);
@@ -59,15 +57,15 @@ export function writeSegment(file: Buffer, index: number, { type, flags, at, to,
     file.writeBigUInt64LE(BigInt(value), start + 8 + place * 8);
 }
 
-/** The bytes of machine code in lines of hexadecimal digits, each followed by two spaces and a comment. */
+/** Parses machine code: lines of hexadecimal digits, each followed by two spaces and a comment. */
 export function machineCode(lines: string): Buffer {
   const hex = lines.split("\n").map((line) => line.trim().split(/ {2,}/)[0]);
   return Buffer.from(hex.join("").replaceAll(" ", ""), "hex");
 }
 
 /**
- * An executable that needs no loader and no library: it begins with the first byte of the code.
- * @param dataAt makes what follows the code, of which it gets the address.
+ * An executable that needs no loader and no library. It starts at the first byte of the code.
+ * @param dataAt returns the bytes that follow the code, given their address.
  */
 export function staticExecutable(
   machine: number,

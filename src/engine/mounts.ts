@@ -3,23 +3,24 @@ import path from "node:path";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import type { EngineMount, HostMount } from "./port.ts";
 
-/** Linux's flag to open a file by its place in the tree, without access to its content; Node does not name it. */
+/** Linux's flag to open a path without access to the file's content. Node has no constant for it. */
 export const O_PATH = 0o10000000;
 
-/** Directories that would hand the machine over, whatever the operator allowed. */
+/**
+ * Directories that would give the sandbox control of the machine. They are refused even if the operator allows them.
+ */
 const NEVER = ["/proc", "/sys", "/dev"];
 
-/** The kernel's file systems: a sandbox needs them, and nothing can be created in them. */
+/** Targets under the kernel's file systems: a sandbox needs these, and no mount point can be created in them. */
 const KERNELS = ["/proc", "/sys"];
-/** What every engine puts into /dev; other names there are free if the engine accepts them. */
+/** What every engine puts into /dev. Other names there can be targets if the engine accepts them. */
 const DEVICES =
   /^\/dev(\/(null|zero|full|u?random|tty|console|ptmx|pts|mqueue|fd|std(in|out|err)|core)(\/.*)?)?$/;
 
 /**
- * Resolves the directory behind each mount and refuses those that are not an
- * allowed root or below one, or that would show the sandbox one of `hidden`,
- * such as an engine's socket. `allowedRoots` are absolute directories of this machine.
- * @throws `NOT_ALLOWED`; `INVALID_ARGUMENT` for a target where nothing can be mounted.
+ * Resolves the directory of each mount. Refuses those outside the allowed roots, and those that would expose one of
+ * `hidden`, such as an engine's socket, to the sandbox. `allowedRoots` are absolute directories of this machine.
+ * @throws `NOT_ALLOWED`; `INVALID_ARGUMENT` for a target if nothing can be mounted.
  */
 export async function checkMounts(
   mounts: readonly EngineMount[],
@@ -37,7 +38,7 @@ export async function checkMounts(
       if (mount.kind === "volume") throw noVolumes();
       const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
       if (mount.own && real === mount.hostPath) return mount;
-      // One answer for what is missing and what is forbidden, so that it reveals nothing about the host.
+      // The same error for missing and for forbidden paths, so that it reveals nothing about the host.
       if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)) {
         throw notAllowed(mount.hostPath);
       }
@@ -48,7 +49,7 @@ export async function checkMounts(
 }
 
 /**
- * The error for a sandbox that failed because the kernel refused a mount; undefined where it failed otherwise.
+ * The error for a sandbox that failed because the kernel refused a mount; undefined if it failed for another reason.
  * @param words the engine's error message.
  * @param named the part of such a message that names a mount's target.
  */
@@ -70,7 +71,7 @@ function noVolumes(): BerthError {
   });
 }
 
-/** Mounts keep the order of the request. */
+/** The index is also that in the request: mounts keep their order. */
 function badTarget(index: number, target: string, why: string): BerthError {
   const field = `spec.mounts[${index}].target`;
   return invalidArgument(field, `nothing can be mounted at ${JSON.stringify(target)}: ${why}.`);

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-/** How many ended processes' pipes stay open while something they left behind holds them. */
+/** Limits on how many ended processes may have orphaned pipes kept open. */
 export interface OrphanedPipesBounds {
   readonly perSandbox: number;
   readonly inAll: number;
@@ -8,12 +8,12 @@ export interface OrphanedPipesBounds {
 
 const PER_SANDBOX = 16;
 const MAX_IN_ALL = 1024;
-/** Share of the service's descriptors that all of them may take; each takes two. */
+/** Share of the service's file descriptors that all of them together may use; each process uses two. */
 const SHARE_OF_DESCRIPTORS = 1 / 8;
-/** Pipes that close within this time were not left behind. */
+/** Pipes that close within this time are not orphaned. */
 const SETTLE_MS = 1_000;
 
-/** A stream of output, as far as a slow drain needs it. */
+/** The part of an output stream that a slow drain needs. */
 export interface Drainable {
   on(event: "data", listener: () => void): unknown;
   off(event: "data", listener: () => void): unknown;
@@ -21,32 +21,30 @@ export interface Drainable {
   resume(): unknown;
 }
 
-/** Pipes of a process that nobody listens to any more. */
+/** Pipes of a process whose output nobody reads any more. */
 interface OrphanedPipe {
-  /** Settles, never rejects, when nobody holds them any more. */
+  /** Resolves when no process holds them any more. Never rejects. */
   readonly silent: Promise<void>;
-  /** Closes them. */
   destroy(): void;
 }
 
-/** Takes over a sandbox's pipes once nobody listens to them. */
+/** Takes over a sandbox's pipes once nobody reads them. */
 export interface Leftovers {
   /** Reads a stream slowly, until the returned function is called. */
   drain(stream: Drainable): () => void;
-  /** Keeps pipes open until they are silent, or others need their place. */
+  /** Keeps pipes open until no process holds them, or until the limit requires closing them. */
   keep(pipes: OrphanedPipe): void;
 }
 
 /**
- * The pipes of ended processes that something they left behind still holds: a
- * daemon that writes to them goes on (docs/docker-pipes.md). They take descriptors of the
- * service, so their number is bounded: the oldest of the sandbox that has the
- * most are closed.
+ * Pipes of ended processes that processes they left behind still hold. They stay open so that, for example, a daemon
+ * that writes to them keeps running (docs/docker-pipes.md). They use the service's file descriptors, so their number is
+ * limited: beyond it, the oldest pipes of the sandbox that has the most are closed.
  */
 export class OrphanedPipes {
   readonly #bounds: OrphanedPipesBounds;
   readonly #slowDrain = new SlowDrain();
-  /** By sandbox, the oldest first. */
+  /** By sandbox, oldest first. */
   readonly #kept = new Map<string, Set<OrphanedPipe>>();
   #count = 0;
 
@@ -54,7 +52,7 @@ export class OrphanedPipes {
     this.#bounds = bounds;
   }
 
-  /** Processes whose pipes are kept. */
+  /** Number of processes whose pipes are kept. */
   get count(): number {
     return this.#count;
   }
@@ -111,14 +109,13 @@ function defaultBounds(): OrphanedPipesBounds {
 }
 
 const TURN_MS = 250;
-/** Streams that have a turn at the same time; others wait for the next. */
+/** Streams that are read in one turn; the others wait for the next turn. */
 const STREAMS_A_TURN = 32;
 
 /**
- * Drains streams that nobody listens to, slowly: their writers neither die nor
- * block, and cost the service next to nothing however much they write. A stream
- * is read at 256 KiB/s or a little more, all together at some 10 MiB/s. An idle
- * stream takes no turn.
+ * Slowly drains streams that nobody reads. Their writers neither die nor block, and use almost no CPU of the service,
+ * however much they write. Each stream is read at about 256 KiB/s, all together at about 10 MiB/s. An idle stream takes
+ * no turn.
  */
 export class SlowDrain {
   /** Streams that have had their turn, in order. */
@@ -126,7 +123,7 @@ export class SlowDrain {
   readonly #turnMs: number;
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param turnMs between two turns of a stream; the rates above are those of the default. */
+  /** @param turnMs time between two turns of a stream. The rates above are for the default. */
   constructor(turnMs = TURN_MS) {
     this.#turnMs = turnMs;
   }
@@ -135,7 +132,7 @@ export class SlowDrain {
   start(stream: Drainable): () => void {
     let stopped = false;
     const onData = (): void => {
-      // Another listener for the same data may have stopped this, and have it flow again.
+      // Another listener for the same chunk may have stopped this drain and resumed the stream.
       if (stopped) return;
       stream.pause();
       this.#waiting.add(stream);

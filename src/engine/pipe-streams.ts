@@ -3,12 +3,12 @@ import { BerthError } from "../base/errors.ts";
 import type { Leftovers } from "./orphaned-pipes.ts";
 import type { OutputSink, OutputStream } from "./port.ts";
 
-/** How long stdin stays readable once its process has ended. */
+/** How long stdin stays open once its process has ended. */
 const STDIN_GRACE_MS = 5_000;
 
 /** This machine's ends of a process's pipes. */
 export interface PipeEnds {
-  /** Undefined where the process has none. */
+  /** Undefined if the process has no stdin. */
   readonly stdin: Socket | undefined;
   readonly outputs: readonly { readonly stream: OutputStream; readonly socket: Socket }[];
 }
@@ -17,11 +17,11 @@ export interface PipeEnds {
 export class PipeStreams {
   readonly #ends: PipeEnds;
   readonly #leftovers: Leftovers;
-  /** Settles, never rejects, when nobody holds its output pipes any more. */
+  /** Resolves when no process holds its output pipes any more. Never rejects. */
   readonly silent: Promise<void>;
-  /** Undefined once its end was called. */
+  /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
-  /** Writers that wait for room in stdin. */
+  /** Wakes writers that wait for room in stdin. */
   readonly #writers = new Set<() => void>();
   /** Stop the slow drains of the outputs. */
   #drains: (() => void)[] = [];
@@ -29,8 +29,8 @@ export class PipeStreams {
   #closed = false;
 
   /**
-   * @param leftovers takes over the pipes once nobody listens.
-   * @param whyEnded the sink's `end` argument when the output has ended: an error, or undefined.
+   * @param leftovers takes over the pipes once nobody reads them.
+   * @param whyEnded returns the argument for the sink's `end` when the output has ended: an error, or undefined.
    */
   constructor(
     ends: PipeEnds,
@@ -56,7 +56,7 @@ export class PipeStreams {
       });
     });
     this.silent = Promise.all(closed).then(async () => {
-      // A writer is never notified that nobody reads any more.
+      // A pipe does not notify its writer when the last reader is gone.
       ends.stdin?.destroySoon();
       if (this.#sink !== undefined) this.end(await whyEnded());
     });
@@ -81,7 +81,7 @@ export class PipeStreams {
     this.#drains = this.#ends.outputs.map(({ socket }) => this.#leftovers.drain(socket));
   }
 
-  /** Resolves when more may be written. @throws `PROCESS_STATE` where nobody reads any more. */
+  /** Resolves when more may be written. @throws `PROCESS_STATE` if no process reads stdin any more. */
   async write(data: Uint8Array): Promise<void> {
     const { stdin } = this.#ends;
     if (!stdin?.writable || this.#abandoned) throw stdinClosed();
@@ -95,7 +95,7 @@ export class PipeStreams {
     if (stdin?.writable) stdin.end();
   }
 
-  /** The process has ended: gives up on stdin, which its holders may never read. */
+  /** Closes stdin of an ended process, after a grace: the processes that still hold it may never read it. */
   abandonStdin(): void {
     const { stdin } = this.#ends;
     if (stdin !== undefined && !stdin.destroyed && !this.#abandoned) {
@@ -114,8 +114,8 @@ export class PipeStreams {
   }
 
   /**
-   * Detaches: ends stdin and keeps draining the outputs, slowly, since the writer of a pipe that nobody reads blocks
-   * for ever. Idempotent.
+   * Detaches: ends stdin and keeps draining the outputs slowly, because a writer to a pipe that nobody reads blocks for
+   * ever. Idempotent.
    */
   close(reason: Error): void {
     this.end(reason);
@@ -127,7 +127,7 @@ export class PipeStreams {
     this.#leftovers.keep(this);
   }
 
-  /** Closes the pipes, whatever becomes of those that hold the other ends. */
+  /** Closes the pipes without regard for processes that hold the other ends. */
   destroy(): void {
     this.#ends.stdin?.destroy();
     for (const { socket } of this.#ends.outputs) socket.destroy();

@@ -11,7 +11,7 @@ const CALLS: Partial<Record<NodeJS.Architecture, { readonly machine: number; rea
   arm64: { machine: ELF.machine.arm64, code: "e81480d2 800080d2 010080d2 010000d4 c0035fd6" },
 };
 
-/** Offsets in the file. The dynamic table has a page of its own, since some loaders write to it. */
+/** Offsets in the file. The dynamic table is on a separate page because some loaders write to it. */
 const AT = { headers: 64, hash: 0x120, symbols: 0x130, strings: 0x148, code: 0x150, dynamic: 0x180 };
 const SYMBOL_BYTES = 24;
 const ENTRY_BYTES = 16;
@@ -19,10 +19,9 @@ const ENTRY_BYTES = 16;
 const DYNAMIC = { hash: 4, strings: 5, symbols: 6, stringsBytes: 10, symbolBytes: 11, init: 12 };
 
 /**
- * A shared library that makes whatever program preloads it undumpable, and does
- * nothing else. It is assembled here because a shell cannot make that call, and
- * no program in an image can make it for a shell. It depends on no other
- * library, so it works with every loader.
+ * A shared library that makes any program that preloads it undumpable, and does nothing else. It is assembled here
+ * because a shell cannot make that call, and no other program can make it for a shell. It depends on no other library,
+ * so it works with every loader.
  * @returns undefined for an architecture without code above.
  */
 export function undumpableLibrary(arch: NodeJS.Architecture = process.arch): Buffer | undefined {

@@ -1,11 +1,11 @@
 /**
- * Functions of a shell, whose variables begin with `BERTHZ_`:
+ * Shell functions. All their variables begin with `BERTHZ_`.
  *
  * - `U user` looks a user (`name`, `uid`, `name:group`, `uid:gid`) up in the sandbox's own files as Docker does
  *   (https://github.com/moby/sys/blob/main/user/user.go, `GetExecUser`), and sets `BERTHZ_UID`, `BERTHZ_GID`,
- *   `BERTHZ_GROUPS` (each with a comma before it) and `BERTHZ_HOME`. It fails for a user that is not there, and for
- *   what is not written plainly.
- * - `D text` fails unless a text is a number, written plainly.
+ *   `BERTHZ_GROUPS` (each with a comma before it) and `BERTHZ_HOME`. It fails for an unknown user, and for unusual
+ *   spellings.
+ * - `D text` fails unless the text is a plain decimal number.
  */
 export const LOOK_UP_USER = `D() { case $1 in ''|*[!0-9]*|0?*|??????????*) return 1 ;; esac; }
 U() {

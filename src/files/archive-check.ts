@@ -3,43 +3,41 @@ import { BerthError } from "../base/errors.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 
 const MAX_ENTRIES = 500_000;
-/** All names together: they are kept, to know what is where. */
+/** Limit for all names together, which are kept in memory. */
 const MAX_NAME_BYTES = 64 * 1024 * 1024;
-/** Leaves room for the prefix that it has until it is moved into place. */
+/** Leaves room for the path's prefix until it is moved into place. */
 const MAX_PATH_BYTES = 4000;
 const MAX_NAME_BYTES_EACH = 255;
-/** Set-user-id and set-group-id are dropped. */
+/** Drops set-user-id and set-group-id. */
 const KEPT_MODE_BITS = 0o1777;
-/** Largest time that every tar can write, and no file system's first. */
+/** Largest time that every tar can write. */
 const LAST_TIME = 0o77777777777;
 
 type Standing = "file" | "symlink" | "directory";
 
 /**
- * Checks the entries of an archive, in order, and admits what stays inside the
- * directory it is unpacked into, whoever unpacks it: files, directories,
- * symbolic links with nothing below them, hard links to what came before.
+ * Checks the entries of an archive, in order, and admits those that stay inside the target directory with any unpacking
+ * tool: files, directories, symbolic links with nothing below them, and hard links to earlier entries.
  */
 export class ArchiveCheck {
-  /** What the archive puts where, names resolved. */
+  /** The kinds of earlier entries, by resolved name. */
   readonly #known = new Map<ByteString, Standing>();
   #nameBytes = 0;
   #entryCount = 0;
   #sizeBytes = 0;
 
-  /** Entries so far. */
   get entryCount(): number {
     return this.#entryCount;
   }
 
-  /** Bytes of the regular files so far, holes left out. */
+  /** Total bytes of the regular files so far, without holes. */
   get sizeBytes(): number {
     return this.#sizeBytes;
   }
 
   /**
-   * The entry to unpack, after directories on its path that the archive does not
-   * contain; nothing for the target itself.
+   * Returns the entry to unpack, preceded by directories on its path that the archive does not contain; nothing for the
+   * target itself.
    * @throws `ARCHIVE_REJECTED`.
    */
   admit(entry: TarEntry): PlainTarEntry[] {
@@ -95,9 +93,8 @@ export class ArchiveCheck {
   }
 
   /**
-   * Checks that everything on the path to an entry is a directory of the archive,
-   * and returns those that it does not contain, from the top down. Everything above
-   * a known directory is known too.
+   * Checks that everything on the path to an entry is a directory, and returns the directories that the archive does
+   * not contain, from the top down. Everything above a known directory is known too.
    */
   #checkAbove(entry: TarEntry, name: ByteString): ByteString[] {
     const missing: ByteString[] = [];
@@ -129,7 +126,7 @@ function missingDirectory(name: ByteString, modifyTime: number): PlainTarEntry {
   return { name, kind: "directory", linkName: "", modifyTime, ...numbers };
 }
 
-/** A name relative to the target, "." and needless slashes left out. */
+/** A name relative to the target, without "." and redundant slashes. */
 function resolveName(entry: TarEntry, name: ByteString, which: string): ByteString {
   if (name.startsWith("/")) throw refuse(entry, `${which} is absolute`);
   if (name.includes("\0")) throw refuse(entry, `${which} holds NUL`);

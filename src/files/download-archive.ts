@@ -7,19 +7,18 @@ import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.
 import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
 
-/** The error of a tar that does not know holes, before it writes anything. */
+/** The error of a tar that does not support holes, before it writes anything. */
 const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 
 /**
- * Streams a directory, or one file, as a tar of the standard dialect, whatever
- * the image's tar writes: names are relative to the directory, or the file's
- * own. What changes meanwhile appears as it was read, or is left out. Berth's own
- * files, which are renamed into place, are left out.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for an unreadable file, `UNSUPPORTED` without tar
- *   and for large holes that the image's tar would write in full.
+ * Streams a directory, or one file, as a tar of the standard dialect, regardless of the dialect of the image's tar.
+ * Names are relative to the directory, or the file's name. Files that change meanwhile appear as they were read, or are
+ * omitted. Berth's temporary files are omitted.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for an unreadable file, `UNSUPPORTED` without tar, and for
+ *   large holes that the image's tar would write as zeros.
  */
 export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator<Buffer> {
-  // What is asked for by its name is not hidden.
+  // If the caller names a temporary file, it is not hidden.
   const isHidden = op.isTemporary(path) ? () => false : (name: ByteString) => op.isTemporary(name);
   return restateItems(itemsOf(op, path), { whose: "the sandbox's image", isHidden });
 }
@@ -32,14 +31,14 @@ async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem
 }
 
 const WANTED = "a directory or a regular file";
-/** How a script is run whose stderr is a tar's. */
+/** Options of scripts whose stderr is that of a tar. */
 const OF_TAR = { isNoise: isHarmless };
 
 /**
  * A script that writes a tar of a directory, as `.`, or of one file.
- * @param options of the tool, beside those to create and to follow a link to the file
- * @param before runs first, with the options and the file for `find` as its arguments; it is the name of a function
- *   of `functions`, or `:`
+ * @param options the tool's options, in addition to those that create a tar and follow a link to the file
+ * @param before runs first, with the options and the file for `find` as arguments: the name of a function in
+ *   `functions`, or `:`
  */
 function archiveScript(path: ByteString, options: string, before = ":", functions = ""): string {
   return script(
@@ -53,9 +52,9 @@ function archiveScript(path: ByteString, options: string, before = ":", function
 }
 
 /**
- * What a tar in the sandbox writes.
- * @param first what was read of it already; undefined: nothing
- * @throws where it writes nothing, and where it complains of more than what it rightly left out.
+ * The output of a tar in the sandbox.
+ * @param first what was already read of it; undefined: nothing
+ * @throws if it writes nothing, or if it reports errors other than files that it was right to omit.
  */
 async function* tarOutput(
   op: Operation,
@@ -77,17 +76,16 @@ async function* tarOutput(
   }
 }
 
-/** All names together, which have to be known when a tar ends too early. */
+/** Total size of names, which must be known if a tar ends early. */
 const MAX_NAME_BYTES = 16 * 1024 * 1024;
-/** No tool reaches what has a longer name. */
+/** No tool can access a file with a longer name. */
 const MAX_PATH_BYTES = 4096;
 const SHORT_READ = /short read$/i;
 const ZEROS = Buffer.alloc(64 * 1024);
 
 /**
- * Ends the script, with the file's name, where a file is larger than 1 GiB and
- * less than a sixteenth of it is on the disk: a tar that knows no holes would
- * write all of it.
+ * Ends the script, with the file's name, if a file is larger than 1 GiB and less than a sixteenth of it is on disk: a
+ * tar without support for holes would write all of it.
  */
 const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c 'for f do set -- $(stat -L -c "%b %B %s" "$f")
 [ $# = 3 ] && [ $(($1*$2)) -lt $(($3/16)) ] && printf %s "$f" && exit; done' sh {} + 2>/dev/null)
@@ -95,10 +93,9 @@ const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c
 `;
 
 /**
- * Reads the tar that a small tool, such as busybox's, makes of a directory or a
- * file. It ends early at a file that shrinks while it is read: that file is then
- * padded with zeros, and tars of the rest follow.
- * @throws `UNSUPPORTED` for large holes, and where the rest is too much to know by name.
+ * Reads the tar that a small tool, such as busybox's, creates of a directory or a file. Such a tool stops at a file
+ * that shrinks while it is read. That file is then padded with zeros, and tars of the rest follow.
+ * @throws `UNSUPPORTED` for large holes, and if the rest has too many names.
  */
 async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
   const sent = new SentNames();
@@ -115,13 +112,13 @@ async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<T
   }
 }
 
-/** What was sent under which name: a name comes once, and nothing comes below a non-directory. */
+/** The names that were sent. Each name is sent once, and nothing is sent below a non-directory. */
 class SentNames {
-  /** Whether each is a directory. */
+  /** By name: whether it is a directory. */
   readonly #sent = new Map<ByteString, boolean>();
   #bytes = 0;
 
-  /** Records a name; false: it does not fit what was sent. */
+  /** Records a name; false if it conflicts with what was sent. */
   add(tarName: ByteString, isDirectory: boolean): boolean {
     const name = plain(tarName);
     if (!this.#fits(name)) return false;
@@ -131,7 +128,7 @@ class SentNames {
     return true;
   }
 
-  /** Those that were not sent and fit. @throws `UNSUPPORTED` where that is not known. */
+  /** The names that were not sent and do not conflict. @throws `UNSUPPORTED` if that is unknown. */
   missing(names: readonly ByteString[]): ByteString[] {
     if (this.#bytes > MAX_NAME_BYTES) throw tooRestless();
     return names.filter((name) => this.#fits(plain(name)));
@@ -147,8 +144,8 @@ class SentNames {
 }
 
 /**
- * Items of one tar, without those that do not fit what was sent; returns whether
- * a file that shrank has ended it early.
+ * Items of one tar, without those that conflict with what was sent. Returns whether it ended early because a file
+ * shrank.
  */
 async function* itemsUntilShort(
   op: Operation,
@@ -174,13 +171,13 @@ async function* itemsUntilShort(
   return true;
 }
 
-/** Whether a tar ended at a file that shrank, without any other complaint. */
+/** Whether a tar ended because a file shrank, without any other error. */
 function isShort({ code, stderr }: { readonly code: number; readonly stderr: string }): boolean {
   const complaints = complaintsOf(stderr);
   return code === 1 && complaints.length > 0 && complaints.every((line) => SHORT_READ.test(line));
 }
 
-/** A tar of some names below a directory, and nothing below those. */
+/** A script that writes a tar of some names below a directory, without anything below them. */
 function partScript(path: ByteString, names: readonly ByteString[]): string {
   return script(
     assign("p", path),
@@ -190,7 +187,7 @@ function partScript(path: ByteString, names: readonly ByteString[]): string {
   );
 }
 
-/** Everything below a directory, relative to it; nothing below a file. */
+/** Names of everything below a directory, relative to it; none for a file. */
 async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
   const running = await op.start(
     script(assign("p", path), `[ -d "$p" ] || exit 0; enter "$p"; need find; find . -mindepth 1 -print0\n`),
@@ -206,7 +203,7 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
   return chunks.join("").split("\0").filter(Boolean).map(plain);
 }
 
-/** Without the `./` that tools put before a name, and the slash after a directory's. */
+/** The name without the leading `./` and the trailing slash that tools add. */
 function plain(name: ByteString): ByteString {
   return trimEndOf(name.replace(/^\.\/+/, ""), "/");
 }

@@ -5,7 +5,7 @@ import type { Operation } from "./operation.ts";
 import { isWithin } from "./path.ts";
 import { assign, EXIT, script } from "./script.ts";
 
-/** The attributes of a file. @throws `FILE_NOT_FOUND` and what any path may end in. */
+/** Returns the attributes of a file. @throws `FILE_NOT_FOUND` and the errors that any path may cause. */
 export async function statFile(op: Operation, path: ByteString, followLink: boolean): Promise<FileInfo> {
   const text = script(
     assign("p", path),
@@ -16,8 +16,8 @@ export async function statFile(op: Operation, path: ByteString, followLink: bool
 }
 
 /**
- * Where a path really leads, every symbolic link followed; what does not exist
- * yet is taken by its name. @throws what any path may end in.
+ * Resolves all symbolic links in a path. The part that does not exist yet is kept as it is. @throws the errors that any
+ * path may cause.
  */
 export async function realPath(op: Operation, path: ByteString): Promise<ByteString> {
   const text = script(
@@ -47,7 +47,7 @@ export interface MakeDirectoryOptions {
   readonly createParents: boolean;
 }
 
-/** Creates a directory. @throws `FILE_EXISTS`, `FILE_NOT_FOUND`, `NO_SPACE` and what any path may end in. */
+/** Creates a directory. @throws `FILE_EXISTS`, `FILE_NOT_FOUND`, `NO_SPACE` and the errors that any path may cause. */
 export async function makeDirectory(
   op: Operation,
   path: ByteString,
@@ -71,9 +71,9 @@ export interface MoveOptions {
 }
 
 /**
- * Gives a file, a symbolic link itself or a directory another path.
+ * Moves a file, a symbolic link itself, or a directory.
  * @throws `INVALID_ARGUMENT` for a target inside the source, `FILE_NOT_FOUND`, `FILE_EXISTS`, `FILE_KIND`,
- *   `DIRECTORY_NOT_EMPTY`, `NO_SPACE` and what any path may end in.
+ *   `DIRECTORY_NOT_EMPTY`, `NO_SPACE` and the errors that any path may cause.
  */
 export async function moveFile(
   op: Operation,
@@ -89,7 +89,7 @@ export async function moveFile(
     script(assign("p", source), `[ -e "$p" ] || [ -L "$p" ] || { reach "$p"; exit ${EXIT.missing}; }\n`),
     { path: source },
   );
-  // `mv -n` reports nothing when it keeps what is there; then the source is still there too.
+  // `mv -n` does not report that it kept an existing target, but then the source still exists too.
   const text = script(
     assign("p", source),
     assign("q", target),
@@ -102,14 +102,14 @@ export async function moveFile(
       : `exit ${EXIT.exists}\n`,
     `fi\n`,
     `move() { mv -${overwrite ? "f" : "n"}T "$1" "$q" || { need mv\n`,
-    // busybox takes a link to a directory for the directory.
+    // busybox treats a link to a directory as the directory.
     overwrite ? `[ -L "$q" ] && [ -d "$q" ] && rm -f "$q" && mv -fT "$1" "$q" && return\n` : "",
     `isdir "$q" && filled "$q" && exit ${EXIT.notEmpty}\n`,
     `place "$p"; place "$q"\n`,
     `r=$(readlink -f "$p"); case $(readlink -f "$q") in "$r"/*) exit ${EXIT.intoItself};; esac; return 1; }\n`,
     overwrite ? "}\n" : `[ ! -e "$1" ] && [ ! -L "$1" ] || return ${EXIT.exists}; }\n`,
     `set -- $(stat -c %d "$p" "\${q%/*}/")\n`,
-    // From another file system it comes under another name first, so that it is there whole or not at all.
+    // From another file system, copy it to a temporary name first, so that the target appears completely or not at all.
     `if [ "$1" = "$2" ]; then [ "$p" = "$q" ] || move "$p" || exit\n`,
     `else t=\${q%/*}/${op.temporaryName()}; trap 'rm -rf "$t"; exit 1' HUP INT TERM\n`,
     `cp -a "$p" "$t" && move "$t" || { s=$?; need cp; rm -rf "$t"; exit $s; }; rm -rf "$p" || exit; fi\n`,
@@ -124,15 +124,16 @@ export async function moveFile(
 }
 
 export interface RemoveOptions {
-  /** Whether to remove a directory with all it contains. */
+  /** Whether to remove a directory with its contents. */
   readonly recursive: boolean;
-  /** Whether to accept that there is no such file. */
+  /** Whether to succeed if the file does not exist. */
   readonly allowMissing: boolean;
 }
 
 /**
  * Removes a file, a symbolic link itself, or a directory.
- * @throws `INVALID_ARGUMENT` for the root, `FILE_NOT_FOUND`, `DIRECTORY_NOT_EMPTY` and what any path may end in.
+ * @throws `INVALID_ARGUMENT` for the root, `FILE_NOT_FOUND`, `DIRECTORY_NOT_EMPTY` and the errors that any path may
+ * cause.
  */
 export async function removeFile(
   op: Operation,

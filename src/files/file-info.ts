@@ -1,7 +1,7 @@
 import type { ByteString } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
 
-/** What a file is. */
+/** The kind of a file. */
 export type FileKind =
   | "REGULAR"
   | "DIRECTORY"
@@ -11,13 +11,13 @@ export type FileKind =
   | "CHARACTER_DEVICE"
   | "BLOCK_DEVICE";
 
-/** A moment, as seconds since 1970 and nanoseconds after them. */
+/** A time as seconds since 1970, plus nanoseconds. */
 interface FileTime {
   readonly seconds: number;
   readonly nanos: number;
 }
 
-/** The attributes of a file, its name aside. */
+/** The attributes of a file, without its name. */
 export interface FileInfo {
   readonly kind: FileKind;
   readonly sizeBytes: number;
@@ -25,10 +25,10 @@ export interface FileInfo {
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /** Names the file in its file system as long as it exists. */
+  /** Identifies the file in its file system while it exists. */
   readonly inode: string;
   readonly modifyTime: FileTime;
-  /** Where a symbolic link points; empty for other kinds, and where not asked for. */
+  /** Target of a symbolic link; empty for other kinds, and if not requested. */
   readonly linkTarget: ByteString;
 }
 
@@ -44,7 +44,7 @@ export const STAT_FORMAT = "%f %s %u %g %i %y";
 const STAT_LINE =
   /^([0-9a-f]+) (\d+) (\d+) (\d+) (\d+) (-?\d+)-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? \+0000$/;
 
-/** By the four bits of a mode above the permissions. */
+/** By the four type bits of a mode. */
 const KINDS: Readonly<Record<number, FileKind>> = {
   1: "FIFO",
   2: "CHARACTER_DEVICE",
@@ -55,13 +55,13 @@ const KINDS: Readonly<Record<number, FileKind>> = {
   12: "SOCKET",
 };
 
-/** Bounds of a timestamp on the wire: the years 1 to 9999. */
+/** Range of a timestamp on the wire: the years 1 to 9999. */
 const FIRST_SECOND = -62_135_596_800;
 const LAST_SECOND = 253_402_300_799;
 
 /**
  * Parses a line of {@link STAT_FORMAT}.
- * @throws `UNSUPPORTED` where it is not one: the sandbox's `stat` is another implementation.
+ * @throws `UNSUPPORTED` if it is not one, because the sandbox's `stat` is an unknown implementation.
  */
 export function parseStatLine(line: string, linkTarget: ByteString = ""): FileInfo {
   const [, modeBits, size, uid, gid, inode, ...time] = STAT_LINE.exec(line) ?? [];
@@ -98,7 +98,7 @@ function parseTime(fields: readonly (string | undefined)[]): FileTime {
   const date = new Date(0);
   date.setUTCFullYear(year ?? 0, (month ?? 1) - 1, day);
   date.setUTCHours(hour ?? 0, minute, second);
-  // Beyond what a date holds, only the sign is known.
+  // Beyond the range of a Date, only the sign is known.
   const seconds = Number.isNaN(date.getTime()) ? (year ?? 0) * 1e9 : date.getTime() / 1000;
   if (seconds < FIRST_SECOND) return { seconds: FIRST_SECOND, nanos: 0 };
   if (seconds > LAST_SECOND) return { seconds: LAST_SECOND, nanos: 0 };
@@ -106,15 +106,14 @@ function parseTime(fields: readonly (string | undefined)[]): FileTime {
 }
 
 /**
- * The format for `stat -c` of many files named `.` or `./…`. No such name holds
- * two slashes in a row, so these separate the records safely, whatever the files
- * are called; a newline follows each name.
+ * The format for `stat -c` of many files named `.` or `./…`. Such names never contain two consecutive slashes, so these
+ * safely separate the records. A newline follows each name.
  */
 export const RECORD_FORMAT = `//${STAT_FORMAT}//%n`;
 
 const MARK = "//";
 
-/** One file: its line of {@link STAT_FORMAT}, not parsed yet, and its name without the `./`. */
+/** The record of one file: its unparsed line of {@link STAT_FORMAT}, and its name without the `./`. */
 interface StatRecord {
   readonly line: string;
   readonly name: ByteString;

@@ -5,30 +5,29 @@ import { type Listings, SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";
 import { assign, assignAll, inParts, script } from "./script.ts";
 
-/** Entries of a directory in byte order of their names. */
+/** A page of a directory's entries, in byte order of their names. */
 export interface DirectoryPage {
   readonly entries: readonly NamedFile[];
   /** Whether more entries follow. */
   readonly more: boolean;
-  /** Name of the last entry read, after which the next page starts; undefined for none. */
+  /** Name of the last entry read, after which the next page starts; undefined if there was none. */
   readonly last: ByteString | undefined;
 }
 
 /** What the lists of all sandboxes share. */
 export interface ListParts {
   readonly listings: Listings;
-  /** For what many lists read at once. */
+  /** Limits how much parsing blocks the event loop. */
   readonly turns: TurnShare;
 }
 
-/** Names that are read ahead for the next pages; many times a page. */
+/** Size of names read ahead for the next pages: many pages. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 /**
- * Lists the entries of a directory that come after a name. Names are read in
- * one go, those of the next pages kept in `listings`; then the attributes of this
- * page are read. Entries that vanish in between are left out, and so are Berth's
- * own files, which are renamed into place.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND` and what any path may end in.
+ * Lists the entries of a directory after a given name. Reads all names at once, keeps those of the next pages in
+ * `listings`, and then reads the attributes of this page. Omits entries that vanish in between, and Berth's temporary
+ * files.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND` and the errors that any path may cause.
  */
 export async function listDirectory(
   op: Operation,
@@ -75,7 +74,7 @@ async function readNames(
   return smallest;
 }
 
-/** Reads attributes of entries of a directory; those that have vanished are left out. */
+/** Reads attributes of entries of a directory, except those that have vanished. */
 async function readFiles(
   op: Operation,
   path: ByteString,

@@ -2,13 +2,13 @@ import { type ByteString, fromBytes, toBytes } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { strangeAnswer } from "./file-info.ts";
 
-/** All kept names together. */
+/** Limit for all kept names together. */
 const MAX_BYTES = 64 * 1024 * 1024;
 const MAX_LISTINGS = 1000;
-/** How long the names are kept for the request of the next page. */
+/** How long names are kept for the request of the next page. */
 const KEPT_MS = 60_000;
 
-/** Where a listing is: the next page starts after the last name of the page before. */
+/** The position of a listing: the next page starts after the last name of the previous page. */
 export interface Position {
   /** The sandbox's container, and the user. */
   readonly scope: string;
@@ -17,13 +17,12 @@ export interface Position {
 }
 
 /**
- * The names that listings of directories have yet to show, so that a page need
- * not read the whole directory again. Beyond the bounds the oldest are dropped,
- * and read again when needed.
+ * Keeps the names for the next pages of directory listings, so that a page need not read the whole directory again.
+ * Beyond the limits the oldest are dropped, and read again when needed.
  */
 export class Listings {
   readonly #clock: Clock;
-  /** By position, the oldest first. */
+  /** By position, oldest first. */
   readonly #kept = new Map<string, { readonly names: SmallestNames; readonly untilMs: number }>();
   #bytes = 0;
   #cancelTimer: CancelTimer | undefined;
@@ -32,7 +31,7 @@ export class Listings {
     this.#clock = clock;
   }
 
-  /** The names after a position, which are then the caller's; undefined: they are not known. */
+  /** Takes the names after a position; undefined if they are not kept. */
   take(position: Position): SmallestNames | undefined {
     const key = keyOf(position);
     const kept = this.#kept.get(key);
@@ -57,7 +56,7 @@ export class Listings {
     this.#bytes -= names.bytes;
   }
 
-  /** Drops what nobody asked for in time. */
+  /** Drops names that were not requested in time. */
   #wait(): void {
     if (this.#cancelTimer !== undefined) return;
     this.#cancelTimer = this.#clock.setTimer(KEPT_MS, () => {
@@ -73,23 +72,23 @@ function keyOf({ scope, path, after }: Position): string {
   return JSON.stringify([scope, path, after]);
 }
 
-/** Names sorted at once: a few milliseconds. */
+/** How many names to sort at once, which takes a few milliseconds. */
 const RUN_LENGTH = 4096;
-/** What a name takes beside its bytes. */
+/** Overhead of a name in addition to its bytes. */
 const NAME_BYTES = 32;
-/** A path of `find .` is far shorter. */
+/** Paths from `find .` are far shorter. */
 const MAX_PATH_BYTES = 4096;
 
-/** Sorted names, of which the first ones are taken already. */
+/** Sorted names, of which the first ones have been taken. */
 interface Run {
   names: ByteString[];
   taken: number;
 }
 
 /**
- * Takes the output of `find . -print0` as it comes, and returns the names after a
- * given one in byte order. It keeps only so many bytes of them: beyond that it
- * drops the larger half, so that memory does not grow with the directory.
+ * Reads the output of `find . -print0` as a stream, and returns the names after a given one in byte order. Keeps only a
+ * limited number of bytes: beyond that it drops the larger half of the names, so that memory does not grow with the
+ * directory.
  */
 export class SmallestNames {
   readonly #maxBytes: number;
@@ -99,12 +98,12 @@ export class SmallestNames {
   /** Not sorted yet. */
   #fresh: ByteString[] = [];
   #bytes = 0;
-  /** Start of a name whose end has not come yet. */
+  /** Start of a name whose end has not arrived yet. */
   #rest = "";
-  /** Names from here on are not kept. */
+  /** Names from this one on are not kept. */
   #limit: ByteString | undefined;
 
-  /** @param isHidden says of a name whether it is left out */
+  /** @param isHidden whether to omit a name */
   constructor(
     after: ByteString | undefined,
     maxBytes: number,
@@ -115,17 +114,17 @@ export class SmallestNames {
     this.#isHidden = isHidden;
   }
 
-  /** About what it keeps. */
+  /** Approximate size of the names it keeps. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Whether names follow that it has dropped: they have to be read again, after the last one taken. */
+  /** Whether it has dropped following names, which must be read again, after the last one taken. */
   get isCut(): boolean {
     return this.#limit !== undefined;
   }
 
-  /** Takes the next piece of output. @throws `UNSUPPORTED` for what is not a name. */
+  /** Takes the next piece of output. @throws `UNSUPPORTED` for anything that is not a name. */
   push(text: ByteString): void {
     const paths = (this.#rest + text).split("\0");
     this.#rest = paths.pop() ?? "";
@@ -135,14 +134,14 @@ export class SmallestNames {
       if (this.#last !== undefined && name <= this.#last) continue;
       if (this.#limit !== undefined && name >= this.#limit) continue;
       if (this.#isHidden(name)) continue;
-      // A copy: a part of a text keeps all of it in memory.
+      // Copy the name: a substring keeps the whole text in memory.
       this.#fresh.push(fromBytes(toBytes(name)));
       this.#bytes += name.length + NAME_BYTES;
       if (this.#fresh.length === RUN_LENGTH) this.#sort();
     }
   }
 
-  /** The next names, in order; fewer where it keeps no more. Do not push after that. */
+  /** Returns the next names in order, or fewer if it keeps no more. Do not push afterwards. */
   take(count: number): ByteString[] {
     this.#sort();
     const names: ByteString[] = [];
@@ -157,7 +156,7 @@ export class SmallestNames {
     return names;
   }
 
-  /** Whether it keeps at least so many names that were not taken. */
+  /** Whether it keeps at least this many names that were not taken. */
   has(count: number): boolean {
     return (
       this.#runs.reduce((sum, { names, taken }) => sum + names.length - taken, this.#fresh.length) >= count
@@ -180,7 +179,7 @@ export class SmallestNames {
     while (this.#bytes > this.#maxBytes && this.#cut());
   }
 
-  /** Drops about the larger half; false where that is not possible. */
+  /** Drops about the larger half of the names; false if that is impossible. */
   #cut(): boolean {
     const middles = this.#runs.map(({ names }) => names[names.length >> 1] ?? "").sort();
     const limit = middles[middles.length >> 1] ?? "";
@@ -199,7 +198,7 @@ function nextOf({ names, taken }: Run): ByteString {
   return names[taken] ?? "";
 }
 
-/** How many of these sorted names come before another. */
+/** How many of these sorted names come before `limit`. */
 function countBelow(names: readonly ByteString[], limit: ByteString): number {
   let [low, high] = [0, names.length];
   while (low < high) {

@@ -28,10 +28,10 @@ import { type UnpackedArchive, uploadArchive } from "./upload-archive.ts";
 import { type WatchItem, type WatchOptions, watchDirectory } from "./watch.ts";
 import { appendFile, uploadFile, type WriteOptions, writeFile } from "./write.ts";
 
-/** Which sandbox, and as which user. */
+/** Names the sandbox, and the user to act as. */
 export interface FileRequest {
   readonly sandbox: SandboxName;
-  /** Undefined: the sandbox's. */
+  /** Undefined: the sandbox's user. */
   readonly user: string | undefined;
 }
 
@@ -50,27 +50,24 @@ interface FileManagerParts {
 }
 
 interface FileManagerSettings {
-  /** Concurrent file operations in one sandbox. */
+  /** Limit of concurrent file operations in one sandbox. */
   readonly maxOperationsPerSandbox: number;
 }
 
 /**
- * The files of sandboxes. Scripts inside the sandbox do everything, with the
- * rights of the user of the request and with the shell and tools of the image;
- * what is read and written never exists on the host under its path.
+ * The files of sandboxes. Scripts inside the sandbox do everything, with the permissions of the request's user and with
+ * the shell and tools of the image. Paths of a sandbox are never used on the host.
  *
- * Every method holds a lease on the sandbox while it works, ends soon after its
- * signal is aborted, and throws, besides what it names itself:
- * `INVALID_ARGUMENT` for a bad path or user; what {@link SandboxManager.acquire}
- * throws; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the path to the
- * file; `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`;
- * `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and `ENGINE_UNAVAILABLE`;
- * `DEADLINE_EXCEEDED` when nothing moved for the sandbox's command timeout.
+ * Every method holds a lease on the sandbox while it works, ends soon after its signal is aborted, and may throw, in
+ * addition to the errors that it lists: `INVALID_ARGUMENT` for a bad path or user; the errors of
+ * {@link SandboxManager.acquire}; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the path to the file;
+ * `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`; `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and
+ * `ENGINE_UNAVAILABLE`; `DEADLINE_EXCEEDED` if there was no progress for the sandbox's command timeout.
  */
 export class FileManager {
   readonly #settings: FileManagerSettings;
   readonly #parts: FileManagerParts;
-  /** Running operations, by the sandbox's ref. */
+  /** Number of running operations, by the sandbox's ref. */
   readonly #atWork = new Map<string, number>();
   readonly #lists: ListParts;
 
@@ -80,12 +77,12 @@ export class FileManager {
     this.#lists = { listings: new Listings(parts.clock), turns: new TurnShare() };
   }
 
-  /** Whether a path leads to a file of Berth's own that a write has under way, or into such a directory. */
+  /** Whether a path leads to one of Berth's temporary files, or into a temporary directory. */
   isTemporary(path: string): boolean {
     return this.#parts.names.hides(path);
   }
 
-  /** The attributes of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
+  /** Returns the attributes of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
   stat(
     request: PathRequest & { readonly followLink: boolean },
     signal: AbortSignal,
@@ -96,12 +93,12 @@ export class FileManager {
     });
   }
 
-  /** Where a path really leads, every link followed; what does not exist yet is taken by its name. */
+  /** Resolves all symbolic links in a path. The part that does not exist yet is kept as it is. */
   realPath(request: PathRequest, signal: AbortSignal): Promise<ByteString> {
     return this.#run(request, signal, (op) => realPath(op, op.path(request.path)));
   }
 
-  /** Entries of a directory after a name, in byte order. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
+  /** Lists entries of a directory after a name, in byte order. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
   list(
     request: PathRequest & { readonly after: ByteString | undefined; readonly limit: number },
     signal: AbortSignal,
@@ -132,7 +129,7 @@ export class FileManager {
     );
   }
 
-  /** Up to `limit` bytes of a regular file. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `OFFSET_OUT_OF_RANGE`. */
+  /** Reads up to `limit` bytes of a regular file. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `OFFSET_OUT_OF_RANGE`. */
   read(
     request: PathRequest & { readonly offset: number; readonly limit: number },
     signal: AbortSignal,
@@ -142,7 +139,7 @@ export class FileManager {
     );
   }
 
-  /** Replaces the content of a file in one step, or adds to it. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`. */
+  /** Replaces the content of a file atomically, or appends to it. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`. */
   write(
     request: PathRequest & WriteOptions & { readonly data: Uint8Array; readonly append: boolean },
     signal: AbortSignal,
@@ -160,9 +157,9 @@ export class FileManager {
   }
 
   /**
-   * Replaces the content of a file with a stream, in one step at its end.
-   * @param chunks the content; if it fails, the old content stays
-   * @throws as {@link write}, `INVALID_ARGUMENT` where its size is not `sizeBytes`, and what `chunks` throws.
+   * Replaces the content of a file with a stream, atomically at its end.
+   * @param chunks the content; if it fails, the old content is kept
+   * @throws as {@link write}, `INVALID_ARGUMENT` if its size is not `sizeBytes`, and errors of `chunks`.
    */
   upload(
     request: PathRequest & WriteOptions & { readonly sizeBytes: number | undefined },
@@ -174,7 +171,10 @@ export class FileManager {
     );
   }
 
-  /** Streams a directory, or one file, as a tar, complete only if it ends without an error. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
+  /**
+   * Streams a directory, or one file, as a tar, which is complete only if the stream ends without an error. @throws
+   * `FILE_NOT_FOUND`, `FILE_KIND`.
+   */
   downloadArchive(request: PathRequest, signal: AbortSignal): AsyncGenerator<Buffer> {
     return this.#stream(request, signal, (op) => downloadArchive(op, op.path(request.path)));
   }
@@ -182,7 +182,7 @@ export class FileManager {
   /**
    * Unpacks a tar into a directory, all of it or nothing.
    * @param chunks the tar; if it fails, nothing is unpacked
-   * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`, and what `chunks` throws.
+   * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`, and errors of `chunks`.
    */
   uploadArchive(
     request: PathRequest & { readonly createParents: boolean },
@@ -194,7 +194,9 @@ export class FileManager {
     );
   }
 
-  /** Reports what changes in a directory, until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`. */
+  /**
+   * Reports changes in a directory until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`.
+   */
   watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
     const { clock } = this.#parts;
     const { turns } = this.#lists;
@@ -220,7 +222,7 @@ export class FileManager {
     work: (op: Operation) => AsyncGenerator<T>,
   ): AsyncGenerator<T> {
     const op = this.#begin(request, signal);
-    // A generator whose reader has left notices nothing.
+    // A generator does not notice that its reader has left.
     op.signal.addEventListener("abort", () => void op.close(), { once: true });
     try {
       yield* work(op);
@@ -254,7 +256,7 @@ export class FileManager {
   }
 }
 
-/** Why an operation ended: the abort where there was one, not what broke because of it. */
+/** The cause of a failure: the abort if there was one, rather than an error that it caused. */
 function causeOf(error: unknown, signal: AbortSignal): unknown {
   return signal.aborted ? abortError(signal) : error;
 }

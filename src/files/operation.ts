@@ -11,25 +11,24 @@ import type { TemporaryNames } from "./temporary-names.ts";
 interface OperationInit extends ScriptHost {
   readonly clock: Clock;
   readonly names: TemporaryNames;
-  /** The call's. */
+  /** The call's signal. */
   readonly signal: AbortSignal;
-  /** Called once, at its end. */
+  /** Called once, when the operation ends. */
   readonly onClose: () => void;
 }
 
-/** The output of a script that is not streamed. */
+/** Limit for the output of a script that is not streamed. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
-/** How long cleanup may take after a script that was killed. */
+/** How long cleanup may take after a script was killed. */
 const CLEANUP_MS = 30_000;
-/** How long a caller waits for scripts to end and for their cleanup. What takes longer goes on without it. */
+/** How long a caller waits for scripts to end and for their cleanup. After that, they continue in the background. */
 const END_MS = 1_500;
 
 /**
- * One operation on the files of a sandbox. It holds the sandbox's lease until it
- * is closed and nothing of it is left. Its script is stopped when the call is
- * aborted, the sandbox ends, or there was no progress for the sandbox's command
- * timeout.
+ * One operation on the files of a sandbox. It holds a lease on the sandbox until it is closed and nothing of it is
+ * left. Its script is stopped when the call is aborted, when the sandbox ends, or when there is no progress for the
+ * sandbox's command timeout.
  */
 export class Operation {
   readonly signal: AbortSignal;
@@ -41,7 +40,7 @@ export class Operation {
   #running: Promise<RunningScript> | undefined;
   #abandoning: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
-  /** On the monotonic clock. Undefined until it starts to end. */
+  /** When callers stop waiting for the end, on the monotonic clock. Undefined until it starts to end. */
   #endBy: number | undefined;
 
   constructor(init: OperationInit) {
@@ -52,28 +51,28 @@ export class Operation {
     this.#watchProgress();
   }
 
-  /** The sandbox's container and the user: what one such operation sees, another sees as well. */
+  /** Identifies the sandbox's container and the user. Operations with the same scope see the same files. */
   get scope(): string {
     const { lease, user } = this.#init;
     return JSON.stringify([lease.sandbox.ref, user]);
   }
 
-  /** A name for a file until it is moved into place in one step. */
+  /** Returns a name for a file until it is atomically moved into place. */
   temporaryName(): string {
     return this.#init.names.next();
   }
 
-  /** Whether a file, or a directory that it is in, waits to be moved into place. */
+  /** Whether a file, or a directory above it, has a temporary name. */
   isTemporary(name: ByteString): boolean {
     return this.#init.names.hides(name);
   }
 
-  /** There was progress: restarts the timeout. */
+  /** Records progress: restarts the timeout. */
   progressed(): void {
     this.#movedAt = this.#init.clock.monotonicMs();
   }
 
-  /** Waits, which does not count as lack of progress. Rejects when the operation has to end. */
+  /** Waits, which does not count as lack of progress. Rejects when the operation must end. */
   async rest(ms: number): Promise<void> {
     this.#cancelTimer();
     await sleep(ms, undefined, { signal: this.signal });
@@ -81,12 +80,12 @@ export class Operation {
     this.#watchProgress();
   }
 
-  /** An absolute path in the sandbox. @throws `INVALID_ARGUMENT`. */
+  /** Makes a path in the sandbox absolute. @throws `INVALID_ARGUMENT`. */
   path(requested: RequestedPath): ByteString {
     return resolvePath(fromText(this.#init.lease.sandbox.spec.workingDir), requested);
   }
 
-  /** Runs a script to its end and returns what it wrote. @throws what {@link scriptError} says where it fails. */
+  /** Runs a script to its end and returns its output. @throws the error of {@link scriptError} if it fails. */
   async run(text: string, subject: Subject): Promise<ByteString> {
     const running = await this.start(text);
     return fromBytes(await this.collect(running, subject));
@@ -98,12 +97,12 @@ export class Operation {
     const { stdin = false, isNoise } = options;
     this.#running = RunningScript.start(this.#init, text, { stdin, isNoise, signal: this.signal });
     const running = await this.#running;
-    // One that started too late is stopped, without the caller where that takes long.
+    // A script that started too late is stopped, in the background if that takes long.
     throwIfAborted(this.signal);
     return running;
   }
 
-  /** Reads a script to its end. @throws what {@link scriptError} says where it fails. */
+  /** Reads a script's output to its end. @throws the error of {@link scriptError} if it fails. */
   async collect(running: RunningScript, subject: Subject): Promise<Buffer> {
     const chunks: Buffer[] = [];
     let bytes = 0;
@@ -123,16 +122,16 @@ export class Operation {
     return Buffer.concat(chunks, bytes);
   }
 
-  /** Waits for the end of a script. @throws what {@link scriptError} says where it fails. */
+  /** Waits for the end of a script. @throws the error of {@link scriptError} if it fails. */
   async succeed(running: RunningScript, subject: Subject): Promise<void> {
     const end = await running.ended;
     if (end.code === 0) return;
-    // One that was stopped failed for that reason.
+    // A script that was stopped failed because of that.
     throwIfAborted(this.signal);
     throw scriptError(subject, end);
   }
 
-  /** Like {@link succeed}, for a `find` that may complain of nothing but files that vanished meanwhile. */
+  /** Like {@link succeed}, but accepts a `find` that reports only files that vanished meanwhile. */
   async succeedBarVanished(running: RunningScript, subject: Subject): Promise<void> {
     const { code, stderr } = await running.ended;
     const onlyVanished = code === 1 && stderr !== "" && withoutVanished(stderr) === "";
@@ -140,9 +139,8 @@ export class Operation {
   }
 
   /**
-   * Gives a script up, and runs another to clean up after it where it was killed
-   * and could not do so itself. Returns when that is done, or after a while without
-   * it. Never rejects.
+   * Abandons a script, and runs `cleanup` if it was killed and could not clean up itself. Returns when that is done, or
+   * after a time limit. Never rejects.
    */
   abandon(running: RunningScript, cleanup: string): Promise<void> {
     this.#abandoning ??= this.#abandon(running, cleanup);
@@ -150,22 +148,22 @@ export class Operation {
   }
 
   /**
-   * Stops what runs and releases the lease. Returns when that is done, or after a
-   * while without it. Idempotent, never rejects.
+   * Stops what runs and releases the lease. Returns when that is done, or after a time limit. Idempotent, never
+   * rejects.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#untilEndBy(this.#closing);
   }
 
-  /** Waits for an end, but only within the time of the first one. */
+  /** Waits for the end of a script. The time limit starts with the first such wait. */
   #untilEndBy(end: Promise<void>): Promise<void> {
     const { clock } = this.#init;
     this.#endBy ??= clock.monotonicMs() + END_MS;
     return within(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
   }
 
-  /** Checks again when the timeout would expire; usually there was progress meanwhile. */
+  /** Checks when the timeout would expire. Usually there has been progress meanwhile. */
   #watchProgress(): void {
     const { clock, lease } = this.#init;
     const { commandTimeoutMs } = lease.sandbox.spec;
@@ -206,7 +204,7 @@ export class Operation {
   async #cleanUp(text: string): Promise<void> {
     const { lease, logger } = this.#init;
     if (lease.signal.aborted) return;
-    // Not the operation's own signal: it may be aborted already.
+    // Do not use the operation's own signal, which may already be aborted.
     const signal = AbortSignal.any([lease.signal, AbortSignal.timeout(CLEANUP_MS)]);
     try {
       const running = await RunningScript.start(this.#init, text, { stdin: false, signal });

@@ -9,18 +9,17 @@ export interface RequestedPath {
   readonly bytes: ByteString;
 }
 
-/** Longest path that the kernel takes, without its NUL. */
+/** Longest path that the kernel accepts, without its NUL. */
 const MAX_PATH_BYTES = 4095;
 
 /**
- * Makes a path absolute. ".", ".." and repeated slashes are resolved by name,
- * before any symbolic link is followed.
- * @throws `INVALID_ARGUMENT` where ".." leads out of the working directory a path starts in, or above the root.
+ * Makes a path absolute. Resolves ".", ".." and repeated slashes lexically, before any symbolic link is followed.
+ * @throws `INVALID_ARGUMENT` if ".." leads out of the working directory that a path starts in, or above the root.
  */
 export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedPath): ByteString {
   const home = namesOf(workingDir);
   const names = bytes.startsWith("/") ? [] : [...home];
-  // Once inside the working directory, a path that has not used ".." before has to stay there.
+  // A path that enters the working directory without using ".." must stay in it.
   let floor = bytes.startsWith("/") ? 0 : home.length;
   let climbed = false;
   for (const name of namesOf(bytes)) {
@@ -45,7 +44,7 @@ export function childPath(directory: ByteString, name: ByteString): ByteString {
   return directory === "/" ? `/${name}` : `${directory}/${name}`;
 }
 
-/** Whether one absolute path is another, or lies below it. */
+/** Whether an absolute path is equal to another or below it. */
 export function isWithin(path: ByteString, directory: ByteString): boolean {
   return path === directory || path.startsWith(childPath(directory, ""));
 }

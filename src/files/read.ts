@@ -21,16 +21,18 @@ export type DownloadItem =
 const WANTED = "a regular file";
 const NEWLINE = 0x0a;
 const MAX_STAT_LINE = 256;
-/** The descriptor that the file is while it is read. */
+/** The descriptor of the file while it is read. */
 const CONTENT_FD = 0;
-/** To open a file from outside, and end the script that copies it, takes about as long as to copy this much. */
+/**
+ * From this size on, a file is opened from outside: that, and ending the script, takes about as long as copying this
+ * much.
+ */
 const DIRECT_FROM_BYTES = 16 * 1024 * 1024;
 const CHUNK_BYTES = 512 * 1024;
 
 /**
- * Opens a file, reports its attributes, and copies it from the offset on. Anything
- * but a regular file is refused before it is opened, since opening a FIFO would
- * block. The offset is that of the open file, which the copying tool inherits.
+ * Opens a file, reports its attributes, and copies it from the offset on. Refuses anything but a regular file before
+ * opening it, because opening a FIFO would block. The offset is set on the open file, which the copying tool inherits.
  */
 function readScript(path: ByteString, offset: number, tool: string, options: string): string {
   return script(
@@ -51,7 +53,7 @@ export async function readFile(
   offset: number,
   limit: number,
 ): Promise<FilePart> {
-  // One byte more shows whether the end was reached, even for files without a known size.
+  // One more byte shows whether the end was reached, even for files without a known size.
   const running = await op.start(readScript(path, offset, "head", `-c ${limit + 1}`));
   const { info, rest } = await readHeader(op, running, path);
   const data = Buffer.concat([rest, await op.collect(running, { path, wanted: WANTED })]);
@@ -68,7 +70,7 @@ export async function* downloadFile(
   const { info, rest } = await readHeader(op, running, path);
   yield { type: "header", info, offset };
   const isLarge = info.sizeBytes - offset >= DIRECT_FROM_BYTES;
-  // Where it cannot be opened, all comes through the pipe.
+  // If it cannot be opened, read everything through the pipe.
   const file = isLarge ? await running.openFile(CONTENT_FD).catch(() => undefined) : undefined;
   if (file !== undefined) {
     void running.leave(file, new BerthError("CANCELED", "The file is read past its script."));
@@ -103,17 +105,17 @@ async function* readDirectly(
       op.progressed();
       at += data.length;
       next = read(at);
-      // Whoever left before learns nothing of it.
+      // The caller may have left before it fails.
       next.catch(() => {});
       yield { type: "chunk", data };
     }
   } finally {
-    // Not awaited: a disk that does not answer holds nobody up.
+    // Do not await this: a disk that does not answer must not block the caller.
     file.close().catch(() => {});
   }
 }
 
-/** Reads the line that comes before the file's bytes. */
+/** Reads the header line before the file's bytes. */
 async function readHeader(
   op: Operation,
   running: RunningScript,

@@ -16,31 +16,29 @@ export interface ScriptHost {
   readonly user: string;
 }
 
-/** How much of the end of stderr is kept. */
+/** How much of the end of stderr to keep. */
 const MAX_STDERR = 16 * 1024;
-/** A script that reads stdin gives up and cleans up when that ends; this long it may take, unless a signal stops it. */
+/** How long a script that reads stdin may take to clean up after EOF, unless it is stopped by a signal. */
 const CLEANUP_MS = 20_000;
 const CHECK_MS = 500;
-/** Exit codes from here on mean a signal. */
+/** Exit codes from this on mean a signal. */
 const FIRST_SIGNAL_CODE = 128;
-/** How long a file may take to be opened from outside: a sandbox may have many processes to look at. */
+/** How long it may take to open a file from outside: a sandbox may have many processes to search. */
 const OPEN_MS = 5_000;
-/** How long the report of a script's end may take after it was killed before it is stopped. */
+/** How long the report of a killed script's end may take before the script is stopped. */
 const LEAVE_MS = 500;
-/** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 2_000;
 /** How long a killed script may take to report its end. */
 const AFTER_KILL_MS = 2_000;
 
-/** How a script is run. */
+/** Options of a script. */
 export interface ScriptOptions {
-  /** Whether it reads stdin. */
   readonly stdin: boolean;
-  /** Lines of its stderr that are not kept. */
+  /** Whether to drop a line of its stderr. */
   readonly isNoise?: ((line: string) => boolean) | undefined;
 }
 
-/** A script that runs in a sandbox: its output is read as it comes, and every path stops it. */
+/** A script that runs in a sandbox. Its output can be read as a stream. It must be stopped on every path. */
 export class RunningScript {
   readonly #host: ScriptHost;
   readonly #takesStdin: boolean;
@@ -50,7 +48,7 @@ export class RunningScript {
   readonly #stderr: LastLines;
   #over = false;
   #stopping: Promise<void> | undefined;
-  /** Ends the wait for the script to read its stdin. */
+  /** Cancels the wait for the script to read its stdin. */
   #onStop: () => void = () => {};
 
   private constructor(host: ScriptHost, { stdin, isNoise }: ScriptOptions) {
@@ -60,7 +58,7 @@ export class RunningScript {
     this.#end.promise.catch(() => {});
   }
 
-  /** Starts a script; resolves when it runs, which it may do after the signal was aborted. */
+  /** Starts a script; resolves when it runs. It may run even if the signal was aborted. */
   static async start(
     host: ScriptHost,
     text: string,
@@ -88,17 +86,16 @@ export class RunningScript {
     return running;
   }
 
-  /** Resolves when it has ended. Rejects when how is not known. */
+  /** Resolves when it has ended. Rejects if it is unknown how it ended. */
   get ended(): Promise<ScriptFailure> {
     return this.#end.promise;
   }
 
-  /** Whether it has ended. */
   get over(): boolean {
     return this.#over;
   }
 
-  /** Whether no signal ended it, so that it could clean up; resolves when it has ended. */
+  /** Resolves when it has ended, with whether it could clean up: no signal ended it. */
   get endedInOrder(): Promise<boolean> {
     return this.#end.promise.then(
       ({ code }) => code < FIRST_SIGNAL_CODE,
@@ -106,12 +103,15 @@ export class RunningScript {
     );
   }
 
-  /** The next bytes of stdout; undefined at their end. Rejects when the script is stopped. */
+  /** Returns the next bytes of stdout; undefined at the end. Rejects when the script is stopped. */
   read(): Promise<Buffer | undefined> {
     return this.#output.next();
   }
 
-  /** Writes to stdin; resolves when it takes more. One at a time. Data that nobody reads any more is dropped: see {@link ended}. */
+  /**
+   * Writes to stdin; resolves when it accepts more. One write at a time. Data that the script does not read any more is
+   * dropped: see {@link ended}.
+   */
   async write(data: Uint8Array): Promise<void> {
     if (this.#over || this.#job === undefined || this.#stopping !== undefined) return;
     const stopped = Promise.withResolvers<void>();
@@ -127,8 +127,8 @@ export class RunningScript {
   }
 
   /**
-   * Opens the regular file that it has open as this descriptor for reading, past its pipes, from which nothing is read
-   * from then on until {@link leave}. Undefined where that cannot be done or takes long, or it has ended: a later script
+   * Opens the regular file that it has open as this descriptor, to read it without its pipes, which are then paused
+   * until {@link leave}. Undefined if that is impossible or takes too long, or if the script has ended: a later script
    * of the same shell may have another file open.
    */
   async openFile(descriptor: number): Promise<OpenFile | undefined> {
@@ -163,8 +163,8 @@ export class RunningScript {
   }
 
   /**
-   * Ends it if it still runs, first by the end of its stdin; readers get the error.
-   * Returns when nothing of it is left, or nothing more can be done. Never rejects.
+   * Ends it if it still runs, first with EOF on its stdin. Readers get the error. Returns when nothing of it is left,
+   * or nothing more can be done. Never rejects.
    */
   stop(reason: BerthError): Promise<void> {
     this.#stopping ??= this.#stop(reason);
@@ -172,8 +172,8 @@ export class RunningScript {
   }
 
   /**
-   * Kills one that leaves nothing to clean up and whose remaining output nobody wants, now that a file of it is open
-   * ({@link openFile}). What does not end so is stopped. Never rejects.
+   * Kills a script that has nothing to clean up and whose remaining output is not needed, because its file is open
+   * ({@link openFile}). If that does not end it, it is stopped. Never rejects.
    */
   leave(file: OpenFile, reason: BerthError): Promise<void> {
     this.#stopping ??= this.#leave(file, reason);
@@ -211,7 +211,7 @@ export class RunningScript {
     this.#onStop();
     const job = this.#job;
     if (this.#over || job === undefined) return;
-    // A sandbox that ends takes its processes along.
+    // If the sandbox is ending, its processes end too.
     const { signal } = this.#host.lease;
     if (this.#takesStdin && !signal.aborted) {
       job.closeStdin();
@@ -251,18 +251,17 @@ export class RunningScript {
   }
 }
 
-/** Pauses and resumes a source of bytes. */
 interface Flow {
   pause(): void;
   resume(): void;
 }
 
-/** More than this in the queue pauses the source; half of it resumes it. */
+/** The source is paused when the queue exceeds this, and resumed at half of it. */
 const MAX_QUEUED_BYTES = 4 * 1024 * 1024;
-/** Bytes handed on at once; less means fewer copies, more means fewer messages. */
+/** Bytes returned at once. Less means fewer copies, more means fewer messages. */
 const MAX_AT_ONCE = 256 * 1024;
 
-/** Bytes on their way from a job to a reader, who takes them at its own speed. */
+/** A queue of bytes from a job to a reader that reads at its own pace. */
 export class OutputQueue {
   #chunks: Buffer[] = [];
   #bytes = 0;
@@ -272,7 +271,7 @@ export class OutputQueue {
   #over: { readonly error: unknown } | undefined;
   #wake: (() => void) | undefined;
 
-  /** Sets the source, which may be known only after its first bytes. */
+  /** Sets the source, which may become known only after its first bytes. */
   attach(flow: Flow): void {
     this.#flow = flow;
     if (this.#paused) flow.pause();
@@ -286,7 +285,7 @@ export class OutputQueue {
     this.#wake?.();
   }
 
-  /** Pauses the source until {@link release}, whatever is queued. */
+  /** Pauses the source until {@link release}, regardless of the queue. */
   hold(): void {
     this.#held = true;
     this.#balance();
@@ -297,7 +296,7 @@ export class OutputQueue {
     this.#balance();
   }
 
-  /** Nothing more will come; with an error, the queue is dropped too. The first end counts. */
+  /** Ends the queue. With an error, also drops its contents. Only the first call counts. */
   end(error?: unknown): void {
     if (this.#over !== undefined) return;
     this.#over = { error };
@@ -309,7 +308,7 @@ export class OutputQueue {
     this.#wake?.();
   }
 
-  /** The next bytes; undefined at the end. One reader only. */
+  /** Returns the next bytes; undefined at the end. Only one reader is allowed. */
   async next(): Promise<Buffer | undefined> {
     while (this.#chunks.length === 0) {
       if (this.#over?.error !== undefined) throw this.#over.error;

@@ -3,48 +3,43 @@ import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
 import { quote } from "../base/shell-quote.ts";
 
-/**
- * Exit codes of scripts that know what is wrong. The tools themselves do not use
- * these numbers.
- */
+/** Exit codes by which scripts report a known cause. The tools themselves do not use these numbers. */
 export const EXIT = {
   missing: 40,
-  /** Something on the path is not a directory. */
+  /** A component of the path is not a directory. */
   notDirectory: 41,
   forbidden: 42,
-  /** It exists, and is of another kind than the operation needs. */
+  /** It exists, but is of another kind than the operation needs. */
   kind: 43,
   exists: 44,
   notEmpty: 45,
   beyondEnd: 46,
   /** A tool is missing; its name is the last line of stderr. */
   noTool: 47,
-  /** stdin ended too early. */
+  /** stdin ended early. */
   incomplete: 48,
   /** A directory cannot be moved into itself. */
   intoItself: 49,
-  /** A file has large holes, which the tool would write in full; its name is the last line of stderr. */
+  /** A file has large holes, which the tool would write as zeros; its name is the last line of stderr. */
   holes: 50,
 } as const;
 
 /**
- * What every script starts with; plain `sh` of dash, bash and busybox. Scripts
- * find out by tests what is wrong, because messages differ between tools; what
- * tests cannot find (no space, a busy mount) is read from the messages of the C
- * library, which `LC_ALL=C` keeps the same.
+ * The start of every script, for the `sh` of dash, bash and busybox. Scripts use tests to find what is wrong, because
+ * messages differ between tools. What tests cannot find (no space, a busy mount) is read from messages of the C
+ * library, which `LC_ALL=C` makes uniform.
  *
- * - `need TOOL` ends the script where the image lacks the tool.
- * - `reach PATH` ends it with the reason why the directories above PATH cannot be entered.
+ * - `need TOOL` ends the script if the image lacks the tool.
+ * - `reach PATH` ends it if a directory above PATH cannot be entered, with the reason.
  * - `fail TOOL PATH` ends it after TOOL failed on PATH.
- * - `regular PATH` and `directory PATH` end it where PATH, links followed, is something else.
- * - `enter PATH` goes into a directory that may be read.
- * - `place PATH` ends it where nothing can be put at PATH.
+ * - `regular PATH` and `directory PATH` end it if PATH, after following links, is something else.
+ * - `enter PATH` enters a readable directory.
+ * - `place PATH` ends it if nothing can be created at PATH.
  * - `parents PATH` creates the directories above PATH.
- * - `filled PATH` succeeds when a directory holds anything.
+ * - `filled PATH` succeeds if a directory is not empty.
  *
- * A test and what follows it are two steps: a process of the sandbox that changes
- * the path in between breaks the operation on its own sandbox and nothing else. A
- * FIFO put there just then blocks the script until its timeout.
+ * A test and the action after it are two steps. A process of the sandbox that changes the path in between breaks only
+ * the operation on its own sandbox. A FIFO put there at that moment blocks the script until its timeout.
  */
 const PRELUDE = `export LC_ALL=C TZ=UTC0 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\${PATH:+:$PATH}
 unset CDPATH POSIXLY_CORRECT TAR_OPTIONS
@@ -72,16 +67,16 @@ exit 1; }; }
 filled() { ls -A "$1" | read -r x; }
 `;
 
-/** Puts a script together. */
+/** Assembles a script. */
 export function script(...parts: readonly string[]): string {
   return PRELUDE + parts.join("");
 }
 
-/** Sets a shell variable to any bytes but NUL. A script is text, so what is not UTF-8 goes through `printf`. */
+/** Sets a shell variable to any bytes but NUL. A script is text, so values that are not UTF-8 go through `printf`. */
 export function assign(variable: string, value: ByteString): string {
   const bytes = toBytes(value);
   if (isUtf8(bytes)) return `${variable}=${quote(bytes.toString("utf8"))}\n`;
-  // The slash keeps a newline at the end, which `$()` would strip.
+  // The slash protects trailing newlines, which `$()` would strip.
   return `${variable}=$(printf ${printfFormat(bytes)}/)\n${variable}=\${${variable}%/}\n`;
 }
 
@@ -98,8 +93,8 @@ export function assignAll(values: readonly ByteString[]): string {
 }
 
 /**
- * A quoted format that makes `printf` write exactly these bytes. Valid UTF-8 stays
- * as it is; else every byte beyond ASCII is escaped.
+ * A quoted format that makes `printf` write exactly these bytes. Valid UTF-8 stays as it is; otherwise every byte
+ * beyond ASCII is escaped.
  */
 export function printfFormat(bytes: Buffer): string {
   const text = isUtf8(bytes) ? bytes.toString("utf8") : bytes.toString("latin1");
@@ -114,24 +109,24 @@ function octal(character: string): string {
   return `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`;
 }
 
-/** What an operation was about, for the error when it fails. */
+/** The subject of an operation, for its error. */
 export interface Subject {
   readonly path: ByteString;
-  /** What the path has to be, as in "a regular file". */
+  /** What the path must be, such as "a regular file". */
   readonly wanted?: string;
 }
 
-/** How a script ended that did not succeed. */
+/** How a failed script ended. */
 export interface ScriptFailure {
   readonly code: number;
-  /** The end of what it wrote to stderr. */
+  /** The end of its stderr. */
   readonly stderr: string;
 }
 
 /** SIGKILL ended a tool, or the script itself. */
 const KILLED_CODE = 137;
 
-/** The ends of tools' error messages, in glibc's words and musl's. */
+/** The ends of tools' error messages, with glibc and musl. */
 const WORDS = {
   missing: /: (no such file( or directory)?|nonexistent directory|directory nonexistent)$/im,
   forbidden: /: (permission denied|operation not permitted|read-only file system)$/im,
@@ -141,12 +136,12 @@ const WORDS = {
     /(cannot fork|can't fork|resource temporarily unavailable|(cannot allocate|out of) memory|retry: )/i,
 };
 
-/** The complaint of a tool that goes on without a vanished file. */
+/** The message of a tool that continues without a vanished file. */
 const VANISHED = /: no such file or directory$/i;
 
 const MAX_WORDS = 300;
 
-/** Turns the failure of a script into the caller's error. */
+/** Converts the failure of a script to the caller's error. */
 export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): BerthError {
   const name = JSON.stringify(toText(path));
   const { code, stderr } = failure;
@@ -157,7 +152,7 @@ export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): 
     error("FILE_PERMISSION", "the user has no right to do this, or the file system is read-only.");
   switch (code) {
     case EXIT.missing:
-      // A directory behind a link may hide what lies in it.
+      // The directory of a link's target may not be accessible.
       return WORDS.forbidden.test(stderr)
         ? forbidden()
         : error("FILE_NOT_FOUND", "there is no such file or directory.");
@@ -208,7 +203,7 @@ function missingTool(tool: string): BerthError {
   );
 }
 
-/** The error output of a tool, without its complaints about files that vanished meanwhile. */
+/** The error output of a tool, without messages about files that vanished meanwhile. */
 export function withoutVanished(stderr: string): string {
   return stderr
     .split("\n")
@@ -216,7 +211,7 @@ export function withoutVanished(stderr: string): string {
     .join("\n");
 }
 
-/** The output of a tool of the sandbox, fit for a message. */
+/** The output of a tool of the sandbox, shortened for a message. */
 function words(stderr: string): string {
   return stderr
     .replace(/[^\x20-\x7e]+/g, " ")
@@ -224,10 +219,10 @@ function words(stderr: string): string {
     .slice(-MAX_WORDS);
 }
 
-/** Names whose bytes fit into one script that a lane takes. */
+/** Total size of names that fit into one script that a lane accepts. */
 const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
 
-/** Names in parts that fit into one script each. */
+/** Splits names into parts that each fit into one script. */
 export function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
   let part: ByteString[] = [];
   let bytes = 0;

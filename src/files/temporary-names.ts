@@ -1,16 +1,17 @@
 import { createHash, randomBytes } from "node:crypto";
 
-/** With what every name begins. */
+/** The prefix of every name. */
 const TEMPORARY_PREFIX = ".berth-";
-/** What this service makes lies at shorter paths; that of a tar or a tool of a sandbox may be megabytes of such names. */
+/**
+ * The service's own paths are shorter than this. A path from a tar or a sandbox's tool may be megabytes of such names.
+ */
 const MAX_PATH_BYTES = 16 * 1024;
 const NAME = /^\.berth-([0-9a-f]{8})([0-9a-f]{16})([0-9a-f]{16})$/;
 
 /**
- * Names for files and directories of a sandbox until they are moved into place.
- * They are unique, cannot be guessed, and show which run of which service made
- * them: `.berth-`, the run, random digits and a checksum that only names of this
- * instance match.
+ * Names for files and directories in a sandbox until they are moved into place. They are unique, cannot be guessed, and
+ * show which run of which service created them: `.berth-`, the run, random digits, and a checksum that only names of
+ * this instance match.
  */
 export class TemporaryNames {
   readonly #instance: string;
@@ -25,13 +26,13 @@ export class TemporaryNames {
     return `${TEMPORARY_PREFIX}${stem}${this.#checksum(stem)}`;
   }
 
-  /** Whether this service made a name, in this run or an earlier one. */
+  /** Whether this service generated a name, in this run or an earlier one. */
   isOwn(name: string): boolean {
     const [, run = "", random = "", checksum] = NAME.exec(name) ?? [];
     return checksum !== undefined && checksum === this.#checksum(run + random);
   }
 
-  /** Whether a path leads to what this service made, or to something in that. */
+  /** Whether a path leads to something with a temporary name, or below it. */
   hides(path: string): boolean {
     return (
       path.length <= MAX_PATH_BYTES &&
@@ -40,7 +41,7 @@ export class TemporaryNames {
     );
   }
 
-  /** Whether an earlier run of this service made a name, so that nobody uses it any more. */
+  /** Whether an earlier run of this service generated a name, so that it is no longer in use. */
   isLeftBehind(name: string): boolean {
     return this.isOwn(name) && !name.startsWith(`${TEMPORARY_PREFIX}${this.#run}`);
   }

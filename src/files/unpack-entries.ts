@@ -9,29 +9,29 @@ import { readTar } from "./tar/tar-reader.ts";
 const OWNER_BITS = 0o700;
 
 interface UnpackOptions {
-  /** Whether to skip an entry, which is then not checked either. Default: none. */
+  /** Whether to skip an entry, which is then not checked either. Default: skip none. */
   readonly leaveOut?: (entry: TarEntry) => boolean;
-  /** Called with the bytes of the regular files so far, before each is unpacked; may throw to stop. */
+  /**
+   * Called before each regular file is unpacked, with the total bytes of regular files so far. It may throw to stop.
+   */
   readonly onSize?: (sizeBytes: number) => void | Promise<void>;
-  /** Whether modes are the tar's whatever the process's umask. Default false. */
+  /** Whether to set exactly the tar's modes, regardless of the process's umask. Default false. */
   readonly exactModes?: boolean;
   readonly signal?: AbortSignal;
 }
 
-/** What was unpacked. */
 interface UnpackedEntries {
-  /** In the order of the tar. Until {@link finishDirectories} they are open to their owner, whatever their modes. */
+  /** In the order of the tar. Their owner can access them until {@link finishDirectories} sets their modes. */
   readonly directories: readonly PlainTarEntry[];
-  /** Entries, directories and links included. */
+  /** Number of entries, including directories and links. */
   readonly entryCount: number;
-  /** Bytes of regular files. */
+  /** Total bytes of regular files. */
   readonly sizeBytes: number;
 }
 
 /**
- * Unpacks an untrusted tar into an empty directory of this machine that nobody
- * else uses: each entry is checked, and none lies below a link. Modes are the
- * tar's, within the process's umask unless `exactModes` is set.
+ * Unpacks an untrusted tar into an empty directory on this machine that nobody else uses. Each entry is checked, and
+ * none may be below a link. Modes are the tar's, limited by the process's umask unless `exactModes` is set.
  * @throws `ARCHIVE_REJECTED`, and the system's errors.
  */
 export async function unpackEntries(
@@ -66,7 +66,7 @@ export async function unpackEntries(
           directories.push(entry);
           continue;
         }
-        // A tar may contain a file twice; the last one counts.
+        // A tar may contain a file twice. The last one counts.
         await rm(place, { force: true });
         if (entry.kind === "symlink") await symlink(toBytes(entry.linkName), place);
         else if (entry.kind === "hard-link") await link(toBytes(`${root}/${entry.linkName}`), place);
@@ -119,7 +119,7 @@ class UnpackedFile {
   }
 }
 
-/** Sets the times of directories, and their modes where those close them to their owner. */
+/** Sets the times of directories, and modes that deny access to the owner. */
 export async function finishDirectories(
   directories: readonly PlainTarEntry[],
   root: ByteString,

@@ -1,11 +1,11 @@
-/** The items of a source, which is left as soon as `over` settles, even while its next item is awaited. */
+/** Yields the items of a source, and stops as soon as `over` settles, even while waiting for the next item. */
 export function until<T>(
   source: AsyncIterable<T> | Iterable<T>,
   over: Promise<unknown>,
 ): AsyncIterableIterator<T, undefined> {
   const iterator =
     Symbol.asyncIterator in source ? source[Symbol.asyncIterator]() : source[Symbol.iterator]();
-  // One callback for all items: a race for each would leave a trace of each at `over`.
+  // Use one callback for all items: a race per item would leave a callback on `over` for each.
   let isOver = false;
   let leave = (): void => {};
   const onOver = (): void => {
@@ -15,7 +15,7 @@ export function until<T>(
   over.then(onOver, onOver);
   const end = (): IteratorReturnResult<undefined> => {
     isOver = true;
-    // Not awaited: a source that is stuck holds nobody up.
+    // Do not await this: a stuck source must not block the caller.
     Promise.resolve(iterator.return?.()).catch(() => {});
     return { done: true, value: undefined };
   };

@@ -12,20 +12,20 @@ import { until } from "./until.ts";
 /** Small pieces are joined into chunks of this size. */
 const CHUNK_BYTES = 64 * 1024;
 
-/** What was unpacked. */
+/** The result of unpacking. */
 export interface UnpackedArchive {
-  /** Entries, directories and links included. */
+  /** Number of entries, including directories and links. */
   readonly entryCount: number;
-  /** Bytes of regular files. */
+  /** Total bytes of regular files. */
   readonly sizeBytes: number;
 }
 
 /**
- * Unpacks a tar into a directory. Each entry is checked and rewritten, so that the
- * image's tar reads only what this file wrote, into a temporary directory beside;
- * once everything is there, it is moved into place.
- * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`, and what `chunks`
- *   throws; nothing is unpacked then, unless moving into place fails.
+ * Unpacks a tar into a directory. Each entry is checked and rewritten, so that the image's tar reads only what this
+ * module wrote. The tar is unpacked into a temporary directory next to the target, and moved into place once it is
+ * complete.
+ * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`, and errors of
+ *   `chunks`. Nothing is unpacked then, unless moving into place fails.
  */
 export async function uploadArchive(
   op: Operation,
@@ -50,7 +50,7 @@ export async function uploadArchive(
     const end = await running.ended;
     if (end.code !== 0) throw unpackError(path, end);
   } catch (error) {
-    // If the script has ended by itself, that is why the upload broke off.
+    // If the script has ended by itself, that caused the failure of the upload.
     const end = running.over && !op.signal.aborted ? await running.ended : undefined;
     const cause = end !== undefined && end.code !== 0 ? unpackError(path, end) : error;
     await op.abandon(
@@ -70,8 +70,8 @@ async function* progressing<T>(op: Operation, items: AsyncIterable<T>): AsyncGen
 }
 
 /**
- * Checks every entry and rewrites it in the dialect that small tars read too. The
- * last entry is a marker: only a complete archive ends with it.
+ * Checks every entry and rewrites it in a dialect that small tars can read too. Appends a marker as the last entry,
+ * which proves that the archive is complete.
  */
 export async function* rewriteArchive(
   chunks: AsyncIterable<Uint8Array>,
@@ -103,17 +103,16 @@ function markEntry(name: ByteString, size: number): PlainTarEntry {
   return { name, kind: "file", linkName: "", size, ...numbers };
 }
 
-/** Users other than root cannot remove what is in a directory that is closed to them. */
+/** The `chmod` is for users other than root, who cannot empty a directory without write permission. */
 const REMOVE_TEMPORARY = `rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -rf "$t"; }`;
 
 /**
- * Works in the temporary directory; the target is `..`, whatever its name is by
- * then.
+ * Works in the temporary directory. The target is `..`, even if it is renamed meanwhile.
  *
- * - `clash DIR` ends the script where an entry would replace something of another
- *   kind, or would go through a link. It descends only where both have a directory.
- * - `merge DIR` moves what is new, and files over files, by renaming. Only root can
- *   move a directory that its owner may not write to: it is writable until then.
+ * - `clash DIR` ends the script if an entry would replace something of another kind, or would go through a link. It
+ *   descends only into directories that exist on both sides.
+ * - `merge DIR` moves new entries, and files over files, by renaming. Only root can move a directory without write
+ *   permission for its owner, so directories are writable until they are moved.
  */
 function unpackScript(path: ByteString, createParents: boolean, nonce: string): string {
   return script(
@@ -123,7 +122,7 @@ function unpackScript(path: ByteString, createParents: boolean, nonce: string): 
     `need tar; need mv; need find; t=${nonce}\n`,
     `give_up() { trap '' HUP INT TERM; cd ..; ${REMOVE_TEMPORARY}; exit $1; }\n`,
     `mkdir -m 700 $t && cd $t || exit 1; trap 'give_up 1' HUP INT TERM\n`,
-    // Modes stay as they are: the archive contains every directory.
+    // With this umask modes are exactly the archive's, which contains every directory.
     `umask 0; tar -xpof - || give_up 1; umask 022\n`,
     `[ -f $t ] || give_up ${EXIT.incomplete}; . ./$t || give_up 1; rm $t\n`,
     moveInto(".."),
@@ -132,8 +131,8 @@ function unpackScript(path: ByteString, createParents: boolean, nonce: string): 
 }
 
 /**
- * The functions `clash` and `merge`, which move the tree in the working directory into a target; `give_up CODE` is the
- * caller's.
+ * The functions `clash` and `merge`, which move the tree in the working directory into a target. The caller must define
+ * `give_up CODE`.
  */
 export function moveInto(target: string): string {
   const entries = '"./$1"/* "./$1"/.[!.]* "./$1"/..?*';
@@ -162,22 +161,22 @@ function unpackError(path: ByteString, end: { readonly code: number; readonly st
   return scriptError({ path, wanted }, end);
 }
 
-/** Of all files together; each costs a process in the sandbox. */
+/** Limit for all files together. Each part takes a process in the sandbox. */
 const MAX_PARTS = 10_000;
 const OWNER_FILE_BITS = 0o600;
 
 /**
- * Files with holes. Their data is unpacked without the holes, since not every tar
- * knows them, and moved to its place once everything is unpacked.
+ * Files with holes. Because not every tar supports holes, their data is unpacked without them, and moved to its place
+ * once everything is unpacked.
  */
 class LateHoles {
   readonly #files = new Map<ByteString, { readonly mode: number; readonly map: SparseMap }>();
   #parts = 0;
 
-  /** The entry to unpack first. @throws `ARCHIVE_REJECTED` for too many parts. */
+  /** Returns the entry to unpack first. @throws `ARCHIVE_REJECTED` for too many parts. */
   close(entry: PlainTarEntry): PlainTarEntry {
     const { name, mode, sparse: map } = entry;
-    // A tar may contain a file twice; the last one counts.
+    // A tar may contain a file twice. The last one counts.
     this.#files.delete(name);
     if (map === undefined) return entry;
     this.#parts += map.segments.length;
@@ -192,7 +191,7 @@ class LateHoles {
     return { ...entry, mode: mode | OWNER_FILE_BITS, sparse: undefined };
   }
 
-  /** What a shell runs in the target; `$t` is a name that is free there. */
+  /** The script to run in the target. `$t` must be a name that is free there. */
   script(): Buffer {
     const lines = Array.from(this.#files).flatMap(([name, { mode, map }]) => {
       let skip = 0;
@@ -212,21 +211,20 @@ class LateHoles {
   }
 }
 
-/** What lets the owner of a directory create files in it. */
+/** The permissions that let the owner of a directory create files in it. */
 const OWNER_DIRECTORY_BITS = 0o700;
 /** Directories per `chmod`. */
 const AT_ONCE = 100;
 
 /**
- * Modes that directories get once everything is unpacked: not every tar waits until
- * a directory is filled before it closes it to its owner, or changes the mode of an
- * existing one.
+ * Modes that directories get once everything is unpacked: not every tar fills a directory before it removes the owner's
+ * permissions, or changes the mode of an existing one.
  */
 class LateModes {
   readonly #seen = new Set<ByteString>();
   readonly #late = new Map<ByteString, number>();
 
-  /** The entry to unpack first. */
+  /** Returns the entry to unpack first. */
   open(entry: PlainTarEntry): PlainTarEntry {
     if (entry.kind !== "directory") return entry;
     const mode = entry.mode | OWNER_DIRECTORY_BITS;
@@ -235,7 +233,7 @@ class LateModes {
     return { ...entry, mode };
   }
 
-  /** What a shell runs in the target to set the modes, the deepest first. */
+  /** The script to run in the target to set the modes, deepest first. */
   script(): Buffer {
     const lines: string[] = [];
     const names = [...this.#late.keys()].sort().reverse();

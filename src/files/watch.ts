@@ -8,9 +8,9 @@ import type { Operation } from "./operation.ts";
 import { childPath } from "./path.ts";
 import { assign, script } from "./script.ts";
 
-/** How a directory is watched. */
+/** Options of a watch. */
 export interface WatchOptions {
-  /** Whether to watch directories below it too; symbolic links are not followed. */
+  /** Whether to watch subdirectories too. Symbolic links are not followed. */
   readonly recursive: boolean;
   readonly intervalMs: number;
 }
@@ -22,33 +22,32 @@ export type WatchItem =
   | { readonly type: "started"; readonly entryCount: number }
   | {
       readonly type: ChangeType;
-      /** Below the watched directory. */
+      /** Relative to the watched directory. */
       readonly path: ByteString;
-      /** After the change; undefined for REMOVED. */
+      /** Attributes after the change; undefined for REMOVED. */
       readonly info: FileInfo | undefined;
-      /** When it was seen, in wall milliseconds. */
+      /** When the change was seen, in wall time in milliseconds. */
       readonly timeMs: number;
     };
 
 /** What the watches of all sandboxes share. */
 export interface WatchParts {
   readonly clock: Clock;
-  /** For what many watches parse and compare at once. */
+  /** Limits how much parsing and comparing blocks the event loop. */
   readonly turns: TurnShare;
 }
 
 const MAX_FILES = 100_000;
-/** Bound on the records of that many files. */
+/** Limit for the records of that many files. */
 const MAX_BYTES = 64 * 1024 * 1024;
-/** The pause after a look at a directory is at least this many times as long as the look took. */
+/** The pause after reading a directory is at least this many times as long as the read took. */
 const REST_FACTOR = 2;
 const WANTED = "a directory";
 
 /**
- * Reports what changes in a directory, by looking at it every interval. Berth's
- * own files, which are renamed into place, are not reported. Ends only with an
- * error.
- * @throws `FILE_NOT_FOUND`, also when the directory vanishes; `FILE_KIND`; `UNSUPPORTED` where it holds too much.
+ * Reports changes in a directory, by polling it at an interval. Does not report Berth's temporary files. Ends only with
+ * an error.
+ * @throws `FILE_NOT_FOUND`, also when the directory vanishes; `FILE_KIND`; `UNSUPPORTED` if it contains too much.
  */
 export async function* watchDirectory(
   op: Operation,
@@ -82,7 +81,7 @@ export async function* watchDirectory(
   }
 }
 
-/** Records of the directory and of all in it; what vanishes meanwhile, and what may not be read, is left out. */
+/** Reads the records of the directory and everything in it, except what vanishes meanwhile or is not readable. */
 async function readTree(op: Operation, path: ByteString, recursive: boolean): Promise<ByteString> {
   const text = script(
     assign("p", path),
@@ -104,7 +103,7 @@ async function readTree(op: Operation, path: ByteString, recursive: boolean): Pr
   return fromBytes(Buffer.concat(chunks));
 }
 
-/** Attributes of a changed file; a symbolic link's target takes another script. */
+/** Attributes of a changed file. The target of a symbolic link takes another script. */
 async function infoOf(op: Operation, path: ByteString, line: string): Promise<FileInfo> {
   const info = parseStatLine(line);
   if (info.kind !== "SYMLINK") return info;
@@ -126,22 +125,21 @@ function gone(path: ByteString): BerthError {
   return new BerthError("FILE_NOT_FOUND", `${JSON.stringify(toText(path))}: the directory no longer exists.`);
 }
 
-/** How a file differs between two looks. */
+/** A difference of a file between two snapshots. */
 export interface Difference {
   readonly type: "CREATED" | "MODIFIED" | "REMOVED";
   readonly name: ByteString;
-  /** Its line from `stat` now; undefined for REMOVED. */
+  /** Its current line from `stat`; undefined for REMOVED. */
   readonly line: string | undefined;
 }
 
-/** How records are read. */
 interface SnapshotOptions {
-  /** Says of a name whether it is left out. */
+  /** Whether to omit a name. */
   readonly isHidden: (name: ByteString) => boolean;
   readonly turns: TurnShare;
 }
 
-/** What was in a directory at one moment: for each file its line from `stat`. */
+/** The contents of a directory at one moment: the line from `stat` of each file. */
 export class Snapshot {
   readonly #text: ByteString;
   readonly #lines: ReadonlyMap<ByteString, string>;
@@ -154,9 +152,9 @@ export class Snapshot {
   }
 
   /**
-   * @param text records of the directory and all in it
-   * @param last the look before; equal text is not parsed again
-   * @returns undefined where they are more than {@link MAX_FILES}
+   * @param text records of the directory and everything in it
+   * @param last the previous snapshot; equal text is not parsed again
+   * @returns undefined if there are more than {@link MAX_FILES}
    */
   static async parse(
     text: ByteString,
@@ -175,17 +173,17 @@ export class Snapshot {
     return new Snapshot(text, lines, turns);
   }
 
-  /** Files, without the directory itself. */
+  /** Number of files, without the directory itself. */
   get size(): number {
     return this.#lines.size - (this.#lines.has(ROOT) ? 1 : 0);
   }
 
-  /** Names the directory itself in its file system. */
+  /** The directory's inode number. */
   get inode(): string | undefined {
     return this.#lines.get(ROOT)?.split(" ")[INODE];
   }
 
-  /** What changed since an earlier look: removed files first, then the rest, each in order of the names. */
+  /** The changes since an earlier snapshot: removed files first, then the rest, each sorted by name. */
   async since(earlier: Snapshot): Promise<Difference[]> {
     if (earlier.#lines === this.#lines) return [];
     const gone: Difference[] = [];
@@ -208,7 +206,7 @@ export class Snapshot {
     return [...(await this.#sorted(gone)), ...(await this.#sorted(rest))];
   }
 
-  /** Sorts few at a time, and merges what is sorted. */
+  /** Sorts a few at a time, and merges the sorted parts. */
   async #sorted(all: readonly Difference[]): Promise<Difference[]> {
     let sorted = [...all];
     for (let at = 0; at < all.length; at += SORTED_AT_ONCE) {
@@ -237,7 +235,7 @@ export class Snapshot {
   }
 }
 
-/** A few milliseconds. */
+/** Takes a few milliseconds. */
 const SORTED_AT_ONCE = 1024;
 const ROOT = ".";
 const INODE = 4;
@@ -248,7 +246,7 @@ function kindOf(line: string): number {
   return Number.parseInt(line, 16) >> 12;
 }
 
-/** The size and time of a directory change with its entries, which are compared themselves. */
+/** Ignores the size and time of a directory, which change with its entries: these are compared separately. */
 function hasChanged(before: string, after: string): boolean {
   if (kindOf(after) !== DIRECTORY) return true;
   const [a, b] = [before.split(" "), after.split(" ")];

@@ -7,20 +7,24 @@ import { assign, EXIT, printfFormat, script } from "./script.ts";
 import { until } from "./until.ts";
 
 export interface WriteOptions {
-  /** 0 to 07777 octal; undefined: that of the existing file, 0644 for a new one. */
+  /** 0 to 07777 octal; undefined: the existing file's mode, or 0644 for a new file. */
   readonly mode: number | undefined;
   /** Whether to create missing parents. */
   readonly createParents: boolean;
 }
 
-/** A format of more characters makes the script too long for a lane; the content then goes through stdin. */
+/**
+ * Maximum length of a format. A longer one would make the script too long for a lane, so the content goes through
+ * stdin.
+ */
 const MAX_INLINE = 24 * 1024;
-/** Bytes of the marker that follows uploaded content. */
+/** Size of the marker that follows uploaded content. */
 const MARK_BYTES = 64;
 
 /**
  * Creates a file or replaces its content, in one step.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE` and what any path may end in; the old content is then still there.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE` and the errors that any path may cause. The old content is kept
+ * then.
  */
 export async function writeFile(
   op: Operation,
@@ -40,7 +44,9 @@ export async function writeFile(
   return parseStatAnswer(await op.run(text, { path, wanted: WANTED }));
 }
 
-/** Adds content at the end of a file, or creates one. @throws as {@link writeFile}; a part may have been added. */
+/**
+ * Appends content to a file, or creates it. @throws as {@link writeFile}; part of the content may have been appended.
+ */
 export async function appendFile(
   op: Operation,
   path: ByteString,
@@ -58,8 +64,8 @@ export async function appendFile(
 }
 
 /**
- * Like {@link writeFile}, with a stream of content. Nothing is written if the
- * source fails, or its size is not `sizeBytes`.
+ * Like {@link writeFile}, with a stream of content. Nothing is written if the source fails or its size is not
+ * `sizeBytes`.
  */
 export async function uploadFile(
   op: Operation,
@@ -99,21 +105,24 @@ async function answerOf(op: Operation, running: RunningScript, path: ByteString)
   return parseStatAnswer(fromBytes(await op.collect(running, { path, wanted: WANTED })));
 }
 
-/** The content as a format for `printf`; undefined where it is too long for that. */
+/** The content as a format for `printf`; undefined if it is too long. */
 function inlineFormat(data: Uint8Array): string | undefined {
   if (data.length > MAX_INLINE) return undefined;
   const format = printfFormat(Buffer.from(data.buffer, data.byteOffset, data.byteLength));
   return format.length > MAX_INLINE ? undefined : format;
 }
 
-/** Makes $p what it leads to, there or not: `readlink -f` of busybox gets relative links to nowhere wrong. */
+/**
+ * Sets $p to the target of its symbolic links, which need not exist. busybox's `readlink -f` is wrong for dangling
+ * relative links.
+ */
 const FOLLOW_LINKS = `i=0; while [ -L "$p" ]; do need readlink; i=$((i+1)); [ $i -le 40 ] || exit ${EXIT.missing}
 r=$(readlink -n "$p"; echo /); r=\${r%/}; case $r in /*) p=$r;; *) p=\${p%/*}/$r;; esac; done
 `;
 
 /**
- * Writes a temporary file beside the target and renames it. A shell's own
- * `printf` does not report why it failed, so `cat` tries again.
+ * Writes a temporary file next to the target and renames it. A shell's builtin `printf` does not report why it failed,
+ * so `cat` repeats the write.
  */
 function replaceScript(
   path: ByteString,
@@ -142,8 +151,8 @@ function replaceScript(
 }
 
 /**
- * Only a complete upload ends with the marker: the end of stdin alone may be a
- * broken connection or server. The marker is cut off.
+ * Checks for the marker at the end, which proves that the upload is complete: EOF on stdin may also mean a broken
+ * connection or server. The marker is cut off.
  */
 function checkMark(nonce: string): string {
   return (

@@ -5,13 +5,13 @@ import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { Job, Leader } from "./shell/job.ts";
 import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/script.ts";
 
-/** Probes a sandbox with the builtins of a shell inside it. */
+/** Probes a sandbox with shell builtins, through a shell inside it. */
 export interface Shells {
   /**
-   * Runs `probe`, which may run several commands and returns what it makes of their answers.
+   * Runs `probe`, which may run several commands, and returns its result.
    * @param within aborts the wait for answers. Default: never.
-   * @throws `ENGINE_UNAVAILABLE` when no shell answers, which says nothing about
-   * the sandbox; `SANDBOX_TERMINATED` when the engine reports that it has ended.
+   * @throws `ENGINE_UNAVAILABLE` when no shell answers, which proves nothing about the sandbox; `SANDBOX_TERMINATED`
+   * when the engine reports that it has ended.
    */
   ask<T>(
     sandbox: LeasedSandbox,
@@ -21,33 +21,33 @@ export interface Shells {
   ): Promise<T>;
 }
 
-/** What {@link ProcessControl} is made of. */
+/** What {@link ProcessControl} needs. */
 export interface ControlParts {
   readonly shells: Shells;
   readonly engine: Pick<Engine, "outside">;
   /**
-   * Ends a sandbox whose processes cannot be ended, for the given reason: with `aloneForMs` only where for so long no
-   * other operation ran in it, whose end could free it. Returns whether that has started.
+   * Ends a sandbox whose processes cannot be ended. `why` is the reason to report. With `aloneForMs`, only if no other
+   * operation has run in it for that long: the end of one could unblock the sandbox. Returns whether it is being ended.
    */
   readonly giveUp: (sandbox: LeasedSandbox, why: string, aloneForMs?: number) => boolean;
 }
 
-/** How long the engine may take to show a sandbox's processes. */
+/** How long the engine may take to return its control of a sandbox's processes. */
 const SHOW_MS = 1_000;
-/** How long shells may take, beyond the grace, to end a tree that is not seen from outside. */
+/** How long shells may take, beyond the grace, to end a tree that is not visible from outside. */
 const INSIDE_KILL_MS = 800;
-/** How long they may take in all, however short the grace: the first of a user may have to start. */
+/** The least total time for that, even if the grace is short: a user's first shell may have to start. */
 const INSIDE_ALL_MS = 2_800;
-/** How long a shell may take to count the kernel's kills. */
+/** How long a shell may take to report the number of OOM kills. */
 const COUNT_MS = 1_000;
 
 /**
- * Acts on the processes of a sandbox: from outside it where the engine can, else
- * through shells inside, with the rights of the user they run as.
+ * Acts on the processes of a sandbox, from outside it if the engine can, else through shells inside it, with the
+ * permissions of the user they run as.
  */
 export class ProcessControl {
   readonly #parts: ControlParts;
-  /** Out-of-memory kills that each sandbox's control group had counted when last asked, by ref. 0 at its start. */
+  /** Number of OOM kills of each sandbox at the last check, by ref. 0 at first. */
   readonly #oomKillsSeen = new Map<string, number>();
 
   constructor(parts: ControlParts) {
@@ -66,10 +66,9 @@ export class ProcessControl {
   }
 
   /**
-   * Ends a job's whole process tree: SIGTERM, then SIGKILL when `graceMs` has
-   * passed or the job has ended. Returns when nothing of it is left, a second
-   * after the grace at the latest. If that fails, the sandbox is ended.
-   * @throws `ENGINE_UNAVAILABLE` when it failed.
+   * Ends a job's whole process tree: SIGTERM, then SIGKILL when `graceMs` has passed or the job has ended. Returns when
+   * no process of it is left, at the latest a second after the grace. If that fails, it ends the sandbox.
+   * @throws `ENGINE_UNAVAILABLE` if it failed.
    */
   async killTree(
     sandbox: LeasedSandbox,
@@ -89,7 +88,7 @@ export class ProcessControl {
         await tree.kill();
       }
     } catch (error) {
-      // A paused sandbox ends nothing, and one that has ended needs no end.
+      // In a paused sandbox nothing can end, and an ended one need not be ended.
       const isOwn = error instanceof BerthError && /^SANDBOX_(?!LIMIT)/.test(error.reason);
       const why = "Its processes could not be ended: code in it blocks every operation.";
       if (!isOwn) this.#parts.giveUp(sandbox, why);
@@ -100,9 +99,8 @@ export class ProcessControl {
   }
 
   /**
-   * Whether the kernel killed a process of the sandbox for want of memory since
-   * the last call, as its control group counts. False where the sandbox shows no
-   * such count, undefined where it is ending or none of its shells answers.
+   * Whether the kernel has OOM-killed a process of the sandbox since the last call, according to its control group.
+   * False if the sandbox has no such count; undefined if it is ending or none of its shells answers.
    */
   async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
     const outside = await this.outside(sandbox);
@@ -115,7 +113,7 @@ export class ProcessControl {
     return count > seen;
   }
 
-  /** The sandbox's processes from outside; undefined where they cannot be seen from there, or not in time. */
+  /** Controls the sandbox's processes from outside; undefined if that is impossible or takes too long. */
   async outside({ ref }: LeasedSandbox): Promise<OutsideControl | undefined> {
     return this.#parts.engine.outside(ref, AbortSignal.timeout(SHOW_MS)).catch(() => undefined);
   }
@@ -145,7 +143,7 @@ export class ProcessControl {
     );
   }
 
-  /** Undefined where no shell answers, NaN where it sees no count. */
+  /** Asks a shell for the number of OOM kills. Undefined if no shell answers, NaN if there is no count. */
   #askOomKills(sandbox: LeasedSandbox): Promise<number | undefined> {
     const { shells } = this.#parts;
     const within = AbortSignal.timeout(COUNT_MS);

@@ -2,9 +2,9 @@ import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { ProcessOptions } from "./record.ts";
 
 /**
- * Who follows a running process, and what happens to it when they leave. Callers
- * that started it keep it; callers that attached only hold off the grace period
- * that starts when its last keeper leaves.
+ * Tracks the callers that follow a running process, and decides what happens when they leave. Callers that started the
+ * process ("keepers") keep it running. Callers that attached only suspend the grace period that starts when the last
+ * keeper leaves.
  */
 export class DisconnectPolicy {
   readonly #options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">;
@@ -15,7 +15,7 @@ export class DisconnectPolicy {
   #cancelGrace: CancelTimer | undefined;
   #over = false;
 
-  /** @param onLost called when no keeper is left and the grace has passed. */
+  /** @param onLost called when no keeper is left and the grace period has passed. */
   constructor(
     options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">,
     clock: Clock,
@@ -26,7 +26,7 @@ export class DisconnectPolicy {
     this.#onLost = onLost;
   }
 
-  /** Counts a caller that started it, or asked for it again by its request id. Call the result when it leaves. */
+  /** Counts a caller that started the process or repeated its request id. Call the result when it leaves. */
   join(): () => void {
     this.#keepers++;
     this.#cancelGrace?.();
@@ -37,9 +37,8 @@ export class DisconnectPolicy {
   }
 
   /**
-   * Counts a caller that attached. It may be the lost one that has come back, even
-   * before its old connection is known to be lost: the grace does not run while
-   * it is there. Call the result when it leaves.
+   * Counts a caller that attached. It may be the lost keeper that has come back, even before its old connection is
+   * known to be lost, so the grace period does not run while it is attached. Call the result when it leaves.
    */
   follow(): () => void {
     this.#followers++;
@@ -50,7 +49,10 @@ export class DisconnectPolicy {
     });
   }
 
-  /** Checks whether a keeper is left. */
+  /**
+   * If no keeper is left, the process is lost at once or, if there is a grace period, when it has passed without
+   * followers.
+   */
   someoneLeft(): void {
     const { onDisconnect, disconnectGraceMs } = this.#options;
     if (this.#over || onDisconnect === "DETACH" || this.#keepers > 0) return;
@@ -61,7 +63,7 @@ export class DisconnectPolicy {
     }
   }
 
-  /** The process has ended. */
+  /** Call this when the process has ended. */
   end(): void {
     this.#over = true;
     this.#cancelGrace?.();

@@ -2,12 +2,12 @@ import type { Process } from "./process.ts";
 import type { SummarizedProcess } from "./store.ts";
 import type { BudgetedTranscript } from "./transcript-budget.ts";
 
-/** What is known of a process that has ended without reading it. */
+/** What is known about an ended process without reading it from the store. */
 export type EndedSummary = Omit<SummarizedProcess, "endedAt">;
 
 /**
- * A process that has ended, as its lists and bounds know it. There may be ten thousand, of which few are ever asked for:
- * once the database has all of it, memory has only this, and the rest is read when somebody asks.
+ * An ended process, as lists and limits use it. There may be ten thousand, and few are ever requested. Once the
+ * database has everything about the process, memory keeps only this; the rest is read when requested.
  */
 export class EndedProcess {
   readonly id: string;
@@ -22,7 +22,7 @@ export class EndedProcess {
 
   /**
    * @param endedAt on the monotonic clock.
-   * @param process the process itself, where it ended in this run of the service.
+   * @param process the process itself, if it ended in this run of the service.
    */
   constructor(summary: EndedSummary, endedAt: number, read: (id: string) => Process, process?: Process) {
     this.id = summary.processId;
@@ -35,7 +35,7 @@ export class EndedProcess {
     if (process === undefined) this.#unread = unread(summary.heldBytes, summary.files.length > 0, this);
   }
 
-  /** All of it. Reads it where that has not been done. @throws what reading it throws */
+  /** The complete process, read from the store if necessary. @throws the errors of that read */
   get whole(): Process {
     if (this.#process === undefined) {
       this.#process = this.#read(this.id);
@@ -45,8 +45,8 @@ export class EndedProcess {
   }
 
   /**
-   * Drops the process that ended in this run of the service, when the database itself has all of its output: none is in
-   * files. Then count {@link transcript} in place of the process's own.
+   * Drops the process, which ended in this run of the service, once the database has all of its output and none is in
+   * files. Count {@link transcript} instead of the process's own afterwards.
    */
   release(): void {
     if (this.#process === undefined) return;
@@ -54,13 +54,13 @@ export class EndedProcess {
     this.#process = undefined;
   }
 
-  /** What counts for its output, and until that is read stands for it. Undefined: there is none. */
+  /** Its transcript, or a placeholder until that is read. Undefined: there is no output. */
   get transcript(): BudgetedTranscript | undefined {
     return this.#process?.transcript ?? this.#unread;
   }
 }
 
-/** Stands for a transcript that has not been read, which is read when it has to give way. */
+/** A placeholder for a transcript that has not been read. The transcript is read when output must be dropped. */
 class UnreadTranscript implements BudgetedTranscript {
   readonly ended = true;
   readonly ahead = 0;
@@ -71,7 +71,7 @@ class UnreadTranscript implements BudgetedTranscript {
   readonly #inFiles: boolean;
   readonly #process: EndedProcess;
 
-  /** @param inFiles whether a part of it is in files, which are removed with it. */
+  /** @param inFiles whether part of it is in files, which must be removed with it. */
   constructor(heldBytes: number, inFiles: boolean, process: EndedProcess) {
     this.heldBytes = heldBytes;
     this.#inFiles = inFiles;
@@ -91,10 +91,10 @@ class UnreadTranscript implements BudgetedTranscript {
     this.#change((transcript) => transcript.giveWay(bytes));
   }
 
-  /** Nothing of it is in memory. */
+  /** Does nothing, because none of it is in memory. */
   async settle(): Promise<void> {}
 
-  /** It has been read, and counts for itself. */
+  /** Call this when the transcript has been read, and counts for itself. */
   leave(): void {
     this.heldBytes = 0;
     this.onHeld();
@@ -106,7 +106,7 @@ class UnreadTranscript implements BudgetedTranscript {
     try {
       process = this.#process.whole;
     } catch {
-      // Its row is damaged: nothing of it can be asked for.
+      // Its row is damaged, so nothing of it can be read.
       this.leave();
       return;
     }
@@ -114,7 +114,7 @@ class UnreadTranscript implements BudgetedTranscript {
   }
 }
 
-/** Undefined where there is no output: most commands write nothing. */
+/** Undefined if there is no output, as for most commands. */
 function unread(heldBytes: number, inFiles: boolean, process: EndedProcess): UnreadTranscript | undefined {
   return heldBytes === 0 ? undefined : new UnreadTranscript(heldBytes, inFiles, process);
 }

@@ -1,4 +1,4 @@
-/** Keeps the first and the last half of `limit` bytes of a stream, and counts what lies between. */
+/** Keeps the first and the last bytes of a stream, half of `limit` each, and counts those in between. */
 export class HeadAndTail {
   readonly #headLimit: number;
   readonly #tailLimit: number;
@@ -36,14 +36,17 @@ export class HeadAndTail {
     if (dropped > 0) this.#tail = this.#tail.slice(dropped);
   }
 
-  /** Counts bytes that were lost before they came here. What was kept after the head is dropped with them. */
+  /** Counts bytes that were lost earlier. Drops the tail kept so far, because it precedes them. */
   skip(bytes: number): void {
     this.#skipped += bytes + this.#tailBytes;
     this.#tail = [];
     this.#tailBytes = 0;
   }
 
-  /** What was kept, joined, and the bytes missing between: `from` up to, not including, `to`. */
+  /**
+   * Returns the head and tail joined, and the range of missing bytes between them, from `from` up to but excluding
+   * `to`.
+   */
   result(): {
     readonly data: Buffer;
     readonly gap: { readonly from: number; readonly to: number } | undefined;

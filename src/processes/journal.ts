@@ -10,38 +10,36 @@ import { costOf } from "./transcript-reader.ts";
 
 /** How often the output of running processes is saved. */
 const SAVE_INTERVAL_MS = 1_000;
-/** Output in memory up to this size is kept in the store itself; more goes to a file. */
+/** Output in memory up to this size is stored in the database. More goes to a file. */
 const INLINE_BYTES = 8 * 1024;
 const NOTHING = new Uint8Array();
 
-/** What a {@link ProcessJournal} writes to. */
 interface ProcessJournalParts extends RecoveryParts {
   readonly transaction: Transaction;
   readonly writeBehind: WriteBehind;
 }
 
 /**
- * Saves processes and their output in the background: nobody who runs a command
- * waits for it. If the service is killed, the output of running processes that
- * was not saved yet is missing afterwards, and reported as missing.
+ * Saves processes and their output in the background, so that callers do not wait for it. If the service is killed,
+ * output of running processes that was not saved yet is lost, and reported as missing.
  */
 export class ProcessJournal {
   readonly #parts: ProcessJournalParts;
-  /** Bytes that each had written when last saved. */
+  /** Running processes, with the number of bytes each had written when last saved. */
   readonly #running = new Map<Process, number>();
-  /** Started by a request with an id, which may be repeated. */
+  /** Processes started by a request with an id, which may be repeated. */
   readonly #identified = new WeakSet<Process>();
   readonly #saves = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
-  /** Called when the database has all of a process that has ended, its output too. */
+  /** Called when the database has everything about an ended process, including its output. */
   onWhole: (process: Process) => void = () => {};
 
   constructor(parts: ProcessJournalParts) {
     this.#parts = parts;
   }
 
-  /** Saves at once that a process is about to start, with `also` in the same transaction. @throws `NO_SPACE` */
+  /** Saves at once that a process is about to start, and runs `also` in the same transaction. @throws `NO_SPACE` */
   begin(process: Process, also: () => void): void {
     const { transaction, store } = this.#parts;
     transaction(() => {
@@ -51,18 +49,18 @@ export class ProcessJournal {
     this.#identified.add(process);
   }
 
-  /** Waits until the end of a process that {@link begin} saved is saved too: a retry gets what its caller gets. */
+  /** Waits until the end of a process that {@link begin} saved is saved too, so that a retry gets the same result. */
   async kept(process: Process): Promise<void> {
     if (!this.#identified.has(process) || this.#stopped) return;
     await this.#saveSettled(process);
     this.#parts.writeBehind.flush();
   }
 
-  /** Saves a running process, and how it ends. */
+  /** Saves a running process from now on, and how it ends. */
   follow(process: Process): void {
     this.#running.set(process, 0);
     this.#save(process);
-    // What outlives its caller, and what its run ends, must be recoverable however soon the service ends.
+    // A process that outlives its caller, or that a run must end, must be recoverable even if the service ends at once.
     const { onDisconnect, runId } = process.options;
     if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
@@ -78,22 +76,22 @@ export class ProcessJournal {
     if (!this.#stopped) this.#parts.writeBehind.add(keyOf(id), () => this.#parts.store.remove(id));
   }
 
-  /** Reads a process that has ended. @throws `INTERNAL` where it is not in the database. */
+  /** Reads an ended process. @throws `INTERNAL` if it is not in the database. */
   read(processId: string, parts: ProcessParts): Process {
     return readProcess(processId, this.#parts, parts);
   }
 
-  /** Saves everything as it is now, and nothing that happens later. */
+  /** Saves the current state of everything, and nothing that happens later. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#saveRunning();
     this.#stopped = true;
     while (this.#saves.size > 0) await Promise.all(this.#saves);
-    // The write reads each process when it happens, so it has to happen while they still count as running.
+    // The write reads the processes when it happens, so flush it while they still count as running.
     this.#parts.writeBehind.flush();
   }
 
-  /** As {@link recoverProcesses} says. */
+  /** See {@link recoverProcesses}. */
   recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<RecoveredProcesses> {
     return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
@@ -111,7 +109,7 @@ export class ProcessJournal {
   }
 
   async #saveSettled(process: Process): Promise<void> {
-    // If the disk is full the output stays in memory, within the transcript's bound.
+    // If the disk is full, the output stays in memory, within the transcript's limit.
     if (process.transcript.memoryBytes > INLINE_BYTES) await process.transcript.settle().catch(() => {});
     this.#save(process);
   }
@@ -185,12 +183,12 @@ function summaryOf(
   };
 }
 
-/** Most commands that run often write nothing. */
+/** Avoids serializing nothing: most frequent commands write no output. */
 function serialized(blocks: readonly StoredBlock[]): Uint8Array {
   return blocks.length === 0 ? NOTHING : serialize(blocks);
 }
 
-/** Output in memory beyond the bound is left out: it goes to disk with the next save. */
+/** The blocks to store. Output in memory beyond the limit is left out: the next save moves it to disk. */
 function storedBlocks({ transcript }: Process): StoredBlock[] {
   const blocks: StoredBlock[] = [];
   let room = INLINE_BYTES;
@@ -204,7 +202,7 @@ function storedBlocks({ transcript }: Process): StoredBlock[] {
   return blocks;
 }
 
-/** Whether blocks are all that a process's transcript holds, and none of it is in a file. */
+/** Whether these blocks are all that a process's transcript holds, and none of it is in a file. */
 function isInline({ transcript }: Process, blocks: readonly StoredBlock[]): boolean {
   if (blocks.some(({ content }) => !(content instanceof Uint8Array))) return false;
   return blocks.reduce((sum, { length }) => sum + length, 0) === transcript.memoryBytes;

@@ -17,11 +17,11 @@ import { orSandboxEnd } from "./shell/errors.ts";
 import { type JobRequest, resolveWorkingDir, withoutVariables } from "./shell/job.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 
-/** A request to run a command. Unset values are the sandbox's. */
+/** A request to run a command. Unset fields default to the sandbox's values. */
 export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
-  /** As {@link JobRequest.secretEnv}, over the sandbox's. */
+  /** As {@link JobRequest.secretEnv}. Overrides the sandbox's. */
   readonly secretEnv?: Readonly<Record<string, string>>;
   readonly redactSecrets?: boolean;
   readonly workingDir: string | undefined;
@@ -30,11 +30,11 @@ export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly terminal: TerminalSize | undefined;
   /** Empty: not idempotent. */
   readonly requestId: string;
-  /** Equal exactly for requests with the same parameters. */
+  /** Equal if and only if the parameters of the requests are equal. */
   readonly fingerprint: string;
 }
 
-/** What a stream of a process carries. */
+/** An event in the stream of a process. */
 export type ProcessEvent =
   | { readonly type: "started"; readonly processId: string; readonly startTimeMs: number }
   | TranscriptItem
@@ -49,23 +49,22 @@ export interface CollectedOutput {
   readonly stderr: HeadAndTail;
 }
 
-/** How the process manager is set up. */
 interface ProcessManagerSettings {
-  /** Running processes in one sandbox. */
+  /** Limit of running processes in one sandbox. */
   readonly maxProcessesPerSandbox: number;
-  /** After how long without an event a stream sends a keepalive. */
+  /** A stream without events sends a keepalive at this interval. */
   readonly keepaliveMs: number;
 }
 
-/** What processes need to know of runs. */
+/** What processes need to know about runs. */
 export interface RunStates {
-  /** Whether an owner's run is RUNNING. */
+  /** Whether this run of the owner is RUNNING. */
   has(owner: string, runId: string): boolean;
-  /** @throws `RUN_STATE` unless the owner's run is RUNNING. */
+  /** @throws `RUN_STATE` unless this run of the owner is RUNNING. */
   assertRunning(owner: string, runId: string): void;
 }
 
-/** Starts processes, streams their output, keeps how they ended. */
+/** Starts processes, streams their output, and keeps how they ended. */
 export class ProcessManager {
   readonly #settings: ProcessManagerSettings;
   readonly #sandboxes: SandboxManager;
@@ -95,7 +94,7 @@ export class ProcessManager {
     parts.journal.onWhole = (process) => this.#release(process);
   }
 
-  /** Recovers the processes of earlier runs of the service: those that ended, and those that still run in live sandboxes. */
+  /** Recovers the processes of earlier runs of the service: ended ones, and those that still run in live sandboxes. */
   async recover(): Promise<void> {
     const { ended, processes } = await this.#journal.recover(this.#sandboxes, this.#parts);
     for (const process of ended) {
@@ -110,10 +109,10 @@ export class ProcessManager {
   }
 
   /**
-   * Starts a process and streams it: `started`, output, `exited`. The process
-   * waits for this stream. When the caller leaves, which aborts the signal, the
-   * process is stopped or detached, as the request says.
-   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `TENANT_QUOTA`, `RUN_STATE`.
+   * Starts a process and streams it: `started`, output, `exited`. The process waits if this stream is read slowly. When
+   * the caller leaves, which aborts the signal, the process is stopped or detached, depending on the request.
+   * @throws the errors of {@link SandboxManager.acquire} and of the engine; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`,
+   * `TENANT_QUOTA`, `RUN_STATE`.
    */
   async *exec(request: CommandRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
     const { process, isNew } = await this.#startOnce("Exec", request, signal);
@@ -123,8 +122,8 @@ export class ProcessManager {
   }
 
   /**
-   * Runs a process to its end and returns head and tail of its output. When the caller leaves, which aborts the
-   * signal, it is stopped or goes on, as the request says.
+   * Runs a process to its end and returns the head and tail of its output. When the caller leaves, which aborts the
+   * signal, the process is stopped or continues, depending on the request.
    */
   async run(request: CommandRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
     const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
@@ -139,7 +138,10 @@ export class ProcessManager {
     return { processId: process.id, status: await process.ended, ...collected };
   }
 
-  /** Streams the transcript of a process from the given offsets on, then follows it. The process does not wait for this stream. */
+  /**
+   * Streams the transcript of a process from the given offsets, then follows it. The process never waits for this
+   * stream.
+   */
   async *attach(
     owner: string,
     processId: string,
@@ -151,12 +153,12 @@ export class ProcessManager {
     yield* this.#stream(process, reader, process.follow(), signal);
   }
 
-  /** One process. @throws `PROCESS_NOT_FOUND`. */
+  /** Returns a process. @throws `PROCESS_NOT_FOUND`. */
   get(owner: string, processId: string): Process {
     return this.#find(owner, processId);
   }
 
-  /** Processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
+  /** Lists processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
   list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Sliced<Process> {
     this.#sandboxes.get(sandbox);
     return this.#registry.list(sandbox.owner, sandbox.sandboxId, showEnded, slice);
@@ -177,7 +179,7 @@ export class ProcessManager {
     );
   }
 
-  /** Detaches every process that still runs without ending it: the next run of the service recovers it. */
+  /** Detaches from every running process without ending it: the next run of the service recovers it. */
   async detach(): Promise<void> {
     await this.#journal.stop();
     for (const process of this.#registry.allRunning()) process.detach();
@@ -238,7 +240,7 @@ export class ProcessManager {
       };
       const id = newId("prc");
       const keep = (starting: Process): void => {
-        // Only a caller that can repeat the request waits for the disk.
+        // Wait for the disk only if the caller can repeat the request.
         if (request.requestId !== "") this.#journal.begin(starting, () => progress.begin(id));
         failpoint("exec.intended");
       };
@@ -251,7 +253,7 @@ export class ProcessManager {
       failpoint("exec.started");
       this.#registry.add(process, place);
       this.#journal.follow(process);
-      // The run may have ended meanwhile, without finding this process.
+      // The run may have ended meanwhile and missed this process.
       if (runId !== "" && !this.#runs.has(sandbox.owner, runId)) process.stop("CANCELED");
       return process;
     } catch (error) {
@@ -269,14 +271,14 @@ export class ProcessManager {
     signal: AbortSignal,
   ): AsyncGenerator<ProcessEvent> {
     const { transcript } = process;
-    // A generator that waits in `yield` notices nothing else: the signal reports a caller that left.
+    // While the generator waits in `yield`, only the signal reports that the caller has left.
     signal.addEventListener("abort", leave, { once: true });
     try {
       if (signal.aborted) return;
       yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
       while (!signal.aborted) {
         const next = reader.next();
-        // Nothing is awaited between finding nothing and waiting for more: what came in between would be seen late.
+        // Do not await anything between finding nothing and waiting for more: output in between would be noticed late.
         const item = next instanceof Promise ? await next : next;
         if (item !== undefined) yield item;
         else if (transcript.ended) break;
@@ -293,19 +295,19 @@ export class ProcessManager {
     }
   }
 
-  /** Keeps no more of a process that has ended than its bounds need. */
+  /** Drops everything about an ended process that can be read again from the database. */
   #release(process: Process): void {
     const unread = this.#registry.release(process);
     if (unread !== undefined)
       this.#parts.transcripts.replace(process.sandbox.owner, process.transcript, unread);
   }
 
-  /** A frozen process does not end: resumes its sandbox where that is paused. */
+  /** Resumes the sandbox if it is paused, because a frozen process does not end. */
   async #resume({ sandbox, signal }: Lease): Promise<void> {
     try {
       if (this.#sandboxes.get(sandbox).state === "PAUSED") await this.#sandboxes.resume(sandbox, signal);
     } catch {
-      // It ends, and its processes with it; or the engine is unavailable, and whoever waits gives up.
+      // The sandbox is ending, and its processes with it, or the engine is unavailable. Callers have timeouts.
     }
   }
 

@@ -22,46 +22,48 @@ import { READING_MS, Transcript, type TranscriptLimits, type Wrote } from "./tra
 import type { TranscriptBudget } from "./transcript-budget.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
 
-/** How far a program at a terminal may be ahead: after Ctrl-C nobody should watch what was written long ago. */
+/**
+ * How far a program at a terminal may be ahead of its reader: after Ctrl-C users should not have to watch old output.
+ */
 const TERMINAL_AHEAD_BYTES = 128 * 1024;
-/** How long the end of a process may take in all, from its stop or timeout on. */
+/** How long the end of a process may take in total, from its stop or timeout on. */
 const END_MS = 2_600;
-/** How long a killed job may take to report how it ended, and the time it has at least. */
+/** Bounds on how long a killed job may take to report how it ended. */
 const AFTER_KILL_MS = { max: 2_000, min: 100 };
 
-/** What processes share. */
+/** What all processes share. */
 export interface ProcessParts {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
-  /** What the transcripts of all processes may hold. */
+  /** The budget of the transcripts of all processes. */
   readonly transcripts: TranscriptBudget;
-  /** Where output goes that memory should not hold; undefined: nowhere. */
+  /** Opens a place for output that does not fit in memory; undefined: there is none. */
   readonly openSpill: (() => Spill) | undefined;
-  /** How long a process tree has between SIGTERM and SIGKILL. */
+  /** Time between SIGTERM and SIGKILL to a process tree. */
   readonly killGraceMs: number;
 }
 
-/** What a process starts as. */
+/** The initial state of a process. */
 export interface ProcessInit {
   readonly id: string;
   readonly options: ProcessOptions;
   readonly user: string;
   readonly hasTerminal: boolean;
-  /** As {@link StartOptions.aheadBytes}. */
+  /** See {@link StartOptions.aheadBytes}. */
   readonly aheadBytes?: number;
   readonly startTimeMs: number;
   /** On the monotonic clock. */
   readonly startedAt: number;
-  /** What is left of its output in an earlier run of the service. */
+  /** Its output from an earlier run of the service, as far as it was kept. */
   readonly wrote?: Wrote;
 }
 
 /**
- * One process in a sandbox: its output, its stop, its end. It holds the sandbox's
- * lease until it has ended.
+ * One process in a sandbox: its output, how it is stopped, how it ended. It holds a lease on the sandbox until it has
+ * ended.
  */
 export class Process {
   readonly id: string;
@@ -80,10 +82,10 @@ export class Process {
   #resolveEnded: (status: ExitStatus) => void = nothing;
   /** Undefined once it has ended. */
   #lease: Lease | undefined;
-  /** Why it is being ended; the first reason stays. */
+  /** Why it is being ended. The first reason counts. */
   #ending: ExitCause | undefined;
   #status: ExitStatus | undefined;
-  /** Undefined before it is known to run and after its end, since it keeps a shell and a connection alive. */
+  /** Undefined before it is known to run, and after its end, because a job keeps a shell and a connection open. */
   #job: Job | undefined;
   #leader: LeaderId | undefined;
   #stdin: StdinWriter | undefined;
@@ -117,8 +119,8 @@ export class Process {
   }
 
   /**
-   * Starts a process. On failure the lease is still the caller's.
-   * @param before called before anything starts; if it throws, nothing does.
+   * Starts a process. On failure the caller still owns the lease.
+   * @param before called before anything starts. If it throws, nothing starts.
    */
   static async start(
     id: string,
@@ -152,14 +154,14 @@ export class Process {
     }
   }
 
-  /** One of an earlier run of the service that has ended. */
+  /** A process of an earlier run of the service that has ended. */
   static ended(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, status: ExitStatus): Process {
     const process = new Process(init, sandbox, parts);
     process.#end(status);
     return process;
   }
 
-  /** One of an earlier run of the service that may still run, in the job returned. Its callers are gone. */
+  /** A process of an earlier run of the service that may still run, in the returned job. Its callers are gone. */
   static reattach(
     init: ProcessInit,
     lease: Lease,
@@ -171,17 +173,17 @@ export class Process {
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
     const job = new ReattachedJob({ ...known, sandbox, user: init.user }, output);
     process.#follow(job, new Uint8Array(), lease);
-    // It may have ended by itself, which is then reported.
+    // Only if it runs: it may have ended by itself, which is then reported.
     void job.runs.then((runs) => runs && process.abandon());
     return { process, job };
   }
 
-  /** Its process group inside the sandbox; undefined before it is known to run. */
+  /** The leader of its process group in the sandbox; undefined before it is known to run. */
   get leader(): LeaderId | undefined {
     return this.#leader;
   }
 
-  /** How a later run of the service reattaches to it; undefined where none can, and when it has ended. */
+  /** What a later run of the service needs to reattach to it; undefined if that is impossible, or if it has ended. */
   get trace(): JobTrace | undefined {
     return this.#job?.trace;
   }
@@ -191,14 +193,14 @@ export class Process {
     return this.#status;
   }
 
-  /** Its hold on the sandbox; undefined once it has ended. */
+  /** Its lease on the sandbox; undefined once it has ended. */
   get lease(): Lease | undefined {
     return this.#lease;
   }
 
   /**
    * Writes to stdin at an offset; returns the offset of the next write. See {@link StdinWriter.write}.
-   * @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`, what the signal is aborted with.
+   * @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`, or the signal's reason.
    */
   async writeStdin(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
     this.#assertRunning();
@@ -233,7 +235,7 @@ export class Process {
     await job.resize(size);
   }
 
-  /** Makes the process wait for `reader`, of the caller that started it. Call the result when that caller leaves. */
+  /** Makes the process wait for the `reader` of the caller that started it. Call the result when that caller leaves. */
   keep(reader: TranscriptReader): () => void {
     this.transcript.setLossless(reader);
     const leave = this.join();
@@ -243,7 +245,7 @@ export class Process {
     };
   }
 
-  /** Counts a caller that asked for the same process again, by its request id, as one that started it. Call the result when it leaves. */
+  /** Counts a caller that repeated the request id as one that started the process. Call the result when it leaves. */
   join(): () => void {
     return this.#disconnectPolicy?.join() ?? nothing;
   }
@@ -253,22 +255,22 @@ export class Process {
     return this.#disconnectPolicy?.follow() ?? nothing;
   }
 
-  /** The caller that started it left before it got the process. */
+  /** Call this if the caller that started it left before it got the process. */
   abandon(): void {
     this.#disconnectPolicy?.someoneLeft();
   }
 
-  /** Ends the whole process tree, for the given reason unless there is one already. */
+  /** Ends the whole process tree. The given reason counts unless there is one already. */
   stop(cause: ExitCause): void {
     if (this.#status !== undefined || this.#ending !== undefined) return;
     this.#ending = cause;
-    // Its first bytes may exceed the limit before it is known to run: then it is ended as it starts.
+    // Its first bytes may exceed the output limit before it is known to run. Then it is ended when it starts.
     if (this.#job !== undefined) this.#beginKill(cause);
   }
 
   #beginKill(cause: ExitCause): void {
     const { killGraceMs, clock } = this.#parts;
-    // One that started late has no time left.
+    // A process that started late has no time left for the grace.
     const dueMs = this.startedAt + this.options.timeoutMs + killGraceMs - clock.monotonicMs();
     const graceMs = cause === "OUTPUT_LIMIT" ? 0 : Math.max(0, Math.min(killGraceMs, dueMs));
     this.#killing = this.#kill(graceMs).catch((error: unknown) => {
@@ -278,7 +280,7 @@ export class Process {
     });
   }
 
-  /** Stops following it without ending it. For a service that stops and leaves its sandboxes. */
+  /** Stops following it without ending it, for a service that stops and leaves its sandboxes running. */
   detach(): void {
     this.#ending ??= "ENGINE_LOST";
     this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
@@ -297,7 +299,7 @@ export class Process {
     if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
     if (stdin.length > 0) {
       this.#stdin?.write(0, stdin, !open, signal).catch(() => {
-        // The job does not read all of it, which concerns a pipe's writer but not a command's caller.
+        // The job may not read all of its input. That is not an error for the caller of a command.
       });
     }
     const onSandboxEnd = (): void => {
@@ -327,7 +329,7 @@ export class Process {
     this.#balance();
   }
 
-  /** Makes the job wait while its lossless reader is too far behind. */
+  /** Pauses the job while its lossless reader is too far behind. */
   #balance(): void {
     if (this.#job === undefined || this.#status !== undefined) return;
     const wait = this.transcript.full;
@@ -338,7 +340,7 @@ export class Process {
     else this.#job.resume();
   }
 
-  /** A reader that stops gives the process more room, without any event. */
+  /** Checks again: when a reader stops reading, the process may get further ahead, but no event reports that. */
   #relook(): void {
     this.#lookAgain = undefined;
     this.#balance();
@@ -346,7 +348,7 @@ export class Process {
 
   async #kill(graceMs: number): Promise<void> {
     const { control, clock } = this.#parts;
-    // One that started late is late for its end as well.
+    // A process that started late also ends late.
     const endBy = Math.min(clock.monotonicMs(), this.startedAt + this.options.timeoutMs) + END_MS;
     const job = this.#assertRunning();
     const release = job.hold();
@@ -356,7 +358,7 @@ export class Process {
     } finally {
       release();
     }
-    // Output from before its end is still on the way; no reader holds it back any more.
+    // Output from before its end may still be on the way. No reader holds it back any more.
     job.resume();
     const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.min), AFTER_KILL_MS.max);
     clock.setTimer(leftMs, () => this.#finish({ exitCode: -1, message: "" }));
@@ -368,14 +370,14 @@ export class Process {
       this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
       return this.#finish({ exitCode: -1, message: end.error.message });
     }
-    // Reported only when the whole tree is gone, where Berth is ending it.
+    // If Berth is ending it, report the end only when the whole tree is gone.
     await this.#killing;
     const lease = this.#lease;
     const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
     if (unexplained && lease !== undefined) {
       const kills = await this.#parts.control.newOomKills(this.sandbox);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
-      // No shell answers where the sandbox has ended too; that is reported soon, and then as the cause.
+      // If the sandbox has ended too, no shell answers. Its end is reported soon, and becomes the cause.
       else if (kills === undefined) await sandboxEnd(lease);
     }
     this.#finish({ exitCode: end.code, message: end.message ?? "" });
@@ -405,7 +407,7 @@ export class Process {
     this.transcript.end();
     this.#lease?.release();
     this.#resolveEnded(status);
-    // It stays readable for a day, without what it needed while it ran.
+    // It stays readable for a day, so release what it needed only while it ran.
     this.#cancelTimeout = nothing;
     this.#disconnectPolicy?.end();
     this.#disconnectPolicy = undefined;

@@ -3,12 +3,12 @@ export type Command =
   | { readonly kind: "shell"; readonly line: string }
   | { readonly kind: "argv"; readonly args: readonly string[] };
 
-/** How a process runs. Times in milliseconds. */
+/** The options of a process. Times in milliseconds. */
 export interface ProcessOptions {
   readonly command: Command;
   readonly timeoutMs: number;
   readonly keepStdinOpen: boolean;
-  /** What happens when the caller that started it goes away. */
+  /** What happens when the caller that started it disconnects. */
   readonly onDisconnect: "KILL" | "DETACH";
   readonly disconnectGraceMs: number;
   /** Undefined: no limit. */
@@ -16,13 +16,13 @@ export interface ProcessOptions {
   readonly runId: string;
 }
 
-/** How a process starts. */
+/** The options of a start. */
 export interface StartOptions extends ProcessOptions {
-  /** Not stored: a process is readable for a day, and its input would be too. */
+  /** Not stored, because stored options stay readable for a day. */
   readonly stdin: Uint8Array;
-  /** How far it may be ahead of the caller that started it, in bytes. Default: as far as its transcript holds. */
+  /** How many bytes it may be ahead of the caller that started it. Default: as many as its transcript holds. */
   readonly aheadBytes?: number;
-  /** Whether it waits for answers to what it writes: none of it is then held back for long. */
+  /** Whether it waits for answers to its output, none of which is then held back for long. */
   readonly isDialogue?: boolean;
 }
 
@@ -40,21 +40,21 @@ export type ExitCause =
 /** How a process ended. */
 export interface ExitStatus {
   readonly cause: ExitCause;
-  /** 0-255; 128 + signal where a signal ended it; -1 when unknown. */
+  /** 0-255; 128 + signal if a signal ended it; -1 when unknown. */
   readonly exitCode: number;
-  /** 1-64; 0 if none ended it. */
+  /** 1-64; 0 if no signal ended it. */
   readonly signal: number;
   readonly durationMs: number;
   readonly stdoutBytes: number;
   readonly stderrBytes: number;
-  /** One sentence where the cause alone does not say enough, else empty. */
+  /** One sentence if the cause alone does not say enough; otherwise empty. */
   readonly message: string;
 }
 
-/** What an argument costs beside its characters. */
+/** The overhead of an argument in addition to its characters. */
 const ARGUMENT_COST_BYTES = 32;
 
-/** About what a command takes in memory. */
+/** Approximately how much memory a command uses. */
 export function commandBytes(command: Command): number {
   if (command.kind === "shell") return command.line.length;
   return command.args.reduce((sum, arg) => sum + ARGUMENT_COST_BYTES + arg.length, 0);
@@ -63,13 +63,15 @@ export function commandBytes(command: Command): number {
 const SIGKILL = 9;
 const LAST_SIGNAL = 64;
 
-/** The signal an exit code of 128 + n stands for, or 0. A program may exit with such a code by itself: see ADR 0003. */
+/**
+ * The signal n for an exit code of 128 + n, else 0. A program may also exit with such a code by itself: see ADR 0003.
+ */
 export function signalOf(exitCode: number): number {
   const signal = exitCode - 128;
   return signal >= 1 && signal <= LAST_SIGNAL ? signal : 0;
 }
 
-/** Whether an exit code is what an out-of-memory kill leaves behind. */
+/** Whether an exit code may be the result of an OOM kill. */
 export function mayBeOutOfMemory(exitCode: number): boolean {
   return signalOf(exitCode) === SIGKILL;
 }

@@ -20,7 +20,7 @@ export interface RecoveryParts {
   readonly engine: Pick<Engine, "recover">;
 }
 
-/** A process that ran when the service ended. */
+/** A process that was running when the service ended. */
 interface Reattached {
   readonly job: ReattachedJob;
   readonly sandbox: LeasedSandbox;
@@ -28,16 +28,16 @@ interface Reattached {
 
 /** The processes of earlier runs of the service. */
 export interface RecoveredProcesses {
-  /** In the order of their ends. */
+  /** Ended processes, in the order of their ends. */
   readonly ended: readonly EndedProcess[];
-  /** Those that may still run, and those that ended without anyone to note it. */
+  /** Processes that may still run, and those whose end was not recorded. */
   readonly processes: readonly Process[];
 }
 
 /**
- * The processes of earlier runs of the service: those that ended can be read, those that may still run in sandboxes
- * that live are followed again, and the others are lost.
- * @param save stores how a process that was lost ended.
+ * Recovers the processes of earlier runs of the service. Ended processes become readable, those that may still run in
+ * live sandboxes are followed again, and the others are lost.
+ * @param save stores how a lost process ended.
  */
 export async function recoverProcesses(
   { store, time, disk, engine }: RecoveryParts,
@@ -75,7 +75,7 @@ export async function recoverProcesses(
   return { ended, processes };
 }
 
-/** Reads a process that has ended. @throws `INTERNAL` where it is not in the database. */
+/** Reads an ended process. @throws `INTERNAL` if it is not in the database. */
 export function readProcess(
   processId: string,
   { store, time, disk }: Pick<RecoveryParts, "store" | "time" | "disk">,
@@ -101,14 +101,13 @@ function initOf(
   };
 }
 
-/** Follows the processes that may still run. */
 async function follow(
   reattached: readonly Reattached[],
   engine: RecoveryParts["engine"],
   { control }: ProcessParts,
 ): Promise<void> {
   const sandboxes = new Map(reattached.map(({ sandbox }) => [sandbox.ref, sandbox]));
-  // The kernel's earlier kills for want of memory must not explain ends from now on.
+  // Read the current count of OOM kills, so that earlier kills do not explain later ends.
   await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
   const jobs = reattached.flatMap(({ job, sandbox }) =>
     job.trace ? [{ job, ref: sandbox.ref, handle: job.trace.handle, sink: job.sink }] : [],
@@ -147,7 +146,7 @@ function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {
   }));
 }
 
-/** Of an ended process, whose sandbox is only used for its name. */
+/** The sandbox of an ended process, of which only the name is used. */
 function sandboxOf({ sandbox }: ProcessFacts): LeasedSandbox {
   return sandbox as LeasedSandbox;
 }

@@ -1,30 +1,34 @@
 import { trimEndOf } from "../base/trim.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
+import { SecretSearch } from "./secret-search.ts";
 
-/** Output that passes a {@link Redaction}. */
+/** Output that passes through a {@link Redaction}. */
 export interface RedactedOutput {
   /** Takes the next bytes of a stream. */
   data(stream: OutputStream, chunk: Buffer): void;
-  /** Passes on what was held back, at the end of both streams. */
+  /** Ends both streams: passes on what was held back. */
   end(): void;
 }
 
-/** The values of secrets, to be taken out of what those write that have them. */
+/** Removes the values of secrets from the output of programs that have them. */
 export class Redaction {
-  readonly #forms: readonly Buffer[];
-  readonly #quoted: readonly Buffer[];
+  readonly #forms: SecretSearch;
+  readonly #quoted: SecretSearch;
 
-  /** @param given none of them empty */
+  /** @param given must not contain empty values */
   constructor(given: readonly string[]) {
-    // What ends in a line's end, as keys in files do, is often written without it: $(…) of a shell drops it.
+    // Search for values without a trailing newline, as in keys from files: $(…) in a shell drops it.
     const values = given.map((value) => trimEndOf(value, "\r\n") || value);
-    // A terminal writes another end of a line.
-    this.#forms = distinct(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
-    this.#quoted = distinct(values.flatMap((value) => [value, ...quotedForms(value)]));
+    // A terminal writes newlines as CR LF.
+    this.#forms = searchOf(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
+    this.#quoted = searchOf(values.flatMap((value) => [value, ...quotedForms(value)]));
   }
 
-  /** Redacts output, however its chunks are divided. @param pass takes what is left, never an empty chunk. */
+  /**
+   * Redacts output, regardless of how it is split into chunks. @param pass takes the redacted output; it gets no empty
+   * chunks.
+   */
   output(pass: (stream: OutputStream, chunk: Buffer) => void): RedactedOutput {
     const streams = { stdout: new Redactor(this.#forms), stderr: new Redactor(this.#forms) };
     const passOn = (stream: OutputStream, chunk: Buffer): void => {
@@ -39,20 +43,24 @@ export class Redaction {
     };
   }
 
-  /** Redacts a whole text, also where it shows a value as a literal of a program. */
-  text(text: string): string {
+  /**
+   * Redacts a complete text, also values in it that are written as string literals of a program.
+   * @param isCut whether the text was truncated: removes its end if that may be the start of a value. Default false.
+   */
+  text(text: string, { isCut = false } = {}): string {
     const redactor = new Redactor(this.#quoted);
-    return Buffer.concat([redactor.push(Buffer.from(text)), redactor.end()]).toString();
+    const known = redactor.push(Buffer.from(text));
+    return isCut ? known.toString() : Buffer.concat([known, redactor.end()]).toString();
   }
 }
 
-/** What stands between the quotes of a literal: `"` or `'` is escaped or not, as the quotes are. */
+/** The content of string literals for a value: either `"` or `'` is escaped, depending on the quotes. */
 function quotedForms(value: string): string[] {
   const escapes: Record<string, string> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
   const literal = value.replace(/[\\\n\r\t]/g, (sign) => escapes[sign] ?? sign);
   return [literal, literal.replaceAll("'", "\\'"), literal.replaceAll('"', '\\"')];
 }
 
-function distinct(forms: readonly string[]): Buffer[] {
-  return [...new Set(forms)].map((form) => Buffer.from(form));
+function searchOf(forms: readonly string[]): SecretSearch {
+  return new SecretSearch([...new Set(forms)].map((form) => Buffer.from(form)));
 }

@@ -1,100 +1,51 @@
-/** What stands for a secret in what a command writes. */
+import { SecretSearch } from "./secret-search.ts";
+
+/** Replaces a secret in the output of a command. */
 const MARK = Buffer.from("[redacted]");
 
-/** Bytes to be covered, as absolute places in the stream. */
+/** Bytes to redact, as absolute positions in the stream. */
 interface Span {
   readonly from: number;
   to: number;
-  /** Whether its mark is out already, because what came before had to be known no longer. */
+  /** Whether its mark has already been written, though its last bytes are still held back. */
   isMarked: boolean;
 }
 
-/** Looks for one text, with the state of Knuth, Morris and Pratt: it never looks at a byte of the stream twice. */
-class Search {
-  readonly text: Buffer;
-  readonly #fallbacks: Uint32Array;
-  /** How much of the text the last bytes of the stream are. */
-  matched = 0;
-
-  constructor(text: Buffer) {
-    this.text = text;
-    this.#fallbacks = new Uint32Array(text.length + 1);
-    for (let at = 1, length = 0; at < text.length; at++) {
-      while (length > 0 && text[at] !== text[length]) length = this.#fallbacks[length] ?? 0;
-      if (text[at] === text[length]) length++;
-      this.#fallbacks[at + 1] = length;
-    }
-  }
-
-  /** Reads a chunk; calls back with the place behind each occurrence that ends in it. */
-  read(chunk: Buffer, found: (end: number) => void): void {
-    const { text } = this;
-    const first = text[0] ?? 0;
-    let { matched } = this;
-    for (let at = 0; at < chunk.length; at++) {
-      if (matched === 0) {
-        // Most of what commands write is not a secret.
-        at = chunk.indexOf(first, at);
-        if (at === -1) break;
-      }
-      const byte = chunk[at];
-      while (matched > 0 && byte !== text[matched]) matched = this.#fallbacks[matched] ?? 0;
-      if (byte === text[matched]) matched++;
-      if (matched < text.length) continue;
-      found(at + 1);
-      matched = this.#fallbacks[matched] ?? 0;
-    }
-    this.matched = matched;
-  }
-}
-
 /**
- * Replaces secrets in a stream, wherever its chunks are divided; all else
- * passes byte by byte. Secrets that overlap become one mark. The end of what has
- * come is held back while it may be the beginning of a secret. It holds no more
- * than the longest secret, and takes time that grows with the stream times the number of secrets.
+ * Replaces secrets in a stream, regardless of how it is split into chunks. All other bytes pass unchanged. Overlapping
+ * secrets become one mark. The last bytes are held back while they may be the start of a secret. Holds at most the
+ * length of the longest secret; the time is proportional to the length of the stream, whatever the number of secrets.
  */
 export class Redactor {
-  readonly #searches: readonly Search[];
-  /** Found, not passed in whole yet, in their order; they do not overlap. */
+  readonly #search: SecretSearch;
+  #state = SecretSearch.START;
+  /** Secrets that were found and not completely passed yet, in order, without overlaps. */
   #spans: Span[] = [];
-  /** Bytes of the stream that have come, and that have been passed on or covered. */
+  /** Bytes of the stream received, and bytes passed on or redacted. */
   #read = 0;
   #done = 0;
 
-  /** @param secrets none of them empty */
-  constructor(secrets: readonly Buffer[]) {
-    this.#searches = secrets.map((secret) => new Search(secret));
+  constructor(search: SecretSearch) {
+    this.#search = search;
   }
 
-  /** Takes the next bytes; returns what may go on. */
+  /** Takes the next bytes; returns the bytes to pass on. */
   push(chunk: Buffer): Buffer {
-    const held = this.#held();
+    const held = this.#search.pending(this.#state);
     const start = this.#read;
-    const ends: { readonly from: number; readonly to: number }[] = [];
-    for (const search of this.#searches) {
-      search.read(chunk, (end) => ends.push({ from: start + end - search.text.length, to: start + end }));
-    }
-    if (this.#searches.length > 1) ends.sort((one, other) => one.to - other.to);
-    for (const { from, to } of ends) this.#cover(from, to);
+    this.#state = this.#search.read(chunk, this.#state, (end, length) =>
+      this.#cover(start + end - length, start + end),
+    );
     this.#read += chunk.length;
-    const longest = Math.max(0, ...this.#searches.map(({ matched }) => matched));
-    return this.#pass(held, chunk, this.#read - longest);
+    return this.#pass(held, chunk, this.#read - this.#search.pending(this.#state).length);
   }
 
-  /** Returns what was held back at the end of the stream. */
+  /** Ends the stream; returns the bytes that were held back. */
   end(): Buffer {
-    return this.#pass(this.#held(), Buffer.alloc(0), this.#read);
+    return this.#pass(this.#search.pending(this.#state), Buffer.alloc(0), this.#read);
   }
 
-  /** What has come and not been passed on: the beginning of the secret that has matched the furthest. */
-  #held(): Buffer {
-    const length = this.#read - this.#done;
-    const best = this.#searches.find(({ matched }) => matched === length);
-    return best?.text.subarray(0, length) ?? Buffer.alloc(0);
-  }
-
-  /** Adds a span that ends at or after all others. */
+  /** Adds a span. It must end at or after all others. */
   #cover(from: number, to: number): void {
     let start = from;
     let isMarked = false;
@@ -123,7 +74,7 @@ export class Redactor {
       if (!span.isMarked) parts.push(MARK);
       span.isMarked = true;
       this.#done = Math.max(this.#done, Math.min(span.to, until));
-      // One that reaches to the end may still grow with what comes.
+      // A span that reaches the end may still grow.
       if (span.to > until) break;
       passed++;
     }

@@ -11,34 +11,33 @@ import { commandBytes } from "./record.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MAX_ENDED = 10_000;
-/** Bound on the commands of ended processes: all of them may be read into memory. */
+/** Limit for the commands of all ended processes, because all of them may be read into memory. */
 const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 
 type Entry = Process | EndedProcess;
 
-/** Where the processes are that have ended. */
+/** The store of ended processes. */
 interface EndedStore {
-  /** Reads one. @throws where that fails. */
+  /** Reads an ended process. @throws if that fails. */
   readonly read: (processId: string) => Process;
-  /** Called with each that is no longer readable. */
+  /** Called with each process that is no longer readable. */
   forget(process: { readonly id: string }): void;
 }
 
 /**
- * Every readable process: those that run, and those that ended in the last 24
- * hours. Beyond the bound on ended ones, the oldest of the owner with the most
- * go first.
+ * All readable processes: running ones, and those that ended in the last 24 hours. If there are too many ended
+ * processes, the oldest of the owner with the most are removed first.
  */
 export class ProcessRegistry {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
-  /** By sandbox, in the order in which they were started. */
+  /** By sandbox, in the order of their starts. */
   readonly #readable = new OrderedIndex<Entry>(positionOf, bytesOf);
   readonly #running = new OrderedIndex<Process>(positionOf, bytesOf);
   readonly #allRunning = new Set<Process>();
-  /** Running processes of each sandbox, and those being started. */
+  /** Number of processes of each sandbox that are running or being started. */
   readonly #taken = new Map<string, number>();
-  /** When each ended process may be forgotten, oldest first. */
+  /** When each ended process expires, oldest first. */
   readonly #ended = new Map<EndedProcess, number>();
   readonly #endedShares = new FairShare<EndedProcess>();
   readonly #commandShares = new FairShare<EndedProcess>();
@@ -52,8 +51,8 @@ export class ProcessRegistry {
   }
 
   /**
-   * Reserves a place for a process that is about to start: {@link add} takes it over, or the caller releases it.
-   * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of running processes; `TENANT_QUOTA`.
+   * Reserves a place for a process that is about to start. Pass it to {@link add}, or release it.
+   * @throws `TOO_MANY_OPERATIONS` if the sandbox has reached its limit of running processes; `TENANT_QUOTA`.
    */
   reserve(owner: string, sandboxId: string, limit: number): Reservation {
     const key = compositeKey(owner, sandboxId);
@@ -67,7 +66,10 @@ export class ProcessRegistry {
     );
   }
 
-  /** @param place from {@link reserve}; by default one beyond the limit, for what runs already. */
+  /**
+   * @param place from {@link reserve}. Default: an extra place, regardless of the limit, for a process that already
+   * runs.
+   */
   add(process: Process, place: Reservation = this.#recover(process)): void {
     const key = keyOf(process);
     this.#entries.set(process.id, process);
@@ -80,7 +82,7 @@ export class ProcessRegistry {
     });
   }
 
-  /** Adds one that ended in an earlier run of the service, after those that ended before it. */
+  /** Adds a process that ended in an earlier run of the service. Call it in the order of the ends. */
   addEnded(process: EndedProcess): void {
     this.#entries.set(process.id, process);
     this.#readable.add(keyOf(process), process);
@@ -88,8 +90,8 @@ export class ProcessRegistry {
   }
 
   /**
-   * Drops what the store has of a process that ended, until somebody asks for it.
-   * @returns what counts for its output from now on. Undefined: there is no output, or it is not kept as ended.
+   * Drops, from memory, what the store has of an ended process, until somebody asks for it.
+   * @returns what stands for its output from now on. Undefined: there is no output, or the process is not kept.
    */
   release({ id, transcript }: Process): EndedProcess["transcript"] {
     const entry = this.#entries.get(id);
@@ -104,12 +106,11 @@ export class ProcessRegistry {
     return entry?.sandbox.owner === owner ? wholeOf(entry) : undefined;
   }
 
-  /** Every process that runs. */
   allRunning(): Process[] {
     return [...this.#allRunning];
   }
 
-  /** Processes of a sandbox, newest first. @param ended whether those that have ended are among them. */
+  /** Processes of a sandbox, newest first. @param ended whether to include ended processes. */
   list(owner: string, sandboxId: string, ended: boolean, slice: Slice): Sliced<Process> {
     this.#forget();
     const key = compositeKey(owner, sandboxId);
@@ -187,7 +188,7 @@ function endedProcess(process: Process, read: (id: string) => Process): EndedPro
   const { owner, sandboxId, generation } = process.sandbox;
   const summary = {
     processId: id,
-    // Of the sandbox nothing else is kept.
+    // Keep nothing else of the sandbox.
     sandbox: { owner, sandboxId, generation },
     startTimeMs,
     commandBytes: commandBytes(options.command),

@@ -2,19 +2,18 @@ import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import { Redaction } from "./redaction.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./shell/job.ts";
 
-/** Knows the secrets that a tenant may use. */
+/** Knows the secrets that tenants may use. */
 export interface Secrets {
   /**
    * The values of secrets, in the order of their names.
-   * @throws `SECRET_NOT_FOUND` for one that is not there or not granted to the owner, which look the same
+   * @throws `SECRET_NOT_FOUND` for one that does not exist or is not granted to the owner; the error is the same
    */
   resolve(owner: string, names: readonly string[]): Promise<string[]>;
 }
 
 /**
- * Starts jobs with their secrets: puts the values into the environment, where
- * they are nobody else's any more, and takes them out of the output where that
- * was asked for. Nothing above it ever has a value.
+ * Starts jobs with their secrets: puts the values into the environment, and redacts them in the output if requested. No
+ * code above this runner ever sees a value.
  */
 export class SecretRunner implements JobRunner {
   readonly #runner: JobRunner;
@@ -47,12 +46,12 @@ export class SecretRunner implements JobRunner {
   }
 }
 
-/** A job whose output is redacted: its end comes after what was held back. */
+/** A job whose output is redacted. It ends after the bytes that were held back are passed on. */
 class RedactedJob implements Job {
   readonly pid: number;
   readonly startTime: string;
   readonly unsure: boolean;
-  /** A later run of the service does not have the secrets of then, and would pass them on. */
+  /** Undefined, because a later run of the service would not have these secrets, and could not redact them. */
   readonly trace = undefined;
   readonly end: Job["end"];
   readonly #job: Job;

@@ -5,12 +5,12 @@ import { randomBase32 } from "../base/ids.ts";
 import { makeDirectories } from "../base/make-directories.ts";
 import { codeOf, isNoSpace } from "../base/system-errors.ts";
 
-/** Bytes in one file, which is removed as a whole when nothing in it is needed any more. */
+/** Size of one file. A file is removed when nothing in it is needed any more. */
 const SEGMENT_BYTES = 8 * 1024 * 1024;
 
-/** Where bytes are on disk. */
+/** A place of bytes on disk. */
 export interface StoredPlace {
-  /** Its name in the directory. */
+  /** The file's name in the directory. */
   readonly file: string;
   readonly position: number;
 }
@@ -18,24 +18,24 @@ export interface StoredPlace {
 /** Bytes on disk. */
 export interface StoredBytes {
   readonly place: StoredPlace;
-  /** Reads from place `from` to `to`, counted within these bytes. */
+  /** Reads the bytes from `from` up to `to`, counted within these bytes. */
   read(from: number, to: number): Promise<Buffer>;
-  /** They are not needed any more. */
+  /** Frees the bytes, which are not needed any more. */
   drop(): void;
 }
 
-/** A place on disk for output that memory should not hold. One per transcript. */
+/** Storage on disk for output that memory should not hold. One per transcript. */
 export interface Spill {
-  /** Appends pieces, all or none of them. One write at a time. Rejects where the disk is full. */
+  /** Appends all pieces or none. Only one write at a time. Rejects if the disk is full. */
   write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]>;
-  /** Releases what only writing needs. */
+  /** Releases resources that only writing needs. */
   seal(): Promise<void>;
 }
 
-/** The directory of transcripts, which this service alone uses and which outlives it. */
+/** The directory of transcripts. Only this service uses it, and it outlives the service. */
 export class SpillDirectory {
   readonly #path: string;
-  /** Files of earlier runs that are still needed. */
+  /** Files of earlier runs of the service that are still needed. */
   readonly #kept = new Set<string>();
 
   private constructor(directory: string) {
@@ -43,8 +43,8 @@ export class SpillDirectory {
   }
 
   /**
-   * Creates it where it is missing.
-   * @throws `NO_SPACE` or `NOT_ALLOWED` where that fails, with what to change.
+   * Opens the directory, creating it if it is missing.
+   * @throws `NO_SPACE` or `NOT_ALLOWED` if that fails, with what to change.
    */
   static async create(directory: string): Promise<SpillDirectory> {
     try {
@@ -60,17 +60,20 @@ export class SpillDirectory {
     }
   }
 
-  /** A place for one transcript; no file exists before the first write. */
+  /** Returns the storage of one transcript. No file is created before the first write. */
   open(): Spill {
     return new SegmentedFile(this.#path);
   }
 
-  /** Makes {@link sweep} leave a file of an earlier run. */
+  /** Makes {@link sweep} keep a file of an earlier run of the service. */
   keep(file: string): void {
     this.#kept.add(path.basename(file));
   }
 
-  /** What finds the bytes of one transcript of an earlier run; reading fails where they are gone. */
+  /**
+   * Returns a function that finds the bytes of one transcript of an earlier run of the service. Reading them fails if
+   * they are gone.
+   */
   recovery(): (place: StoredPlace, length: number) => StoredBytes {
     const segments = new Map<string, Segment>();
     return ({ file, position }, length) => {
@@ -85,16 +88,16 @@ export class SpillDirectory {
   async sweep(): Promise<void> {
     const names = await readdir(this.#path);
     const unused = names.filter((name) => !this.#kept.has(name));
-    // Directories are not Berth's, and stay.
+    // Directories stay: they are not Berth's.
     await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
     this.#kept.clear();
   }
 }
 
-/** A file in segments, so that the first can be removed while the last is written. */
+/** A file in segments, so that the first segment can be removed while the last is being written. */
 class SegmentedFile implements Spill {
   readonly #directory: string;
-  /** Chosen when there is something to write: most transcripts stay in memory. */
+  /** Chosen at the first write: most transcripts stay in memory. */
   #prefix: string | undefined;
   #segment: Segment | undefined;
   #count = 0;
@@ -117,10 +120,13 @@ class SegmentedFile implements Spill {
   }
 }
 
-/** One file of a {@link SegmentedFile}. It is removed with the last of its pieces. */
+/** One file of a {@link SegmentedFile}. It is removed when its last piece is dropped. */
 class Segment {
   readonly #path: string;
-  /** Open while it is written to; closing it waits for reads. Later reads open the file for themselves: ended transcripts hold no descriptor. */
+  /**
+   * Open while the file is written; closing it waits for reads. Later reads open the file themselves, so that ended
+   * transcripts hold no descriptor.
+   */
   #handle: FileHandle | undefined;
   size = 0;
   #pieces = 0;
@@ -135,7 +141,7 @@ class Segment {
     return new Segment(file, await open(file, "wx+", 0o600));
   }
 
-  /** A file that an earlier run wrote. */
+  /** A file that an earlier run of the service wrote. */
   static recover(file: string): Segment {
     return new Segment(file, undefined);
   }
@@ -149,7 +155,7 @@ class Segment {
     return pieces.map((piece) => this.piece(this.size, piece.length));
   }
 
-  /** A piece of the file, which stays at least until the piece is dropped. */
+  /** Returns a piece of the file. The file exists at least until the piece is dropped. */
   piece(start: number, length: number): StoredBytes {
     this.#pieces++;
     this.size = Math.max(this.size, start + length);
@@ -202,7 +208,7 @@ class Segment {
   #removeIfUnused(): void {
     if (this.#handle !== undefined || this.#pieces > 0 || this.#readers > 0) return;
     rm(this.#path, { force: true }).catch(() => {
-      // The next start sweeps the file.
+      // The next start of the service sweeps the file.
     });
   }
 }

@@ -2,24 +2,24 @@ import { untilAborted } from "../base/async.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Job } from "./shell/job.ts";
 
-/** Handed to the job at once. This much of a write that was given up may still be on its way. */
+/** How much is passed to the job at once. This much of an aborted write may still be on its way. */
 const PIECE_BYTES = 256 * 1024;
 
-/** Whether the job has room for more. */
+/** Whether the job accepts more input. */
 type Room =
   | { readonly state: "free" }
-  /** `wake` of the waiting writer is called when there is room again, or never will be. */
+  /** `wake` of the waiting writer is called when there is room again, or when there never will be. */
   | { readonly state: "full"; wake: (() => void) | undefined }
   | { readonly state: "failed"; readonly error: unknown };
 
 /** Writes a job's stdin in order, each byte once. */
 export class StdinWriter {
   readonly #job: Job;
-  /** Writes that wait, in order: one runs at a time, so that the next knows how far it got. */
+  /** Waiting writes, in order. Only one runs at a time, so that the next knows how far it got. */
   readonly #waiting = new Set<() => void>();
   #writing = false;
   #room: Room = { state: "free" };
-  /** Bytes handed to the job. */
+  /** Bytes passed to the job so far. */
   #taken = 0;
   #closed = false;
 
@@ -28,12 +28,11 @@ export class StdinWriter {
   }
 
   /**
-   * Writes `data`, which starts at `offset` in stdin; bytes taken before are
-   * skipped. Resolves with the offset of the next write once the job has room for
-   * more. A write that is given up has handed over a part of its data or none: the
-   * same write again continues from there.
-   * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed;
-   *   what the signal is aborted with.
+   * Writes `data`, which starts at `offset` in stdin. Bytes that were already written are skipped. Resolves with the
+   * offset of the next write once the job has room for more. An aborted write may have passed on part of its data:
+   * repeating the same write continues from there.
+   * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed; the
+   *   signal's reason.
    */
   async write(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
     await this.#turn(signal);
@@ -51,7 +50,7 @@ export class StdinWriter {
       }
       for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
         const piece = fresh.subarray(at, at + PIECE_BYTES);
-        // A part on its way must not keep the whole in memory.
+        // Copy the piece, so that it does not keep the whole data in memory.
         await this.#hand(fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece, signal);
       }
       if (close && !this.#closed) {
@@ -64,7 +63,7 @@ export class StdinWriter {
     }
   }
 
-  /** Hands over a piece, once there is room, and waits for room again. */
+  /** Passes on a piece once there is room, and waits for room again. */
   async #hand(piece: Uint8Array, signal: AbortSignal): Promise<void> {
     await this.#untilRoom(signal);
     this.#send(piece);
@@ -72,7 +71,7 @@ export class StdinWriter {
     try {
       await this.#untilRoom(signal);
     } catch (error) {
-      // Whether the job got it is not known: a retry must fail as this did.
+      // Take the piece back, because it is not known whether the job got it: a retry must fail like this write.
       if (!signal.aborted) this.#taken -= piece.length;
       throw error;
     }
@@ -91,7 +90,7 @@ export class StdinWriter {
     );
   }
 
-  /** Each wait has a promise of its own: a shared one would keep everything that abandoned waits refer to. */
+  /** Each wait has its own promise: a shared one would keep everything that abandoned waits reference. */
   async #untilRoom(signal: AbortSignal): Promise<void> {
     throwIfAborted(signal);
     const room = this.#room;
@@ -115,7 +114,7 @@ export class StdinWriter {
     }
     const turn = Promise.withResolvers<void>();
     const onAbort = (): void => {
-      // It may be its turn already.
+      // It may already have its turn.
       if (this.#waiting.delete(turn.resolve)) turn.reject(abortError(signal));
     };
     this.#waiting.add(turn.resolve);

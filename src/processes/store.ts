@@ -9,7 +9,7 @@ import type { Block, Offsets } from "./transcript-reader.ts";
 /** A process as it is stored. */
 export interface StoredProcess {
   readonly processId: string;
-  /** In service time, milliseconds; undefined: it runs, as far as known. */
+  /** In service time, in milliseconds; undefined: it still runs, as far as is known. */
   readonly endedAt: number | undefined;
   /** Undefined before its end. */
   readonly summary: ProcessSummary | undefined;
@@ -19,26 +19,29 @@ export interface StoredProcess {
   readonly transcript: Uint8Array;
 }
 
-/** What lists and bounds need of a process that has ended: no more than ids, times and sizes, since it is not sealed. */
+/**
+ * What lists and limits need to know about an ended process. It contains only ids, times and sizes, because it is not
+ * sealed.
+ */
 export interface ProcessSummary {
   readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
   readonly startTimeMs: number;
-  /** What its command takes in memory. */
+  /** How much memory its command uses. */
   readonly commandBytes: number;
-  /** What its output takes in memory and on disk. */
+  /** How many bytes its output takes in memory and on disk. */
   readonly heldBytes: number;
-  /** Of its output, in the directory of transcripts. */
+  /** Files of its output, in the directory of transcripts. */
   readonly files: readonly string[];
 }
 
-/** A process that has ended, as a list of them gives it. */
+/** An ended process, as listed at start. */
 export interface SummarizedProcess extends ProcessSummary {
   readonly processId: string;
-  /** In service time, milliseconds. */
+  /** In service time, in milliseconds. */
   readonly endedAt: number;
 }
 
-/** What is stored of a process beside its output. */
+/** What is stored of a process, except for its output. */
 export interface ProcessFacts {
   readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
   readonly options: ProcessOptions;
@@ -55,7 +58,7 @@ export interface ProcessFacts {
   readonly written: Offsets;
 }
 
-/** A block of output: where it is on disk, or its bytes. */
+/** A block of output: its place on disk, or its bytes. */
 export type StoredBlock = Omit<Block, "content"> & { readonly content: StoredPlace | Uint8Array };
 
 const PUT = `
@@ -70,7 +73,7 @@ const ENDED = `
 const UNSUMMARIZED = `
   SELECT * FROM processes WHERE summary IS NULL ORDER BY ended_at IS NULL, ended_at, place`;
 
-/** The SQL of processes. A write that throws `NO_SPACE` has changed nothing. */
+/** The SQL for processes. A write that throws `NO_SPACE` has changed nothing. */
 export class ProcessStore {
   readonly #database: Database;
 
@@ -78,7 +81,7 @@ export class ProcessStore {
     this.#database = database;
   }
 
-  /** Those that ended, in the order of their ends. @throws `INVALID_ARGUMENT` where another key sealed them */
+  /** Ended processes, in the order of their ends. @throws `INVALID_ARGUMENT` if another key sealed them */
   ended(): SummarizedProcess[] {
     const { seal } = this.#database;
     return Array.from(this.#database.prepare(ENDED).iterate(), (row) => {
@@ -88,7 +91,10 @@ export class ProcessStore {
     });
   }
 
-  /** The others: those that ran when they were stored, and before them those that an earlier version stored. */
+  /**
+   * All other processes: first those that an earlier version stored, then those that were running when they were
+   * stored.
+   */
   unsummarized(): StoredProcess[] {
     const rows = this.#database.prepare(UNSUMMARIZED).all();
     return rows.map((row) => this.#fromRow(row));

@@ -1,16 +1,16 @@
 import type { Transcript } from "./transcript.ts";
 
-/** Bounds of all transcripts, in bytes. */
+/** Limits for all transcripts together, in bytes. */
 interface TranscriptBounds {
   /** In memory and on disk, in total. */
   readonly bytes: number;
-  /** The same, of one owner. */
+  /** In memory and on disk, per owner. */
   readonly ownerBytes: number;
-  /** In memory, in total; more goes to disk. */
+  /** In memory, in total. Beyond it, output is moved to disk. */
   readonly memoryBytes: number;
 }
 
-/** A transcript, as far as its budget knows it. */
+/** The part of a transcript that its budget uses. */
 export type BudgetedTranscript = Pick<
   Transcript,
   | "ended"
@@ -25,21 +25,20 @@ export type BudgetedTranscript = Pick<
   | "settle"
 >;
 
-/** What transcripts hold, in bytes. */
+/** How much transcripts hold, in bytes. */
 interface TranscriptUsage {
   readonly bytes: number;
   readonly memoryBytes: number;
 }
 
-/** After an attempt could not make enough room, the next one waits this long, or until this much more is held. */
+/** After an attempt that could not make enough room, the next one waits this long, or until this much more is held. */
 const LOOK_AGAIN_MS = 50;
 const LOOK_AGAIN_BYTES = 256 * 1024;
 
 /**
- * Bounds the transcripts of all processes, and those of each owner. Beyond a
- * bound, the owner that holds most gives way: ended processes first, the oldest
- * first, windows before heads; then the largest window of a running one. Readers
- * see a gap. What a lossless reader has not read stays: its process waits instead.
+ * Limits the transcripts of all processes, and those of each owner. Beyond a limit, output of the owner that holds most
+ * is dropped: of ended processes first, oldest first, windows before heads; then the largest window of a running
+ * process. Readers see a gap. Output that a lossless reader has not read is never dropped: its process waits instead.
  */
 export class TranscriptBudget {
   readonly bounds: TranscriptBounds;
@@ -52,20 +51,20 @@ export class TranscriptBudget {
   #lookAfter = 0;
   #lookAtBytes = 0;
 
-  /** @param quotaOf a smaller bound of one owner, where it has one. */
+  /** @param quotaOf returns the owner's own smaller limit, if it has one. */
   constructor(bounds: TranscriptBounds, quotaOf: (owner: string) => number | undefined = () => undefined) {
     this.bounds = bounds;
     this.#quotaOf = quotaOf;
   }
 
-  /** Counts what a transcript holds, from now until it holds nothing. */
+  /** Counts a transcript, from now until it is empty. */
   watch(owner: string, transcript: BudgetedTranscript): void {
     transcript.onHeld = () => this.#update(owner, transcript);
     transcript.pressed = () => this.#excess(owner) > 0;
     this.#update(owner, transcript);
   }
 
-  /** Counts `next` in place of a transcript that its process no longer needs. */
+  /** Counts `next` instead of a transcript that its process no longer needs. */
   replace(owner: string, former: BudgetedTranscript, next: BudgetedTranscript): void {
     former.onHeld = () => {};
     former.pressed = () => false;
@@ -73,17 +72,17 @@ export class TranscriptBudget {
     this.watch(owner, next);
   }
 
-  /** What all transcripts hold. */
+  /** How much all transcripts hold. */
   get usage(): TranscriptUsage {
     return { bytes: this.#bytes, memoryBytes: this.#memoryBytes };
   }
 
-  /** What an owner's transcripts hold in memory and on disk. */
+  /** How much an owner's transcripts hold in memory and on disk. */
   ownerBytes(owner: string): number {
     return this.#owners.get(owner)?.bytes ?? 0;
   }
 
-  /** What an owner's transcripts may take in memory and on disk. */
+  /** How much an owner's transcripts may hold in memory and on disk. */
   ownerLimit(owner: string): number {
     return Math.min(this.bounds.ownerBytes, this.#quotaOf(owner) ?? Number.POSITIVE_INFINITY);
   }
@@ -109,7 +108,7 @@ export class TranscriptBudget {
     });
   }
 
-  /** By how many bytes the owner's transcripts, or all of them, exceed their bound. */
+  /** How many bytes the owner's transcripts, or all transcripts, are over their limit. */
   #excess(owner: string): number {
     return Math.max(this.ownerBytes(owner) - this.ownerLimit(owner), this.#bytes - this.bounds.bytes);
   }
@@ -121,7 +120,7 @@ export class TranscriptBudget {
       const account = this.#largest();
       const before = this.#bytes;
       account?.giveWay(account.bytes - (before - bytes));
-      // The rest is still to be read.
+      // The rest has not been read by lossless readers yet.
       if (this.#bytes === before) break;
     }
     if (this.#excess(owner) <= 0) return;
@@ -146,7 +145,7 @@ export class TranscriptBudget {
       if (left <= 0) return;
       left -= transcript.memoryBytes;
       this.#settling.add(transcript);
-      // If the disk is full the output stays in memory, within its own bound.
+      // If the disk is full, the output stays in memory, within the transcript's own limit.
       const settled = transcript.settle().catch(() => {});
       void settled.then(() => this.#settling.delete(transcript));
     }
@@ -157,13 +156,12 @@ function usageOf({ heldBytes, memoryBytes }: BudgetedTranscript): TranscriptUsag
   return { bytes: heldBytes, memoryBytes };
 }
 
-/** The transcripts of one owner. */
 class Account {
   bytes = 0;
   readonly #held = new Map<BudgetedTranscript, TranscriptUsage>();
-  /** In the order of their first output. */
+  /** Running processes' transcripts, in the order of their first output. */
   readonly #live = new Set<BudgetedTranscript>();
-  /** Ended, in that order: those with a window, and those with a head alone. */
+  /** Ended processes' transcripts in the order of their ends: those with a window, and those with only a head. */
   readonly #whole = new Set<BudgetedTranscript>();
   readonly #heads = new Set<BudgetedTranscript>();
 
@@ -176,7 +174,7 @@ class Account {
     return this.#held.has(transcript);
   }
 
-  /** Records what a transcript holds now; returns how much that grew. */
+  /** Records how much a transcript holds now; returns how much that has grown. */
   update(transcript: BudgetedTranscript, now: TranscriptUsage): TranscriptUsage {
     const before = this.#held.get(transcript) ?? { bytes: 0, memoryBytes: 0 };
     this.bytes += now.bytes - before.bytes;
@@ -193,7 +191,7 @@ class Account {
     return { bytes: now.bytes - before.bytes, memoryBytes: now.memoryBytes - before.memoryBytes };
   }
 
-  /** Drops until no more than that is held, as far as readers allow. */
+  /** Drops output until at most this much is held, as far as lossless readers allow. */
   giveWay(bytes: number): void {
     for (const transcript of this.#whole) {
       if (this.bytes <= bytes) return;
@@ -213,7 +211,7 @@ class Account {
     }
   }
 
-  /** Those that hold memory, in the order in which they go to disk. */
+  /** Transcripts that hold memory, in the order in which to move them to disk. */
   *inMemory(): Generator<BudgetedTranscript> {
     const live = [...this.#live].sort((a, b) => b.memoryBytes - a.memoryBytes);
     for (const transcript of [...this.#whole, ...this.#heads, ...live]) {

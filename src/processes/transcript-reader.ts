@@ -1,7 +1,7 @@
 import type { OutputStream } from "../engine/port.ts";
 import type { StoredBytes } from "./spill.ts";
 
-/** What a reader gets. */
+/** What a reader returns. */
 export type TranscriptItem =
   | {
       readonly type: "output";
@@ -11,12 +11,11 @@ export type TranscriptItem =
     }
   | { readonly type: "gap"; readonly stream: OutputStream; readonly from: number; readonly to: number };
 
-/** A place in each stream, in bytes from its start. */
+/** A position in each stream, in bytes from its start. */
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
-/** What a reader needs of its transcript. */
 interface ReaderSource {
-  /** The first block held whose sequence is larger. */
+  /** The first block with a larger sequence number. */
   after(sequence: number): Block | undefined;
   /** The block that may still grow. */
   last(): Block | undefined;
@@ -24,7 +23,7 @@ interface ReaderSource {
   onRead(reader: TranscriptReader): void;
 }
 
-/** Reads a transcript at its own speed. */
+/** Reads a transcript at its own pace. */
 export class TranscriptReader {
   readonly #source: ReaderSource;
   readonly #offsets: Record<OutputStream, number>;
@@ -35,14 +34,14 @@ export class TranscriptReader {
     this.#offsets = { ...from };
   }
 
-  /** Where this reader is in each stream. */
+  /** This reader's position in each stream. */
   get offsets(): Offsets {
     return this.#offsets;
   }
 
   /**
-   * The next output or gap; undefined when there is nothing more for now. A
-   * promise where it has to be read from disk: wait for it before the next.
+   * Returns the next output or gap; undefined if there is nothing more for now. Returns a promise if it must read from
+   * disk: await it before the next call.
    */
   next(): TranscriptItem | undefined | Promise<TranscriptItem> {
     const source = this.#source;
@@ -51,7 +50,7 @@ export class TranscriptReader {
       const at = this.#offsets[stream];
       const end = block.offset + block.length;
       if (at < block.offset) return this.#skipTo(stream, block.offset);
-      // A block that may still grow is passed only when something follows it.
+      // The last block may still grow, so only move past a block if another follows it.
       if (block !== source.last()) this.#sequence = block.sequence;
       if (at < end) return this.#take(block, at, end);
       if (block === source.last()) return undefined;
@@ -61,7 +60,7 @@ export class TranscriptReader {
 
   #take(block: Block, at: number, end: number): TranscriptItem | Promise<TranscriptItem> {
     const { stream, offset, content, length } = block;
-    // The read begins before the offset moves on, after which the block may go.
+    // Start the read before advancing the offset: after that, the block may be dropped.
     const data = Buffer.isBuffer(content)
       ? content.subarray(at - offset, length)
       : content.read(at - offset, length);
@@ -70,12 +69,12 @@ export class TranscriptReader {
     if (!(data instanceof Promise)) return { type: "output", stream, offset: at, data };
     return data.then(
       (bytes) => ({ type: "output", stream, offset: at, data: bytes }),
-      // Bytes that the disk does not return are missing, and reported so.
+      // Report bytes that cannot be read from disk as missing.
       () => ({ type: "gap", stream, from: at, to: end }),
     );
   }
 
-  /** Where the newest output was dropped, no block follows to reveal the gap. */
+  /** The gap at the end, if the newest output was dropped: no later block reveals it. */
   #missingEnd(): TranscriptItem | undefined {
     const { written } = this.#source;
     for (const stream of ["stdout", "stderr"] as const) {
@@ -92,39 +91,39 @@ export class TranscriptReader {
   }
 }
 
-/** Consecutive bytes of one stream, in the order they came. */
+/** Consecutive bytes of one stream. */
 export interface Block {
-  /** Place among all blocks of the transcript. */
+  /** Position among all blocks of the transcript. */
   readonly sequence: number;
   readonly stream: OutputStream;
   readonly offset: number;
   length: number;
-  /** In memory, perhaps with room to grow; or on disk. */
+  /** In memory, possibly with spare room, or on disk. */
   content: Buffer | StoredBytes;
 }
 
-/** What a block costs beside its bytes, so that a flood of tiny ones stays bounded. */
+/** The overhead of a block, counted so that a flood of tiny blocks stays limited. */
 const BLOCK_COST_BYTES = 160;
 
-/** What a block takes of the window. */
+/** How much of the window a block uses. */
 export function costOf(block: { readonly length: number; readonly content: unknown }): number {
   return (Buffer.isBuffer(block.content) ? block.content.length : block.length) + BLOCK_COST_BYTES;
 }
 
-/** What a block takes of memory. */
+/** How much memory a block uses. */
 export function memoryOf(block: Block): number {
   return Buffer.isBuffer(block.content) ? block.content.length : 0;
 }
 
-/** Frees what a block takes of the disk. */
+/** Frees a block's space on disk. */
 export function drop(block: Block): void {
   if (!Buffer.isBuffer(block.content)) block.content.drop();
 }
 
-/** Blocks in their order, removed at the front and added at the end. */
+/** A queue of blocks by sequence, added at the end and removed at the front. */
 export class BlockQueue {
   #blocks: (Block | undefined)[] = [];
-  /** Places before this one are empty; the array is cut now and then. */
+  /** Index of the first block. Earlier slots are empty; the array is trimmed from time to time. */
   #start = 0;
 
   get first(): Block | undefined {
@@ -146,7 +145,7 @@ export class BlockQueue {
     for (let at = this.#start; at < this.#blocks.length; at++) yield this.#blocks[at] as Block;
   }
 
-  /** The first block whose sequence is larger. */
+  /** The first block with a larger sequence number. */
   after(sequence: number): Block | undefined {
     let low = this.#start;
     let high = this.#blocks.length;

@@ -11,51 +11,50 @@ import {
   TranscriptReader,
 } from "./transcript-reader.ts";
 
-/** How much a transcript holds, in bytes. */
+/** How much a transcript may hold, in bytes. */
 export interface TranscriptLimits {
-  /** Of the newest output of both streams. */
+  /** Size of the window: the newest output of both streams. */
   readonly windowBytes: number;
-  /** How far a process may be ahead of its lossless reader, at most and by default the window. */
+  /** How far a process may be ahead of its lossless reader. Default and maximum: the window. */
   readonly aheadBytes?: number;
-  /** Of the oldest output of each stream, kept for good. */
+  /** Size of each head: the oldest output of each stream, which is always kept. */
   readonly headBytes: number;
-  /** Of the window in memory; more goes to disk, where there is one. */
+  /** How much of the window is kept in memory. The rest is moved to disk, if there is a spill. */
   readonly memoryBytes: number;
   /**
-   * Whether what the lossless reader has read stays as long as the window has
-   * room, since its caller may come back for it; otherwise only while memory has.
+   * Whether output that the lossless reader has read is kept while the window has room, because its caller may come
+   * back for it; otherwise only while memory has room.
    */
   readonly keepRead: boolean;
 }
 
-/** What a transcript holds of the output of an earlier run of the service. */
+/** Output from an earlier run of the service that a transcript starts with. */
 export interface Wrote {
   readonly written: Offsets;
   /** In the order of arrival. */
   readonly blocks: readonly Block[];
 }
 
-/** Chunks of at least this size are kept as they came; smaller ones are gathered. */
+/** Chunks of at least this size become blocks of their own. Smaller ones are collected into one block. */
 const OWN_BLOCK_BYTES = 8 * 1024;
 const MAX_BLOCK_BYTES = 64 * 1024;
 const FIRST_BLOCK_BYTES = 512;
-/** A reader that has read nothing for this long has stopped. */
+/** A reader that has read nothing for this long counts as stopped. */
 export const READING_MS = 50;
-/** Written to disk in one go. */
+/** How much is written to disk at once. */
 const SPILL_AT_ONCE_BYTES = 1024 * 1024;
-/** How many times its bound the memory may be while the disk catches up. */
+/** Memory may exceed its limit by this factor while the disk catches up. */
 const MEMORY_SLACK = 4;
-/** How far a process may always be ahead of its lossless reader, however little room all transcripts have left. */
+/** How far a process may always be ahead of its lossless reader, even if all transcripts together have no room left. */
 const MIN_AHEAD_BYTES = 256 * 1024;
 
 /**
- * The output of one process: bounded, with offsets, for any number of readers.
- * It holds the head of each stream and a window of the newest output, in memory
- * first, then on disk. Blocks come in the order of arrival, so that readers see
- * the streams interleaved as Berth did.
+ * The output of one process, with limits and offsets, for any number of readers. It holds the head of each stream and a
+ * window of the newest output, in memory first, then on disk. Blocks are in the order of arrival, so that readers see
+ * the streams interleaved as Berth saw them.
  *
- * One reader may be lossless: what it has not read is never dropped, and
- * {@link full} says when the process has to wait for it.
+ * One reader may be lossless: output that it has not read is never dropped, and {@link full} says when the process must
+ * wait for it.
  */
 export class Transcript {
   readonly #limits: TranscriptLimits;
@@ -63,7 +62,7 @@ export class Transcript {
   readonly #head = new BlockQueue();
   readonly #window = new BlockQueue();
   #spill: Spill | undefined;
-  /** Blocks up to this sequence are on disk or on their way there. */
+  /** Blocks up to this sequence number are on disk or on their way there. */
   #spilledTo = 0;
   #spilling: Promise<void> | undefined;
   #windowLimit: number;
@@ -78,18 +77,18 @@ export class Transcript {
   /** When the lossless reader last read something. */
   #readAt = Number.NEGATIVE_INFINITY;
   #ended = false;
-  /** Undefined while nobody waits. */
+  /** Callers that wait for a change; undefined if there are none. */
   #waiting: Set<() => void> | undefined;
   /** Called when {@link full} may have changed. */
   onRoom: () => void = () => {};
-  /** Called when what it holds may have changed. */
+  /** Called when the amount it holds may have changed. */
   onHeld: () => void = () => {};
-  /** Whether all transcripts together have no room left: the process then has to keep close to its lossless reader. */
+  /** Whether all transcripts together have no room left. Then the process must stay close to its lossless reader. */
   pressed: () => boolean = () => false;
 
   /**
-   * @param spill where the window goes that memory should not hold; undefined: nowhere.
-   * @param wrote what it starts with; nothing by default.
+   * @param spill takes the part of the window that memory should not hold; undefined: there is none.
+   * @param wrote what it starts with. Default: nothing.
    */
   constructor(limits: TranscriptLimits, spill?: Spill, wrote?: Wrote) {
     this.#limits = limits;
@@ -111,7 +110,7 @@ export class Transcript {
     return this.#ended;
   }
 
-  /** Bytes the lossless reader has not read; 0 without one. */
+  /** Bytes that the lossless reader has not read; 0 without such a reader. */
   get ahead(): number {
     if (this.#lossless === undefined) return 0;
     const { stdout, stderr } = this.#lossless.offsets;
@@ -119,10 +118,9 @@ export class Transcript {
   }
 
   /**
-   * Whether the process has to wait, for its lossless reader or for the disk;
-   * once it does, until half of the room is free again. It gets ahead of a reader
-   * that keeps reading only as far as memory holds, which saves the way over the
-   * disk; of one that has stopped, as far as the window.
+   * Whether the process must wait for its lossless reader or for the disk. Once it waits, this stays true until half of
+   * the room is free again. It may be ahead of an active reader only as far as memory allows, which avoids the disk; of
+   * a stopped reader, as far as the window allows.
    */
   get full(): boolean {
     const { memoryBytes, aheadBytes = Number.POSITIVE_INFINITY } = this.#limits;
@@ -146,7 +144,7 @@ export class Transcript {
     return this.#windowCost + this.#headCost;
   }
 
-  /** Adds output. The chunk is the transcript's own from here on. */
+  /** Adds output. The transcript then owns the chunk. */
   append(stream: OutputStream, chunk: Buffer): void {
     if (chunk.length === 0) return;
     const offset = this.#written[stream];
@@ -158,7 +156,7 @@ export class Transcript {
     this.#wake();
   }
 
-  /** Nothing more will come. */
+  /** Ends the transcript: no more output will come. */
   end(): void {
     this.#ended = true;
     if (this.#last !== undefined) this.#seal(this.#last);
@@ -168,7 +166,7 @@ export class Transcript {
     this.#sealSpill(this.#spilling);
   }
 
-  /** Moves what it holds to disk, where there is one. What is written meanwhile may stay in memory. */
+  /** Moves everything it holds to disk, if there is a spill. Output added meanwhile may stay in memory. */
   async settle(): Promise<void> {
     await this.#spillInTurn(async () => {
       if (this.#last !== undefined) this.#seal(this.#last);
@@ -179,18 +177,18 @@ export class Transcript {
     if (this.#ended) this.#sealSpill();
   }
 
-  /** The blocks held, in the order of arrival. */
+  /** All blocks, in the order of arrival. */
   *held(): Generator<Readonly<Block>> {
     for (let block = this.#after(0); block !== undefined; block = this.#after(block.sequence)) yield block;
   }
 
-  /** Drops about so many bytes of the window, the oldest first, except for what the lossless reader still has to read. */
+  /** Drops about this many bytes of the window, oldest first, except what the lossless reader has not read yet. */
   giveWay(bytes: number): void {
     this.#dropDownTo(this.#windowCost - bytes);
     this.onHeld();
   }
 
-  /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
+  /** Drops the window, except what the lossless reader has not read yet. For the transcript of an ended process. */
   shrink(): void {
     this.#windowLimit = 0;
     this.#trim();
@@ -210,8 +208,8 @@ export class Transcript {
   }
 
   /**
-   * A reader from the given places on.
-   * @throws `OFFSET_OUT_OF_RANGE` for a place beyond what was written.
+   * Creates a reader that starts at the given offsets.
+   * @throws `OFFSET_OUT_OF_RANGE` for an offset beyond the bytes written.
    */
   reader(from: Offsets): TranscriptReader {
     for (const stream of ["stdout", "stderr"] as const) {
@@ -237,7 +235,7 @@ export class Transcript {
     });
   }
 
-  /** Makes a reader the lossless one; undefined: there is none. */
+  /** Makes a reader the lossless one. Undefined: no reader is lossless. */
   setLossless(reader: TranscriptReader | undefined): void {
     this.#lossless = reader;
     this.#trim();
@@ -245,7 +243,10 @@ export class Transcript {
     this.onRoom();
   }
 
-  /** Resolves with true when something was added, the transcript ended or the signal was aborted; with false after `timeoutMs`. */
+  /**
+   * Resolves with true when output was added, the transcript ended or the signal was aborted; with false after
+   * `timeoutMs`.
+   */
   async changed(timeoutMs: number, signal: AbortSignal): Promise<boolean> {
     if (this.#ended || signal.aborted) return true;
     const { promise, resolve } = Promise.withResolvers<boolean>();
@@ -269,7 +270,7 @@ export class Transcript {
     for (const resolve of waiting ?? []) resolve();
   }
 
-  /** Adds a small chunk to the last block where that is of the same stream and has room. */
+  /** Adds a small chunk to the last block if that block is of the same stream and has room. */
   #gather(stream: OutputStream, chunk: Buffer): boolean {
     const last = this.#last;
     if (last === undefined || last.stream !== stream) return false;
@@ -309,7 +310,7 @@ export class Transcript {
     return block.offset < this.#limits.headBytes;
   }
 
-  /** Frees the room that a block will not use. */
+  /** Frees the unused room of a block. */
   #seal(block: Block): void {
     if (memoryOf(block) > block.length) this.#resize(block, block.length);
   }
@@ -328,9 +329,9 @@ export class Transcript {
     this.#windowMemory += grown;
   }
 
-  /** Drops the oldest blocks of the window, as far as the bounds require and the lossless reader allows. */
+  /** Drops the oldest blocks of the window, as far as the limits require and the lossless reader allows. */
   #trim(): void {
-    // Without a disk, memory has its own bound; with one, the process waits for it.
+    // Without a spill, memory has its own limit. With one, the process waits for the disk.
     const memoryLimit =
       this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
     this.#dropDownTo(this.#windowLimit, memoryLimit);
@@ -355,7 +356,7 @@ export class Transcript {
     return this.#lossless !== undefined && this.#lossless.offsets[block.stream] < block.offset + block.length;
   }
 
-  /** Drops what nobody will come back for, and moves the rest to disk. */
+  /** Drops what no caller will come back for, and moves the rest to disk. */
   #relieveMemory(): void {
     while (this.#lossless !== undefined && !this.#limits.keepRead) {
       const oldest = this.#window.first;
@@ -367,7 +368,7 @@ export class Transcript {
     void this.#spillInTurn(() => this.#spillDownTo(this.#limits.memoryBytes / 2));
   }
 
-  /** Writes to the spill when what writes to it now, and what waits for that, is done: it takes one write at a time. */
+  /** Queues a write to the spill, which accepts only one at a time. */
   #spillInTurn(work: () => Promise<void>): Promise<void> {
     const turn = (this.#spilling === undefined ? work() : this.#spilling.then(work)).finally(() => {
       if (this.#spilling === turn) this.#spilling = undefined;
@@ -376,7 +377,7 @@ export class Transcript {
     return turn;
   }
 
-  /** Moves the oldest blocks of the window to disk until no more than that many of its bytes are in memory. */
+  /** Moves the oldest blocks of the window to disk until at most this many of its bytes are in memory. */
   async #spillDownTo(bytes: number): Promise<void> {
     while (this.#spill !== undefined && this.#windowMemory > bytes) {
       const batch = this.#nextBatch();
@@ -398,14 +399,14 @@ export class Transcript {
     const before = blocks.map(memoryOf);
     await this.#store(blocks);
     blocks.forEach((block, index) => {
-      // One that was dropped meanwhile is no longer counted.
+      // A block that was dropped meanwhile is no longer counted.
       if (this.#head.after(block.sequence - 1) !== block) drop(block);
       else this.#headMemory -= (before[index] ?? 0) - memoryOf(block);
     });
     this.onHeld();
   }
 
-  /** The oldest blocks that are not on disk, as many as one write takes. */
+  /** The oldest blocks that are not on disk, as many as fit into one write. */
   #nextBatch(): Block[] {
     const batch: Block[] = [];
     let bytes = 0;
@@ -430,21 +431,21 @@ export class Transcript {
         block.content = stored[index] ?? block.content;
       });
     } catch {
-      // The disk is full: from here on only memory is used, with its own bound.
+      // The disk is full. From now on use only memory, with its own limit.
       this.#sealSpill();
       this.#spill = undefined;
       this.#trim();
     }
   }
 
-  /** Releases what only writing needs; a later write opens it again. */
+  /** Releases resources that only writing needs. A later write opens them again. */
   #sealSpill(after: Promise<void> = Promise.resolve()): void {
     const spill = this.#spill;
-    // The system frees what cannot be closed.
+    // If the close fails, there is nothing more to do.
     after.then(() => spill?.seal()).catch(() => {});
   }
 
-  /** The first held block whose sequence is larger. */
+  /** The first block with a larger sequence number. */
   #after(sequence: number): Block | undefined {
     const head = this.#head.after(sequence);
     const window = this.#window.after(sequence);

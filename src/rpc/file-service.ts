@@ -60,22 +60,21 @@ import {
 } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 
-/** What {@link FileHandler} serves. */
 export interface FileHandlerParts {
   readonly files: FileManager;
   readonly requests: RequestLog;
   readonly keepaliveMs: number;
 }
 
-/** Most bytes that `ReadFile` and `WriteFile` carry in one message. */
+/** How many bytes of data `ReadFile` and `WriteFile` carry in one message. */
 const MAX_DATA_BYTES = 8 * 1024 * 1024;
-/** What a message has beside its data: paths, ids. */
+/** Room in a message besides its data, for paths and ids. */
 const MARGIN_BYTES = 64 * 1024;
 
-/** In JSON, where three bytes are four characters. */
+/** Size in JSON, where four characters encode three bytes. */
 const MAX_BASE64_BYTES = Math.ceil(MAX_DATA_BYTES / 3) * 4;
 
-/** Methods whose requests may be larger than others, for the server's limits. */
+/** Request size limits of methods that need a larger one than the default. */
 export const FILE_READ_MAX_BYTES: Readonly<Record<string, number>> = {
   [`${FileService.typeName}/${FileService.method.writeFile.name}`]: MAX_BASE64_BYTES + MARGIN_BYTES,
 };
@@ -85,7 +84,7 @@ const DEFAULT_INTERVAL_MS = 1_000;
 const MIN_INTERVAL_MS = 100;
 const MAX_INTERVAL_MS = 3_600_000;
 
-/** The handlers of `berth.v1.FileService`: they check, convert and delegate. */
+/** The handlers of `berth.v1.FileService`. They validate, convert and delegate. */
 export class FileHandler implements ServiceImpl<typeof FileService> {
   readonly #files: FileManager;
   readonly #requests: RequestLog;
@@ -260,7 +259,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
   }
 }
 
-/** What every request says. */
+/** Fields that all requests have. */
 interface WireFileRequest {
   readonly sandboxId: string;
   readonly generation: bigint;

@@ -53,15 +53,14 @@ const DEFAULT_MAX_OUTPUT_BYTES = 1024 * 1024;
 const MAX_OUTPUT_BYTES_LIMIT = 16 * 1024 * 1024;
 const LAST_SIGNAL = 64;
 
-/** What {@link ProcessHandler} serves. */
 export interface ProcessHandlerParts {
   readonly processes: ProcessManager;
   readonly requests: RequestLog;
-  /** Bounds what writes hold that wait for a process to read. */
+  /** Limits the data of writes that wait for a process to read. */
   readonly receiving: ReceiveBudget;
 }
 
-/** The handlers of `berth.v1.ProcessService`: they check, convert and delegate. */
+/** The handlers of `berth.v1.ProcessService`. They validate, convert and delegate. */
 export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   readonly #processes: ProcessManager;
   readonly #requests: RequestLog;
@@ -195,7 +194,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   }
 }
 
-/** What both ways to run a command share. */
+/** What Exec and RunCommand have in common. */
 function commonOf(request: ExecRequest | RunCommandRequest, context: HandlerContext) {
   return {
     sandbox: sandboxName(context, request),

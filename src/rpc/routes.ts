@@ -14,8 +14,8 @@ import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
 /**
- * What methods keep at work, by `package.Service/Method`: those that make sandboxes, and lists
- * and comparisons, whose tools look at each entry.
+ * What calls keep busy, by `package.Service/Method`: those that create sandboxes keep the engine busy; lists and
+ * comparisons, tools that visit every entry.
  */
 export const METHOD_WORK: ReadonlyMap<string, Work> = new Map(
   (
@@ -30,7 +30,7 @@ export const METHOD_WORK: ReadonlyMap<string, Work> = new Map(
   ).map(([{ parent, name }, work]) => [`${parent.typeName}/${name}`, work]),
 );
 
-/** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
+/** All services of the API. Methods without a handler answer UNIMPLEMENTED. */
 export function berthRoutes(
   parts: SandboxHandlerParts &
     ProcessHandlerParts &

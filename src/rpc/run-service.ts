@@ -53,14 +53,13 @@ import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 
 const MAX_RESULT_BYTES = 16 * 1024;
 
-/** What {@link RunHandler} serves. */
 export interface RunHandlerParts {
   readonly runs: RunManager;
   readonly requests: RequestLog;
   readonly keepaliveMs: number;
 }
 
-/** The handlers of `berth.v1.RunService`: they check, convert and delegate. */
+/** The handlers of `berth.v1.RunService`. They validate, convert and delegate. */
 export class RunHandler implements ServiceImpl<typeof RunService> {
   readonly #parts: RunHandlerParts;
 
@@ -194,7 +193,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   }
 }
 
-/** Equal exactly for reports that say the same, whatever request they came in. */
+/** Equal for reports with the same content, whatever their request ids. */
 function fingerprintOf(request: ReportStepRequest): string {
   const report = toBinary(ReportStepRequestSchema, { ...request, requestId: "" });
   return createHash("sha256").update(report).digest("base64");

@@ -57,7 +57,6 @@ import {
 } from "./validate/fields.ts";
 import { nextPageToken, pageSlice } from "./validate/page.ts";
 
-/** What {@link SandboxHandler} serves. */
 export interface SandboxHandlerParts {
   readonly sandboxes: SandboxManager;
   readonly events: EventLog<SandboxEventBody>;
@@ -69,7 +68,7 @@ export interface SandboxHandlerParts {
   readonly engineName: string;
   readonly defaults: SandboxDefaults;
   readonly keepaliveMs: number;
-  /** The program's. */
+  /** The version of the program. */
   readonly version: string;
 }
 
@@ -84,7 +83,7 @@ const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
   egressDomains: "egress_domains",
 };
 
-/** The handlers of `berth.v1.SandboxService`: they check, convert and delegate. */
+/** The handlers of `berth.v1.SandboxService`. They validate, convert and delegate. */
 export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
   readonly #parts: SandboxHandlerParts;
 
@@ -230,7 +229,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     });
   }
 
-  /** What the output of commands and the answers kept for retries take. */
+  /** Disk space of the output of commands, and of the answers kept for retries. */
   #storage(owner: string, whole: boolean) {
     const { transcripts, requests } = this.#parts;
     const transcriptBytes = BigInt(transcripts.ownerBytes(owner));
@@ -309,7 +308,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
   }
 }
 
-/** The sandbox a request names, as its caller sees it. */
+/** The sandbox that a request names, among those of its caller. */
 export function sandboxName(
   context: HandlerContext,
   request: { sandboxId: string; generation?: bigint },

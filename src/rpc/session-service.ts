@@ -67,7 +67,6 @@ import { EventQueue, withKeepalive } from "./stream.ts";
 import { durationToMs, optionalCallerId, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, nextPageToken, pageSize, pageSlice } from "./validate/page.ts";
 
-/** What {@link SessionHandler} serves. */
 export interface SessionHandlerParts {
   readonly sessions: SessionManager;
   readonly catalog: ToolCatalog;
@@ -81,12 +80,12 @@ export interface SessionHandlerParts {
 const MAX_RESOURCES = 32;
 const MAX_CALLS = 256;
 const DEFAULT_VIEWED = "vm";
-/** How far a tool's program may run ahead of its reader. */
+/** How much output a tool's program may write before its reader catches up. */
 const AHEAD_BYTES = 4 * 1024 * 1024;
 
 type StreamEvent = MessageInitShape<typeof ExecuteToolStreamResponseSchema>;
 
-/** What the requests share that run a tool. */
+/** Fields of all requests that run a tool. */
 interface WireToolCall {
   readonly tool: string;
   readonly params?: WireObject;
@@ -94,7 +93,7 @@ interface WireToolCall {
   readonly traceId: string;
 }
 
-/** The handlers of `berth.v1.SessionService`: they check, convert and delegate. */
+/** The handlers of `berth.v1.SessionService`. They validate, convert and delegate. */
 export class SessionHandler implements ServiceImpl<typeof SessionService> {
   readonly #parts: SessionHandlerParts;
 
@@ -155,7 +154,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
       );
     let started = false;
     for await (const event of withKeepalive(queue.events(), this.#parts.keepaliveMs)) {
-      // A retry gets the response of the first call: it says how that ran.
+      // A retry gets the response of the first call, which also says how that ran.
       if (event?.event?.case === "response" && !started) {
         const { executionTimeMs: _, ...meta } = event.event.value.meta ?? {};
         yield { event: { case: "started", value: { meta } } };
@@ -295,7 +294,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
   }
 }
 
-/** @param at where the call stands in the request, for errors. */
+/** @param at the position of the call in the request, for errors. */
 function toolRequest(call: WireToolCall, worker: string, context: HandlerContext, at = ""): ToolRequest {
   return {
     owner: ownerOf(context),
@@ -325,7 +324,7 @@ function countOf(field: string, items: readonly unknown[], most: number): void {
     throw invalidArgument(field, `has ${items.length} elements; at most ${most} are allowed`);
 }
 
-/** Each has its lock and its result. */
+/** Removes duplicates: each type has its own lock and result. */
 function distinct(field: string, types: readonly string[]): string[] {
   const found = [...new Set(types)];
   if (found.length > MAX_RESOURCES)

@@ -2,9 +2,8 @@ import { invalidArgument } from "../base/errors.ts";
 import { messageTooLarge } from "../server/error-conversion.ts";
 
 /**
- * Passes on a stream's items, and `undefined` whenever nothing came for
- * `intervalMs`. A reader that stops does not wait for the stream
- * to end.
+ * Passes on a stream's items, and yields `undefined` whenever nothing came for `intervalMs`. If the reader stops, it
+ * does not wait for the stream to end.
  */
 export async function* withKeepalive<T>(
   items: AsyncGenerator<T>,
@@ -31,7 +30,7 @@ export async function* withKeepalive<T>(
   }
 }
 
-/** Events on their way to a caller, who may be slower than what makes them. */
+/** Events on their way to a caller, who may be slower than their source. */
 export class EventQueue<T> {
   readonly #limitBytes: number;
   #events: { readonly event: T; readonly bytes: number }[] = [];
@@ -40,12 +39,15 @@ export class EventQueue<T> {
   #wake = () => {};
   #room: PromiseWithResolvers<void> | undefined;
 
-  /** @param limitBytes how far its maker may run ahead. */
+  /** @param limitBytes how far the source may run ahead. */
   constructor(limitBytes: number) {
     this.#limitBytes = limitBytes;
   }
 
-  /** Adds an event; where it returns a promise, wait for it before adding more. Events after the end, or after the reader left, are dropped. */
+  /**
+   * Adds an event. If it returns a promise, wait for that before adding more. Drops events after the end, or after the
+   * reader left.
+   */
   push(event: T, bytes = 0): Promise<void> | undefined {
     if (this.#end !== undefined) return undefined;
     this.#events.push({ event, bytes });
@@ -56,7 +58,7 @@ export class EventQueue<T> {
     return this.#room.promise;
   }
 
-  /** No more events come. */
+  /** Ends the queue. */
   finish(): void {
     this.#stop("done");
   }
@@ -65,7 +67,7 @@ export class EventQueue<T> {
     this.#stop({ error });
   }
 
-  /** The events, in their order; throws what {@link fail} was given after the last. */
+  /** The events, in order. After the last, throws the error given to {@link fail}. */
   async *events(): AsyncGenerator<T> {
     try {
       for (;;) {
@@ -97,7 +99,7 @@ export class EventQueue<T> {
   }
 }
 
-/** Largest chunk of an upload, in bytes. */
+/** Size limit of an upload's chunk, in bytes. */
 const MAX_CHUNK_BYTES = 1024 * 1024;
 
 /** A message of an upload: first the header, then chunks. */
@@ -108,7 +110,7 @@ interface UploadMessage<Header> {
     | { readonly case: undefined; readonly value?: undefined };
 }
 
-/** Divides an upload into its header and its chunks, which are read as they are asked for. */
+/** An upload, split into its header and its chunks. Chunks are read on demand. */
 export interface Upload<Header> {
   readonly header: Header;
   readonly chunks: AsyncIterable<Uint8Array>;
@@ -117,7 +119,7 @@ export interface Upload<Header> {
 /**
  * Reads the header of an upload.
  *
- * @throws BerthError `INVALID_ARGUMENT` for messages out of order, `MESSAGE_TOO_LARGE` for a chunk
+ * @throws BerthError `INVALID_ARGUMENT` for messages out of order, `MESSAGE_TOO_LARGE` for a large chunk
  */
 export async function beginUpload<Header>(
   messages: AsyncIterable<UploadMessage<Header>>,

@@ -48,7 +48,6 @@ import { beginUpload, withKeepalive } from "./stream.ts";
 import { callerId, durationToMs, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 
-/** What {@link WorkspaceHandler} serves. */
 export interface WorkspaceHandlerParts {
   readonly workspaces: WorkspaceManager;
   readonly forks: WorkspaceFork;
@@ -58,7 +57,7 @@ export interface WorkspaceHandlerParts {
   readonly keepaliveMs: number;
 }
 
-/** The handlers of `berth.v1.WorkspaceService`: they check, convert and delegate. */
+/** The handlers of `berth.v1.WorkspaceService`. They validate, convert and delegate. */
 export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   readonly #workspaces: WorkspaceManager;
   readonly #forks: WorkspaceFork;

@@ -2,39 +2,39 @@ import { abortError, BerthError } from "../base/errors.ts";
 import type { Run, RunEvent, RunMessage, RunState, RunStep } from "./run.ts";
 import type { RunStore } from "./store.ts";
 
-/** A run with all that belongs to it. */
+/** A run and everything that belongs to it. */
 export interface RunView {
   readonly run: Run;
   readonly steps: readonly RunStep[];
   readonly messageCount: number;
 }
 
-/** Which part of a list of runs is asked for. */
+/** Which page of a list of runs to return. */
 export interface RunPage {
-  /** Empty: in every state. */
+  /** Empty: every state. */
   readonly states: ReadonlySet<RunState>;
   readonly limit: number;
-  /** `next` of the page before. Undefined: the first page. */
+  /** `next` of the previous page. Undefined: the first page. */
   readonly before: number | undefined;
 }
 
-/** An item of a watch: an event, or the sequences from..to of events that are no longer kept. */
+/** An item of a watch: an event, or a gap: the sequences from..to, whose events are no longer kept. */
 export type RunWatchItem =
   | { readonly type: "event"; readonly event: RunEvent }
   | { readonly type: "trimmed"; readonly from: number; readonly to: number };
 
 interface Watchers {
   readonly wake: Set<() => void>;
-  /** The rest of the history of a run that was deleted. */
+  /** Set when the run is removed: the rest of its history. */
   rest: readonly RunEvent[] | undefined;
 }
 
-/** Read at once, so that a slow watcher holds little. */
+/** How many events are read at once. Small, so that a slow watcher holds little memory. */
 const BATCH = 100;
 
 /**
- * Reads and watches runs. A watcher holds little: what it has not read yet stays
- * in the store. Every method names the owner; another owner's run is `RUN_NOT_FOUND`.
+ * Reads and watches runs. A watcher holds little memory: events that it has not read yet stay in the store. Every
+ * method takes the owner; a run of another owner is `RUN_NOT_FOUND`.
  */
 export class RunCatalog {
   readonly #store: RunStore;
@@ -60,13 +60,13 @@ export class RunCatalog {
     return { run, steps: this.#store.steps(runId), messageCount: this.#store.messageCount(runId) };
   }
 
-  /** The messages that are kept of a run, in their order. @throws `RUN_NOT_FOUND`. */
+  /** The kept messages of a run, in order. @throws `RUN_NOT_FOUND`. */
   messages(owner: string, runId: string): readonly RunMessage[] {
     this.find(owner, runId);
     return this.#store.messages(runId);
   }
 
-  /** Runs of an owner, newest first, without their steps; and the start of the next page, if there is one. */
+  /** An owner's runs, newest first, without their steps; and the start of the next page, if there is one. */
   list(
     owner: string,
     page: RunPage,
@@ -79,9 +79,9 @@ export class RunCatalog {
   }
 
   /**
-   * The kept events of a run after `afterSequence`, then what happens, until it
-   * is deleted, gives way to newer runs, or the signal is aborted: then it throws the signal's error.
-   * @throws `RUN_NOT_FOUND`; `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
+   * Yields the kept events of a run after `afterSequence`, then new ones as they happen. Ends when the run is deleted
+   * or displaced by newer runs. Throws the signal's error when the signal is aborted.
+   * @throws `RUN_NOT_FOUND`; `OFFSET_OUT_OF_RANGE` if `afterSequence` is beyond the newest event.
    */
   watch(
     owner: string,
@@ -93,12 +93,15 @@ export class RunCatalog {
     return this.#watch(runId, afterSequence, signal);
   }
 
-  /** Wakes the watchers of a run: the store has more of it. */
+  /** Wakes the watchers of a run, because the store has new events. */
   changed(runId: string): void {
     for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
   }
 
-  /** Gives the watchers of a run that is about to be removed from the store the rest of its history, and ends them. */
+  /**
+   * Gives the watchers of a run the rest of its history, and ends them. Called before the run is removed from the
+   * store.
+   */
   removing(runId: string): void {
     const watchers = this.#watched.get(runId);
     if (watchers === undefined) return;
@@ -138,9 +141,9 @@ export class RunCatalog {
           if (signal.aborted) throw abortError(signal);
         }
         if (rest !== undefined) return;
-        // It gave way to newer ones: each that is kept has events.
+        // The run was displaced by newer ones: every run in the store has events.
         if (events.length === 0 && this.#store.newestEvent(runId) === 0) return;
-        // Events that came while the last one was yielded are read before it waits.
+        // Events may have arrived while the last one was yielded: read them before waiting.
         if (watchers.rest !== undefined || events.length > 0) continue;
         await new Promise<void>((resolve) => {
           wake = resolve;

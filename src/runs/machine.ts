@@ -13,29 +13,29 @@ import {
   type StepOutcome,
 } from "./run.ts";
 
-/** After a restart of the service a lease runs for at least this long. */
+/** The minimum remaining time of a lease after a restart of the service. */
 const MIN_LEASE_AFTER_RESTART_MS = 10_000;
 
-/** A caller's report of a step. */
+/** A caller's report on a step. */
 export interface StepReport {
   readonly step: number;
-  /** Empty: for whichever start. */
+  /** Empty: for any start. */
   readonly startId: string;
   readonly messages: readonly RunMessage[];
   readonly result: string;
   readonly outcome: StepOutcome;
-  /** Equal only for reports that are equal. */
+  /** Equal only for equal reports. */
   readonly fingerprint: string;
 }
 
 /** A run after a report. */
 export interface Reported {
   readonly run: Run;
-  /** The step, to be added to the run's. */
+  /** The step to add to the run's history. */
   readonly step: RunStep;
 }
 
-/** A run that was never started. */
+/** A run that has not been started. */
 export function newRun(runId: string, owner: string, settings: RunSettings, nowMs: number): Run {
   return {
     runId,
@@ -50,7 +50,7 @@ export function newRun(runId: string, owner: string, settings: RunSettings, nowM
   };
 }
 
-/** @throws `RUN_STATE` for a run that cannot be started now. */
+/** @throws `RUN_STATE` if the run cannot be started now. */
 export function assertStartable(run: Run): void {
   const { state } = run.phase;
   if (state === "IDLE") return;
@@ -74,10 +74,9 @@ export function started(run: Run, startId: string, sandbox: HeldSandbox | undefi
 }
 
 /**
- * RUNNING → RUNNING with the next step, FINISHED, ERROR, or IDLE where that was
- * the last step allowed.
+ * RUNNING → RUNNING with the next step, FINISHED, ERROR, or IDLE if that was the last allowed step.
  * @param messages the conversation before the report.
- * @throws `RUN_STATE` where the step is not under way.
+ * @throws `RUN_STATE` if the report is not for the current step.
  */
 export function reported(
   run: Run,
@@ -108,7 +107,9 @@ export function reported(
   return { run: { ...after(), lastReport }, step };
 }
 
-/** Whether the report repeats the newest one, so that it gets the same answer. Only a report that names its start can. */
+/**
+ * Whether the report repeats the newest one, which then gets the same answer. Only a report that names its start can.
+ */
 export function isRepeated(run: Run, report: StepReport): boolean {
   const { lastReport } = run;
   return (
@@ -121,9 +122,9 @@ export function isRepeated(run: Run, report: StepReport): boolean {
 }
 
 /**
- * RUNNING → RUNNING: the lease runs for the whole step timeout again.
- * @param step 0: whichever is under way.
- * @throws `RUN_STATE` where the step is not under way.
+ * RUNNING → RUNNING: the lease starts again, with the whole step timeout.
+ * @param step 0: the current one.
+ * @throws `RUN_STATE` if it is not the current step.
  */
 export function renewed(run: Run, step: number, startId: string, now: Moment): Run {
   const phase = assertCurrent(run, step === 0 ? currentStep(run) : step, startId);
@@ -131,8 +132,8 @@ export function renewed(run: Run, step: number, startId: string, now: Moment): R
 }
 
 /**
- * A run that is RUNNING after a restart of the service: its caller has a while
- * to come back, however short the rest of its lease is.
+ * A run that is RUNNING after a restart of the service. Its caller gets some time to come back, even if its lease is
+ * about to expire.
  */
 export function recovered(run: Run, now: Moment): Run {
   const phase = assertRunning(run);
@@ -140,7 +141,7 @@ export function recovered(run: Run, now: Moment): Run {
   return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, minMs)) } };
 }
 
-/** RUNNING → FINISHED, IDLE after MAX_STEPS, or ERROR. @throws `RUN_STATE` for a run that is not RUNNING. */
+/** RUNNING → FINISHED, IDLE after MAX_STEPS, or ERROR. @throws `RUN_STATE` if the run is not RUNNING. */
 export function ended(run: Run, outcome: RunOutcome, message: string, now: Moment): Run {
   const { step } = assertRunning(run);
   const end: RunEnd = { outcome, message, timeMs: now.wallMs };
@@ -154,7 +155,7 @@ export function ended(run: Run, outcome: RunOutcome, message: string, now: Momen
   }
 }
 
-/** IDLE, FINISHED, ERROR → IDLE as if it had never been started. @throws `RUN_STATE` while it is RUNNING. */
+/** IDLE, FINISHED, ERROR → IDLE, as if it had never been started. @throws `RUN_STATE` while it is RUNNING. */
 export function reset(run: Run): Run {
   if (run.phase.state === "RUNNING") {
     throw runState(run, "Cannot reset a run in state RUNNING. Cancel it, or report its steps to the end.");
@@ -164,7 +165,7 @@ export function reset(run: Run): Run {
     phase: { state: "IDLE", end: undefined },
     startTimeMs: undefined,
     lastReport: undefined,
-    // One that the last pass left is the caller's from now on.
+    // A sandbox that the last pass kept belongs to the caller from now on.
     sandbox: run.sandbox?.use === "LEFT" ? undefined : run.sandbox,
   };
 }
@@ -222,13 +223,13 @@ function runState(run: Run, message: string): BerthError {
   });
 }
 
-/** How many messages a run keeps: the newest. */
+/** How many messages a run keeps: the newest ones. */
 export const MAX_MESSAGES = 100;
 
 const WARNING =
   "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted.";
 
-/** The conversation with more messages, cut to the newest {@link MAX_MESSAGES}. */
+/** Adds messages to the conversation, and keeps the newest {@link MAX_MESSAGES}. */
 export function extended(
   messages: readonly RunMessage[],
   more: readonly RunMessage[],
@@ -237,8 +238,8 @@ export function extended(
 }
 
 /**
- * Whether an agent goes round in circles: the last message, whatever its role,
- * equals at least `threshold` earlier messages of the assistant.
+ * Whether an agent repeats itself: the last message, whatever its role, equals at least `threshold` earlier messages of
+ * the assistant.
  */
 export function isStuck(messages: readonly RunMessage[], threshold: number): boolean {
   const last = messages.at(-1);
@@ -249,7 +250,7 @@ export function isStuck(messages: readonly RunMessage[], threshold: number): boo
   return same.length >= threshold;
 }
 
-/** The prompt of the next step, below a warning where the last step left the agent stuck. */
+/** The prompt of the next step, with a warning above it if the last step left the agent stuck. */
 export function promptOf(nextStepPrompt: string, stuck: boolean): string {
   return stuck ? `${WARNING}\n${nextStepPrompt}` : nextStepPrompt;
 }

@@ -30,39 +30,39 @@ import {
 } from "./run.ts";
 import { lossText, type RunningRuns, type StartingRun, type StartOfRun } from "./running-runs.ts";
 import { RunCleanup, type RunSandboxParts, takeSandbox } from "./sandbox.ts";
-import type { RunChange } from "./store.ts";
+import type { RunChange, RunQuota } from "./store.ts";
 
-/** Runs that are not RUNNING and are kept, of each owner. */
+/** How many runs of an owner are kept that are not RUNNING. */
 const MAX_AT_REST = 10_000;
-/** Pause before Berth retries to write the end of a run. */
+/** Pause before Berth retries to store the end of a run. */
 const END_RETRY_MS = 5_000;
 
-/** What the manager is built of. */
 export interface RunManagerParts extends RunSandboxParts {
   readonly transaction: Transaction;
-  /** Kept up to date with the runs that are RUNNING. */
+  /** The RUNNING runs. The manager keeps it up to date. */
   readonly running: RunningRuns;
-  /** The time of leases and deadlines. */
+  /** The clock of leases and deadlines. */
   readonly time: Pick<ServiceTime, "nowMs">;
+  /** See {@link RunQuota}. */
+  readonly maxBytesPerOwner: number;
 }
 
 /** The answer to a report. */
 export interface ReportAnswer {
   /** RUNNING with the next step, or ended and cleaned up. */
   readonly run: Run;
-  /** How it ended; undefined where it goes on. */
+  /** How it ended. Undefined if it continues. */
   readonly end: { readonly end: RunEnd; readonly steps: readonly RunStep[] } | undefined;
   readonly stuck: boolean;
 }
 
 /**
- * Supervises runs: counts their steps, keeps their time, cleans up after them.
+ * Supervises runs: counts their steps, enforces their time limits, and cleans up after them.
  *
- * Every change is written, in one transaction, before anyone sees it, so a run
- * goes on after a restart where it stood. What takes long, a start and the cleaning up, holds
- * no lock: one start of a run is under way at a time, and a run that is not
- * RUNNING waits for its cleaning up before it starts again. Every method names
- * the owner; what is another owner's is `RUN_NOT_FOUND`.
+ * Every change is written in one transaction before anyone sees it, so a run continues after a restart where it stood.
+ * Slow work, which is starting and cleaning up, holds no lock: only one start of a run happens at a time, and a run
+ * that is not RUNNING must be cleaned up before it can start again. Every method takes the owner; a run of another
+ * owner is `RUN_NOT_FOUND`.
  */
 export class RunManager {
   /** Reads runs. */
@@ -80,7 +80,10 @@ export class RunManager {
     this.catalog = new RunCatalog(parts.store);
   }
 
-  /** Recovers what was under way when the service ended. Call it once, after the sandboxes have recovered and before any other method. */
+  /**
+   * Recovers runs that an earlier run of the service left unfinished. Call it once, after the sandboxes have recovered
+   * and before any other method.
+   */
   recover(): void {
     const { store, sandboxes } = this.#parts;
     for (const stored of store.unsettled()) {
@@ -105,7 +108,7 @@ export class RunManager {
     }
   }
 
-  /** Makes a run, in state IDLE. @throws what {@link SandboxManager.acquire} throws for a sandbox that is given. */
+  /** Creates a run in state IDLE. @throws what {@link SandboxManager.acquire} throws, if a sandbox is given. */
   create(owner: string, settings: RunSettings, progress: RequestProgress = NO_PROGRESS): RunView {
     this.#assertOpen();
     const { store, sandboxes, clock, transaction } = this.#parts;
@@ -120,7 +123,8 @@ export class RunManager {
     const run = newRun(newId("run"), owner, settings, timeMs);
     const gone = transaction(() => {
       progress.begin(run.runId);
-      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, MAX_AT_REST);
+      const quota = { runs: MAX_AT_REST, bytes: this.#parts.maxBytesPerOwner };
+      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, quota);
     });
     for (const runId of gone) this.catalog.changed(runId);
     failpoint("run.created");
@@ -128,11 +132,11 @@ export class RunManager {
   }
 
   /**
-   * Makes the sandbox of a run ready and hands out its first step. A start that
-   * fails or is aborted leaves the run as it was.
-   * @param request becomes a message of the user; undefined: none.
-   * @throws `RUN_NOT_FOUND`, `RUN_STATE`, `SANDBOX_IN_USE`, `TOO_MANY_OPERATIONS`, `ENGINE_UNAVAILABLE`, `CANCELED`
-   *   and what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw.
+   * Prepares the sandbox of a run and hands out its first step. A start that fails or is aborted leaves the run
+   * unchanged.
+   * @param request becomes a message of the user. Undefined: none.
+   * @throws `RUN_NOT_FOUND`, `RUN_STATE`, `SANDBOX_IN_USE`, `TOO_MANY_OPERATIONS`, `ENGINE_UNAVAILABLE`, `CANCELED` and
+   *   what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw.
    */
   async start(
     owner: string,
@@ -163,7 +167,7 @@ export class RunManager {
   }
 
   /**
-   * Records the outcome of a step; returns when the run has its next step, or is cleaned up.
+   * Records the outcome of a step. Returns when the run has its next step, or has ended and is cleaned up.
    * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
    */
   async report(
@@ -195,8 +199,8 @@ export class RunManager {
   }
 
   /**
-   * Renews the lease of the step under way; returns when it expires now, in wall milliseconds.
-   * @param step 0: whichever. @param startId empty: of whichever start.
+   * Renews the lease of the current step. Returns its new expiry in wall milliseconds.
+   * @param step 0: the current one. @param startId empty: any start.
    * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
    */
   keepAlive(owner: string, runId: string, step: number, startId: string): number {
@@ -208,13 +212,13 @@ export class RunManager {
     return now.wallMs + run.settings.stepTimeoutMs;
   }
 
-  /** Ends a run that is RUNNING or being started; returns when it is cleaned up. @throws `RUN_NOT_FOUND`. */
+  /** Ends a run that is RUNNING or starting. Returns when it is cleaned up. @throws `RUN_NOT_FOUND`. */
   async cancel(owner: string, runId: string): Promise<RunView> {
     await this.#cancel(this.catalog.find(owner, runId), "The run was canceled.");
     return this.catalog.get(owner, runId);
   }
 
-  /** Makes a run IDLE as if it was never started. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
+  /** Makes a run IDLE, as if it had never been started. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
   async reset(owner: string, runId: string): Promise<RunView> {
     reset(this.catalog.find(owner, runId));
     this.#assertNotStarting(runId);
@@ -225,7 +229,10 @@ export class RunManager {
     return this.catalog.get(owner, runId);
   }
 
-  /** Removes a run; ends it before. Idempotent. @throws `ENGINE_UNAVAILABLE` where it cannot be cleaned up yet. */
+  /**
+   * Removes a run, and ends it first if necessary. Idempotent. @throws `ENGINE_UNAVAILABLE` if it cannot be cleaned up
+   * yet.
+   */
   async delete(owner: string, runId: string): Promise<void> {
     const { store } = this.#parts;
     const found = store.get(owner, runId);
@@ -240,7 +247,7 @@ export class RunManager {
     store.remove(runId);
   }
 
-  /** Takes no more work and lets no lease expire. Runs go on after the restart, as far as their sandboxes do. */
+  /** Accepts no more work, and lets no lease expire. Runs continue after the restart if their sandboxes do. */
   stop(): void {
     this.#stopped = true;
     const stopping = shuttingDown();
@@ -279,7 +286,7 @@ export class RunManager {
     return { run, steps: [], messageCount: store.messageCount(runId) };
   }
 
-  /** Ends a run without a call; retries until that is written. */
+  /** Ends a run on the server's own initiative. Retries until that is stored. */
   #lost(run: StartOfRun, outcome: RunOutcome, message: string): void {
     const { clock, logger } = this.#parts;
     this.#endLost(run, outcome, message).catch((error: unknown) => {
@@ -297,7 +304,7 @@ export class RunManager {
     if (run?.phase.state === "RUNNING" && run.startId === startId) await this.#end(run, outcome, message);
   }
 
-  /** Aborts a start that is under way and ends a run that is RUNNING; returns after an attempt to clean up. */
+  /** Aborts a start and ends a RUNNING run. Returns after one attempt to clean up. */
   async #cancel({ owner, runId }: Run, message: string): Promise<void> {
     const start = this.#starts.get(runId);
     start?.abort.abort(new BerthError("CANCELED", `The start was aborted. ${message}`));
@@ -319,20 +326,28 @@ export class RunManager {
     return { run, end: { end, steps: this.#parts.store.steps(run.runId) }, stuck };
   }
 
-  /** Writes a change and wakes watchers. A run that has ended by it leaves {@link RunningRuns}. */
+  /**
+   * Writes a change and wakes watchers. A run that is no longer RUNNING leaves {@link RunningRuns}.
+   * @throws `NO_SPACE` for steps and messages that exceed the owner's quota
+   */
   #write(change: Omit<RunChange, "timeMs">): void {
-    const { store, clock } = this.#parts;
+    const { store, clock, maxBytesPerOwner } = this.#parts;
     const { run } = change;
     const end = endOf(run);
     const ends = end !== undefined && this.#running.has(run.owner, run.runId);
     const events: RunEventBody[] = [...change.events];
     if (ends) events.push({ type: "ENDED", end });
-    store.save({ ...change, events, timeMs: clock.wallMs() });
+    const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
+    const gone = store.save(
+      { ...change, events, timeMs: clock.wallMs() },
+      adds ? maxBytesPerOwner : undefined,
+    );
+    for (const runId of gone) this.catalog.changed(runId);
     if (ends) this.#running.remove(run);
     if (events.length > 0) this.catalog.changed(run.runId);
   }
 
-  /** Cleans up after a run, unless a start is under way, which makes what would be removed. */
+  /** Cleans up after a run. Does nothing during a start, which is creating what would be removed. */
   async #settle(owner: string, runId: string): Promise<boolean> {
     return this.#starts.has(runId) || this.#cleanup.settle(owner, runId);
   }
@@ -357,7 +372,7 @@ export class RunManager {
   }
 }
 
-/** Names the newest report of a run. */
+/** Identifies the newest report of a run. */
 function lastReportOf({ startId, lastReport }: Run): string {
   return JSON.stringify([startId, lastReport?.step ?? 0]);
 }

@@ -10,42 +10,39 @@ import type { Run, RunOutcome } from "./run.ts";
 /** How many runs may be RUNNING at once. */
 const MAX_RUNNING = 10_000;
 
-/** The place of a run that is being started. To be released when the run is RUNNING, or will not be. */
+/** The place of a run that is being started. Release it when the run is RUNNING or its start has failed. */
 export interface StartingRun extends Reservation {
-  /** Keeps the sandbox that the run will work in for it alone. @throws `SANDBOX_IN_USE` while another run does. */
+  /** Reserves the sandbox in which the run will work. @throws `SANDBOX_IN_USE` if another run has it. */
   claim(sandboxId: string): void;
 }
 
 /** One start of a run. */
 export type StartOfRun = Pick<Run, "owner" | "runId" | "startId">;
 
-/** Called when a run has to end without a call: its time is up, or its sandbox has ended. */
+/** Called when a run must end although nobody asked: its time is up, or its sandbox has ended. */
 type OnRunLost = (run: StartOfRun, outcome: RunOutcome, message: string) => void;
 
 /** A run that is RUNNING. */
 interface RunningRun {
-  /** Key of its sandbox; undefined without one. */
+  /** Key of its sandbox. Undefined: none. */
   readonly sandbox: string | undefined;
   readonly onLost: OnRunLost;
-  /** Undefined once the run's time is up. */
+  /** Undefined once its time is up. */
   timers: { readonly cancelDeadline: CancelTimer; cancelLease: CancelTimer } | undefined;
-  /** On its sandbox. */
+  /** Lease on its sandbox. */
   lease: Lease | undefined;
 }
 
-/**
- * The runs that are RUNNING: their number, their time, and the sandboxes that
- * they hold. What lets them expire is the monotonic clock.
- */
+/** The RUNNING runs: their number, their timers, and the sandboxes that they hold. Timers use the monotonic clock. */
 export class RunningRuns {
   readonly #clock: Clock;
   readonly #time: Pick<ServiceTime, "nowMs">;
   /** By key of the run. */
   readonly #runs = new Map<string, RunningRun>();
-  /** By key of the sandbox: the run that works in it, or is being started to. */
+  /** By key of the sandbox: the run that works in it, or will once it has started. */
   readonly #bySandbox = new Map<string, string>();
   readonly #max: number;
-  /** Those of runs being started too. */
+  /** Also counts runs that are starting. */
   readonly #places: SharedPlaces;
 
   constructor(clock: Clock, time: Pick<ServiceTime, "nowMs">, max = MAX_RUNNING) {
@@ -67,7 +64,10 @@ export class RunningRuns {
     });
   }
 
-  /** Reserves a place for a run that is about to start. @throws `TOO_MANY_OPERATIONS` at the limit, or the owner's share of it. */
+  /**
+   * Reserves a place for a run that is about to start. @throws `TOO_MANY_OPERATIONS` at the limit or at the owner's
+   * share.
+   */
   reserve(owner: string, runId: string): StartingRun {
     if (!this.#places.hasRoomFor(owner)) {
       throw new BerthError(
@@ -94,7 +94,7 @@ export class RunningRuns {
     };
   }
 
-  /** Adds a run: its lease and its deadline run from now on. `onLost` may be called until {@link remove}. */
+  /** Adds a run and starts the timers of its lease and its deadline. `onLost` may be called until {@link remove}. */
   add(run: Run, onLost: OnRunLost): void {
     const { owner, runId, phase } = run;
     const sandbox = run.sandbox && key(owner, run.sandbox.sandboxId);
@@ -114,7 +114,7 @@ export class RunningRuns {
     };
   }
 
-  /** Keeps the lease on a run's sandbox, whose end is the end of the run from now on. */
+  /** Keeps the lease on a run's sandbox. From now on the run ends if its sandbox does. */
   hold(run: Run, lease: Lease): void {
     const running = this.#of(run);
     if (running === undefined) {
@@ -127,7 +127,7 @@ export class RunningRuns {
     if (lease.signal.aborted) onEnd();
   }
 
-  /** Restarts the run's lease, for its whole step timeout. */
+  /** Restarts the run's lease with its whole step timeout. */
   renew(run: Run): void {
     const running = this.#of(run);
     if (running?.timers === undefined) return;
@@ -146,7 +146,7 @@ export class RunningRuns {
     running.lease?.release();
   }
 
-  /** Lets no run expire any more. */
+  /** Stops all timers. */
   stop(): void {
     for (const running of this.#runs.values()) cancelTimers(running);
   }
@@ -200,7 +200,7 @@ function cancelTimers(running: RunningRun): void {
   running.timers = undefined;
 }
 
-/** Ids are the owner's own: two owners may use the same one for a sandbox. */
+/** Includes the owner: two owners may use the same sandbox id. */
 function key(owner: string, id: string): string {
   return compositeKey(owner, id);
 }

@@ -9,22 +9,21 @@ import type { HeldSandbox, Run } from "./run.ts";
 import type { StartingRun } from "./running-runs.ts";
 import type { RunStore } from "./store.ts";
 
-/** The sandbox that a run is about to work in. */
+/** The sandbox in which a run is about to work. */
 interface TakenSandbox {
   readonly held: HeldSandbox;
   readonly lease: Lease;
 }
 
-/** The processes that run in sandboxes on behalf of runs. */
+/** The processes in sandboxes that belong to runs. */
 export interface RunProcesses {
   /**
-   * Ends every process that was started for a run, with its whole tree; resolves when they have ended. Resumes a
-   * paused sandbox for that. Never rejects.
+   * Ends every process that was started for a run, with its whole tree. Resumes a paused sandbox for that. Resolves
+   * when they have ended. Never rejects.
    */
   endRun(owner: string, runId: string): Promise<void>;
 }
 
-/** What the start of a run and its cleanup work with. */
 export interface RunSandboxParts {
   readonly store: RunStore;
   readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
@@ -34,13 +33,12 @@ export interface RunSandboxParts {
 }
 
 const RETRY_MS = 5_000;
-/** How long the processes of a run may take to end before a cleanup fails. */
+/** How long the processes of a run may take to end before the cleanup fails. */
 const PROCESSES_MS = 30_000;
 
 /**
- * Makes or takes the sandbox of a run that starts; undefined for one without.
- * On failure and on abort the run holds what it held, or what could not be
- * removed, as `STARTING`, which a cleanup removes.
+ * Creates or acquires the sandbox of a run that starts. Undefined for a run without one. After a failure or an abort
+ * the run holds what it held before, or, as `STARTING`, a sandbox that could not be removed. A cleanup removes that.
  * @throws what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw; `SANDBOX_IN_USE`.
  */
 export async function takeSandbox(
@@ -72,9 +70,10 @@ async function make(
   const { store, sandboxes, clock } = parts;
   const sandboxId = newId("sbx");
   place.claim(sandboxId);
-  const write = (sandbox: HeldSandbox | undefined): void =>
+  const write = (sandbox: HeldSandbox | undefined): void => {
     store.save({ run: { ...run, sandbox }, events: [], timeMs: clock.wallMs() });
-  // Written before it is made, so that a service that dies meanwhile finds it.
+  };
+  // Recorded first, so that after a crash the next start finds it.
   write({ sandboxId, generation: 1, use: "STARTING" });
   failpoint("run.starting");
   try {
@@ -103,15 +102,14 @@ function take(
 }
 
 /**
- * Removes what a run that is not RUNNING leaves: its processes, and its sandbox
- * unless that is kept. Retries until that is done. It deletes no generation of
- * the sandbox but the one that the run held.
+ * Removes what a run leaves behind once it is not RUNNING: its processes, and its sandbox unless it is kept. Keeps
+ * retrying. Deletes only the generation of the sandbox that the run held.
  */
 export class RunCleanup {
   readonly #parts: RunSandboxParts;
-  /** Attempts under way, by run id. */
+  /** Running attempts, by run id. */
   readonly #attempts = new Map<string, Promise<boolean>>();
-  /** Attempts to come, by run id. */
+  /** Scheduled attempts, by run id. */
   readonly #retries = new Map<string, CancelTimer>();
   #stopped = false;
 
@@ -120,8 +118,8 @@ export class RunCleanup {
   }
 
   /**
-   * Cleans up after a run; joins an attempt that is under way. Returns whether
-   * all is gone; if not, Berth keeps retrying. Never rejects.
+   * Cleans up after a run, or joins a running attempt. Returns whether everything is gone; if not, Berth keeps
+   * retrying. Never rejects.
    */
   settle(owner: string, runId: string): Promise<boolean> {
     const running = this.#attempts.get(runId);
@@ -133,7 +131,7 @@ export class RunCleanup {
     return attempt;
   }
 
-  /** Ends the retries. */
+  /** Cancels the scheduled attempts. */
   stop(): void {
     this.#stopped = true;
     for (const cancel of this.#retries.values()) cancel();
@@ -184,13 +182,13 @@ export class RunCleanup {
     try {
       await this.#parts.sandboxes.delete({ owner, sandboxId, generation }, 0);
     } catch (error) {
-      // Another generation is not this run's.
+      // Another generation does not belong to this run.
       if (!(error instanceof BerthError && error.reason === "SANDBOX_REPLACED")) throw error;
     }
   }
 }
 
-/** What stays of the sandbox that a run held. */
+/** What remains of the sandbox that a run held. */
 function leftOf({ sandbox, settings }: Run): HeldSandbox | undefined {
   if (sandbox === undefined || sandbox.use === "STARTING") return undefined;
   return settings.onEnd === "KEEP" ? { ...sandbox, use: "LEFT" } : undefined;

@@ -1,4 +1,5 @@
 import type { SQLOutputValue } from "node:sqlite";
+import { BerthError } from "../base/errors.ts";
 import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
 import type { Database } from "../state/database.ts";
 import { MAX_MESSAGES } from "./machine.ts";
@@ -16,13 +17,13 @@ import {
 /** A change of a run, written in one transaction. */
 export interface RunChange {
   readonly run: Run;
-  /** What happened, in order; each becomes an event. */
+  /** What happened, in order. Each becomes an event. */
   readonly events: readonly RunEventBody[];
   readonly timeMs: number;
-  /** Whether to delete all steps before one is added. Default false. */
+  /** Whether to delete all steps before adding one. Default: false. */
   readonly clearSteps?: boolean;
   readonly addStep?: RunStep;
-  /** Whether to delete all messages before any are added. Default false. */
+  /** Whether to delete all messages before adding any. Default: false. */
   readonly clearMessages?: boolean;
   readonly addMessages?: readonly RunMessage[];
 }
@@ -30,30 +31,40 @@ export interface RunChange {
 /** Selects runs for a list. */
 export interface RunQuery {
   readonly owner: string;
-  /** Empty: every one. */
+  /** Empty: every state. */
   readonly states: ReadonlySet<RunState>;
   readonly limit: number;
-  /** Only runs created before the one at this position. Undefined: from the newest on. */
+  /** Only runs created before the one at this position. Undefined: starts with the newest. */
   readonly before: number | undefined;
 }
 
 /** A run in a list. */
 export interface ListedRun {
   readonly run: Run;
-  /** Its place among all runs, in the order they were created. Never used twice. */
+  /** Its position among all runs, in the order of their creation. Never reused. */
   readonly position: number;
   readonly messageCount: number;
 }
 
-/** A part of a list. */
+/** A page of a list. */
 export interface RunList {
   readonly runs: readonly ListedRun[];
-  /** Whether others follow. */
+  /** Whether more follow. */
   readonly more: boolean;
 }
 
-/** Events of one run that are kept. */
+/** The limits of one owner's runs. */
+export interface RunQuota {
+  /** Number of runs that are not RUNNING. */
+  readonly runs: number;
+  /** Stored bytes of all runs, with their steps, messages and events. */
+  readonly bytes: number;
+}
+
+/** How many events of a run are kept. */
 const KEPT_EVENTS = 1_000;
+/** Most runs that one write removes, so that it stays short. Later writes remove the rest. */
+const MAX_REMOVED = 100;
 
 const LIST =
   "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
@@ -62,7 +73,7 @@ const LIST_STATE =
 
 type Row = Record<string, SQLOutputValue>;
 
-/** Runs in the database. Every method is done when it returns. */
+/** Runs in the database. Every method is synchronous. */
 export class RunStore {
   readonly #database: Database;
 
@@ -71,25 +82,27 @@ export class RunStore {
   }
 
   /**
-   * Adds a new run. Of its owner's runs that are not RUNNING and have nothing
-   * to be cleaned up, only the newest `keep` stay. Returns the ids of those that do not.
+   * Adds a new run. Of its owner's runs that are not RUNNING and need no cleanup, removes the oldest that exceed the
+   * quota. Returns the ids of those that it removed.
+   * @throws `NO_SPACE` if the remaining runs exceed the quota; nothing has changed then
    */
-  add(change: RunChange, keep: number): string[] {
+  add(change: RunChange, quota: RunQuota): string[] {
     const { run } = change;
     return this.#database.transaction(() => {
       this.#database
         .prepare("INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, ?, ?, ?)")
         .run(run.runId, run.owner, run.phase.state, unsettled(run), this.#sealed(run));
       this.#append(change);
-      return this.#database
+      const removed = this.#database
         .prepare(
           `DELETE FROM runs WHERE position IN (
              SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
              LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))
            RETURNING run_id`,
         )
-        .all(run.owner, keep)
+        .all(run.owner, quota.runs)
         .map(({ run_id }) => String(run_id));
+      return [...removed, ...this.#fit(run, quota.bytes)];
     });
   }
 
@@ -100,32 +113,37 @@ export class RunStore {
     return row && this.#record<Run>(row);
   }
 
-  /** Writes a change of a run that is there. */
-  save(change: RunChange): void {
+  /**
+   * Writes a change of an existing run. With `maxBytes`, removes the owner's oldest other runs as {@link add} does.
+   * Returns the ids of those that it removed.
+   * @throws `NO_SPACE` if the remaining runs take more than `maxBytes`; nothing has changed then
+   */
+  save(change: RunChange, maxBytes = Number.POSITIVE_INFINITY): string[] {
     const { run } = change;
-    this.#database.transaction(() => {
+    return this.#database.transaction(() => {
       this.#database
         .prepare("UPDATE runs SET state = ?, unsettled = ?, record = ? WHERE run_id = ?")
         .run(run.phase.state, unsettled(run), this.#sealed(run), run.runId);
       this.#append(change);
+      return this.#fit(run, maxBytes);
     });
   }
 
-  /** Removes a run and all that belongs to it. */
+  /** Removes a run and everything that belongs to it. */
   remove(runId: string): void {
     this.#database.transaction(() => {
       this.#database.prepare("DELETE FROM runs WHERE run_id = ?").run(runId);
     });
   }
 
-  /** Newest first; of large ones, fewer than asked for. */
+  /** Newest first. Fewer than `limit` if they are large. */
   list({ owner, states, limit, before = Number.MAX_SAFE_INTEGER }: RunQuery): RunList {
-    // A state at a time, each along its index: asked for several at once, SQLite reads and sorts all that match.
+    // One state at a time, each along its index: for several states at once, SQLite would read and sort all matches.
     const parts =
       states.size === 0
         ? [this.#newest(limit, LIST, owner, before)]
         : [...states].map((state) => this.#newest(limit, LIST_STATE, owner, state, before));
-    // What one part leaves out comes before what is older in the others.
+    // Rows that one part leaves out may be newer than rows of other parts, so cut the others there.
     const from = Math.max(0, ...parts.map(({ rows, more }) => (more ? Number(rows.at(-1)?.position) : 0)));
     const rows = parts
       .flatMap((part) => part.rows)
@@ -150,7 +168,7 @@ export class RunStore {
     return { rows, more: false };
   }
 
-  /** Runs of every owner that are RUNNING, or whose sandbox is still to be cleaned up. */
+  /** Runs of all owners that are RUNNING, or whose sandbox must still be cleaned up. */
   unsettled(): Run[] {
     return this.#database
       .prepare("SELECT record FROM runs WHERE unsettled = 1 ORDER BY position")
@@ -165,7 +183,7 @@ export class RunStore {
       .map((row) => this.#record<RunStep>(row));
   }
 
-  /** The newest 100 messages, in their order. */
+  /** The newest 100 messages, in order. */
   messages(runId: string): RunMessage[] {
     return this.#database
       .prepare("SELECT role, content FROM run_messages WHERE run_id = ? ORDER BY position")
@@ -190,9 +208,33 @@ export class RunStore {
       .map((row) => ({ ...this.#record<RunEvent>(row), sequence: Number(row.sequence) }));
   }
 
-  /** Sequence of the newest event; 0 without one. */
+  /** Sequence of the newest event. 0: there is none. */
   newestEvent(runId: string): number {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
+  }
+
+  /** Removes an owner's oldest runs, except the given one, until all fit or {@link MAX_REMOVED} are removed. */
+  #fit({ owner, runId }: Run, maxBytes: number): string[] {
+    const removed: string[] = [];
+    while (removed.length < MAX_REMOVED) {
+      const bytes = this.#bytesOf(owner);
+      if (bytes <= maxBytes) break;
+      const oldest = this.#database
+        .prepare(
+          `DELETE FROM runs WHERE position = (
+             SELECT position FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1)
+           RETURNING run_id`,
+        )
+        .get(owner, runId);
+      if (oldest === undefined) throw full(bytes, maxBytes);
+      removed.push(String(oldest.run_id));
+    }
+    return removed;
+  }
+
+  #bytesOf(owner: string): number {
+    const row = this.#database.prepare("SELECT bytes FROM run_counts WHERE owner = ?").get(owner);
+    return Number(row?.bytes ?? 0);
   }
 
   #append(change: RunChange): void {
@@ -233,7 +275,7 @@ export class RunStore {
   #addEvents({ run, events, timeMs }: RunChange): void {
     let sequence = events.length === 0 ? 0 : this.newestEvent(run.runId);
     for (const body of events) {
-      // A sandbox that goes with the end of its run is not its sandbox after it.
+      // A sandbox that is deleted at the end of its run does not appear in the event.
       const gone = body.type === "ENDED" && run.settings.onEnd === "DELETE_SANDBOX";
       const event: Omit<RunEvent, "sequence"> = {
         timeMs,
@@ -275,7 +317,18 @@ export class RunStore {
   }
 }
 
-/** Whether a service that starts has to recover or clean up the run. */
+function full(bytes: number, maxBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `The running runs of this owner would take ${mib(bytes)} of the server's disk with their steps, messages and events; ${mib(maxBytes)} are allowed (--run-owner-quota). Nothing was changed. End or delete runs, or report shorter messages.`,
+  );
+}
+
+function mib(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+}
+
+/** Whether the service must recover or clean up the run when it starts. */
 function unsettled({ phase, sandbox }: Run): number {
   return phase.state === "RUNNING" || (sandbox !== undefined && sandbox.use !== "LEFT") ? 1 : 0;
 }

@@ -3,22 +3,22 @@ import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 
 /** A share of a limit, held until it is released. */
 export interface Reservation {
-  /** Gives the share back. Idempotent. */
+  /** Releases the share. Idempotent. */
   release(): void;
 }
 
 /** One sandbox's share of the capacity. */
 export interface Place extends Reservation {
-  /** The sandbox is being removed: its place is about to be given back. Idempotent. */
+  /** Call this when the sandbox is being removed, so its place will be released soon. Idempotent. */
   leave(): void;
-  /** The removal failed: the place stays taken. */
+  /** Call this when the removal has failed, so the place stays taken. */
   stay(): void;
 }
 
 /** The place of a sandbox that has ended. */
 export const NO_PLACE: Place = { leave: () => {}, stay: () => {}, release: () => {} };
 
-/** A place that gives back a tenant's share with itself. */
+/** A place that also releases a tenant's share. */
 export function withShare(place: Place, share: Reservation): Place {
   return {
     ...place,
@@ -29,15 +29,14 @@ export function withShare(place: Place, share: Reservation): Place {
   };
 }
 
-/** How long a create waits at most for a place that is being given back. */
+/** How long a create waits at most for a place that will be released soon. */
 const MAX_WAIT_MS = 10_000;
 
 /**
- * How many sandboxes may exist at once. A place is taken before anything is
- * made and given back when the sandbox is gone, so there are never more than
- * the limit. Where all places are taken, as many creates may wait as sandboxes
- * are being removed, in their order: a removal takes a while, and a caller that
- * has just deleted a sandbox can then create the next one.
+ * Limits how many sandboxes exist at once. A place is taken before anything is created, and released when the sandbox
+ * is gone, so the limit is never exceeded. If all places are taken, as many creates as there are removals in progress
+ * may wait, first come, first served. A removal takes a while, so this lets a caller that has just deleted a sandbox
+ * create the next one.
  */
 export class Capacity {
   readonly limit: number;
@@ -55,13 +54,13 @@ export class Capacity {
     return this.#taken;
   }
 
-  /** A place for a sandbox that exists already, also beyond the limit. */
+  /** Takes a place for a sandbox that already exists, even beyond the limit. */
   recover(): Place {
     this.#taken++;
     return this.#place();
   }
 
-  /** @throws `SANDBOX_LIMIT` when every place is taken and none is given back within 10 s. */
+  /** @throws `SANDBOX_LIMIT` if every place is taken and none is released within 10 s. */
   async reserve(signal: AbortSignal): Promise<Place> {
     throwIfAborted(signal);
     if (this.#taken < this.limit) return this.recover();
@@ -79,7 +78,6 @@ export class Capacity {
     }
   }
 
-  /** Rejects the creates that wait. */
   close(reason: BerthError): void {
     for (const waiter of [...this.#waiters]) this.#refuse(waiter, reason);
   }
@@ -110,7 +108,7 @@ export class Capacity {
     };
   }
 
-  /** Passes the place to the first waiter, unless more are taken than the limit allows. */
+  /** Passes the place to the first waiter, unless more places are taken than the limit allows. */
   #giveBack(): void {
     const next = this.#taken <= this.limit ? this.#waiters.shift() : undefined;
     if (next === undefined) this.#taken--;

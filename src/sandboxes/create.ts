@@ -26,19 +26,21 @@ import {
 import type { TenantQuotas } from "./tenant-quotas.ts";
 import { leasedOf, type Prepared, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
 
-/** The progress of a pull is reported at most this often. */
+/** Minimum time between two reports of a pull's progress. */
 const PROGRESS_INTERVAL_MS = 500;
 
-/** How a sandbox is asked for. */
+/** Options of a create. */
 export interface CreateOptions {
-  /** Undefined: a new one. */
+  /** Undefined: a new id. */
   readonly sandboxId?: string;
   readonly signal: AbortSignal;
-  /** Of the request that asks for it, where that has an id. */
+  /** Progress of the request for this sandbox, if the request has an id. */
   readonly progress?: RequestProgress;
-  /** Asks for a sandbox in which something is prepared for sessions of this type; `taken` gets what it was, if there was one. */
+  /**
+   * Prefers a warm sandbox that is prepared for sessions of this type. If one was used, `taken` gets what was prepared.
+   */
   readonly prepared?: { readonly resourceType: string; taken(prepared: Prepared): void };
-  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
+  /** Called in the transaction that stores the sandbox as CREATING, to store what depends on it. @throws `NO_SPACE` */
   readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
 }
 
@@ -60,7 +62,7 @@ interface Parts {
   readonly sweeper: ExpirySweeper;
 }
 
-/** Makes sandboxes: stores the intention first, then asks the engine, then lets the sandbox be used. */
+/** Creates sandboxes: stores the intention first, then calls the engine, then makes the sandbox available. */
 export class SandboxCreator {
   readonly #parts: Parts;
 
@@ -68,7 +70,7 @@ export class SandboxCreator {
     this.#parts = parts;
   }
 
-  /** Makes a sandbox; on failure and on abort only the record of that is left. */
+  /** Creates a sandbox. On failure or abort only a record of the failure remains. */
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
     const made = await this.#madeBefore(owner, options.progress?.subject);
     if (made !== undefined) return made;
@@ -105,7 +107,7 @@ export class SandboxCreator {
     try {
       await this.#start(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
     } finally {
-      // A warm sandbox that could not be adapted is gone, with what was prepared in it.
+      // A warm sandbox that could not be adapted is gone, and what was prepared in it too.
       if (warm?.prepared !== undefined) {
         if (record.leased()?.ref === warm.engine.ref) prepared?.taken(warm.prepared);
         else await warm.prepared.cleanup(true);
@@ -115,7 +117,7 @@ export class SandboxCreator {
     return record;
   }
 
-  /** A place in the service, and what the sandbox takes of its tenant's quotas. */
+  /** Reserves a place in the service, and the sandbox's share of its tenant's quotas. */
   async #reserve(owner: string, { resources }: SandboxSpec, signal: AbortSignal): Promise<Place> {
     const { quotas, capacity } = this.#parts;
     const share = quotas.reserveSandbox(owner, resources);
@@ -127,7 +129,9 @@ export class SandboxCreator {
     }
   }
 
-  /** What an interrupted request made; undefined where its create failed, once what it left is gone. */
+  /**
+   * The sandbox that an interrupted request created; undefined if that create failed. Waits until its remains are gone.
+   */
   async #madeBefore(owner: string, subject: string | undefined): Promise<SandboxRecord | undefined> {
     if (subject === undefined) return undefined;
     const [sandboxId, generation] = JSON.parse(subject) as [string, number];
@@ -139,7 +143,7 @@ export class SandboxCreator {
     return undefined;
   }
 
-  /** Stores the sandbox as CREATING, before anything is made. @throws `NO_SPACE` */
+  /** Stores the sandbox as CREATING, before anything is created. @throws `NO_SPACE` */
   #commit(
     record: SandboxRecord,
     warm: WarmSandbox | undefined,
@@ -176,7 +180,7 @@ export class SandboxCreator {
     }
   }
 
-  /** Has the engine make it, of the warm sandbox where that can be; on failure and on abort nothing is left. */
+  /** Creates the sandbox in the engine, from the warm sandbox if possible. On failure or abort nothing is left. */
   async #make(
     record: SandboxRecord,
     warm: WarmSandbox | undefined,
@@ -220,8 +224,8 @@ export class SandboxCreator {
   }
 
   /**
-   * Gives a warm sandbox the mounts and limits that were asked for. One that
-   * cannot have them is removed; undefined where a new sandbox can have them.
+   * Gives a warm sandbox the requested mounts and limits. If that fails, the warm sandbox is removed, and the result is
+   * undefined if a new sandbox may still work.
    */
   async #adapt(
     { engine: warm, resources }: WarmSandbox,
@@ -254,7 +258,7 @@ export class SandboxCreator {
   }
 }
 
-/** Calls `look`; gives the place back where that throws. */
+/** Calls `look`; releases the reservation if that throws. */
 function orRelease<T>(reservation: Reservation, look: () => T): T {
   try {
     return look();

@@ -11,7 +11,7 @@ import { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination } from "./sandbox.ts";
 
-/** How long operations have to release their leases once those were aborted. */
+/** How long operations have to release their leases after these are aborted. */
 const ABORT_WAIT_MS = 2_000;
 
 interface Parts {
@@ -26,9 +26,8 @@ interface Parts {
 }
 
 /**
- * Deletes sandboxes: lets operations finish, ends them, removes the container,
- * gives the place back. One deletion of a sandbox runs at a time; other callers
- * wait for the same one, and may cut its grace short.
+ * Deletes sandboxes: lets operations finish, aborts the rest, removes the container, and releases the place. Only one
+ * deletion of a sandbox runs at a time. Other callers join it, and may shorten its grace.
  */
 export class SandboxDeleter {
   readonly #parts: Parts;
@@ -39,16 +38,15 @@ export class SandboxDeleter {
 
   /**
    * Ends a sandbox and returns when it is gone.
-   * @throws `ENGINE_UNAVAILABLE` when the container could not be removed; the
-   *   sandbox then stays in DELETING and keeps its place, Berth keeps retrying
-   *   until it is gone, and this may be called again.
+   * @throws `ENGINE_UNAVAILABLE` if the container could not be removed. The sandbox then stays in DELETING and keeps
+   *   its place, and Berth keeps retrying until it is gone. This may be called again.
    */
   async end(record: SandboxRecord, request: TerminationRequest): Promise<void> {
     if (!record.live) return;
     if (record.deletion !== undefined) {
       record.deletion.join(request);
       await record.deletion.done;
-      // A sweep that had already found it used again has ended nothing.
+      // The joined deletion may have been a sweep that found the sandbox in use again, and ended nothing.
       return this.end(record, request);
     }
     const grace = new Grace(this.#parts.clock, request.graceMs);
@@ -65,14 +63,14 @@ export class SandboxDeleter {
       done,
       join: (other) => {
         grace.shorten(other.graceMs);
-        // A delete that joins a sweep happens whether or not the sandbox is still due.
+        // A delete that joins a sweep deletes the sandbox even if it is no longer due.
         if (other.onlyIf === undefined) onlyIf = undefined;
       },
     };
     return done;
   }
 
-  /** Marks a sandbox as ended and gives its place back. For a sandbox whose container is gone or never was. */
+  /** Marks a sandbox as ended and releases its place. For a sandbox whose container is gone or never existed. */
   finish(record: SandboxRecord, termination: Termination): void {
     const { clock, registry, journal } = this.#parts;
     if (!record.live) return;
@@ -106,7 +104,7 @@ export class SandboxDeleter {
       const { phase } = record;
       if (phase.state === "TERMINATED") return;
       if (phase.state === "CREATING") {
-        // The create held the lock until now: it has failed and left nothing.
+        // The create held the lock until now. It has failed and left nothing behind.
         const { cause, message } = request;
         return this.finish(record, { cause, message, timeMs: clock.wallMs() });
       }
@@ -131,7 +129,7 @@ export class SandboxDeleter {
   }
 }
 
-/** A bounded wait whose bound can be shortened. */
+/** A wait with a time limit that can be shortened. */
 class Grace {
   readonly #clock: Clock;
   readonly #over = Promise.withResolvers<void>();

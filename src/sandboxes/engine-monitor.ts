@@ -3,31 +3,31 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineInfo, EngineSandbox } from "../engine/port.ts";
 
-/** Receives what happens in the engine. */
+/** Receives the engine's events. */
 export interface EngineFollower {
   onEvent(event: EngineEvent): void;
   /**
-   * Called before the engine is asked for all its sandboxes. The function it
-   * returns gets the answer, which does not cover sandboxes made since.
+   * Called before the engine is asked for all its sandboxes. The returned function gets the answer, which does not
+   * include sandboxes created since the call.
    * @param unseen whether events may have been missed since the last sync because the connection was down. Otherwise
    *   events report everything, though some may still be on their way.
    */
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void;
 }
 
-/** After which callers may retry. */
+/** When callers may retry. */
 const RETRY_AFTER_MS = 2_000;
 const FIRST_RETRY_MS = 250;
 const MAX_RETRY_MS = 5_000;
 const PING_INTERVAL_MS = 5_000;
-/** An engine that takes longer than this to describe itself counts as not answering. */
+/** An engine that takes longer than this to answer `info` counts as unavailable. */
 const PING_TIMEOUT_MS = 10_000;
-/** All sandboxes are listed with the first ping and every so many after it, whatever the events said. */
+/** All sandboxes are listed once per this many pings, starting with the first, in addition to following events. */
 const PINGS_PER_SYNC = 12;
 
 /**
- * Watches the engine: whether it answers, what it can do, what happens in it.
- * A broken connection is retried until {@link stop}.
+ * Monitors the engine: whether it answers, its capabilities, and its events. Retries a broken connection until
+ * {@link stop}.
  */
 export class EngineMonitor {
   readonly #engine: Engine;
@@ -45,34 +45,33 @@ export class EngineMonitor {
     this.#info = info;
   }
 
-  /** @throws `ENGINE_UNAVAILABLE` when the engine does not answer. */
+  /** @throws `ENGINE_UNAVAILABLE` if the engine does not answer. */
   static async connect(engine: Engine, logger: Logger, signal?: AbortSignal): Promise<EngineMonitor> {
     return new EngineMonitor(engine, logger, await engine.info(signal));
   }
 
-  /** The engine's latest description of itself. */
+  /** The engine's latest answer to `info`. */
   get info(): EngineInfo {
     return this.#info;
   }
 
-  /** Whether the engine answered last time. */
   get available(): boolean {
     return !this.#lost.signal.aborted;
   }
 
-  /** Why the engine did not answer last time, in a sentence for the operator; empty where that is not known. */
+  /** Why the engine did not answer last time, in a sentence for the operator; empty if unknown. */
   get trouble(): string {
     return this.#trouble instanceof BerthError && this.#trouble.reason !== "CANCELED"
       ? this.#trouble.message
       : "";
   }
 
-  /** A signal that is aborted with `ENGINE_UNAVAILABLE` as soon as the engine is known not to answer, or already is. */
+  /** A signal that is aborted with `ENGINE_UNAVAILABLE` when the engine is unavailable, now or later. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Calls `listener` whenever {@link available} changes. Returns how to unsubscribe. */
+  /** Calls `listener` whenever {@link available} changes. Returns a function to unsubscribe. */
   onAvailabilityChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -97,7 +96,7 @@ export class EngineMonitor {
       const watch = AbortSignal.any([signal, round.signal]);
       try {
         const events = this.#engine.events(watch)[Symbol.asyncIterator]();
-        // Subscribed before the list, so that nothing is missed between the two.
+        // Subscribe before listing, so that nothing is missed in between.
         let next = events.next();
         next.catch(() => {});
         this.#info = await this.#engine.info(watch);
@@ -127,7 +126,7 @@ export class EngineMonitor {
     }
   }
 
-  /** Asks at intervals; rejects when there is no answer. */
+  /** Asks at intervals. Rejects when there is no answer. */
   async #ping(follower: EngineFollower, signal: AbortSignal): Promise<void> {
     for (let pings = 0; !signal.aborted; pings++) {
       await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });

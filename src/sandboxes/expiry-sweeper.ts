@@ -5,15 +5,14 @@ import type { SandboxDeleter } from "./delete.ts";
 import type { SandboxRecord, TerminationRequest } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 
-/** Two sweeps are at least this far apart. */
 const MIN_INTERVAL_MS = 5;
 
-/** Sandboxes that expire at the same moment are removed this many at a time. */
+/** How many expired sandboxes to remove at a time. */
 const MAX_REMOVALS = 16;
 
 /**
- * Ends sandboxes at their deadlines: sweeps at the next deadline, and every
- * interval at the latest. A slow removal delays no other sandbox's deadline.
+ * Ends sandboxes at their deadlines: sweeps at the next deadline, and at least once per interval. A slow removal does
+ * not delay other sandboxes' deadlines.
  */
 export class ExpirySweeper {
   readonly #registry: SandboxRegistry;
@@ -21,7 +20,7 @@ export class ExpirySweeper {
   readonly #intervalMs: number;
   readonly #clock: Clock;
   readonly #removals = new Semaphore(MAX_REMOVALS);
-  /** Being ended by a sweep. */
+  /** Sandboxes that a sweep is ending. */
   readonly #ending = new Set<SandboxRecord>();
   #timer: { readonly at: number; readonly cancel: CancelTimer } | undefined;
   #stopped = false;
@@ -33,7 +32,7 @@ export class ExpirySweeper {
     this.#clock = clock;
   }
 
-  /** Makes sure that a sweep happens within `inMs`, and within the interval at the latest. */
+  /** Makes sure that a sweep happens within `inMs`, and at the latest within the interval. */
   arm(inMs = Number.POSITIVE_INFINITY): void {
     if (this.#stopped) return;
     const delay = Math.max(0, Math.min(inMs, this.#intervalMs));
@@ -73,16 +72,17 @@ export class ExpirySweeper {
     try {
       await this.#removals.runExclusive(() => this.#deleter.end(record, request));
     } catch {
-      // The deleter tries again.
+      // The deleter retries.
     } finally {
       this.#ending.delete(record);
-      // It may have been used meanwhile, and then stays.
+      // The sandbox stays if it was used meanwhile.
       this.arm(record.expiry()?.inMs);
     }
   }
 
   #armNext(): void {
-    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at once.
+    // A timer may fire slightly early, so that the deadline passes between the sweep and here. Then the sandbox is due
+    // at once.
     const waiting = this.#registry
       .live()
       .filter((record) => !this.#ending.has(record) && record.deletion === undefined);

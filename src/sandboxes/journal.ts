@@ -14,7 +14,7 @@ interface Parts {
   readonly time: ServiceTime;
 }
 
-/** Stores each change of a sandbox together with its event: both or neither. */
+/** Stores each change of a sandbox together with its event, in one transaction. */
 export class SandboxJournal {
   readonly #parts: Parts;
   #lastPlace: number;
@@ -24,12 +24,12 @@ export class SandboxJournal {
     this.#lastPlace = parts.store.lastPlace();
   }
 
-  /** The place of a new life: behind all others. */
+  /** The place of a new sandbox, after all others. */
   nextPlace(): number {
     return ++this.#lastPlace;
   }
 
-  /** The sandboxes of earlier runs, in the order of their creation. */
+  /** The sandboxes of earlier runs of the service, in the order of their creation. */
   load(): FoundSandbox[] {
     return this.#parts.store.load();
   }
@@ -37,7 +37,7 @@ export class SandboxJournal {
   /**
    * Stores a change before it is carried out, and then publishes its event.
    * @param also writes in the same transaction.
-   * @throws `NO_SPACE` where it cannot be stored: the change must not happen then.
+   * @throws `NO_SPACE` if it cannot be stored. Then the change must not happen.
    */
   commit(record: SandboxRecord, body: SandboxEventBody, also: () => void = () => {}): void {
     const { store, transaction, events } = this.#parts;
@@ -50,7 +50,9 @@ export class SandboxJournal {
     events.publish(event);
   }
 
-  /** Stores a change that has happened or happens in any case. Where the disk is full, it is stored once there is room. */
+  /**
+   * Stores a change that has happened or will happen in any case. If the disk is full, stores it once there is room.
+   */
   commitEventually(record: SandboxRecord, body: SandboxEventBody): void {
     try {
       this.commit(record, body);
@@ -59,13 +61,13 @@ export class SandboxJournal {
     }
   }
 
-  /** Notes that a sandbox was used. Written in a batch, soon. */
+  /** Records that a sandbox was used. Written soon, in a batch. */
   used(record: SandboxRecord): void {
     const { store, writeBehind } = this.#parts;
     writeBehind.add(`used ${record.place}`, () => store.putUsed(this.#stored(record)));
   }
 
-  /** Publishes an event that goes with no change of the sandbox. Where the disk is full, once there is room. */
+  /** Publishes an event that does not change the sandbox. If the disk is full, publishes it once there is room. */
   emit(record: SandboxRecord, body: SandboxEventBody): void {
     const { events, transaction, writeBehind } = this.#parts;
     const event = events.eventOf(record, body);
@@ -82,7 +84,7 @@ export class SandboxJournal {
     }
   }
 
-  /** Removes a sandbox that ended long ago. Written in a batch, soon. */
+  /** Removes a sandbox that ended long ago. Written soon, in a batch. */
   forget(record: SandboxRecord): void {
     const { store, writeBehind } = this.#parts;
     const { place } = record;

@@ -2,21 +2,21 @@ import type { BerthError } from "../base/errors.ts";
 import type { FirstShell } from "../engine/port.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 
-/** What an operation needs to know of the sandbox it works on. */
+/** What an operation needs to know about its sandbox. */
 export interface LeasedSandbox {
   readonly sandboxId: string;
   readonly generation: number;
   readonly owner: string;
-  /** The engine's name for it. */
+  /** The engine's ref. */
   readonly ref: string;
   readonly spec: SandboxSpec;
-  /** User that commands run as; empty: the engine's default. */
+  /** The user that commands run as; empty: the engine's default. */
   readonly user: string;
 }
 
 /**
- * The right to use a sandbox. While it is held, the sandbox does not become idle
- * and a delete waits for it, up to its grace, unless it only watches. Release it on every path.
+ * The right to use a sandbox. While it is held, the sandbox does not become idle, and a delete waits for it up to its
+ * grace, unless the lease only watches. Release it on every path.
  */
 export interface Lease extends Disposable {
   readonly sandbox: LeasedSandbox;
@@ -26,25 +26,25 @@ export interface Lease extends Disposable {
   release(): void;
 }
 
-/** How a lease counts. */
+/** Options of a lease. */
 export interface LeaseOptions {
-  /** Its holder does nothing in the sandbox itself, so a delete does not wait for it. Default false. */
+  /** Whether the holder does nothing in the sandbox itself, so that a delete need not wait for it. Default false. */
   readonly watches?: boolean;
 }
 
 /** The leases on one sandbox. */
 export class LeaseBook {
   readonly #held = new Set<AbortController>();
-  /** Those of {@link #held} that a delete waits for. */
+  /** Leases that a delete waits for. */
   readonly #working = new Set<AbortController>();
   readonly #drained = new Set<() => void>();
   readonly #onChange: () => void;
   readonly #nowMs: () => number;
-  /** Until when more than one operation was at work. */
+  /** Until when there was more than one active operation. */
   #crowdedUntilMs = Number.NEGATIVE_INFINITY;
 
   /**
-   * @param onChange called whenever a lease begins or ends.
+   * @param onChange called whenever a lease is taken or released.
    * @param nowMs a monotonic clock.
    */
   constructor(onChange: () => void, nowMs: () => number) {
@@ -56,7 +56,7 @@ export class LeaseBook {
     return this.#held.size;
   }
 
-  /** For how long no more than one of the leases that are held does something in the sandbox. */
+  /** For how long there has been at most one active operation, not counting leases that only watch. */
   get aloneForMs(): number {
     return this.#working.size > 1 ? 0 : this.#nowMs() - this.#crowdedUntilMs;
   }
@@ -83,18 +83,18 @@ export class LeaseBook {
     for (const controller of this.#held) controller.abort(reason);
   }
 
-  /** Resolves when no lease is held but those that only watch. */
+  /** Resolves when no lease is held, except those that only watch. */
   async drained(): Promise<void> {
     if (this.#working.size === 0) return;
     await new Promise<void>((resolve) => this.#drained.add(resolve));
   }
 }
 
-/** Prepares things in sandboxes that become ready, and drops them when the sandboxes end. */
+/** Is notified when sandboxes become ready and when they end. */
 export interface SandboxObserver {
-  /** As in {@link EngineSandboxSpec.firstShell}: what it starts first in each. */
+  /** The first shell that it starts in each sandbox, for {@link EngineSandboxSpec.firstShell}. */
   readonly firstShell?: FirstShell;
   ready(sandbox: LeasedSandbox): void;
-  /** It ends now: nothing can run in it any more. */
+  /** Called when a sandbox is ending: nothing can run in it any more. */
   ending(sandbox: LeasedSandbox): void;
 }

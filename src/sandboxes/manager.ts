@@ -29,18 +29,17 @@ import {
   type WarmPoolTarget,
 } from "./warm-pool.ts";
 
-/** How the manager is set up. */
+/** Settings of the manager. */
 export interface SandboxManagerSettings {
   readonly maxSandboxes: number;
   readonly cleanupIntervalMs: number;
-  /** How long a delete lets active operations run where its caller does not say. */
+  /** Default grace of a delete for active operations. */
   readonly deleteGraceMs: number;
   readonly defaults: SandboxDefaults;
-  /** Sandboxes that are kept ready to be claimed. */
+  /** Sandboxes to keep ready to be claimed. */
   readonly warmPools: readonly WarmPoolTarget[];
 }
 
-/** What the manager is built of. */
 interface SandboxManagerParts {
   readonly engine: Engine;
   readonly monitor: EngineMonitor;
@@ -51,14 +50,14 @@ interface SandboxManagerParts {
   readonly observer: SandboxObserver;
   readonly egress: EgressManager;
   readonly mounts: MountSources;
-  /** By default no tenant has a quota. */
+  /** Default: no tenant has a quota. */
   readonly quotas?: TenantQuotas;
 }
 
-/** Sandboxes that wait to start which the figures name. */
+/** How many sandboxes that wait to start the statistics list. */
 const MAX_WAITING = 100;
 
-/** The figures of {@link SandboxManager.stats}. */
+/** The result of {@link SandboxManager.stats}. */
 export interface SandboxStats {
   readonly totalSandboxes: number;
   readonly activeOperations: number;
@@ -72,13 +71,13 @@ export interface SandboxStats {
     readonly lastUsedMs: number;
     readonly isActive: boolean;
   }[];
-  /** How many sandboxes wait to start in the engine. */
+  /** Number of sandboxes that wait to start in the engine. */
   readonly waitingSandboxes: number;
-  /** The first of these, the longest wait first. */
+  /** The first of these, longest wait first. */
   readonly waiting: readonly (Omit<WaitingSandbox, "owner"> & { readonly warmPool: boolean })[];
 }
 
-/** A sandbox named by its owner, and, where the caller knows it, its generation. */
+/** Names a sandbox by its owner and id, and by its generation if the caller knows it. */
 export interface SandboxName {
   readonly owner: string;
   readonly sandboxId: string;
@@ -88,9 +87,8 @@ export interface SandboxName {
 /**
  * Creates, finds, leases, expires and removes sandboxes.
  *
- * Lifecycle changes of one sandbox happen under the lock of its id; operations
- * take a lease ({@link acquire}) and run side by side. Every method names the
- * owner; what is another owner's is `SANDBOX_NOT_FOUND`.
+ * Lifecycle changes of a sandbox happen under the lock of its id. Operations take a lease ({@link acquire}) and run
+ * concurrently. Every method takes the owner; other owners' sandboxes are `SANDBOX_NOT_FOUND`.
  */
 export class SandboxManager {
   readonly #settings: SandboxManagerSettings;
@@ -145,31 +143,33 @@ export class SandboxManager {
     });
   }
 
-  /** Recovers the sandboxes of an earlier run, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
+  /**
+   * Recovers the sandboxes of an earlier run of the service. Call it before {@link start}. @throws `ENGINE_UNAVAILABLE`
+   */
   async recover(): Promise<void> {
     await this.#reconciler.recover();
   }
 
-  /** Keeps sandboxes ready in which something is prepared. Before {@link start}. */
+  /** Keeps prepared sandboxes ready. Call it before {@link start}. */
   keepPrepared(pool: PreparedPool): void {
     this.#warmPool.add({ ...pool, spec: this.fit(pool.spec) });
   }
 
-  /** Starts to sweep expired sandboxes, to fill the warm pools and to follow the engine. */
+  /** Starts sweeping expired sandboxes, filling the warm pools and following the engine. */
   start(): void {
     this.#monitor.follow(this.#reconciler);
     this.#warmPool.start();
     this.#sweeper.arm(0);
     this.#monitor.onAvailabilityChange(() => {
       if (!this.#monitor.available) return;
-      // Removals that failed while the engine was away are retried at once.
+      // Retry removals at once that failed while the engine was unavailable.
       this.#retries.hurry();
       void this.#sweeper.sweep();
     });
   }
 
   /**
-   * Makes a sandbox, ready to run commands. On failure and on abort nothing is left.
+   * Creates a sandbox that is ready to run commands. On failure or abort nothing is left.
    * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
    *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
    *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
@@ -183,7 +183,7 @@ export class SandboxManager {
     return this.#view(this.#find(name));
   }
 
-  /** Sandboxes of an owner that pass the filter, newest first. */
+  /** Lists an owner's sandboxes that pass the filter, newest first. */
   list(
     owner: string,
     filter: { readonly labels: Readonly<Record<string, string>>; readonly states: ReadonlySet<SandboxState> },
@@ -201,7 +201,7 @@ export class SandboxManager {
     return { items: items.map((record) => this.#view(record)), next };
   }
 
-  /** Changes labels or deadlines; what is not named stays. */
+  /** Changes labels or deadlines. Omitted fields stay unchanged. */
   update(
     name: SandboxName,
     change: Partial<Pick<SandboxSpec, "labels" | "idleTimeoutMs" | "maxLifetimeMs">>,
@@ -219,19 +219,19 @@ export class SandboxManager {
     return this.#view(record);
   }
 
-  /** What the engine can give of a spec that Berth itself would like to have. */
+  /** Adapts a spec of Berth's own to what the engine supports. */
   fit(wanted: RequestedSpec): RequestedSpec {
     return fitSpec(wanted, this.#monitor.info);
   }
 
-  /** Resets the idle clock. */
+  /** Restarts the sandbox's idle time. */
   keepAlive(name: SandboxName): SandboxView {
     const record = this.#findAlive(name);
     record.touch();
     return this.#view(record);
   }
 
-  /** Emits an event that changes nothing about a sandbox; none for a sandbox that has ended. */
+  /** Emits an event that does not change the sandbox. Does nothing for an ended sandbox. */
   emit(name: SandboxName, body: WorkspaceEventBody): void {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record?.live) this.#journal.emit(record, body);
@@ -245,7 +245,7 @@ export class SandboxManager {
     return this.#change(name, "PAUSED", (ref) => this.#engine.pause(ref, this.#orLost(signal)));
   }
 
-  /** Resumes frozen processes, also of a sandbox that was paused past Berth. Idempotent. */
+  /** Resumes frozen processes, also if the sandbox was paused without Berth. Idempotent. */
   async resume(name: SandboxName, signal: AbortSignal): Promise<SandboxView> {
     return this.#change(name, "RUNNING", async (ref) => {
       if (!this.#monitor.info.capabilities.pause) return;
@@ -254,9 +254,9 @@ export class SandboxManager {
   }
 
   /**
-   * Ends a sandbox; returns when it is gone, at once for an unknown or ended one.
-   * Active operations may run on for the grace, then their leases are aborted
-   * with `SANDBOX_DELETED`. A deletion continues when its caller leaves.
+   * Ends a sandbox. Returns when it is gone, or at once for an unknown or ended one. Active operations may continue
+   * during the grace; then their leases are aborted with `SANDBOX_DELETED`. A deletion continues when its caller
+   * leaves.
    */
   async delete(name: SandboxName, graceMs: number = this.#settings.deleteGraceMs): Promise<void> {
     const record = this.#registry.get(name.owner, name.sandboxId);
@@ -266,17 +266,18 @@ export class SandboxManager {
   }
 
   /**
-   * Ends a sandbox at once because code in it keeps Berth from ending or starting
-   * processes. Returns whether it ends, which it cannot while the engine is away.
-   * @param aloneForMs only where no more than one operation has been at work in it for so long. Default: at once.
+   * Ends a sandbox at once because code in it keeps Berth from ending or starting processes. Returns whether it is
+   * being ended, which is impossible while the engine is unavailable.
+   * @param aloneForMs end it only if for at least this long there was no more than one active operation in it. Default:
+   * always.
    */
   giveUp(ref: string, why: string, aloneForMs = 0): boolean {
     return this.#monitor.available && this.#reconciler.giveUp(ref, why, aloneForMs);
   }
 
   /**
-   * Takes the right to run an operation in a sandbox.
-   * @param options `paused`: also in one that is paused, for a holder that only waits. Default false.
+   * Takes a lease, for an operation in a sandbox.
+   * @param options `paused`: whether to accept a paused sandbox, for a holder that only waits. Default false.
    * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`, `ENGINE_UNAVAILABLE`.
    */
   acquire(name: SandboxName, options: LeaseOptions & { readonly paused?: boolean } = {}): Lease {
@@ -290,7 +291,7 @@ export class SandboxManager {
     return record.leases.take(sandbox, options);
   }
 
-  /** The lease of an operation that an earlier run of the service began; undefined where the sandbox has ended. */
+  /** The lease of an operation that an earlier run of the service started; undefined if the sandbox has ended. */
   recoverLease(name: SandboxName): Lease | undefined {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined || record.generation !== name.generation) return undefined;
@@ -299,12 +300,12 @@ export class SandboxManager {
     return sandbox && record.leases.take(sandbox);
   }
 
-  /** Sandboxes, of all owners, that could not be removed so far. Berth keeps retrying. */
+  /** Number of sandboxes, of all owners, that could not be removed so far. Berth keeps retrying. */
   get stuckRemovals(): number {
     return this.#retries.count;
   }
 
-  /** @param whole whether to count what all owners have, and not only what this one does. */
+  /** @param whole whether to count the sandboxes of all owners, instead of only this owner's. */
   stats(owner: string, whole = true): SandboxStats {
     const own = this.#registry.liveOf(owner);
     const live = whole ? this.#registry.live() : own;
@@ -330,7 +331,7 @@ export class SandboxManager {
     const first = seen.sort((one, other) => one.sinceMs - other.sinceMs).slice(0, MAX_WAITING);
     const waiting = first.map(({ owner: whose, sandboxId, ...rest }) => ({
       ...rest,
-      // Another tenant's ids are its own.
+      // Do not reveal other tenants' ids.
       sandboxId: whose === owner ? sandboxId : "",
       warmPool: whose === POOL_OWNER,
     }));
@@ -343,9 +344,8 @@ export class SandboxManager {
   }
 
   /**
-   * Refuses new work and stops the sweep; then, unless `leave`, ends every
-   * sandbox. Returns after `timeoutMs` at the latest, with the ids of the
-   * sandboxes that are left. Later calls get the first one's answer.
+   * Refuses new work and stops the sweep. Then, unless `leave` is set, ends every sandbox. Returns at the latest after
+   * `timeoutMs`, with the ids of the sandboxes that are left. Later calls get the result of the first.
    */
   shutdown(options: { readonly leave: boolean; readonly timeoutMs: number }): Promise<string[]> {
     this.#shutdown ??= this.#runShutdown(options);
@@ -383,7 +383,7 @@ export class SandboxManager {
     }
   }
 
-  /** Asks the engine each time: whoever runs `docker pause` or `docker unpause` does not tell Berth. */
+  /** Calls the engine each time, because Berth does not notice a manual `docker pause` or `docker unpause`. */
   async #change(
     name: SandboxName,
     to: "RUNNING" | "PAUSED",

@@ -6,12 +6,12 @@ import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 import type { SandboxTimes } from "./store.ts";
 
-/** The state of a sandbox, with what belongs to that state alone. */
+/** The state of a sandbox, with the data of that state. */
 export type Phase =
   | {
       readonly state: "CREATING";
       readonly abort: AbortController;
-      /** Of the warm sandbox it is made from. */
+      /** Ref of the warm sandbox it is created from. */
       readonly warmRef: string | undefined;
     }
   | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
@@ -27,9 +27,9 @@ export type Phase =
 export interface TerminationRequest {
   readonly cause: TerminationCause;
   readonly message: string;
-  /** How long active operations may run on, in milliseconds. */
+  /** How long active operations may continue, in milliseconds. */
   readonly graceMs: number;
-  /** Asked again under the lock: `false` leaves the sandbox alone. */
+  /** Checked again under the lock. If it returns `false`, the sandbox is not ended. */
   readonly onlyIf?: () => boolean;
 }
 
@@ -38,12 +38,14 @@ export class SandboxRecord {
   readonly sandboxId: string;
   readonly generation: number;
   readonly owner: string;
-  /** Its number among all sandboxes ever made, which distinguishes it from earlier and later ones under its id. */
+  /**
+   * Its number among all sandboxes ever created. Distinguishes it from earlier and later sandboxes with the same id.
+   */
   readonly place: number;
   readonly createTimeMs: number;
   readonly reservation: Place;
   phase: Phase;
-  /** The deletion under way, and how another request joins it. */
+  /** The deletion in progress, and a function by which another request joins it. */
   deletion:
     | { readonly done: Promise<void>; readonly join: (request: TerminationRequest) => void }
     | undefined;
@@ -51,9 +53,9 @@ export class SandboxRecord {
   readonly #createdAt: number;
   readonly #onUse: () => void;
   readonly #onIdle: () => void;
-  /** Undefined while nothing has used it, as nothing uses one that had ended before the service started. */
+  /** Undefined until the first use, which never comes for a sandbox that had ended before the service started. */
   #leases: LeaseBook | undefined;
-  /** A function reads it where it is first asked for. */
+  /** A function reads the spec when it is first needed. */
   #spec: SandboxSpec | (() => SandboxSpec);
   #usedAt: number;
   #usedTimeMs: number;
@@ -67,11 +69,11 @@ export class SandboxRecord {
     phase: Phase;
     reservation: Place;
     clock: Clock;
-    /** Those of an earlier run, on this run's monotonic clock. Undefined: it begins now. */
+    /** Times from an earlier run of the service, on this run's monotonic clock. Undefined: the sandbox is new. */
     times?: SandboxTimes;
-    /** Called when it was used. */
+    /** Called when the sandbox is used. */
     onUse: () => void;
-    /** Called when the last operation on it has ended: its idle time begins. */
+    /** Called when the last operation on it has ended, which starts its idle time. */
     onIdle: () => void;
   }) {
     this.sandboxId = init.sandboxId;
@@ -139,7 +141,7 @@ export class SandboxRecord {
     return this.phase.state !== "TERMINATED";
   }
 
-  /** The next deadline, in milliseconds from now (negative: passed). Undefined where there is none. */
+  /** The next deadline, in milliseconds from now (negative if it has passed). Undefined if there is none. */
   expiry(): { readonly cause: "IDLE_TIMEOUT" | "MAX_LIFETIME"; readonly inMs: number } | undefined {
     if (this.phase.state !== "RUNNING" && this.phase.state !== "PAUSED") return undefined;
     const now = this.#clock.monotonicMs();
@@ -186,7 +188,7 @@ export class SandboxRecord {
   }
 }
 
-/** Makes the error for an id that is taken. */
+/** The error for an id that is taken. */
 export function exists({ sandboxId }: SandboxRecord): BerthError {
   return new BerthError(
     "SANDBOX_EXISTS",
@@ -195,14 +197,14 @@ export function exists({ sandboxId }: SandboxRecord): BerthError {
   );
 }
 
-/** Makes the error for an id that names nothing, or another owner's sandbox. */
+/** The error for an unknown id, or one of another owner's sandbox. */
 export function notFound(sandboxId: string): BerthError {
   return new BerthError("SANDBOX_NOT_FOUND", `There is no sandbox ${JSON.stringify(sandboxId)}.`, {
     metadata: { sandbox_id: sandboxId },
   });
 }
 
-/** @throws `SANDBOX_REPLACED` where the caller knows another generation. */
+/** @throws `SANDBOX_REPLACED` if the caller names another generation. */
 export function assertGeneration(record: SandboxRecord, name: { readonly generation?: number }): void {
   if (name.generation === undefined || name.generation === record.generation) return;
   throw new BerthError(
@@ -212,7 +214,7 @@ export function assertGeneration(record: SandboxRecord, name: { readonly generat
   );
 }
 
-/** Makes the error for a sandbox whose state does not allow its use; the message says what helps. */
+/** The error for a sandbox whose state does not allow its use. The message says what to do. */
 export function notRunning({ phase, sandboxId }: SandboxRecord): BerthError {
   const metadata = { sandbox_id: sandboxId, state: phase.state };
   const advice = {

@@ -35,14 +35,13 @@ interface Parts {
 }
 
 /**
- * Compares what is stored with what the engine has, at start, every minute and
- * after a lost connection. A sandbox that lives is used again, one that is gone
- * ends with its cause, and a container of this instance that belongs to nothing
- * is removed. In between, the engine's events say what ended.
+ * Compares the store with the engine, at start, every minute and after a lost connection. It recovers live sandboxes,
+ * ends those that are gone, with the cause, and removes containers of this instance that belong to no sandbox. In
+ * between, the engine's events report what ended.
  */
 export class Reconciler implements EngineFollower {
   readonly #parts: Parts;
-  /** Refs of the orphans that are being removed. */
+  /** Refs of orphans that are being removed. */
   readonly #removing = new Set<string>();
 
   constructor(parts: Parts) {
@@ -50,8 +49,8 @@ export class Reconciler implements EngineFollower {
   }
 
   /**
-   * Recovers the sandboxes of an earlier run. When it returns they are known
-   * and those that live can be used; what has to be removed is being removed.
+   * Recovers the sandboxes of an earlier run of the service. When it returns, they are registered and the live ones can
+   * be used; removals are in progress.
    * @throws `ENGINE_UNAVAILABLE`
    */
   async recover(): Promise<void> {
@@ -85,7 +84,7 @@ export class Reconciler implements EngineFollower {
     };
   }
 
-  /** As {@link SandboxManager.giveUp} says. */
+  /** See {@link SandboxManager.giveUp}. */
   giveUp(ref: string, why: string, aloneForMs: number): boolean {
     const record = this.#parts.registry.byRef(ref);
     if (record === undefined || record.leases.aloneForMs < aloneForMs) return false;
@@ -131,7 +130,7 @@ export class Reconciler implements EngineFollower {
     }
   }
 
-  /** Brings a sandbox of an earlier run to the state that the engine reports. */
+  /** Brings a sandbox of an earlier run of the service to the state that the engine reports. */
   #settle(
     record: SandboxRecord,
     present: readonly EngineSandbox[],
@@ -173,7 +172,7 @@ export class Reconciler implements EngineFollower {
     logger.info({ sandboxId: record.sandboxId, ref: found.ref, state }, "recovered a sandbox");
   }
 
-  /** Nobody knows how far its create came, so whatever there is of it is removed. */
+  /** Fails an interrupted create. Nobody knows how far it got, so everything that exists of it is removed. */
   #failCreate(record: SandboxRecord, present: readonly EngineSandbox[]): void {
     const { deleter, clock } = this.#parts;
     const message = "The service ended while it was being created.";
@@ -189,8 +188,8 @@ export class Reconciler implements EngineFollower {
   }
 
   /**
-   * Compares what was known before the engine was asked with its answer. An engine that was followed without a gap
-   * forgets no sandbox by itself: one that is missing was removed, and the event that says so is on its way.
+   * Compares what was known before the engine was asked with its answer. If no events were missed, a missing sandbox
+   * was removed, and the event for it is still on its way.
    */
   #compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
     const record = this.#parts.registry.byRef(ref);
@@ -233,14 +232,14 @@ export class Reconciler implements EngineFollower {
   }
 
   #end(record: SandboxRecord, { cause, message }: Pick<Termination, "cause" | "message">): void {
-    // Where that fails, the deleter tries again.
+    // If this fails, the deleter retries.
     this.#parts.deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
 
   /**
-   * Removes what carries this instance's label and belongs to nothing: what a
-   * create of an earlier run left half made, what the engine finished after its
-   * caller gave up, warm sandboxes of an earlier run.
+   * Removes containers that carry this instance's label and belong to no sandbox: those of interrupted creates of an
+   * earlier run of the service, those that the engine finished after the caller gave up, and warm sandboxes of an
+   * earlier run.
    */
   #removeOrphans(present: readonly EngineSandbox[]): void {
     const { registry, warmPool, retries } = this.#parts;
@@ -269,7 +268,7 @@ export class Reconciler implements EngineFollower {
   }
 }
 
-/** The engine's name for what stands behind a sandbox, where it is known. */
+/** The engine's ref of a sandbox, if it is known. */
 function refOf(phase: Phase): string | undefined {
   if ("engine" in phase) return phase.engine.ref;
   return phase.state === "CREATING" ? phase.warmRef : undefined;

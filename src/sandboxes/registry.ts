@@ -7,7 +7,7 @@ import type { SandboxRecord } from "./record.ts";
 /** How long an ended sandbox stays readable. */
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 
-/** Every sandbox that can be read: the live ones, and those that ended in the last 24 hours. */
+/** All readable sandboxes: live ones, and those that ended in the last 24 hours. */
 export class SandboxRegistry {
   readonly #clock: Clock;
   readonly #keepEnded: number;
@@ -17,13 +17,14 @@ export class SandboxRegistry {
   /** By owner, in the order of their creation. */
   readonly #readableByOwner = new OrderedIndex<SandboxRecord>(positionOf, bytesOf);
   readonly #liveByOwner = new OrderedIndex<SandboxRecord>(positionOf, bytesOf);
-  /** Ended sandboxes with the time at which they are forgotten, oldest first. */
+  /** Ended sandboxes with the time at which they expire, oldest first. */
   readonly #ended = new Map<SandboxRecord, number>();
   readonly #endedShares = new FairShare<SandboxRecord>();
 
   /**
    * @param onForget called with each ended sandbox that is forgotten.
-   * @param keepEnded how many ended sandboxes are kept at most; the oldest of the owner with the most go first.
+   * @param keepEnded how many ended sandboxes to keep at most. Beyond that, the oldest of the owner with the most are
+   * removed first.
    */
   constructor(clock: Clock, onForget: (record: SandboxRecord) => void, keepEnded = 10_000) {
     this.#clock = clock;
@@ -31,7 +32,7 @@ export class SandboxRegistry {
     this.#keepEnded = keepEnded;
   }
 
-  /** The key of a sandbox in maps and locks. Ids are the owner's own: two owners may use the same one. */
+  /** The key of a sandbox in maps and locks. Two owners may use the same id. */
   static key(owner: string, sandboxId: string): string {
     return compositeKey(owner, sandboxId);
   }
@@ -41,7 +42,7 @@ export class SandboxRegistry {
     return this.#records.get(SandboxRegistry.key(owner, sandboxId));
   }
 
-  /** Adds a record, in place of an ended one with its id. */
+  /** Adds a record, replacing an ended one with the same id. */
   add(record: SandboxRecord): void {
     const previous = this.#records.get(SandboxRegistry.key(record.owner, record.sandboxId));
     if (previous !== undefined) this.#remove(previous);
@@ -52,7 +53,7 @@ export class SandboxRegistry {
     this.#liveByOwner.add(record.owner, record);
   }
 
-  /** Starts the time after which an ended record is forgotten. */
+  /** Starts the time after which an ended record is removed. */
   retire(record: SandboxRecord): void {
     if (record.phase.state !== "TERMINATED") return;
     if (this.#live.delete(record)) this.#liveByOwner.delete(record.owner, record);
@@ -61,12 +62,12 @@ export class SandboxRegistry {
     this.#forget();
   }
 
-  /** Every live record, in the order they were added. */
+  /** All live records, in the order they were added. */
   live(): SandboxRecord[] {
     return [...this.#live];
   }
 
-  /** Records of an owner, newest first. @param ended whether to include those that have ended. */
+  /** Records of an owner, newest first. @param ended whether to include ended ones. */
   list(
     owner: string,
     ended: boolean,
@@ -102,7 +103,6 @@ export class SandboxRegistry {
     }
   }
 
-  /** Forgets an ended record. */
   #remove(record: SandboxRecord): void {
     this.#ended.delete(record);
     this.#endedShares.delete(record.owner, record);
@@ -111,7 +111,7 @@ export class SandboxRegistry {
   }
 }
 
-/** What its variables take. */
+/** The size of its variables. */
 function bytesOf({ spec }: SandboxRecord): number {
   return Object.entries(spec.env).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }

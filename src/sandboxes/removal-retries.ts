@@ -6,19 +6,19 @@ const MAX_PAUSE_MS = 30_000;
 
 interface Stuck {
   failures: number;
-  /** Starts the next attempt, once. */
+  /** Starts the next attempt. Only the first call counts. */
   retry: () => void;
   cancel: CancelTimer;
 }
 
 /**
- * Retries removals that the engine failed, in pauses that double. What is
- * removed by others meanwhile must be reported as {@link RemovalRetries.gone}.
+ * Retries failed removals, with pauses that double. Sandboxes that others remove meanwhile must be reported to
+ * {@link RemovalRetries.gone}.
  */
 export class RemovalRetries {
   readonly #clock: Clock;
   readonly #logger: Logger;
-  /** By the engine's ref. */
+  /** Failed removals, by ref. */
   readonly #stuck = new Map<string, Stuck>();
   #stopped = false;
 
@@ -27,7 +27,7 @@ export class RemovalRetries {
     this.#logger = parts.logger;
   }
 
-  /** Sandboxes that could not be removed so far. */
+  /** Number of sandboxes that could not be removed so far. */
   get count(): number {
     return this.#stuck.size;
   }
@@ -38,7 +38,7 @@ export class RemovalRetries {
 
   /**
    * Reports a removal that failed.
-   * @param retry removes it; a failure of that must be reported here again.
+   * @param retry removes it. A failure must be reported here again.
    */
   failed(ref: string, sandboxId: string, cause: unknown, retry: () => Promise<void>): void {
     const known = this.#stuck.get(ref);
@@ -65,12 +65,11 @@ export class RemovalRetries {
     this.#stuck.delete(ref);
   }
 
-  /** Retries everything at once, since what kept it from being removed may be over. */
+  /** Retries everything now, because the cause of the failures may be gone. */
   hurry(): void {
     for (const { retry } of [...this.#stuck.values()]) retry();
   }
 
-  /** Makes no more attempts. */
   stop(): void {
     this.#stopped = true;
     for (const { cancel } of this.#stuck.values()) cancel();

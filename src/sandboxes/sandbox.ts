@@ -17,13 +17,13 @@ export type TerminationCause =
 /** How a sandbox ended. */
 export interface Termination {
   readonly cause: TerminationCause;
-  /** One sentence for a person. */
+  /** One sentence for users. */
   readonly message: string;
   /** Wall time in milliseconds. */
   readonly timeMs: number;
 }
 
-/** A workspace or host directory that appears in a sandbox. */
+/** A workspace or host directory that is mounted in a sandbox. */
 export interface Mount {
   readonly source:
     | { readonly kind: "workspace"; readonly workspaceId: string }
@@ -32,33 +32,33 @@ export interface Mount {
   readonly readOnly: boolean;
 }
 
-/** What a sandbox was created with, every default filled in. Times are in milliseconds. */
+/** The spec of a sandbox, with all defaults filled in. Times are in milliseconds. */
 export interface SandboxSpec {
   readonly image: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Variables of every command, and the names of the secrets that are their values. */
+  /** Variables of every command, with the names of the secrets that are their values. */
   readonly secretEnv: Readonly<Record<string, string>>;
   readonly workingDir: string;
   /** Empty: the image's. */
   readonly user: string;
   readonly resources: Resources;
   readonly network: NetworkMode;
-  /** The only domains that it reaches, through a proxy; empty: no such bound. */
+  /** The only domains that it can reach, through a proxy. Empty: no such limit. */
   readonly egressDomains: readonly string[];
   readonly mounts: readonly Mount[];
   readonly labels: Readonly<Record<string, string>>;
   readonly idleTimeoutMs: number;
-  /** Undefined: unbounded. */
+  /** Undefined: no limit. */
   readonly maxLifetimeMs: number | undefined;
   readonly commandTimeoutMs: number;
   /** Empty: the engine's default. */
   readonly runtime: string;
 }
 
-/** The state of a sandbox, in the names of the wire. */
+/** The state of a sandbox, named as on the wire. */
 export type SandboxState = "CREATING" | "RUNNING" | "PAUSED" | "DELETING" | "TERMINATED";
 
-/** A snapshot of a sandbox, as clients see it. Times are wall milliseconds. */
+/** A snapshot of a sandbox, as clients see it. Times are wall time in milliseconds. */
 export interface SandboxView {
   readonly sandboxId: string;
   readonly generation: number;
@@ -73,7 +73,7 @@ export interface SandboxView {
   readonly expireTimeMs: number | undefined;
   readonly activeOperations: number;
   readonly termination: Termination | undefined;
-  /** Whether it reaches the engine's own network although its spec says NONE. */
+  /** Whether it can reach the engine's own network although its spec says NONE. */
   readonly networkOpen: boolean;
 }
 
@@ -84,7 +84,10 @@ export type SandboxEventBody =
   | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination }
   | WorkspaceEventBody;
 
-/** A workspace that the sandbox mounts, or the shared directory, was measured above its quota, or within it again. */
+/**
+ * A workspace that the sandbox mounts, or the shared directory, was found to exceed its quota, or to be within it
+ * again.
+ */
 export interface WorkspaceEventBody {
   readonly type: `${"WORKSPACE" | "SHARED"}_${"OVER" | "WITHIN"}_QUOTA`;
   /** Empty: the shared directory. */
@@ -93,5 +96,5 @@ export interface WorkspaceEventBody {
   readonly quotaBytes: number;
 }
 
-/** An event of a sandbox with its place in the history. */
+/** An event of a sandbox, with its sequence number. */
 export type SandboxEvent = LoggedEvent<SandboxEventBody>;

@@ -5,7 +5,7 @@ import type { Mount, SandboxSpec } from "./sandbox.ts";
 
 const MIB = 1024 * 1024;
 
-/** The least memory Docker gives a container. */
+/** The minimum memory limit that Docker accepts. */
 const MIN_MEMORY_BYTES = 6 * MIB;
 /** Below this, starting a shell in a container fails. */
 const MIN_PIDS = 16;
@@ -13,7 +13,7 @@ const MAX_PIDS = 32_768;
 const MIN_CPU_MILLIS = 10;
 const MIN_DISK_BYTES = 1 * MIB;
 
-/** What sandboxes get where their creator does not say. */
+/** Defaults for sandboxes. */
 export interface SandboxDefaults {
   readonly image: string;
   readonly workingDir: string;
@@ -39,7 +39,7 @@ export const SANDBOX_DEFAULTS: SandboxDefaults = {
   commandTimeoutMs: 300_000,
 };
 
-/** What a caller asked for: well-formed, what it left out undefined. */
+/** A spec as requested: well-formed, with undefined for omitted fields. */
 export interface RequestedSpec {
   readonly image?: string;
   readonly env?: Readonly<Record<string, string>>;
@@ -51,7 +51,7 @@ export interface RequestedSpec {
   readonly pidsLimit?: number;
   readonly diskBytes?: number;
   readonly network?: NetworkMode;
-  /** As `parseDomainRule` reads them. */
+  /** In the syntax of `parseDomainRule`. */
   readonly egressDomains?: readonly string[];
   readonly mounts?: readonly Mount[];
   readonly labels?: Readonly<Record<string, string>>;
@@ -62,7 +62,7 @@ export interface RequestedSpec {
 }
 
 /**
- * Fills in the defaults and checks the spec against what the engine can do.
+ * Fills in the defaults, and checks the spec against the engine's capabilities.
  * @throws `INVALID_ARGUMENT` for a value out of range, `UNSUPPORTED` for what the engine cannot do.
  */
 export function resolveSpec(
@@ -71,7 +71,7 @@ export function resolveSpec(
   engine: EngineInfo,
 ): SandboxSpec {
   const max = { memory: engine.memoryBytes, cpu: engine.cpus * 1000 };
-  // A default above what the machine has would fail every create that names no limit.
+  // If a default exceeded the machine's resources, every create without a limit would fail.
   const memoryBytes = asked.memoryBytes ?? Math.min(defaults.memoryBytes, max.memory);
   const cpuMillis = asked.cpuMillis ?? Math.min(defaults.cpuMillis, max.cpu);
   const pidsLimit = asked.pidsLimit ?? defaults.pidsLimit;
@@ -135,12 +135,15 @@ function resolveNetwork(
   return { network, egressDomains };
 }
 
-/** The network that the engine itself gives: none where a proxy is the only way out. */
+/** The network to request from the engine: none if the proxy is the only way out. */
 export function engineNetwork({ network, egressDomains }: SandboxSpec): NetworkMode {
   return egressDomains.length > 0 ? "NONE" : network;
 }
 
-/** What the engine can give of a spec that nobody asked for: no image where it has none, limits within the machine's. */
+/**
+ * Adapts Berth's own spec to the engine: removes the image if the engine has no images, and keeps limits within the
+ * machine's resources.
+ */
 export function fitSpec(wanted: RequestedSpec, engine: EngineInfo): RequestedSpec {
   const { image, memoryBytes, cpuMillis, ...rest } = wanted;
   return {
@@ -162,9 +165,8 @@ function unsupported(field: string, message: string): BerthError {
 /** Resolves the mounts of a spec to directories of the host. */
 export interface MountSources {
   /**
-   * Checks whether a sandbox may be made with these mounts. Called in the same
-   * turn in which the sandbox becomes known, so that a caller that closes a
-   * workspace to have it alone finds every sandbox that uses it.
+   * Checks whether a sandbox may be created with these mounts. Called in the same turn of the event loop in which the
+   * sandbox is registered, so that a caller that closes a workspace for exclusive use finds every sandbox that uses it.
    * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.
    */
   check(owner: string, spec: SandboxSpec): void;
@@ -172,7 +174,7 @@ export interface MountSources {
   resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]>;
 }
 
-/** Mounts of host paths alone. */
+/** Accepts only mounts of host paths. */
 export const HOST_MOUNTS: MountSources = {
   check: (_owner, spec) => void hostMounts(spec),
   resolve: async (_owner, spec) => hostMounts(spec),

@@ -6,13 +6,13 @@ import type { SandboxSpec, Termination } from "./sandbox.ts";
 
 /** The phase of a stored sandbox. */
 export type StoredPhase =
-  /** Its container may exist, in part or not at all. */
+  /** Its container may exist, completely, partly or not at all. */
   | { readonly state: "CREATING" }
   | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
   | { readonly state: "DELETING"; readonly engine: EngineSandbox; readonly termination: Termination }
   | { readonly state: "TERMINATED"; readonly termination: Termination; readonly endedAt: number };
 
-/** `…TimeMs` by the wall clock, `…At` in service time, by which deadlines go. */
+/** `…TimeMs` is wall time. `…At` is service time, which deadlines are based on. */
 export interface SandboxTimes {
   readonly createTimeMs: number;
   readonly createdAt: number;
@@ -25,15 +25,18 @@ export interface StoredSandbox extends SandboxTimes {
   readonly owner: string;
   readonly sandboxId: string;
   readonly generation: number;
-  /** Grows with every sandbox ever made, also under the same id. Never used twice. */
+  /** Increases with every sandbox created, also for the same id. Never reused. */
   readonly place: number;
   readonly spec: SandboxSpec;
   readonly phase: StoredPhase;
 }
 
-/** A sandbox as it is found in the store. Most have ended, and nobody asks for their specs. */
+/**
+ * A sandbox as loaded from the store. The spec is read on demand: most sandboxes have ended, and their specs are never
+ * needed.
+ */
 export type FoundSandbox = Omit<StoredSandbox, "spec"> & {
-  /** Reads its spec, as long as it is in the store. */
+  /** Reads its spec, while the sandbox is in the store. */
   readonly spec: () => SandboxSpec;
 };
 
@@ -42,7 +45,9 @@ const LOAD = `
     create_time_ms, created_at, used_time_ms, used_at
   FROM sandboxes ORDER BY place`;
 
-/** The second conflict is with a later sandbox under the id: a late write of an earlier one does not touch it. */
+/**
+ * The second conflict is with a later sandbox with the same id. A late write of an earlier sandbox must not change it.
+ */
 const PUT = `
   INSERT INTO sandboxes (place, owner, sandbox_id, generation, state, phase, spec, create_time_ms, created_at, used_time_ms, used_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -51,7 +56,7 @@ const PUT = `
     used_time_ms = excluded.used_time_ms, used_at = excluded.used_at
   ON CONFLICT (owner, sandbox_id) DO NOTHING`;
 
-/** The sandboxes in the database. Every write may throw `NO_SPACE`, and has changed nothing then. */
+/** The sandboxes in the database. Every write may throw `NO_SPACE`, and then has changed nothing. */
 export class SandboxStore {
   readonly #database: Database;
 
@@ -59,18 +64,25 @@ export class SandboxStore {
     this.#database = database;
   }
 
-  /** All, in the order of their creation. @throws `INVALID_ARGUMENT` where another key sealed them */
+  /** All sandboxes, in the order of their creation. @throws `INVALID_ARGUMENT` if another key sealed them */
   load(): FoundSandbox[] {
     return Array.from(this.#database.prepare(LOAD).iterate(), (row) => this.#found(row));
   }
 
-  /** The largest place ever used; 0 before the first. */
+  /** The engine's refs of the sandboxes that have not ended. */
+  refs(): string[] {
+    const rows = this.#database.prepare("SELECT phase FROM sandboxes WHERE state <> 'TERMINATED'").all();
+    const phases = rows.map((row) => JSON.parse(String(row.phase)) as StoredPhase);
+    return phases.flatMap((phase) => ("engine" in phase ? phase.engine.ref : []));
+  }
+
+  /** The largest place ever used; 0 if none was. */
   lastPlace(): number {
     const row = this.#database.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'").get();
     return Number(row?.seq ?? 0);
   }
 
-  /** Stores a sandbox in place of an earlier one under its id. Where a later one is stored, nothing changes. */
+  /** Stores a sandbox, replacing an earlier one with the same id. If a later one is stored, nothing changes. */
   put(sandbox: StoredSandbox): void {
     const { owner, sandboxId, generation, place, phase, spec } = sandbox;
     this.#database.transaction(() => {
@@ -95,7 +107,7 @@ export class SandboxStore {
     });
   }
 
-  /** Stores when a sandbox was used last. */
+  /** Stores when a sandbox was last used. */
   putUsed({ place, usedTimeMs, usedAt }: StoredSandbox): void {
     this.#database
       .prepare("UPDATE sandboxes SET used_time_ms = ?, used_at = ? WHERE place = ?")
@@ -130,7 +142,7 @@ export class SandboxStore {
   }
 }
 
-/** Specs that an older version stored have neither domains nor secrets. */
+/** Specs stored by older versions have neither domains nor secrets. */
 function specFrom(text: string): SandboxSpec {
   const {
     egressDomains = [],

@@ -4,9 +4,9 @@ import type { Resources } from "../engine/port.ts";
 import type { Reservation } from "./capacity.ts";
 import { QUOTA_NAMES, type QuotaName, type TenantQuota } from "./tenant-quota.ts";
 
-/** What a reservation takes of each quota. */
+/** How much of each quota a reservation uses. */
 type Amounts = Partial<Record<CountedQuota, number>>;
-/** The quotas whose use is a sum of reservations. */
+/** The quotas whose usage is a sum of reservations. */
 type CountedQuota = "sandboxes" | "memoryBytes" | "cpuMillis" | "pids" | "execs";
 
 const HOW_TO_FREE: Readonly<Record<CountedQuota | "workspaceBytes", string>> = {
@@ -17,27 +17,25 @@ const HOW_TO_FREE: Readonly<Record<CountedQuota | "workspaceBytes", string>> = {
   execs: "Wait for a command to end",
   workspaceBytes: "Delete files or workspaces",
 };
-/** When a command that found no place is worth trying again: most are short. */
+/** When to retry a command that exceeded the quota. Short, because most commands are. */
 const RETRY_EXEC_MS = 100;
 
 /**
- * What each tenant has, against what it may have. Everything is reserved in one
- * step before anything is made, and given back when it is gone. Quotas are
- * looked up at each reservation: a change holds from the next one on and takes
- * nothing away.
+ * Enforces the tenants' quotas. Everything is reserved in one step before it is created, and released when it is gone.
+ * Quotas are looked up at each reservation, so a changed quota applies from the next one on, and takes nothing away.
  */
 export class TenantQuotas {
   readonly #quotaOf: (owner: string) => TenantQuota;
   readonly #clock: Clock;
   readonly #tenants = new Map<string, Ledger>();
 
-  /** @param quotaOf what a tenant may have; by default nobody has a quota. */
+  /** @param quotaOf returns a tenant's quota. Default: no tenant has one. */
   constructor(clock: Clock, quotaOf: (owner: string) => TenantQuota = () => ({})) {
     this.#clock = clock;
     this.#quotaOf = quotaOf;
   }
 
-  /** Reserves a sandbox and what it may take. @throws `TENANT_QUOTA` */
+  /** Reserves a sandbox and its resources. @throws `TENANT_QUOTA` */
   reserveSandbox(owner: string, resources: Resources): Reservation {
     const amounts = amountsOf(resources);
     this.#assertRoom(owner, amounts);
@@ -45,7 +43,7 @@ export class TenantQuotas {
     return this.#take(owner, amounts);
   }
 
-  /** Counts a sandbox that exists already, also beyond the quotas. */
+  /** Counts a sandbox that already exists, even beyond the quotas. */
   recoverSandbox(owner: string, resources: Resources): Reservation {
     return this.#take(owner, amountsOf(resources));
   }
@@ -56,17 +54,17 @@ export class TenantQuotas {
     return this.recoverExec(owner);
   }
 
-  /** Counts a command that runs already, also beyond the quota. */
+  /** Counts a command that already runs, even beyond the quota. */
   recoverExec(owner: string): Reservation {
     return this.#take(owner, { execs: 1 });
   }
 
-  /** What a tenant may have. */
+  /** A tenant's quota. */
   quotaOf(owner: string): TenantQuota {
     return this.#quotaOf(owner);
   }
 
-  /** What a tenant has of each quota that is a sum. */
+  /** A tenant's usage of each quota that is a sum of reservations. */
   usage(owner: string): Readonly<Record<CountedQuota, number>> {
     return { ...(this.#tenants.get(owner)?.used ?? NOTHING) };
   }
@@ -86,14 +84,17 @@ export class TenantQuotas {
     }
   }
 
-  /** Refuses what would take an owner's directories, which take `used` bytes, past its quota. @throws `TENANT_QUOTA` */
+  /**
+   * Checks that `asked` more bytes fit into an owner's quota for directories, of which `used` bytes are in use. @throws
+   * `TENANT_QUOTA`
+   */
   assertWorkspaceRoom(owner: string, used: number, asked: number): void {
     const limit = this.#quotaOf(owner).workspaceBytes;
     if (limit === undefined || used + asked <= limit) return;
     throw exceeded("workspaceBytes", { limit, used, asked }, howToFree("workspaceBytes"), undefined);
   }
 
-  /** Takes a token of the bucket, which holds a second's worth and is never smaller than one. */
+  /** Takes a token from the bucket, which holds the tokens of one second, but at least one. */
   #spendCreate(owner: string): void {
     const { createsPerSecond: rate } = this.#quotaOf(owner);
     if (rate === undefined) return;
@@ -124,7 +125,7 @@ export class TenantQuotas {
     };
   }
 
-  /** One for each tenant there ever was in this run: the tokens file bounds how many there are. */
+  /** One for each tenant seen in this run of the service. The tokens file limits their number. */
   #ledger(owner: string): Ledger {
     let ledger = this.#tenants.get(owner);
     if (ledger === undefined) {
@@ -137,7 +138,7 @@ export class TenantQuotas {
 
 interface Ledger {
   readonly used: Record<CountedQuota, number>;
-  /** Creates that the bucket holds, as of `refilledAt` on the monotonic clock; undefined: it is full. */
+  /** Number of creates in the bucket at `refilledAt`, on the monotonic clock; undefined: it is full. */
   creates: number | undefined;
   refilledAt: number;
 }

@@ -8,62 +8,65 @@ import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 import { engineNetwork, type RequestedSpec } from "./spec.ts";
 
-/** How many sandboxes of an image are kept ready. */
+/** How many sandboxes of an image to keep ready. */
 export interface WarmPoolTarget {
   readonly image: string;
   readonly count: number;
 }
 
-/** How many sandboxes are kept ready with a session of a type started in them. */
+/** How many sandboxes to keep ready with a started session of this type. */
 export interface WarmSessionTarget {
   readonly resourceType: string;
   readonly count: number;
 }
 
-/** What was prepared in a sandbox ahead of its claim, for instance a desktop. */
+/** What was prepared in a sandbox before its claim, for instance a desktop. */
 export interface Prepared {
-  /** Whether it can still serve. */
+  /** Whether it can still be used. */
   readonly alive: boolean;
-  /** Ends it. Idempotent; never rejects. @param sandboxEnds whether the sandbox ends, with everything in it. */
+  /**
+   * Ends it. Idempotent; never rejects. @param sandboxEnds whether the sandbox, with everything in it, is ending
+   * anyway.
+   */
   cleanup(sandboxEnds: boolean): Promise<void>;
 }
 
-/** A warm pool of sandboxes in which something is prepared for sessions of one type. */
+/** A warm pool of sandboxes that are prepared for sessions of one type. */
 export interface PreparedPool {
   readonly resourceType: string;
   readonly count: number;
   readonly spec: RequestedSpec;
-  /** Prepares a sandbox of the pool; a failure leaves nothing. */
+  /** Prepares a sandbox of the pool. A failure leaves nothing behind. */
   prepare(sandbox: LeasedSandbox, signal: AbortSignal): Promise<Prepared>;
 }
 
 /** The state of a warm pool. */
 export interface WarmPoolStatus {
   readonly image: string;
-  /** Of the sessions that its sandboxes are prepared for; empty: for none. */
+  /** The type of session that its sandboxes are prepared for; empty: none. */
   readonly resourceType: string;
   readonly target: number;
   readonly ready: number;
-  /** Why the last start of one failed; empty once one has succeeded. */
+  /** Why the last start of a sandbox failed; empty once one has succeeded. */
   readonly problem: string;
 }
 
 /** A sandbox that was kept ready and has been claimed. */
 export interface WarmSandbox {
   readonly engine: EngineSandbox;
-  /** The resources it has now. */
+  /** Its current resources. */
   readonly resources: Resources;
   /** What is prepared in it. */
   readonly prepared: Prepared | undefined;
-  /** Takes it back, unused. */
+  /** Returns it to the pool, unused. */
   giveBack(): void;
 }
 
-/** Sandboxes of an image started at the same time; more only make the engine slower. */
+/** How many sandboxes of an image to start at the same time. More would only slow the engine down. */
 const MAX_STARTING = 2;
-/** The pool is filled again once no claim has come for this long. */
+/** The pool is refilled once there has been no claim for this long. */
 const REFILL_DELAY_MS = 50;
-/** Characters of what is kept of a failed start. */
+/** How many characters of the error of a failed start to keep. */
 const MAX_PROBLEM = 500;
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
@@ -73,23 +76,21 @@ interface Parts {
   readonly observer: SandboxObserver;
   readonly logger: Logger;
   readonly retries: RemovalRetries;
-  /** A spec with the defaults filled in. */
   readonly resolve: (spec: RequestedSpec) => SandboxSpec;
 }
 
 /**
- * Keeps started sandboxes ready to be claimed, each with the lanes opened, and
- * starts new ones in place of those that were claimed or ended. Each is made
- * from the spec of its pool, under an id of its own: a claim whose caller names
- * no id takes the sandbox with its id.
+ * Keeps started sandboxes ready to be claimed, each with open lanes, and starts new ones to replace those that were
+ * claimed or have ended. Each is created from its pool's spec under a new id. A claim without a requested id keeps that
+ * id.
  */
 export class WarmPool {
   readonly #parts: Parts;
   readonly #pools: Pool[];
   readonly #closing = new AbortController();
-  /** Ids of those being started. */
+  /** Ids of sandboxes that are being started. */
   readonly #starting = new Set<string>();
-  /** Starts and removals under way: what a stop waits for. */
+  /** Starts and removals in progress, which a stop waits for. */
   readonly #work = new Set<Promise<void>>();
 
   constructor(targets: readonly WarmPoolTarget[], parts: Parts) {
@@ -104,19 +105,19 @@ export class WarmPool {
     }));
   }
 
-  /** Adds a pool, before {@link start}. */
+  /** Adds a pool. Call it before {@link start}. */
   add({ resourceType, spec, count, prepare }: PreparedPool): void {
     this.#pools.push({ asked: spec, resourceType, target: count, prepare, ready: [], starting: 0 });
   }
 
-  /** Starts to fill the pools. */
+  /** Starts filling the pools. */
   start(): void {
     for (const pool of this.#pools) this.#fill(pool);
   }
 
   /**
-   * A ready sandbox that can be made into what the spec asks for; undefined where there is none.
-   * @param resourceType of the sessions it should be prepared for; empty: for none.
+   * Claims a ready sandbox that can be adapted to the spec; undefined if there is none.
+   * @param resourceType the type of session that it should be prepared for; empty: none.
    */
   claim(spec: SandboxSpec, resourceType = ""): WarmSandbox | undefined {
     for (const pool of this.#pools) {
@@ -136,12 +137,12 @@ export class WarmPool {
     return undefined;
   }
 
-  /** Whether what the engine has is one of these, ready or being started. */
+  /** Whether one of the engine's sandboxes belongs to a pool, ready or being started. */
   owns({ ref, sandboxId }: EngineSandbox): boolean {
     return this.#starting.has(sandboxId) || this.refs().includes(ref);
   }
 
-  /** Drops a sandbox that ended while it waited. */
+  /** Drops a sandbox that ended before it was claimed. */
   lost(ref: string): void {
     for (const pool of this.#pools) {
       const place = pool.ready.findIndex(({ engine }) => engine.ref === ref);
@@ -151,7 +152,7 @@ export class WarmPool {
     }
   }
 
-  /** The engine's names of those that are ready. */
+  /** Refs of the ready sandboxes. */
   refs(): string[] {
     return this.#pools.flatMap(({ ready }) => ready.map(({ engine }) => engine.ref));
   }
@@ -163,7 +164,7 @@ export class WarmPool {
     });
   }
 
-  /** Starts no more sandboxes and removes those that are ready. */
+  /** Stops starting sandboxes, and removes the ready ones. */
   async stop(): Promise<void> {
     this.#closing.abort();
     for (const pool of this.#pools) {
@@ -177,7 +178,7 @@ export class WarmPool {
     else pool.ready.unshift(warm);
   }
 
-  /** Drops sandboxes in which what was prepared has ended. */
+  /** Drops sandboxes whose prepared session has ended. */
   #dropDead(pool: Pool): void {
     const dead = pool.ready.filter(({ prepared }) => prepared?.alive === false);
     if (dead.length === 0) return;
@@ -185,7 +186,9 @@ export class WarmPool {
     for (const warm of dead) this.#track(this.#remove(warm));
   }
 
-  /** A start takes the engine's time from claims: while sandboxes are ready, a burst of claims goes first. */
+  /**
+   * Fills the pool after a pause: starts slow down claims, so a burst of claims goes first while sandboxes are ready.
+   */
   #fillAfter(pool: Pool): void {
     clearTimeout(pool.pause);
     if (pool.ready.length === 0) this.#fill(pool);
@@ -277,7 +280,6 @@ export class WarmPool {
 /** The owner in the label of a sandbox that nobody has claimed yet. */
 export const POOL_OWNER = "warm-pool";
 
-/** A sandbox that waits to be claimed. */
 interface Warm {
   readonly engine: EngineSandbox;
   readonly prepared: Prepared | undefined;
@@ -292,11 +294,11 @@ interface Pool {
   ready: Warm[];
   starting: number;
   problem?: string;
-  /** Runs until the pool is filled again. */
+  /** Timer until the pool is refilled. */
   pause?: NodeJS.Timeout;
 }
 
-/** Whether a started sandbox can serve: everything but environment, limits and mounts is fixed by now. */
+/** Whether a started sandbox can be adapted: everything but environment, limits and mounts is fixed by now. */
 function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
   return (
     asked.image === made.image &&
@@ -308,7 +310,7 @@ function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
   );
 }
 
-/** A sandbox of the pool as its operations see it. */
+/** A sandbox of the pool in the form that operations need. */
 export function leasedOf(engine: EngineSandbox, spec: SandboxSpec): LeasedSandbox {
   const { ref, sandboxId, generation, owner } = engine;
   return { ref, sandboxId, generation, owner, spec, user: spec.user === "" ? engine.user : spec.user };

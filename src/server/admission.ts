@@ -10,21 +10,18 @@ import { callOf, ownerKey } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
 
-/** Runs before a request's body is read, and refuses the call by throwing a converted error. */
+/** Runs before a request's body is read. Throws a converted error to refuse the call. */
 export type Admit = (context: HandlerContext) => Promise<void>;
 
-/** Services that everybody may call: what probes and balancers ask says nothing of anybody's. */
+/** Services open to everyone: the health checks of probes and load balancers reveal nothing about any tenant. */
 const OPEN: ReadonlySet<string> = new Set([Health.typeName]);
-/** Services of which every known caller may use all methods, whatever their options say. */
+/** Services whose methods every authenticated caller may use, whatever their options say. */
 const FOR_EVERY_SCOPE: ReadonlySet<string> = new Set([
   ServerReflection.typeName,
   ServerReflectionAlpha.typeName,
 ]);
 
-/**
- * Admits the calls that the authenticator knows and that their scope allows, each in its turn, and passes their owner
- * on to handlers.
- */
+/** Authenticates calls, checks the scope of their tokens, queues them fairly, and passes their owner on to handlers. */
 export function createAdmission(
   authenticator: Authenticator,
   errors: ErrorConverter,
@@ -47,7 +44,7 @@ export function createAdmission(
   };
 }
 
-/** Whether a method may change something, so that a read-only token may not call it. */
+/** Whether a method may change something, so that read-only tokens may not call it. */
 export function changesSomething({ idempotency, parent }: DescMethod): boolean {
   if (OPEN.has(parent.typeName) || FOR_EVERY_SCOPE.has(parent.typeName)) return false;
   return idempotency !== Idempotency.NO_SIDE_EFFECTS;

@@ -4,30 +4,29 @@ import type { Call, CallObserver, CallStatus, Credentials } from "./call.ts";
 import { statusName } from "./call.ts";
 import { Subjects } from "./subjects.ts";
 
-/** Takes lines of JSON, and never makes anybody wait. */
+/** Receives lines of JSON. Never makes its caller wait. */
 export interface AuditSink {
   append(line: string): void;
 }
 
-/** Codes of calls that were refused for who made them or how much it was. */
+/** Codes of calls that were refused because of their caller or a limit. */
 const REFUSING: ReadonlySet<CallStatus> = new Set([
   Code.Unauthenticated,
   Code.PermissionDenied,
   Code.ResourceExhausted,
 ]);
-/** Reasons with these codes that are a failure of the work, and refuse nobody. */
+/** Reasons with these codes that are failures of the work instead of refusals. */
 const NO_REFUSAL: ReadonlySet<ErrorReason> = new Set(["FILE_PERMISSION", "MESSAGE_TOO_LARGE", "NO_SPACE"]);
 
 /**
- * Writes a line for every call that could change something, when it ends, and
- * for every call that is refused for its token, scope or quota. A line holds
- * ids, names of methods and codes: nothing else of what callers send or get.
+ * Writes a line at the end of every call that could change something, and for every call that is refused for its token,
+ * scope or quota. A line contains ids, method names and codes, and no other data of the call.
  */
 export class AuditLog implements CallObserver {
   readonly #sink: AuditSink;
   readonly #reads: boolean;
 
-  /** @param options.reads whether calls that only read have lines, too */
+  /** @param options.reads whether to write a line for calls that only read, too */
   constructor(sink: AuditSink, { reads }: { readonly reads: boolean }) {
     this.#sink = sink;
     this.#reads = reads;
@@ -61,7 +60,7 @@ export class AuditLog implements CallObserver {
     });
   }
 
-  /** A page, such as the metrics, that its reader may not see. */
+  /** Records that a page, such as the metrics, was refused. */
   pageRefused({ peer, method }: Credentials, status: number): void {
     this.#write({ peer, protocol: "http", method, ids: {}, decision: "refused", code: String(status) });
   }
@@ -71,7 +70,7 @@ export class AuditLog implements CallObserver {
   }
 }
 
-/** The line that stands where lines were lost. */
+/** The line that replaces lost lines. */
 export function auditGapLine(lines: number): string {
   return JSON.stringify({ time: new Date().toISOString(), event: "lost", lines });
 }

@@ -4,8 +4,8 @@ import { type Call, setCall } from "./call.ts";
 import { type HttpRequest, headersOf, urlOf } from "./http-message.ts";
 
 /**
- * What a handler knows of its call when {@link serveDirectly} runs it. `Headers`
- * are slow to make and few handlers look at them, so they are made when asked for.
+ * What a handler knows about its call when {@link serveDirectly} runs it. Creates `Headers` on first use, because they
+ * are slow to create and few handlers need them.
  */
 export class CallContext implements HandlerContext {
   readonly method: DescMethod;
@@ -51,12 +51,12 @@ export class CallContext implements HandlerContext {
     return this.#responseTrailer;
   }
 
-  /** The response headers, if the handler set any. */
+  /** The response headers that the handler set, if any. */
   get ownHeader(): Headers | undefined {
     return this.#responseHeader;
   }
 
-  /** The response trailers, if the handler set any. */
+  /** The response trailers that the handler set, if any. */
   get ownTrailer(): Headers | undefined {
     return this.#responseTrailer;
   }

@@ -4,13 +4,13 @@ import type { Logger } from "../base/logger.ts";
 import type { CallObserver } from "./call.ts";
 import { type Call, type CallStatus, statusName } from "./call.ts";
 
-/** Ends that are a fault of the server, unless the request was wrong. */
+/** Codes that mean a fault of the server, unless the request was invalid. */
 const SEVERE: ReadonlySet<CallStatus> = new Set([Code.Internal, Code.Unknown, Code.DataLoss]);
 
 /** Codes that an operator needs to see. */
 const EXPLAINED: ReadonlySet<CallStatus> = new Set([Code.Unavailable, Code.FailedPrecondition, Code.Aborted]);
 
-/** Writes one line for every call that ended; never a header, and nothing that quotes a payload. */
+/** Logs one line for every call that has ended. Never logs headers, or anything that quotes a payload. */
 export class CallLog implements CallObserver {
   readonly #logger: Logger;
 
@@ -34,7 +34,7 @@ export class CallLog implements CallObserver {
       err: EXPLAINED.has(status) ? cause?.cause : undefined,
     };
     if (SEVERE.has(status) && !call.failure?.ofRequest) this.#logger.error(fields, "rpc");
-    // Health checks come every few seconds.
+    // Health checks arrive every few seconds.
     else if (call.method.startsWith("grpc.health.")) this.#logger.debug(fields, "rpc");
     else this.#logger.info(fields, "rpc");
   }

@@ -7,51 +7,50 @@ import { type HttpRequest, peerOf, type RpcProtocol } from "./http-message.ts";
 import { MAX_TIMEOUT_MS } from "./limits.ts";
 import type { Subjects } from "./subjects.ts";
 
-/** What is known of a call, or of who reads a page, before its body is read. */
+/** What is known about a call, or about a reader of a page, before the body is read. */
 export interface Credentials {
   /** Request headers, names in lower case. */
   readonly headers: IncomingHttpHeaders;
   /** `package.Service/Method`, or the path of a page. */
   readonly method: string;
-  /** Address of the other end, or `unix`. */
+  /** Address of the peer, or `unix`. */
   readonly peer: string;
 }
 
 /**
- * What a caller may do. `read-only`: the methods without side effects, on what
- * is its tenant's. `user`: all methods, on what is its tenant's. `admin`: the
- * same in every tenant that it names, and what belongs to the whole service.
+ * What a caller may do. `read-only`: methods without side effects, within its own tenant. `user`: all methods, within
+ * its own tenant. `admin`: all methods, in any tenant that it names and for the service as a whole.
  */
 export type Scope = "admin" | "user" | "read-only";
 
-/** Who makes a call. */
+/** The authenticated caller. */
 export interface Principal {
-  /** Whose sandboxes the call sees, and whose is what it makes. */
+  /** Whose sandboxes the call sees, and who owns what it creates. */
   readonly owner: string;
-  /** The tenant that the token belongs to; an admin's calls may name another as their owner. */
+  /** The tenant of the token. An admin's call may name another one as its owner. */
   readonly tenant: string;
-  /** Names the token; undefined where none is needed. */
+  /** Id of the token. Undefined if no token is needed. */
   readonly tokenId: string | undefined;
   readonly scope: Scope;
 }
 
-/** Says who makes a call. */
+/** Finds out who makes a call. */
 export interface Authenticator {
   /**
    * Runs before the body of the request is read.
    *
-   * @throws BerthError `UNAUTHENTICATED` for a caller that is not known; `TOKEN_SCOPE` or `INVALID_ARGUMENT` for a
-   *   tenant that it names and may not
+   * @throws BerthError `UNAUTHENTICATED` for an unknown caller; `TOKEN_SCOPE` or `INVALID_ARGUMENT` if it may not act
+   *   in the tenant that it names
    */
   authenticate(credentials: Credentials): Principal | Promise<Principal>;
-  /** Why the calls of a principal that were admitted have to end; undefined: they go on. */
+  /** Why running calls of a principal must end. Undefined: they may continue. */
   recheck(principal: Principal): BerthError | undefined;
 }
 
 /** The owner of everything while the server has no tokens. */
 export const DEFAULT_OWNER = "default";
 
-/** The header by which an admin names the tenant that a call acts in. */
+/** The header in which an admin names the tenant to act in. */
 export const TENANT_HEADER = "berth-tenant";
 
 const EVERYBODY: Principal = {
@@ -61,7 +60,7 @@ const EVERYBODY: Principal = {
   scope: "admin",
 };
 
-/** Takes every caller for the one owner there is. */
+/** Treats every caller as the default owner. */
 export const anonymousAuthenticator: Authenticator = {
   authenticate: ({ headers }) => {
     const { [TENANT_HEADER]: named = DEFAULT_OWNER } = headers;
@@ -79,27 +78,27 @@ export const anonymousAuthenticator: Authenticator = {
 interface CallFailure {
   readonly error: ConnectError;
   readonly cause: BerthError | ConnectError;
-  /** Whether the request itself was wrong, and no handler failed. */
+  /** Whether the request was invalid, as opposed to a failed handler. */
   readonly ofRequest: boolean;
 }
 
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 
-/** What a call is known by when it arrives. */
+/** What is known about a call when it arrives. */
 interface CallInit {
-  /** `package.Service/Method`; empty for a method that the server does not have. */
+  /** `package.Service/Method`. Empty if the server does not have the method. */
   readonly method: string;
   readonly protocol: RpcProtocol;
   readonly request: HttpRequest;
-  /** Whether the client sends any number of messages, in its own time. */
+  /** Whether the client streams messages, without a time limit. */
   readonly streamsRequests: boolean;
   /** Whether its method may change something. */
   readonly changes: boolean;
 }
 
 /**
- * One RPC, from the arrival of its headers until its response is gone: what
- * the log, the metrics and a stopping server know of it.
+ * One RPC, from the arrival of its headers to the end of its response, as the log, the metrics and a stopping server
+ * see it.
  */
 export class Call implements Credentials {
   readonly method: string;
@@ -111,13 +110,13 @@ export class Call implements Credentials {
   readonly #request: HttpRequest;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
-  /** Who makes the call; undefined until that is known, and where nobody asks. */
+  /** Undefined until the caller is authenticated, and for methods without authentication. */
   principal: Principal | undefined;
-  /** Whether the handler was reached: before that, everything that fails is what the client sent. */
+  /** Whether the handler was reached. Errors before that are the fault of the request. */
   handlerReached = false;
-  /** The error the client was sent, and what it was made of; undefined while all is well. */
+  /** The error sent to the client, and its cause. Undefined while there is none. */
   failure: CallFailure | undefined;
-  /** Gathers the ids of what it acts on; undefined where nobody wants them. */
+  /** Collects the ids of what the call acts on. Undefined: not needed. */
   subjects: Subjects | undefined;
 
   constructor({ method, protocol, request, streamsRequests, changes }: CallInit) {
@@ -134,7 +133,7 @@ export class Call implements Credentials {
     return this.#request.headers;
   }
 
-  /** Whose things the call is about; empty while that is not known. */
+  /** The owner that the call acts for. Empty until it is known. */
   get owner(): string {
     return this.principal?.owner ?? "";
   }
@@ -143,7 +142,7 @@ export class Call implements Credentials {
     return this.#request.method ?? "";
   }
 
-  /** Whether the call still waits for its request message, or for the end of it. */
+  /** Whether the request message has not arrived completely. */
   get awaitsRequest(): boolean {
     return !this.streamsRequests && !this.#request.complete;
   }
@@ -153,16 +152,16 @@ export class Call implements Credentials {
     return performance.now() - this.#startMs;
   }
 
-  /** Milliseconds until the deadline, below 0 once it passed; undefined if there is none. */
+  /** Milliseconds until the deadline, negative after it. Undefined: no deadline. */
   readonly timeoutMs = (): number | undefined =>
     this.deadline.kind === "after" ? this.deadline.ms - this.ageMs : undefined;
 
-  /** Aborted once the call is over, for whatever reason; the reason is a `BerthError`. */
+  /** Aborted when the call is over, for any reason. The reason is a `BerthError`. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
 
-  /** Ends the call; without a reason, because its response is complete. Only the first reason counts. */
+  /** Ends the call. Without a reason: its response is complete. Only the first reason counts. */
   abort(reason: BerthError = CALL_ENDED): void {
     this.#controller.abort(reason);
   }
@@ -171,35 +170,35 @@ export class Call implements Credentials {
 /** How a call ended: a gRPC code, or 0 for OK. */
 export type CallStatus = Code | 0;
 
-/** The name of a status as gRPC writes it: `OK`, `NOT_FOUND`. */
+/** gRPC's name of a status: `OK`, `NOT_FOUND`. */
 export function statusName(status: CallStatus): string {
   if (status === 0) return "OK";
-  // The library spells this one the American way.
+  // The library spells this one with one L.
   if (status === Code.Canceled) return "CANCELLED";
   return Code[status].replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
-/** Whose things the call is about. */
+/** The owner that the call acts for. */
 export const ownerKey = createContextKey("", { description: "owner" });
 
-/** Whose things the call is about that a handler serves. */
+/** The owner that a handler's call acts for. */
 export function ownerOf(context: { readonly values: ContextValues }): string {
   return context.values.get(ownerKey);
 }
 
-/** Whether a call may see what belongs to the whole service, beside what is its owner's. */
+/** Whether a call may see data of the whole service besides that of its owner. */
 export function seesWholeService(context: { readonly values: ContextValues }): boolean {
   return callOf(context).principal?.scope === "admin";
 }
 
 const callKey = createContextKey<Call | undefined>(undefined, { description: "call" });
 
-/** Puts the call where the other parts that serve the same RPC find it. */
+/** Makes the call available to everything that handles the same RPC. */
 export function setCall(values: ContextValues, call: Call): void {
   values.set(callKey, call);
 }
 
-/** The call that a handler context belongs to. */
+/** The call of a handler context. */
 export function callOf(context: { readonly values: ContextValues }): Call {
   const call = context.values.get(callKey);
   if (!call) throw new Error("this RPC did not come through the port");
@@ -212,7 +211,7 @@ export interface CallObserver {
   ended(call: Call, status: CallStatus): void;
 }
 
-/** The calls that are running. */
+/** The running calls. */
 export class Calls {
   readonly #running = new Set<Call>();
   readonly #observers: readonly CallObserver[];
@@ -242,19 +241,19 @@ export class Calls {
     }
   }
 
-  /** Resolves once no call is running. */
+  /** Resolves when no call is running. */
   async whenIdle(): Promise<void> {
     if (this.#running.size === 0) return;
     this.#idle ??= Promise.withResolvers();
     await this.#idle.promise;
   }
 
-  /** From now on, ends calls as they come. */
+  /** From now on, ends every new call. */
   refuse(reason: BerthError): void {
     this.#refusal = reason;
   }
 
-  /** Ends the calls whose principals may not go on. */
+  /** Ends the calls whose principals are no longer allowed. */
   recheck(authenticator: Authenticator): void {
     for (const call of [...this.#running]) {
       const reason = call.principal && authenticator.recheck(call.principal);
@@ -262,20 +261,20 @@ export class Calls {
     }
   }
 
-  /** Ends the running calls that `which` picks. */
+  /** Ends the running calls that `which` selects. */
   abort(reason: BerthError, which: (call: Call) => boolean = () => true): void {
     for (const call of [...this.#running]) if (which(call)) call.abort(reason);
   }
 }
 
-/** How long the caller gives a call. */
+/** The deadline that the caller set. */
 type Deadline =
   | { readonly kind: "none" }
   | { readonly kind: "after"; readonly ms: number }
   /** It is malformed. */
   | { readonly kind: "refused"; readonly error: BerthError };
 
-/** The headers that carry a deadline, one for each kind of protocol. */
+/** The header with the deadline, by protocol. */
 export const DEADLINE_HEADERS = {
   grpc: "grpc-timeout",
   "grpc-web": "grpc-timeout",
@@ -285,9 +284,8 @@ export const DEADLINE_HEADERS = {
 const NONE: Deadline = { kind: "none" };
 
 /**
- * Reads the deadline of a call from the headers of its request. One that is
- * longer than {@link MAX_TIMEOUT_MS} counts as that: clients that mean "no
- * deadline" send the largest number they have.
+ * Reads the deadline of a call from its headers. Cuts it to {@link MAX_TIMEOUT_MS}: clients that mean "no deadline"
+ * send the largest number they have.
  */
 function readDeadline(protocol: RpcProtocol, headers: IncomingHttpHeaders): Deadline {
   const name = DEADLINE_HEADERS[protocol];

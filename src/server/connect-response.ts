@@ -14,13 +14,13 @@ import { type HttpRequest, type HttpResponse, requestEnd } from "./http-message.
 import { NEWLINE } from "./json-lines.ts";
 import { isUnenveloped } from "./request-messages.ts";
 
-/** The response of a call of Connect. */
+/** The response to a Connect call. */
 abstract class ConnectResponse extends DirectResponse {
   readonly #request: HttpRequest;
   readonly #type: string;
   #ended = false;
 
-  /** @param type the content type of messages. */
+  /** @param type content type of the messages. */
   constructor(request: HttpRequest, response: HttpResponse, context: CallContext, type: string) {
     super(response, context);
     this.#request = request;
@@ -35,7 +35,7 @@ abstract class ConnectResponse extends DirectResponse {
     if (!this.response.headersSent) this.head(200, this.#type);
   }
 
-  /** @param trailer sent as headers, as unary calls do. */
+  /** @param trailer sent as headers, as in unary calls. */
   protected head(status: number, type: string, length?: number, trailer?: Headers): void {
     const { response } = this;
     for (const [name, value] of this.context.ownHeader ?? []) response.setHeader(name, value);
@@ -49,12 +49,12 @@ abstract class ConnectResponse extends DirectResponse {
     this.#ended = true;
     this.writeLast(pieces);
     this.wake();
-    // Who streams requests may go on for long after a refusal.
+    // A client that streams requests may continue for a long time after a refusal, so do not wait for it.
     if (this.#request.complete || callOf(this.context).streamsRequests) this.response.end();
     else void requestEnd(this.#request).then(() => this.response.end());
   }
 
-  /** Ends the call with an error that is the whole answer. */
+  /** Ends the call with an error as the whole response. */
   protected failPlainly(error: ConnectError): void {
     const { responseHeader, ownTrailer } = this.context;
     mergeNonProtocolHeaders(responseHeader, error.metadata);
@@ -64,7 +64,7 @@ abstract class ConnectResponse extends DirectResponse {
   }
 }
 
-/** One message, or an error as JSON with a status of HTTP. */
+/** One message, or an error as JSON with an HTTP status. */
 export class ConnectUnaryResponse extends ConnectResponse {
   readonly #messageType: string;
 
@@ -85,7 +85,10 @@ export class ConnectUnaryResponse extends ConnectResponse {
   }
 }
 
-/** Lines of JSON, of which an error is the last; before any other it is the whole answer, with its status. */
+/**
+ * Lines of JSON. An error is the last line; if there is no other line, it is the whole response and sets the HTTP
+ * status.
+ */
 export class JsonLinesResponse extends ConnectResponse {
   constructor(request: HttpRequest, response: HttpResponse, context: CallContext) {
     super(request, response, context, "application/x-ndjson");
@@ -114,7 +117,7 @@ function endOf(trailer: Headers | undefined, error: ConnectError | undefined): r
 
 const PLAIN_END = endOf(undefined, undefined);
 
-/** Messages in envelopes, of which the last says how the call ended. */
+/** Messages in envelopes. The last envelope says how the call ended. */
 export class ConnectStreamResponse extends ConnectResponse {
   override complete(frame: readonly Uint8Array[] = []): void {
     if (this.open) this.#end(frame);
@@ -123,7 +126,7 @@ export class ConnectStreamResponse extends ConnectResponse {
   override fail(error: ConnectError): void {
     if (!this.open) return;
     const { failure } = callOf(this.context);
-    // Who took a stream for plain JSON reads no envelopes either.
+    // A client that sent plain JSON to a stream cannot read envelopes either.
     if (isUnenveloped(failure?.cause)) this.failPlainly(error);
     else this.#end([], error);
   }
@@ -131,7 +134,7 @@ export class ConnectStreamResponse extends ConnectResponse {
   #end(frame: readonly Uint8Array[], error?: ConnectError): void {
     this.begin();
     const { ownTrailer } = this.context;
-    // `Headers` are slow to make, and most calls end the same.
+    // `Headers` are slow to create, and most calls end in the same way.
     const last = error === undefined && ownTrailer === undefined ? PLAIN_END : endOf(ownTrailer, error);
     this.end([...this.take(), ...frame, ...last]);
   }

@@ -3,26 +3,26 @@ import { Semaphore } from "async-mutex";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { messageTooLarge } from "./error-conversion.ts";
 
-/** A few kB may become as much as a message may have, so what is decompressed at once is what such messages cost. */
+/** A few kB may expand to the size limit of a message, so this bounds the memory for decompression. */
 const AT_ONCE = 2;
-/** Larger than the pieces that Node cuts from a pool, so that each can be released. */
+/** Larger than the buffers that Node takes from its pool, so that each can be released. */
 const PART_BYTES = 64 * 1024;
 
-/** Decompresses the messages of all calls, a few at a time, in the order in which they came. */
+/** Decompresses the messages of all calls: a few at a time, in order of arrival. */
 export class Decompressor {
   readonly #places = new Semaphore(AT_ONCE);
 
   /**
    * Decompresses gzip.
    *
-   * @param signal of the call; one that ends while it waits costs no work
-   * @throws BerthError `MESSAGE_TOO_LARGE` as soon as there are more than `maxBytes`; `INVALID_ARGUMENT` for what is no
+   * @param signal of the call. A call that ends while it waits is not decompressed.
+   * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the output exceeds `maxBytes`; `INVALID_ARGUMENT` if it is not
    *   gzip; the signal's reason
    */
   gunzip(bytes: Uint8Array, maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
     return this.#places.runExclusive(() => {
       throwIfAborted(signal);
-      // gRPC allows that an empty message is sent as it is.
+      // gRPC allows an empty message to be sent uncompressed.
       return bytes.length === 0 ? bytes : gunzip(bytes, maxBytes);
     });
   }
@@ -51,10 +51,9 @@ async function gunzip(bytes: Uint8Array, maxBytes: number): Promise<Uint8Array> 
 }
 
 /**
- * Gives the memory of a part back at once: the engine collects garbage of this
- * kind only after every 64 MB of it, which a flood of messages makes in a
- * moment. A part that does not reach the end of its buffer is left alone, as
- * zlib may still write behind it.
+ * Releases the memory of a part at once. V8 collects such garbage only after every 64 MB of it, which a flood of
+ * messages produces in a moment. A part that does not reach the end of its buffer is left alone: zlib may still write
+ * after it.
  */
 function release({ buffer, byteOffset, length }: Buffer): void {
   if (buffer instanceof ArrayBuffer && byteOffset + length === buffer.byteLength) buffer.transfer(0);

@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { createTlsServer } from "./listener.ts";
 import type { TlsFiles } from "./live-tls.ts";
 
-/** Whether a port could speak TLS with these files. */
+/** Whether a port could use TLS with these files. */
 export function diagnoseTls(files: TlsFiles): Finding {
   const subject = "tls";
   try {

@@ -19,30 +19,29 @@ import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-message
 import { RequestMessages } from "./request-stream.ts";
 import type { Route } from "./routes.ts";
 
-/** What {@link serveDirectly} needs beside the call. */
 export interface DirectOptions {
   readonly errors: ErrorConverter;
   readonly admit: Admit;
   readonly receiving: ReceiveBudget;
-  /** Undefined: all callers are one tenant's. */
+  /** Undefined: there is only one tenant. */
   readonly queue: FairQueue | undefined;
-  /** What all streams of answers have of the event loop. */
+  /** The share of the event loop for all response streams together. */
   readonly streams: TurnShare;
 }
 
-/** How a call's messages are put on the wire. */
+/** How the messages of a call are read and written. */
 interface Wire {
-  /** Reads the message of a request. Rejects with errors of the request. */
+  /** Reads the request message. Rejects with errors about the request. */
   read(request: HttpRequest, account: ReceiveAccount): Promise<Message>;
-  /** Encodes a message of the answer, in pieces to be sent one after another. */
+  /** Encodes a response message, in pieces to send one after another. */
   encode(message: MessageInitShape<DescMessage>): readonly Uint8Array[];
   respond(request: HttpRequest, response: HttpResponse, context: CallContext): DirectResponse;
 }
 
 /**
- * The wire of a request that {@link serveDirectly} serves: uncompressed, in plain gRPC with protobuf or in Connect, of
- * a method that does not stream both ways; or in plain JSON, which gets lines. A stream of requests has to be protobuf.
- * Undefined: the library serves it.
+ * How {@link serveDirectly} reads and writes a request. It serves uncompressed requests in plain gRPC with protobuf, in
+ * Connect, or in plain JSON with lines as the response; except methods that stream both ways, and request streams that
+ * are not protobuf. Undefined: the library serves it.
  */
 export function directWire(route: Route, request: HttpRequest): Wire | undefined {
   const { kind } = route.spec;
@@ -67,9 +66,8 @@ export function directWire(route: Route, request: HttpRequest): Wire | undefined
 }
 
 /**
- * Serves a call without the library's universal request, `Headers` and iterator
- * pipeline, which take longer than all the rest of such a call. Never rejects;
- * settles when the handler is done.
+ * Serves a call without the library's universal request, `Headers` and iterator pipeline, which take longer than all
+ * the rest of such a call. Never rejects. Settles when the handler is done.
  */
 export async function serveDirectly(
   route: Route,
@@ -81,7 +79,7 @@ export async function serveDirectly(
 ): Promise<void> {
   const context = new CallContext(route.method, call, request);
   const response = wire.respond(request, nodeResponse, context);
-  // The client gets its answer when the call is over, even while the handler has not noticed.
+  // The client gets the error as soon as the call is over, even if the handler has not noticed yet.
   call.signal.addEventListener("abort", () => {
     if (response.open) response.fail(errors.fromHandler(call, abortError(call.signal), call.signal));
   });
@@ -97,7 +95,7 @@ export async function serveDirectly(
     call.handlerReached = true;
     if (route.spec.kind === "unary") {
       const result = await route.spec.impl(message, context);
-      // A long answer takes the event loop for milliseconds.
+      // Encoding a long response blocks the event loop for milliseconds.
       await queue?.again(call);
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
@@ -105,7 +103,7 @@ export async function serveDirectly(
         const turn = queue?.again(call) ?? streams.enter();
         if (turn) await turn;
         await response.send(wire.encode(item));
-        // Leaving the loop runs the clean-up of the handler's generator.
+        // Leaving the loop runs the cleanup of the handler's generator.
         if (!response.open) return;
       }
       response.complete();
@@ -167,7 +165,7 @@ function unaryWire({ readMaxBytes }: Route, { name, parse, encode }: Codec): Wir
   };
 }
 
-/** One message of JSON in a request, and one a line in the answer. */
+/** A JSON message in the request, and one per line in the response. */
 function linesWire({ readMaxBytes }: Route, { parse, encode }: Codec): Wire {
   return {
     read: async (request, account) => parse(await readPlainMessage(request, readMaxBytes, account)),

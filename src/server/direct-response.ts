@@ -4,25 +4,25 @@ import type { CallContext } from "./call-context.ts";
 import type { HttpResponse } from "./http-message.ts";
 
 /**
- * How much of a stream may wait to be sent. Node's own bound, 16 KiB, makes the
- * handler wait for the socket after nearly every message.
+ * How much unsent data a stream may have. Node's default of 16 KiB would make the handler wait for the socket after
+ * nearly every message.
  */
 const MAX_UNSENT_BYTES = 512 * 1024;
 /**
- * How long the first message of a stream waits for what follows, over HTTP/1.1: most commands end, and most files begin,
- * within it, and each packet costs both ends as much as a command's own bookkeeping. Over HTTP/2 the end is a packet of
- * its own anyway, and clients take longer for a message, in which the command goes on.
+ * How long the first message of a stream waits for what follows, over HTTP/1.1. Most commands end, and most files
+ * start, within this time, and each packet costs both ends as much as a command's own bookkeeping. Over HTTP/2 the end
+ * is a separate packet anyway, and clients take longer to handle a message, while the command continues.
  */
 const FIRST_WAIT_MS = 5;
 
-/** Sends the response of one call: messages, then how it ended. */
+/** Sends the response of one call: messages, then the status. */
 export abstract class DirectResponse {
   protected readonly response: HttpResponse;
   protected readonly context: CallContext;
   #wake: (() => void) | undefined;
-  /** Pieces of messages that wait for others. */
+  /** Pieces of messages that are held back to be sent together. */
   #held: Uint8Array[] = [];
-  /** When they go: undefined before the first message. Over HTTP/2, `later` is left out. */
+  /** When they will be sent. Undefined before the first message. Over HTTP/2, `later` is not used. */
   #leaving: "later" | "soon" | "now" | undefined;
   #timer: NodeJS.Timeout | undefined;
   #watchesClose = false;
@@ -34,23 +34,23 @@ export abstract class DirectResponse {
     this.context = context;
   }
 
-  /** Ends the call well, with a last framed message if there is one. */
+  /** Ends the call successfully, with a last framed message if there is one. */
   abstract complete(frame?: readonly Uint8Array[]): void;
 
   /** Ends the call with an error. */
   abstract fail(error: ConnectError): void;
 
-  /** Sends the head of the response, unless it has been sent. */
+  /** Sends the head of the response if it has not been sent. */
   protected abstract begin(): void;
 
-  /** Whether it can still be sent how the call ended. */
+  /** Whether the status can still be sent. */
   get open(): boolean {
     return !this.#isBroken && !this.response.writableEnded && !this.#output.destroyed;
   }
 
   /**
-   * Sends a framed message of a stream, with those that follow at once; resolves when the client can take more, or the
-   * call is over.
+   * Sends a framed message of a stream, together with those that follow at once. Resolves when the client can take
+   * more, or when the call is over.
    */
   async send(frame: readonly Uint8Array[]): Promise<void> {
     if (!this.open) return;
@@ -63,7 +63,7 @@ export abstract class DirectResponse {
     while (this.#unsentBytes > MAX_UNSENT_BYTES && this.open) await this.#moved();
   }
 
-  /** What waits to be sent, for who sends it with more. */
+  /** Removes and returns the pieces held back, for a caller that sends them together with more. */
   protected take(): readonly Uint8Array[] {
     clearTimeout(this.#timer);
     this.#leaving = "now";
@@ -80,19 +80,19 @@ export abstract class DirectResponse {
     }
   }
 
-  /** Sends what waits. */
+  /** Sends the pieces held back. */
   protected flush(): void {
     const pieces = this.take();
     if (pieces.length === 0 || !this.open) return;
     this.begin();
     const stream = this.#output;
-    // Over HTTP/1.1 a corked response still writes each piece, and what divides them, to the socket by itself.
+    // Over HTTP/1.1 a corked response still writes each piece and its chunk header to the socket separately.
     const { socket } = this.response;
     if (!("stream" in this.response)) socket?.cork();
     stream.cork();
     for (const piece of pieces) {
       stream.write(piece, (error) => {
-        // The connection has gone, of which the response learns later.
+        // The connection is gone, but the response does not know yet.
         if (error) this.#isBroken = true;
         this.#unsentBytes -= piece.length;
         noteStreamed(piece.length);
@@ -103,16 +103,16 @@ export abstract class DirectResponse {
     if (!("stream" in this.response)) socket?.uncork();
   }
 
-  /** Writes what is last; the end of the response sends it at once. */
+  /** Writes the last pieces. The end of the response sends them at once. */
   protected writeLast(pieces: readonly Uint8Array[]): void {
-    // Over HTTP/1.1 Node does this by itself, and loses what is corked here.
+    // Over HTTP/1.1 Node corks by itself, and would lose what is corked here.
     const stream = "stream" in this.response ? this.response.stream : undefined;
     stream?.cork();
     for (const piece of pieces) this.#output.write(piece);
     if (stream !== undefined) process.nextTick(() => stream.uncork());
   }
 
-  /** Resolves when something was sent, or the client is gone. */
+  /** Resolves when something was sent, or when the client is gone. */
   #moved(): Promise<void> {
     if (!this.#watchesClose) this.response.on("close", () => this.#wake?.());
     this.#watchesClose = true;
@@ -121,12 +121,12 @@ export abstract class DirectResponse {
     });
   }
 
-  /** A reader that stopped must not hold up the handler of a call that is over. */
+  /** Resumes a handler whose reader has stopped, because the call is over. */
   protected wake(): void {
     this.#wake?.();
   }
 
-  /** Where messages are written: over HTTP/2, a response does more for each. */
+  /** Where messages are written. Over HTTP/2 the stream, because the response does more work per write. */
   get #output() {
     return "stream" in this.response ? this.response.stream : this.response;
   }

@@ -4,10 +4,9 @@ import { callOf } from "./call.ts";
 import { type ErrorConverter, requestError } from "./error-conversion.ts";
 
 /**
- * Wraps the implementation of a method, so that whatever it throws, at once or
- * while it streams, leaves as a converted error, and so that a call that is
- * over ends for its client even while the implementation has not noticed.
- * Requests that cannot be read reach a streaming implementation as `BerthError`.
+ * Wraps the implementation of a method. Whatever it throws, at once or while streaming, leaves as a converted error. A
+ * call that is over ends for its client even if the implementation has not noticed. Unreadable requests reach a
+ * streaming implementation as `BerthError`.
  */
 export function withErrorBoundary(
   spec: MethodImplSpec,
@@ -40,7 +39,7 @@ export function withErrorBoundary(
     } catch (thrown) {
       throw errors.fromHandler(call, thrown, context.signal);
     } finally {
-      // Not awaited: a source that is stuck must not hold up the end of the call.
+      // Not awaited: a stuck source must not delay the end of the call.
       void iterator?.return?.()?.catch((thrown: unknown) => errors.fromHandler(call, thrown, context.signal));
     }
   }
@@ -76,7 +75,7 @@ export function withErrorBoundary(
   }
 }
 
-/** The outcome of `work`, or a rejection with what ended the call, whichever comes first. */
+/** The result of `work`, or a rejection with the signal's reason, whichever comes first. */
 export async function untilAborted<T>(work: T | Promise<T>, signal: AbortSignal): Promise<T> {
   if (signal.aborted) {
     Promise.resolve(work).catch(() => {});
@@ -93,10 +92,9 @@ export async function untilAborted<T>(work: T | Promise<T>, signal: AbortSignal)
 }
 
 /**
- * Gives an error that the library itself raised, outside any implementation,
- * its code and detail. The library aborts the call's signal with the error that
- * it is about to send, in every protocol, so the abort is the last moment at
- * which it can be amended.
+ * Adds code and detail to an error that the library itself raised, outside any implementation. In every protocol the
+ * library aborts the call's signal with the error that it is about to send, so the abort is the last chance to amend
+ * it.
  */
 export function amendLibraryErrors(
   context: HandlerContext,

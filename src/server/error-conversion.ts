@@ -7,13 +7,13 @@ import { abortError, BerthError, canceled, type ErrorReason } from "../base/erro
 import type { Logger } from "../base/logger.ts";
 import type { Call } from "./call.ts";
 
-/** How a reason leaves the service. */
+/** The code and the reason of an error on the wire. */
 interface WireError {
   readonly code: Code;
   readonly reason: WireReason;
 }
 
-/** Reason → gRPC code and wire enum; the one place that says so. The compiler holds it complete. */
+/** Reason → gRPC code and wire enum. The only such table; the compiler checks that it is complete. */
 export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   INVALID_ARGUMENT: { code: Code.InvalidArgument, reason: WireReason.INVALID_ARGUMENT },
   SANDBOX_NOT_FOUND: { code: Code.NotFound, reason: WireReason.SANDBOX_NOT_FOUND },
@@ -66,19 +66,18 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
 };
 
 /**
- * What the message and the metadata of an error may take on the wire, in bytes.
- * They may quote a request, and travel in trailers, of which clients take 8 KiB
- * in all. The message is there twice: in `grpc-message`, where a character
+ * Limits for the message and the metadata of an error on the wire, in bytes. They may quote a request, and are sent in
+ * trailers, of which clients accept 8 KiB in total. The message is sent twice: in `grpc-message`, where a character
  * beyond ASCII takes nine bytes or more, and with the metadata in base64.
  */
 const MAX_MESSAGE_BYTES = 4096;
 const MAX_METADATA_BYTES = 3072;
-/** Longest text of an error, in UTF-16 units, however little it takes on the wire. */
+/** The longest text in an error, in UTF-16 units, however short it is on the wire. */
 const MAX_TEXT = 1024;
 
 /**
- * Turns whatever ended a call into the error its client is sent: the only place
- * where that happens. The call keeps it, with its cause, for the log.
+ * Converts whatever ended a call into the error for its client. The only place where that happens. The call keeps the
+ * error with its cause for the log.
  */
 export class ErrorConverter {
   readonly #logger: Logger;
@@ -87,14 +86,14 @@ export class ErrorConverter {
     this.#logger = logger;
   }
 
-  /** What a handler threw. `signal` is the one the handler was given. */
+  /** Converts what a handler threw. `signal` is the one that the handler was given. */
   fromHandler(call: Call, thrown: unknown, signal: AbortSignal): ConnectError {
     const { failure } = call;
     if (failure !== undefined && (thrown === failure.error || thrown === failure.cause)) return failure.error;
     return this.#record(call, this.handlerError(call, thrown, signal), false);
   }
 
-  /** What failed before a handler was reached: headers, framing, encoding or size of the request. */
+  /** Converts what failed before a handler was reached: headers, framing, encoding or size of the request. */
   fromRequest(call: Call, thrown: unknown, readMaxBytes: number): ConnectError {
     if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
     return this.#record(call, requestError(thrown, readMaxBytes), true);
@@ -106,15 +105,15 @@ export class ErrorConverter {
     return sent;
   }
 
-  /** The form in which an error leaves. */
+  /** The wire form of an error. */
   protected wireForm(error: BerthError): ConnectError {
     return toConnectError(error);
   }
 
-  /** What a handler's failure is: an error of Berth's, or one that the library made of the call. */
+  /** Classifies a handler's failure: an error of Berth, or one that the library raised for the call. */
   protected handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
     if (thrown instanceof BerthError && thrown.reason !== "INTERNAL") {
-      // Core only knows that its signal was aborted; the call knows why.
+      // The core only knows that its signal was aborted; the call knows why.
       return thrown.reason === "CANCELED" && signal.aborted ? abortError(signal) : thrown;
     }
     if (signal.aborted) {
@@ -130,7 +129,7 @@ export class ErrorConverter {
   }
 }
 
-/** Logs an unexpected error, and makes the one for the client, which only says where to find it. */
+/** Logs an unexpected error, and returns the one for the client, which only says how to find it in the log. */
 export function internalError(logger: Logger, method: string, thrown: unknown): BerthError {
   const errorId = randomBytes(6).toString("hex");
   logger.error({ error_id: errorId, method, err: thrown }, "internal error");
@@ -152,7 +151,7 @@ export function toConnectError(error: BerthError): ConnectError {
   ]);
 }
 
-/** What the library or one of its services says, which may quote a request too. */
+/** Limits the size of an error of the library or one of its services, which may also quote a request. */
 function clipLibraryError(error: ConnectError): ConnectError {
   const message = clip(error.rawMessage, MAX_MESSAGE_BYTES, messageBytes);
   if (message === error.rawMessage) return error;
@@ -161,7 +160,7 @@ function clipLibraryError(error: ConnectError): ConnectError {
   return clipped;
 }
 
-/** Values share the room: none is cut for the sake of one that is longer. */
+/** Shares the space between the values, so that a long value does not displace a short one. */
 function clipMetadata(metadata: Readonly<Record<string, string>>): Record<string, string> {
   const clipped: Record<string, string> = {};
   let room = MAX_METADATA_BYTES;
@@ -173,7 +172,7 @@ function clipMetadata(metadata: Readonly<Record<string, string>>): Record<string
   return clipped;
 }
 
-/** What a character takes that has so many bytes in UTF-8. */
+/** The size of a character on the wire, given its size in UTF-8. */
 type BytesOf = (utf8Bytes: number, character: string) => number;
 
 const base64Bytes: BytesOf = (utf8Bytes) => (utf8Bytes * 4) / 3;
@@ -183,7 +182,7 @@ const messageBytes: BytesOf = (utf8Bytes, character) =>
 
 const CUT = "… (cut)";
 
-/** Bounded, cut between characters, and without the lone surrogates that percent-encoding refuses. */
+/** Shortens a text between characters, and replaces lone surrogates, which percent-encoding refuses. */
 function clip(text: string, mostBytes: number, bytesOf: BytesOf): string {
   const start = text.slice(0, MAX_TEXT).toWellFormed();
   const room = mostBytes - textBytes(CUT, bytesOf);
@@ -203,8 +202,8 @@ function textBytes(text: string, bytesOf: BytesOf): number {
 }
 
 /**
- * What is wrong with a request, from what the library threw while it took it
- * apart. Bytes that cannot be read are the client's mistake, never `INTERNAL`.
+ * Converts what the library threw while it read a request. Bytes that cannot be read are the client's fault, never
+ * `INTERNAL`.
  */
 export function requestError(thrown: unknown, readMaxBytes: number): BerthError {
   if (thrown instanceof BerthError) return thrown;
@@ -222,7 +221,7 @@ export function requestError(thrown: unknown, readMaxBytes: number): BerthError 
   }
 }
 
-/** Makes the error for a request message that is larger than the server reads. */
+/** The error for a request message that exceeds the size limit. */
 export function messageTooLarge(limitBytes: number): BerthError {
   return new BerthError(
     "MESSAGE_TOO_LARGE",
@@ -231,7 +230,7 @@ export function messageTooLarge(limitBytes: number): BerthError {
   );
 }
 
-/** Makes the error for a request message of more values (fields, elements, entries) than the server parses at once. */
+/** The error for a request message with more values (fields, elements, entries) than the server parses at once. */
 export function tooManyValues(limit: number): BerthError {
   return new BerthError(
     "MESSAGE_TOO_LARGE",
@@ -240,7 +239,7 @@ export function tooManyValues(limit: number): BerthError {
   );
 }
 
-/** Makes the error for a message that says it is compressed, in a request that says it is not; gRPC wants `INTERNAL`. */
+/** The error for a compressed message in a request without an encoding. gRPC requires `INTERNAL`. */
 export function compressedWithoutEncoding(): BerthError {
   return new BerthError(
     "INTERNAL",
@@ -248,7 +247,7 @@ export function compressedWithoutEncoding(): BerthError {
   );
 }
 
-/** Makes the error for a call that ran out of the time its caller gave it. */
+/** The error for a call that exceeded its deadline. */
 export function deadlineExceeded(): BerthError {
   return new BerthError("DEADLINE_EXCEEDED", "The deadline of this call passed before it was done.");
 }

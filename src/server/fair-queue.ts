@@ -1,42 +1,42 @@
 import { untilAborted } from "../base/async.ts";
 import type { Call, CallObserver } from "./call.ts";
 
-/** What the queue asks of a call. */
+/** The parts of a call that the queue needs. */
 export type QueuedCall = Pick<Call, "principal" | "signal" | "method">;
 
-/** How many calls may be in their turn at once, and for how long. */
+/** How many calls may have their turn at the same time, and for how long. */
 interface Bounds {
-  /** Calls of a tenant while no other tenant calls. */
+  /** For a tenant, while no other tenant makes calls. */
   readonly alone: number;
-  /** Calls of all tenants together while several call; each has one place at least. */
+  /** For all tenants together, while several make calls. Each has at least one. */
   readonly together: number;
-  /** How long a turn is at most, in milliseconds. */
+  /** The longest turn, in milliseconds. */
   readonly turnMs: number;
 }
 
-/** What a call keeps at work until it ends: nothing, tools in a sandbox, or the engine. Each has turns of its own. */
+/** What a call keeps busy until it ends: nothing, tools in a sandbox, or the engine. Each kind has its own turns. */
 export type Work = "none" | "tools" | "engine";
 
 const BOUNDS: Readonly<Record<Work, Bounds>> = {
-  // What takes longer than its turn waits for a sandbox, or moves much data.
+  // A call that takes longer than its turn waits for a sandbox, or transfers much data.
   none: { alone: 32, together: 2, turnMs: 10 },
   tools: { alone: 32, together: 2, turnMs: 1000 },
   engine: { alone: 32, together: 2, turnMs: 1000 },
 };
 
-/** How long after its last call a tenant counts as one that calls, in milliseconds. */
+/** How long after its last call a tenant counts as active, in milliseconds. */
 const RECENT_MS = 2000;
 
 /** A tenant's calls of one kind. */
 interface Lane {
   readonly bounds: Bounds;
-  /** Calls in their turn, and when it ends at the latest; oldest first. */
+  /** Calls in their turn, and the latest end of each turn. Oldest first. */
   readonly running: Map<QueuedCall, number>;
-  /** What begins the turns of the calls that wait, oldest first. */
+  /** Waiting calls, and the functions that start their turns. Oldest first. */
   readonly waiting: Map<QueuedCall, () => void>;
-  /** Whether {@link FairQueue} is about to look at the waiting calls. */
+  /** Whether {@link FairQueue} is about to check the waiting calls. */
   scheduled: boolean;
-  /** Wakes it when a turn ends by its time. */
+  /** Fires when the oldest turn is over. */
   timer: NodeJS.Timeout | undefined;
 }
 
@@ -46,24 +46,26 @@ interface Tenant {
 }
 
 /**
- * Shares the event loop and the engine between tenants. An admitted call has a
- * turn, which ends with the call, and after 10 ms at most; a stream that moves
- * data after that waits for another turn, and so does an answer. While several
- * tenants call, each has few places for its turns; its other calls wait, and the
- * next begins only after the event loop has looked for what came from others. So
- * what a tenant asks for at once keeps itself waiting, and nobody else.
+ * Shares the event loop and the engine between tenants. An admitted call has a turn, which ends with the call and after
+ * 10 ms at most (a second if it keeps something busy). A stream that transfers data after that waits for another turn,
+ * and so does a response. While several tenants make calls, each has few places for its turns. Its other calls wait,
+ * and the next one starts only after the event loop has read what arrived from others. So a tenant that makes many
+ * calls at once delays only itself.
  */
 export class FairQueue implements CallObserver {
   readonly #methodWork: ReadonlyMap<string, Work>;
   /** By name, in the order of their last calls. */
   readonly #tenants = new Map<string, Tenant>();
 
-  /** @param methodWork by `package.Service/Method`, of those that keep something at work: their turns last a second at most. */
+  /**
+   * @param methodWork by `package.Service/Method`, for methods that keep something busy: their turns last at most a
+   *   second.
+   */
   constructor(methodWork: ReadonlyMap<string, Work> = new Map()) {
     this.#methodWork = methodWork;
   }
 
-  /** Resolves when the turn of a call begins; undefined: it has started. Rejects when the call ends before. */
+  /** Resolves when the turn of a call starts. Undefined: it has started. Rejects if the call ends before. */
   enter(call: QueuedCall): Promise<void> | undefined {
     const name = call.principal?.tenant;
     if (name === undefined) return undefined;
@@ -76,7 +78,7 @@ export class FairQueue implements CallObserver {
     return this.#wait(call, lane);
   }
 
-  /** As {@link enter}, for a call that goes on: undefined while its turn lasts. */
+  /** Like {@link enter}, for a call that continues. Undefined during its turn. */
   again(call: QueuedCall): Promise<void> | undefined {
     const tenant = this.#tenants.get(call.principal?.tenant ?? "");
     const endsMs = tenant && this.#laneOf(call, tenant).running.get(call);
@@ -98,7 +100,7 @@ export class FairQueue implements CallObserver {
       await untilAborted(promise, call.signal);
     } catch (error) {
       lane.waiting.delete(call);
-      // Its turn may have started a moment ago.
+      // Its turn may have just started.
       this.#end(call, lane);
       throw error;
     }
@@ -166,7 +168,7 @@ function newLanes(): Readonly<Record<Work, Lane>> {
 }
 
 function begin({ running, bounds }: Lane, call: QueuedCall, nowMs: number): void {
-  // Last, also where its last turn has only just ended.
+  // Delete first, so that it becomes the newest entry even if it had a turn before.
   running.delete(call);
   running.set(call, nowMs + bounds.turnMs);
 }

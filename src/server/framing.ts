@@ -5,16 +5,16 @@ import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount } from "./limits.ts";
 import { assertFewValues, Pending } from "./request-messages.ts";
 
-/** Flags (one byte) and length (four) in front of every message of gRPC, and of a stream in Connect. */
+/** Flags (one byte) and length (four) before every gRPC message, and before every message of a Connect stream. */
 const PREFIX_BYTES = 5;
 const COMPRESSED = 1;
 
 /**
- * Reads the one message of a request, without its prefix.
+ * Reads the only message of a request, without its prefix.
  *
- * @param look called with the first byte; what it throws ends the reading
+ * @param look called with the first byte. If it throws, the reading ends.
  * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT`, `INTERNAL` or
- *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway, and what the account throws
+ *   `UNIMPLEMENTED` for bad framing, `CANCELED` if the request ends early, and what the account throws
  */
 export async function readMessage(
   request: HttpRequest,
@@ -36,9 +36,9 @@ export async function readMessage(
 }
 
 /**
- * Reads a request that is one message, without a prefix.
+ * Reads a request that is one message without a prefix.
  *
- * @throws BerthError `MESSAGE_TOO_LARGE`, `CANCELED` when the request ends halfway, and what the account throws
+ * @throws BerthError `MESSAGE_TOO_LARGE`, `CANCELED` if the request ends early, and what the account throws
  */
 export function readPlainMessage(
   request: HttpRequest,
@@ -50,7 +50,7 @@ export function readPlainMessage(
   });
 }
 
-/** Reads the body of a request. @param look called with what has come; what it throws ends the reading. */
+/** Reads the body of a request. @param look called with the bytes received so far. If it throws, the reading ends. */
 async function readBody(
   request: HttpRequest,
   account: ReceiveAccount,
@@ -66,7 +66,7 @@ async function readBody(
   };
   const onClose = () => fail(new BerthError("CANCELED", "The request ended halfway."));
   request.on("data", (chunk: Buffer) => {
-    // What comes after a failure is not kept, so that it costs no memory.
+    // Do not keep what arrives after a failure.
     if (failed) return;
     try {
       account.charge(chunk.length);
@@ -97,7 +97,9 @@ function assertFits(expected: number, size: number, maxBytes: number): void {
   }
 }
 
-/** @throws BerthError `INVALID_ARGUMENT` for bytes that are not such a message, `MESSAGE_TOO_LARGE` for too many values */
+/**
+ * @throws BerthError `INVALID_ARGUMENT` if the bytes are not such a message, `MESSAGE_TOO_LARGE` for too many values
+ */
 export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array) {
   assertFewValues(schema, bytes);
   try {
@@ -107,10 +109,10 @@ export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint
   }
 }
 
-/** What is shorter is copied into one piece: a second write costs more than that. */
+/** Shorter pieces are copied into one, because a second write costs more than the copy. */
 const OWN_PIECE_BYTES = 4096;
 
-/** Encodes a message, in pieces to be sent one after another. */
+/** Encodes a message, in pieces to send one after another. */
 export function encodeMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageInitShape<Desc>,
@@ -118,7 +120,7 @@ export function encodeMessage<Desc extends DescMessage>(
   return encodingOf(message) ?? [toBinary(schema, create(schema, message))];
 }
 
-/** Puts a prefix before pieces of bytes. */
+/** Adds a prefix to pieces of bytes. */
 export function frameBytes(pieces: readonly Uint8Array[], flags = 0): readonly Uint8Array[] {
   const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
   const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
@@ -131,21 +133,21 @@ export function frameBytes(pieces: readonly Uint8Array[], flags = 0): readonly U
   return [Buffer.concat([prefix, ...pieces.slice(0, -1)]), last];
 }
 
-/** Where a message carries its own encoding. */
+/** The property of a message with its own encoding. */
 const ENCODED = Symbol("encoded");
 
-/** The encoding of a message, in pieces that are sent one after another as they are. */
+/** The encoding of a message, in pieces that are sent one after another. */
 export type Encoded = readonly Uint8Array[];
 
 /**
- * Gives a message its encoding along, for the one path that needs no copy of
- * its bytes. Everything else encodes the message itself: both must say the same.
+ * Attaches its encoding to a message, for the one path that avoids copying its bytes. Every other path encodes the
+ * message itself, so both must be equal.
  */
 export function withEncoding<T extends object>(message: T, encoded: Encoded): T {
   return Object.assign(message, { [ENCODED]: encoded });
 }
 
-/** The encoding a message carries along, if it does. */
+/** The encoding attached to a message, if any. */
 export function encodingOf(message: object): Encoded | undefined {
   return (message as { [ENCODED]?: Encoded })[ENCODED];
 }

@@ -2,19 +2,19 @@ import { base64Decode } from "@bufbuild/protobuf/wire";
 import { invalidArgument } from "../base/errors.ts";
 import type { HttpRequest } from "./http-message.ts";
 
-/** The message of a read that was called by GET. */
+/** The message of a read by GET. */
 interface GetMessage {
-  /** The headers that a POST of the same message has. */
+  /** The headers that a POST of the same message would have. */
   readonly header: Readonly<Record<string, string>>;
-  /** @throws BerthError `INVALID_ARGUMENT` for what is not base64 */
+  /** @throws BerthError `INVALID_ARGUMENT` if it is not base64 */
   readonly bytes: () => Uint8Array;
 }
 
 /**
- * Reads the query of a GET as Connect specifies it: `encoding` (`json` or
- * `proto`), `message`, `base64=1` and `compression`.
+ * Reads the query of a GET as specified by Connect: `encoding` (`json` or `proto`), `message`, `base64=1` and
+ * `compression`.
  *
- * @returns undefined without an encoding that the server knows
+ * @returns undefined without a known encoding
  */
 export function getMessage(request: HttpRequest): GetMessage | undefined {
   const { url = "" } = request;

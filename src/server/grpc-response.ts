@@ -6,7 +6,7 @@ import { DirectResponse } from "./direct-response.ts";
 const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
 const OK = { "grpc-status": grpcStatusOk };
 
-/** The response of a gRPC call: messages, then a status in the trailers. */
+/** The response to a gRPC call: messages, then a status in the trailers. */
 export class GrpcResponse extends DirectResponse {
   override complete(frame: readonly Uint8Array[] = []): void {
     if (!this.open) return;
@@ -35,15 +35,14 @@ export class GrpcResponse extends DirectResponse {
   }
 }
 
-/** The trailers that end a gRPC or gRPC-Web call with an error, over those that are there already. */
+/** The trailers that end a gRPC or gRPC-Web call with an error, added to those that exist. */
 export function statusTrailers(error: ConnectError, trailer: Headers | undefined): Record<string, string> {
   return Object.fromEntries(withPlainMessage(setTrailerStatus(new Headers(trailer), error)));
 }
 
 /**
- * Writes the status message of trailers as gRPC specifies it. The library
- * escapes also what needs no escape, and some clients (grpc-js) leave such
- * escapes in the text: every `:` would arrive as `%3A`.
+ * Writes the status message of trailers as specified by gRPC. The library escapes more than necessary, and some clients
+ * (grpc-js) leave such escapes in the text: every `:` would arrive as `%3A`.
  */
 export function withPlainMessage(trailer: Headers): Headers {
   const message = trailer.get(headerGrpcMessage);

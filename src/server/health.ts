@@ -5,22 +5,21 @@ import {
 } from "../../gen/ts/grpc/health/v1/health_pb.js";
 import { throwIfAborted } from "../base/errors.ts";
 
-/** Says whether the service behind the port can do its work. */
+/** Says whether the service can do its work. */
 export interface HealthSource {
   isServing(): boolean;
-  /** Why not, in one sentence for the operator; asked only while it is not. */
+  /** Why it is not serving, in one sentence for the operator. Only called while it is not. */
   reason(): string;
-  /** What is wrong although it is serving, in one sentence; undefined: nothing. */
+  /** A problem despite which it is serving, in one sentence. Undefined: none. */
   warning(): string | undefined;
   /**
    * Calls back after every change.
    *
-   * @returns stops that
+   * @returns a function that stops this
    */
   onChange(changed: () => void): () => void;
 }
 
-/** Always serving. */
 export const alwaysServing: HealthSource = {
   isServing: () => true,
   reason: () => "",
@@ -29,9 +28,9 @@ export const alwaysServing: HealthSource = {
 };
 
 /**
- * Registers `grpc.health.v1.Health`. All services stand and fall together.
+ * Registers `grpc.health.v1.Health`. All services have the same status.
  *
- * @param names the services it knows beside `""`, which is the server as a whole
+ * @param names the known services, besides `""`, which means the whole server
  */
 export function registerHealth(router: ConnectRouter, source: HealthSource, names: readonly string[]): void {
   const known = new Set(["", ...names]);

@@ -2,29 +2,28 @@ import type { Registry } from "prom-client";
 import type { HealthSource } from "./health.ts";
 import { endResponse, type HttpRequest, type HttpResponse, requestEnd } from "./http-message.ts";
 
-/** A plain answer. */
+/** An HTTP response that is not an RPC's. */
 export interface Page {
   readonly status: number;
   readonly type: string;
   readonly body: string;
-  /** In lower case. */
+  /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** What a path answers to `GET`. */
+/** The page at a path. */
 interface PageSource {
-  /** Who may read it: everybody, or admins alone. */
+  /** Who may read it: everyone, or only admins. */
   readonly access: "open" | "admin";
   page(): Page | Promise<Page>;
 }
 
-/** Answers to `GET`, by path. */
+/** Pages for `GET`, by path. */
 export type Pages = Readonly<Record<string, PageSource>>;
 
 /**
- * The pages of the server: `/healthz` (200 while the process lives), `/readyz`
- * (200, or 503 with the reason) and `/metrics` (Prometheus), which covers all
- * tenants.
+ * The pages of the server: `/healthz` (200 while the process lives), `/readyz` (200, or 503 with the reason) and
+ * `/metrics` (Prometheus), which covers all tenants.
  */
 export function createPages(health: HealthSource, metrics: Registry): Pages {
   return {
@@ -43,12 +42,12 @@ function readiness(health: HealthSource): Page {
   return textPage(200, warning === undefined ? "ok" : `ok\n${warning}`);
 }
 
-/** Makes a one-line answer of plain text. */
+/** A page with one line of plain text. */
 export function textPage(status: number, text: string): Page {
   return { status, type: "text/plain; charset=utf-8", body: `${text}\n` };
 }
 
-/** Sends an answer that is not an RPC's. */
+/** Sends a page. */
 export async function sendPage(request: HttpRequest, response: HttpResponse, page: Page): Promise<void> {
   await requestEnd(request);
   if (request.aborted) return;
@@ -60,7 +59,7 @@ export async function sendPage(request: HttpRequest, response: HttpResponse, pag
   endResponse(response, request.method === "HEAD" ? undefined : page.body);
 }
 
-/** What a client sent, fit to be quoted back to it. */
+/** Makes text from a client safe to quote back to it. */
 export function printable(text: string): string {
   return text.slice(0, 200).replace(/[^\x20-\x7e]/g, "?");
 }

@@ -2,7 +2,7 @@ import type http from "node:http";
 import http2 from "node:http2";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** A request, whatever version of HTTP it came in. */
+/** A request of either version of HTTP. */
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
 
 /** The response to a {@link HttpRequest} of the same version. */
@@ -15,7 +15,7 @@ export function pathOf(request: HttpRequest): string {
   return end === -1 ? url : url.slice(0, end);
 }
 
-/** The URL a request was made to, as far as it says. */
+/** The URL of a request, as far as it is known. */
 export function urlOf(request: HttpRequest): string {
   const { headers, socket } = request;
   const scheme = "encrypted" in socket ? "https" : "http";
@@ -33,7 +33,7 @@ export function headersOf(request: HttpRequest): Headers {
   return headers;
 }
 
-/** The peers of connections: over HTTP/2, to ask a socket takes longer than to look here. */
+/** The peers of connections. Cached, because over HTTP/2 asking the socket takes longer. */
 const peers = new WeakMap<object, string>();
 
 /** Address of a request's sender, or `unix`. */
@@ -52,15 +52,15 @@ function addressOf({ socket }: HttpRequest): string {
   return remoteAddress.includes(":") ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`;
 }
 
-/** Ends a response, with a last piece of body if there is one. The two versions of HTTP type this apart. */
+/** Ends a response, with a last piece of body if there is one. The types of the two HTTP versions differ. */
 export function endResponse(response: HttpResponse, body?: string): void {
   (response.end as (body?: string) => unknown).call(response, body);
 }
 
-/** How a client speaks to the port. */
+/** The protocol of an RPC. */
 export type RpcProtocol = "grpc" | "grpc-web" | "connect";
 
-/** The protocol of a request, by its content type. Only Connect has calls by GET, which need none. */
+/** The protocol of a request, by its content type. A GET has none, and only Connect uses it. */
 export function protocolOf(request: HttpRequest): RpcProtocol {
   if (request.method === "GET") return "connect";
   const type = contentTypeOf(request);
@@ -68,26 +68,28 @@ export function protocolOf(request: HttpRequest): RpcProtocol {
   return type.startsWith("application/grpc") ? "grpc" : "connect";
 }
 
-/** The content type of a request; that of gRPC without parameters such as `charset`, which have no meaning there. */
+/** The content type of a request. For gRPC, without parameters such as `charset`, which mean nothing there. */
 export function contentTypeOf({ headers }: HttpRequest): string {
   const type = headers["content-type"] ?? "";
   if (type === "application/grpc" || !/^application\/grpc/i.test(type)) return type;
   return (type.split(";", 1)[0] ?? "").trimEnd().toLowerCase();
 }
 
-/** How long a client may go on sending once its answer is complete, or leave the rest of an answer unread once its call is over. */
+/**
+ * How long a client may continue to send after its response is complete, or leave a response unread after its call is
+ * over.
+ */
 const LINGER_MS = 2000;
 
-/** How long an early answer waits for the end of its request. */
+/** How long an early response waits for the end of its request. */
 const COURTESY_MS = 500;
 
 /**
- * Deals with a client that goes on sending after its answer is complete, as one
- * does whose message was refused for its size: what comes is not kept, and does
- * not come for long. To close at once would take the answer from the client.
+ * Handles a client that continues to send after its response is complete, for example because its message was too
+ * large: drops what arrives, for a short time. Closing at once could keep the response from the client.
  */
 export function dismissLateBody(request: HttpRequest, response: HttpResponse): void {
-  // Over HTTP/2, a response says so only once its request has ended as well: its stream knows.
+  // Over HTTP/2, a response reports "finish" only when its request has ended as well, so listen on its stream.
   const answer = "stream" in response ? response.stream : response;
   answer.once("finish", () => {
     if (request.complete) return;
@@ -100,7 +102,7 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
   });
 }
 
-/** Ends a call that is over though its client does not read the end of it, which would keep it in flight. */
+/** Closes a finished call whose client does not read the end of its response, which would keep the call open. */
 export function dismissReader(request: HttpRequest, response: HttpResponse): void {
   const timer = setTimeout(() => close(request, http2.constants.NGHTTP2_CANCEL), LINGER_MS);
   timer.unref();
@@ -108,9 +110,9 @@ export function dismissReader(request: HttpRequest, response: HttpResponse): voi
 }
 
 /**
- * To destroy a request leaves the connection of HTTP/1.1 alone where all of it
- * has come, and over HTTP/2 its stream open, and the call with it; so does to
- * close the stream while a reader has left a part of it unread.
+ * Destroying the request is not enough: over HTTP/1.1 it leaves the connection open if the request has arrived
+ * completely, and over HTTP/2 the stream, and with it the call. Closing the stream does not end it either while parts
+ * of it are unread.
  */
 function close(request: HttpRequest, code: number): void {
   if (!("stream" in request)) request.socket.destroy();
@@ -121,9 +123,8 @@ function close(request: HttpRequest, code: number): void {
 }
 
 /**
- * Resolves when the rest of a request has come and gone, or a short time has
- * passed. An answer over HTTP/2 that ends before its request makes Node reset
- * the stream, which is allowed, and makes curl lose the answer.
+ * Resolves when the rest of a request has arrived and was dropped, or after a short time. If a response over HTTP/2
+ * ends before its request, Node resets the stream. That is allowed, but curl then loses the response.
  */
 export async function requestEnd(request: HttpRequest): Promise<void> {
   if (request.httpVersionMajor !== 2 || request.complete) return;

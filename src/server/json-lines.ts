@@ -10,8 +10,8 @@ import { contentTypeOf, type HttpRequest } from "./http-message.ts";
 import type { Route } from "./routes.ts";
 
 /**
- * Whether a call is plain JSON to a method that answers with a stream. Connect
- * has no such calls; Berth answers them with one JSON message a line.
+ * Whether a call sends plain JSON to a method that streams its response. Connect has no such calls; Berth answers with
+ * one JSON message per line.
  */
 export function wantsJsonLines({ method }: Route, request: HttpRequest): boolean {
   return (
@@ -22,28 +22,27 @@ export function wantsJsonLines({ method }: Route, request: HttpRequest): boolean
 /** Ends a line. */
 export const NEWLINE = Buffer.from("\n");
 
-/** Restates the headers of a call of plain JSON as those of a Connect stream. */
+/** Changes the headers of a plain JSON call to those of a Connect stream. */
 export function asConnectStream(header: Headers): void {
   header.set("content-type", "application/connect+json");
-  // Compressed messages would have to be read again to become lines.
+  // Compressed messages would have to be decompressed to become lines.
   header.delete("connect-accept-encoding");
   header.delete("connect-content-encoding");
   header.delete("content-length");
   const encoding = header.get("content-encoding");
   header.delete("content-encoding");
-  // What is left here cannot be read, and the library says so.
+  // If it is not readable, the library reports that.
   if (encoding !== null) header.set("connect-content-encoding", encoding);
 }
 
-/** Puts the one message of a call into the envelope that it has in a Connect stream. */
+/** Puts the message of a call into an envelope, as in a Connect stream. */
 export async function* enveloped(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   for await (const message of body) yield encodeEnvelope(0, message);
 }
 
 /**
- * Restates an uncompressed Connect stream as lines of JSON. The error that ends
- * it is the last line, in the form that it has in a unary call; before any
- * message it is the whole answer, with its status.
+ * Converts an uncompressed Connect stream to lines of JSON. The error that ends it is the last line, in the form of a
+ * unary error. If there is no message before it, it is the whole response and sets the HTTP status.
  */
 export async function toJsonLines({
   body = none(),
@@ -74,7 +73,7 @@ async function* lines(
   }
 }
 
-/** The error that a message of a Connect stream ends it with. */
+/** The error in the last message of a Connect stream, if any. */
 function errorOf({ flags, data }: EnvelopedMessage): { readonly code: string } | undefined {
   return flags === endStreamFlag ? JSON.parse(Buffer.from(data).toString()).error : undefined;
 }

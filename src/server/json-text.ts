@@ -7,19 +7,19 @@ import {
   ScalarType,
 } from "@bufbuild/protobuf";
 
-/** The library takes a character at a time for base64: bytes of this length cost it as much as all the rest. */
+/** The library encodes base64 character by character. From this length on, that takes as long as everything else. */
 const MIN_BYTES = 512;
-/** What placeholders begin with. It never leaves the service, so that no text of a caller contains it. */
+/** Start of every placeholder. It never leaves the service, so no text of a caller contains it. */
 const PLACEHOLDER_PREFIX = randomBytes(12);
-/** Three bytes become four characters, so that the base64 of these has no padding. */
+/** A multiple of three, so that the base64 has no padding. */
 const PLACEHOLDER_BYTES = PLACEHOLDER_PREFIX.length + 3;
 
 type Values = Readonly<Record<string, unknown>>;
 
 /**
- * Writes a message as JSON, with Node's base64 for long bytes: ten times as fast as the library's for output of commands
- * and contents of files.
- * @param serialize the library's.
+ * Serializes a message as JSON, with Node's base64 for long bytes: ten times as fast as the library for the output of
+ * commands and the content of files.
+ * @param serialize the library's function.
  */
 export function toJson<Desc extends DescMessage>(
   desc: Desc,
@@ -49,7 +49,7 @@ export function toJson<Desc extends DescMessage>(
   return json;
 }
 
-/** The message, or a copy with placeholders in the place of long bytes. */
+/** The message, or a copy with placeholders instead of long bytes. */
 function withoutLongBytes(desc: DescMessage, message: Values, bytes: Map<string, Uint8Array>): Values {
   let copy = message;
   for (const field of fieldsWithBytes(desc)) {
@@ -84,14 +84,14 @@ function withoutLong(field: DescField, value: unknown, bytes: Map<string, Uint8A
 
 const known = new WeakMap<DescMessage, readonly DescField[]>();
 
-/** The fields that are bytes or messages; lists and maps are left to the library. */
+/** Fields that are bytes or messages. Lists and maps are left to the library. */
 function fieldsWithBytes(desc: DescMessage): readonly DescField[] {
   const found =
     known.get(desc) ??
     desc.fields.filter(
       ({ fieldKind, scalar, message }) =>
         (fieldKind === "scalar" && scalar === ScalarType.BYTES) ||
-        // Types such as Struct and Duration have a JSON of their own.
+        // Types such as Struct and Duration have their own JSON form.
         (fieldKind === "message" && !message.typeName.startsWith("google.protobuf.")),
     );
   known.set(desc, found);

@@ -28,18 +28,17 @@ import {
 } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
 
-/** What {@link serveByLibrary} needs beside the call. */
 interface LibraryOptions {
   readonly errors: ErrorConverter;
   readonly receiving: ReceiveBudget;
   readonly decompressor: Decompressor;
-  /** Undefined: all callers are one tenant's. */
+  /** Undefined: there is only one tenant. */
   readonly queue: FairQueue | undefined;
-  /** What all streams of answers have of the event loop. */
+  /** The share of the event loop for all response streams together. */
   readonly streams: TurnShare;
 }
 
-/** Serves a call of any kind in any protocol by the Connect library. Never rejects. */
+/** Serves a call of any kind in any protocol with the Connect library. Never rejects. */
 export async function serveByLibrary(
   route: Route,
   call: Call,
@@ -51,34 +50,34 @@ export async function serveByLibrary(
   const { format, jsonLines, ...sent } = libraryRequest(route, call, request, options);
   const contextValues = createContextValues();
   setCall(contextValues, call);
-  // What is read may have changed by the next call, and is the caller's alone.
+  // The result may differ on the next call, and is only for this caller.
   if (request.method === "GET") response.setHeader("cache-control", "no-store");
-  // The library waits for "drain" before it goes on with a stream; a reader that stopped must not hold
-  // up the handler of a call that is over.
+  // The library waits for "drain" before it continues a stream. Wake it when the call is over, in case the reader has
+  // stopped.
   call.signal.addEventListener("abort", () => response.emit("drain"), { once: true });
   try {
     const answer = await route.handler({ ...sent, signal: call.signal, contextValues });
-    // Who took a stream for plain JSON reads no envelopes either.
+    // A client that sent plain JSON to a stream cannot read envelopes either.
     const plain = jsonLines || (call.protocol === "connect" && isUnenveloped(call.failure?.cause));
     const { body, trailer, ...head } = plain ? await toJsonLines(answer) : answer;
     if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
       body: body && responseBody(call, request, body, options),
-      // Complete only once the body is.
+      // Complete only after the body.
       get trailer() {
         return trailer && withPlainMessage(trailer);
       },
     };
     await universalResponseToNodeResponse(universal, response);
   } catch (thrown) {
-    // The response could not be written: its client is gone.
+    // The response could not be written, because the client is gone.
     errors.fromRequest(call, thrown, route.readMaxBytes);
     response.destroy();
   }
 }
 
-/** Restates a request as one that the library takes. */
+/** Converts a request to the library's type. */
 function libraryRequest(
   route: Route,
   call: Call,
@@ -87,9 +86,9 @@ function libraryRequest(
 ) {
   const header = headersOf(request);
   header.set("content-type", contentTypeOf(request));
-  // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
+  // The call enforces its deadline itself. The library uses a timer of 1 ms for deadlines that it considers too long.
   header.delete(DEADLINE_HEADERS[call.protocol]);
-  // A GET is served as the POST of its message, by the same rules.
+  // A GET is served like a POST of its message.
   const get = request.method === "GET" ? getMessage(request) : undefined;
   if (get !== undefined) {
     for (const name of ["content-encoding", "content-length"]) header.delete(name);
@@ -118,7 +117,7 @@ function libraryRequest(
   };
 }
 
-/** The messages of a request until its call is over; fails with converted errors. */
+/** The body of a request until its call is over. Fails with converted errors. */
 async function* requestBody(
   route: Route,
   call: Call,

@@ -6,36 +6,39 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const DAY = 24 * 60 * MINUTE;
 
-/** Longest timeout; a longer deadline of a call counts as this. Node turns a timer of 2^31 ms or more into one of 1 ms. */
+/** The longest timeout. A call's deadline is cut to it. Node turns a timer of 2^31 ms or more into one of 1 ms. */
 export const MAX_TIMEOUT_MS = 24 * DAY;
 
-/** Bounds on what clients may ask of the port. */
+/** Limits on what clients may ask of the port. */
 export interface RpcLimits {
-  /** Largest request message in bytes, counted after decompression. */
+  /** The largest request message in bytes, after decompression. */
   readonly readMaxBytes: number;
   /** Exceptions to {@link readMaxBytes}, by method: `"berth.v1.FileService/WriteFile"`. */
   readonly readMaxBytesByMethod: Readonly<Record<string, number>>;
-  /** What half-received requests may hold in memory, in bytes, all calls together. */
+  /** How much memory half-received requests of all calls together may hold, in bytes. */
   readonly maxReceivingBytes: number;
-  /** Connections open at once; further ones are closed as they come. */
+  /** Open connections. Further ones are closed at once. */
   readonly maxConnections: number;
-  /** Calls at once on one HTTP/2 connection; a client queues what is beyond. */
+  /** Concurrent calls on one HTTP/2 connection. Clients queue more calls. */
   readonly maxConcurrentStreams: number;
-  /** How long a connection may take from its first byte to show its protocol, and a new one for its TLS handshake. */
+  /**
+   * How long a connection may take from its first byte until its protocol is known, and a new one for its TLS
+   * handshake.
+   */
   readonly sniffTimeoutMs: number;
   /** How long a request's headers may take over HTTP/1.1. */
   readonly headersTimeoutMs: number;
   /**
-   * How long a connection of HTTP/1.1 stays open between two requests, and any new one before its first. Longer than
-   * clients keep theirs (Go's 90 s, 60 s in many proxies): where the server is the first to close, a request that is on
-   * its way fails.
+   * How long an HTTP/1.1 connection stays open between two requests, and any new one before its first. Longer than
+   * clients keep theirs (Go: 90 s, many proxies: 60 s), because a request fails if the server closes the connection
+   * while it is on its way.
    */
   readonly keepAliveTimeoutMs: number;
-  /** How long the request message of a call may take to arrive. Streams of requests are not bounded by it. */
+  /** How long the request message of a call may take to arrive. Does not apply to streams of requests. */
   readonly requestTimeoutMs: number;
-  /** How often a connection is asked whether its other end still lives. */
+  /** How often the server pings a connection to check that the client still lives. */
   readonly pingIntervalMs: number;
-  /** How long that answer may take. */
+  /** How long the answer to a ping may take. */
   readonly pingTimeoutMs: number;
 }
 
@@ -53,15 +56,14 @@ export const DEFAULT_LIMITS: RpcLimits = {
   pingTimeoutMs: 15 * SECOND,
 };
 
-/** The largest request message that `method` ("package.Service/Method") takes, in bytes. */
+/** The size limit for request messages of `method` ("package.Service/Method"), in bytes. */
 export function readMaxBytesOf(limits: RpcLimits, method: string): number {
   return limits.readMaxBytesByMethod[method] ?? limits.readMaxBytes;
 }
 
 /**
- * Bounds what half-received requests, and data that waits for its reader,
- * may hold in memory, all calls together. The bound on one message alone would
- * let one connection hold thousands of messages that never end.
+ * Limits the memory for half-received requests and for data that waits for its reader, over all calls. Without it, one
+ * connection could hold thousands of unfinished messages, each within its own limit.
  */
 export class ReceiveBudget {
   readonly #limitBytes: number;
@@ -71,12 +73,12 @@ export class ReceiveBudget {
     this.#limitBytes = limitBytes;
   }
 
-  /** Bytes that are held now. */
+  /** The bytes currently held. */
   get heldBytes(): number {
     return this.#heldBytes;
   }
 
-  /** Runs `work`, during which so many bytes are held. @throws BerthError `TOO_MANY_OPERATIONS` if there is no room for them */
+  /** Runs `work` while it holds `bytes`. @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room */
   async hold<T>(bytes: number, work: () => Promise<T>): Promise<T> {
     const account = this.open();
     account.charge(bytes);
@@ -87,7 +89,7 @@ export class ReceiveBudget {
     }
   }
 
-  /** Opens an account for one call, which must be closed. */
+  /** Opens an account for one call. The caller must close it. */
   open(): ReceiveAccount {
     let held = 0;
     return {
@@ -104,11 +106,11 @@ export class ReceiveBudget {
   }
 }
 
-/** What one call holds of a {@link ReceiveBudget}. */
+/** One call's part of a {@link ReceiveBudget}. */
 export interface ReceiveAccount {
-  /** @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room for these bytes */
+  /** @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room */
   charge(bytes: number): void;
-  /** Gives everything back; calling it again does nothing. */
+  /** Releases everything. Idempotent. */
   close(): void;
 }
 

@@ -1,26 +1,26 @@
 import net from "node:net";
 import { BerthError } from "../base/errors.ts";
 
-/** Where the service listens, or is to listen. */
+/** An address to listen on. */
 export type ListenAddress =
   | {
       readonly kind: "tcp";
-      /** A host name or IP address without brackets; empty: every interface. */
+      /** A host name or IP address without brackets. Empty: all interfaces. */
       readonly host: string;
       /** 0: any free port. */
       readonly port: number;
     }
   | { readonly kind: "unix"; readonly path: string };
 
-/** `sockaddr_un` holds 108 bytes with its closing NUL. */
+/** `sockaddr_un` has 108 bytes, including the closing NUL. */
 const MAX_UNIX_PATH_BYTES = 107;
 
 const FORMS =
   'write it as "127.0.0.1:7070", "[::1]:7070", ":7070" (every interface) or "unix:/run/berth.sock"';
 
 /**
- * Reads a listen address: `HOST:PORT`, `[IPV6]:PORT`, `:PORT` or `unix:PATH`
- * (also `unix:///PATH`, as gRPC clients write it).
+ * Parses a listen address: `HOST:PORT`, `[IPV6]:PORT`, `:PORT` or `unix:PATH` (also `unix:///PATH`, as gRPC clients
+ * write it).
  *
  * @throws BerthError `INVALID_ARGUMENT` that says what is wrong and how to write it
  */
@@ -66,7 +66,7 @@ function isHostName(text: string): boolean {
   return text.length <= 253 && /^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$/.test(text);
 }
 
-/** Writes an address in the form that {@link parseListenAddress} reads. */
+/** Formats an address so that {@link parseListenAddress} can parse it. */
 export function formatListenAddress(address: ListenAddress): string {
   if (address.kind === "unix") return `unix:${address.path}`;
   return `${address.host.includes(":") ? `[${address.host}]` : address.host}:${address.port}`;
@@ -81,7 +81,7 @@ const loopback = new net.BlockList();
 loopback.addSubnet("127.0.0.0", 8, "ipv4");
 loopback.addAddress("::1", "ipv6");
 
-/** Whether a host name or IP address (without brackets) stands for this machine's loopback. */
+/** Whether a host name or IP address (without brackets) means this machine's loopback. */
 export function isLoopbackName(name: string): boolean {
   if (net.isIPv4(name)) return loopback.check(name, "ipv4");
   if (net.isIPv6(name)) return loopback.check(name, "ipv6");

@@ -10,17 +10,16 @@ import type { RpcLimits } from "./limits.ts";
 import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 
-/** What a port speaks TLS with, in PEM. */
+/** The certificates of a TLS port, in PEM. */
 export interface TlsOptions {
   /** Certificate chain. */
   readonly cert: string | Buffer;
-  /** Its private key. */
+  /** The private key of the certificate. */
   readonly key: string | Buffer;
-  /** Authorities of the certificates that clients must have; undefined: they need none. */
+  /** Authorities of the certificates that clients must present. Undefined: clients need none. */
   readonly clientCa?: string | Buffer | undefined;
 }
 
-/** What a {@link Listener} is made of. */
 interface ListenerOptions {
   readonly listen: ListenAddress;
   /** Undefined: no encryption. */
@@ -37,14 +36,16 @@ type StreamListener = (
   rawHeaders: string[],
 ) => void;
 
-/** How much a client may send ahead, on a call and on its whole connection: an upload is not to wait for word to come back. */
+/**
+ * How much a client may send before it gets an acknowledgement, per call and per connection. Large, so that uploads do
+ * not wait for the round trip.
+ */
 const WINDOW_BYTES = 8 << 20;
 const MAX_HEADER_BYTES = 32 * 1024;
 
 /**
- * One port (or Unix socket) for HTTP/1 and HTTP/2. A server in front takes the
- * connections and hands each to one of two servers that never listen
- * themselves, by what TLS agreed on or else by the first bytes.
+ * One port (or Unix socket) for HTTP/1 and HTTP/2. A front server accepts the connections and hands each to one of two
+ * servers that do not listen themselves, by the protocol that TLS negotiated or by the first bytes.
  */
 export class Listener {
   readonly #options: ListenerOptions;
@@ -64,13 +65,14 @@ export class Listener {
         headersTimeout: limits.headersTimeoutMs,
         keepAliveTimeout: limits.keepAliveTimeoutMs,
         connectionsCheckingInterval: limits.headersTimeoutMs / 2,
-        // Bounds whole requests, and a stream of requests may last for days; the calls have their own bound.
+        // No limit: it applies to whole requests, and a stream of requests may last for days. Calls have their own
+        // limits.
         requestTimeout: 0,
         maxHeaderSize: MAX_HEADER_BYTES,
       },
       (request, response) => void this.#inTurn(response, () => onRequest(request, response)),
     );
-    // Its check for slow headers only runs on a server that is listening.
+    // Node checks for slow headers only on a server that listens.
     this.#http1.emit("listening");
     this.#http2 = http2.createServer(
       {
@@ -79,15 +81,15 @@ export class Listener {
           maxConcurrentStreams: limits.maxConcurrentStreams,
           maxHeaderListSize: MAX_HEADER_BYTES,
         },
-        // In MB; the default of 10 refuses streams long before maxConcurrentStreams does.
+        // In MB. The default of 10 refuses streams long before maxConcurrentStreams does.
         maxSessionMemory: 256,
-        // A client may give up on all its calls at once. More than that is a flood,
-        // of which each call costs the server more than the client: it ends the connection.
+        // A client may cancel all its calls at once. More than that is a flood, in which each call costs the server
+        // more than the client, so the connection is ended.
         streamResetBurst: limits.maxConcurrentStreams,
         streamResetRate: limits.maxConcurrentStreams,
       },
       (request, response) => {
-        // The end of an empty one may have come while its stream waited.
+        // If the request is empty, its end may have arrived while its stream waited.
         if (request.stream.readableEnded) request.push(null);
         onRequest(request, response);
       },
@@ -106,8 +108,8 @@ export class Listener {
   /**
    * Starts listening.
    *
-   * @returns where: the port that was chosen, if any was allowed
-   * @throws BerthError that says why the address cannot be had
+   * @returns the address, with the chosen port if it was 0
+   * @throws BerthError that says why it cannot listen there
    */
   async start(): Promise<ListenAddress> {
     const { listen, limits } = this.#options;
@@ -135,23 +137,23 @@ export class Listener {
   }
 
   /**
-   * Uses another certificate and key, and other authorities where there are some, for connections that come from now on.
-   * @throws where they cannot be used; then nothing changes
+   * Uses another certificate and key, and other client authorities if there are any, for new connections.
+   * @throws if they cannot be used. Then nothing changes.
    */
   setTls(keys: TlsOptions): void {
     if (this.#front instanceof tls.Server) this.#front.setSecureContext(contextOf(keys));
   }
 
-  /** Takes no further connections or HTTP/2 calls, and closes the connections that carry none. */
+  /** Accepts no further connections or HTTP/2 calls, and closes idle connections. */
   drain(): void {
     this.#draining = true;
     if (this.#front.listening) this.#front.close();
-    // Sends GOAWAY, and closes the connection once its streams are done.
+    // Sends GOAWAY, and closes the connection when its streams are done.
     for (const session of this.#sessions) session.close();
     this.#http1.closeIdleConnections();
   }
 
-  /** Ends everything that is still open. */
+  /** Closes everything that is still open. */
   async destroy(): Promise<void> {
     this.drain();
     const closed = Array.from(
@@ -165,8 +167,8 @@ export class Listener {
   }
 
   /**
-   * Has a stream wait for its turn before Node makes a request and a response of it:
-   * of a call that is taken back at once, to make these is much of its cost.
+   * Makes each stream wait for its turn before Node creates its request and response, which are most of the cost of a
+   * call that is canceled at once.
    */
   #beginStreamsInTurn(): void {
     const server = this.#http2;
@@ -174,15 +176,15 @@ export class Listener {
     if (!begin) throw new Error("Node's HTTP/2 server no longer listens for its streams");
     server.removeAllListeners("stream");
     server.on("stream", (stream, ...rest) => {
-      // Node's own comes with the request.
+      // Node adds its own error listener only together with the request.
       stream.on("error", () => {});
       void this.#inTurn(stream, () => begin.call(server, stream, ...rest));
     });
   }
 
-  /** Begins a call in its turn, if it is still wanted then. */
+  /** Starts a call in its turn, unless it was canceled by then. */
   async #inTurn(call: { readonly destroyed: boolean }, begin: () => void): Promise<void> {
-    // A client may send, in one breath, hundreds of calls that it has taken back.
+    // A client may send hundreds of calls at once that it has already canceled.
     const turn = this.#arrivals.enter();
     if (turn) await turn;
     if (!call.destroyed) begin();
@@ -214,19 +216,33 @@ export class Listener {
     front.on("connection", (socket: net.Socket) => this.#track(socket));
     front.on("secureConnection", (socket) => {
       this.#track(socket);
-      // HTTP/2 over TLS exists only by agreement (RFC 9113, 3.2).
+      // HTTP/2 over TLS is always negotiated (RFC 9113, 3.2).
       if (socket.alpnProtocol === "h2") this.#serve(socket, "http2");
       else sniffProtocol(socket, limits, () => this.#serve(socket, "http1"));
     });
-    // Node reports a handshake that failed or took too long, and leaves its connection open.
-    front.on("tlsClientError", (_error, socket) => socket.destroy());
+    const refused = new WeakSet<tls.TLSSocket>();
+    // Node reports a failed or slow handshake, but leaves the connection open.
+    front.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
+      // Some failures are reported twice.
+      if (!refused.has(socket)) this.#logRefusal(error, socket);
+      refused.add(socket);
+      socket.destroy();
+    });
     return front;
+  }
+
+  /** Says why a TLS connection was refused: its client often gets no reason. */
+  #logRefusal({ code }: NodeJS.ErrnoException, { authorizationError, remoteAddress }: tls.TLSSocket): void {
+    // In spite of its type it is the code of an error. Without one, whoever closes a connection looked at the port.
+    const problem = authorizationError ? String(authorizationError) : code;
+    if (problem === "ECONNRESET") return;
+    this.#options.logger.info({ peer: remoteAddress, problem }, "a TLS connection was refused");
   }
 
   #track(socket: net.Socket): void {
     this.#sockets.add(socket);
     socket.once("close", () => this.#sockets.delete(socket));
-    // A connection that breaks ends its calls by its close; there is nothing else to do about it.
+    // The close of a broken connection ends its calls. Nothing else is necessary.
     socket.on("error", () => {});
   }
 
@@ -234,9 +250,9 @@ export class Listener {
     if (version === "http2") socket.allowHalfOpen = false;
     const server = version === "http2" ? this.#http2 : this.#http1;
     server.emit("connection", socket);
-    // Node stops its parser while answers wait for their reader, and reads on: one TCP packet may hold several records of
-    // TLS, and a record for a parser that has stopped ends the connection. With a listener, Node reads by way of the
-    // stream, which stops as well.
+    // While responses wait for their reader, Node stops its parser but continues to read. A TCP packet may contain
+    // several TLS records, and a record for a stopped parser ends the connection. With a listener, Node reads through
+    // the stream, which stops as well.
     if (version === "http1" && socket instanceof tls.TLSSocket) socket.on("data", () => {});
   }
 }
@@ -245,7 +261,7 @@ function contextOf({ cert, key, clientCa }: TlsOptions): tls.SecureContextOption
   return { cert, key, ...(clientCa !== undefined && { ca: clientCa }), minVersion: "TLSv1.2" };
 }
 
-/** @throws `INVALID_ARGUMENT` where the certificate or the key cannot be used */
+/** @throws `INVALID_ARGUMENT` if the certificate or the key cannot be used */
 export function createTlsServer(options: tls.TlsOptions): tls.Server {
   try {
     return tls.createServer(options);
@@ -277,21 +293,21 @@ function listenError(listen: ListenAddress, error: unknown): unknown {
   });
 }
 
-/** How a session is looked after. */
+/** How a session is supervised. */
 export interface SessionOptions {
-  /** How much a client may send ahead on the whole connection, in bytes. */
+  /** How much a client may send before it gets an acknowledgement, for the whole connection, in bytes. */
   readonly windowBytes: number;
   readonly pingIntervalMs: number;
   readonly pingTimeoutMs: number;
 }
 
-/** Opens the connection's window, and ends the session of a client that no longer answers pings. */
+/** Sets the connection's window, and ends the session if the client does not answer pings. */
 function superviseSession(session: http2.ServerHttp2Session, options: SessionOptions): void {
   session.on("error", () => session.destroy());
   session.setLocalWindowSize(options.windowBytes);
   let deadline: NodeJS.Timeout | undefined;
   const interval = setInterval(() => {
-    // A session that is closing refuses to ping.
+    // A closing session refuses pings.
     if (session.closed || session.destroyed || deadline) return;
     deadline = setTimeout(() => session.destroy(), options.pingTimeoutMs);
     session.ping(() => {
@@ -306,14 +322,13 @@ function superviseSession(session: http2.ServerHttp2Session, options: SessionOpt
   });
 }
 
-/** What every HTTP/2 connection starts with (RFC 9113, 3.4). */
+/** The first bytes of every HTTP/2 connection (RFC 9113, 3.4). */
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /**
- * Finds out by its first bytes whether a client speaks HTTP/2 or HTTP/1, puts
- * the bytes back and says which. A connection that does not show it in time, or
- * ends before, is destroyed and `decided` is not called. Clients keep spare
- * connections that have sent nothing: those may stay for as long as used ones.
+ * Detects by the first bytes whether a client speaks HTTP/2 or HTTP/1, puts the bytes back, and calls `decided`. If the
+ * protocol is not clear in time, or the connection ends before, the connection is destroyed without a call. Clients
+ * keep spare connections that have sent nothing: these may stay open as long as idle used ones.
  */
 function sniffProtocol(
   socket: net.Socket,

@@ -2,21 +2,24 @@ import { FollowedFiles } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import type { TlsOptions } from "./listener.ts";
 
-/** Where {@link TlsOptions} come from. */
+/** The source of {@link TlsOptions}. */
 export interface TlsFiles {
-  /** Those that may change. */
+  /** The files to watch for changes. */
   readonly paths: readonly string[];
-  /** @throws where a file cannot be read, or is not what it should be */
+  /** @throws if a file cannot be read or is invalid */
   read(): TlsOptions;
 }
 
-/** The certificate, key and authorities of files, and of what the files become, as when a certificate is renewed. */
+/**
+ * The certificate, key and authorities in files. Reloads them when the files change, for example when a certificate is
+ * renewed.
+ */
 export class LiveTls {
   readonly #files: TlsFiles;
   readonly #followed: FollowedFiles;
   readonly #logger: Logger;
   #problem: string | undefined;
-  /** What the port starts with. */
+  /** The options at the start. */
   readonly options: TlsOptions;
 
   private constructor(files: TlsFiles, followed: FollowedFiles, logger: Logger) {
@@ -31,12 +34,15 @@ export class LiveTls {
     return new LiveTls(files, await FollowedFiles.note(files.paths), logger);
   }
 
-  /** Calls back with what the files become, until {@link stop}. @param use throws where that cannot be used */
+  /**
+   * Calls `use` with the new options whenever the files change, until {@link stop}. @param use throws if they cannot be
+   * used
+   */
   follow(use: (options: TlsOptions) => void): void {
     this.#followed.follow(async () => this.#reload(use));
   }
 
-  /** Whether the files have changed and cannot be used, so that what they held before stays in use. */
+  /** Whether the files have changed but cannot be used, so that the previous options stay in use. */
   get isStale(): boolean {
     return this.#problem !== undefined;
   }

@@ -2,10 +2,10 @@ import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { CallObserver } from "./call.ts";
 import { type Call, type CallStatus, statusName } from "./call.ts";
 
-/** From the fastest unary call to commands of minutes, in seconds. */
+/** From the fastest unary call to commands that take minutes, in seconds. */
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
-/** Shows a figure of the service, which is read whenever the metrics are. */
+/** Adds a gauge, whose value is read whenever the metrics are. */
 export function showGauge(registry: Registry, name: string, help: string, read: () => number): void {
   new Gauge({
     name,
@@ -17,7 +17,7 @@ export function showGauge(registry: Registry, name: string, help: string, read: 
   });
 }
 
-/** A gauge whose values are read when somebody asks for them, one for each word of a label. */
+/** Adds a gauge with one value per value of a label. They are read whenever the metrics are. */
 export function showLabelledGauge(
   registry: Registry,
   name: string,
@@ -34,14 +34,14 @@ export function showLabelledGauge(
   });
 }
 
-/** What is counted of a method's calls. */
+/** Counts of a method's calls. */
 interface Tally {
   running: number;
   handled: number;
   readonly ended: Map<CallStatus, number>;
 }
 
-/** Counts and times calls. The counts become metrics when these are read, which is seldom. */
+/** Counts and times calls. Converts the counts to metrics only when the metrics are read, which is rare. */
 export class RpcMetrics implements CallObserver {
   readonly #tallies = new Map<string, Tally>();
   readonly #seconds: Histogram<"method">;
@@ -112,7 +112,7 @@ export class RpcMetrics implements CallObserver {
   }
 }
 
-/** Only methods that exist become labels: what clients make up would grow without bound. */
+/** Only existing methods become labels: names that clients invent would grow without limit. */
 function labelOf(call: Call): string {
   return call.method === "" ? "unknown" : call.method;
 }

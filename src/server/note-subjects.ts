@@ -3,7 +3,7 @@ import { callOf } from "./call.ts";
 
 type Context = Parameters<MethodImplSpec["impl"]>[1];
 
-/** Wraps a method, so that a call whose subjects are wanted gathers them: from its first request and its first answer. */
+/** Wraps a method, so that audited calls collect the ids in their first request and first response. */
 export function withSubjects(spec: MethodImplSpec): MethodImplSpec {
   const { input, output } = spec.method;
   const ask = <T>(request: T, context: Context): T => {
@@ -16,7 +16,7 @@ export function withSubjects(spec: MethodImplSpec): MethodImplSpec {
       : tapFirst(requests, (request) => ask(request, context));
   const answer = <T>(message: T, context: Context): T => {
     const { subjects, changes } = callOf(context);
-    // What a call made is known by the answer; what one reads, it does not act on.
+    // The response names what the call created. A read does not act on what it returns.
     if (changes) subjects?.add(output, message);
     return message;
   };
@@ -48,7 +48,7 @@ export function withSubjects(spec: MethodImplSpec): MethodImplSpec {
   }
 }
 
-/** The same items; what comes after the first costs nothing more. */
+/** The same items. Passes the first one to `tap`; the others cost nothing extra. */
 function tapFirst<T>(items: AsyncIterable<T>, tap: (item: T) => void): AsyncIterable<T> {
   return {
     [Symbol.asyncIterator]() {

@@ -4,26 +4,24 @@ import { endResponse, type HttpRequest, type HttpResponse } from "./http-message
 import { isLoopbackName, type ListenAddress } from "./listen-address.ts";
 import { IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
 
-/** Which names the server answers to. */
 interface OriginGuardOptions {
   readonly listen: ListenAddress;
-  /** Further host names, without port, that clients may use. */
+  /** Further host names without port that clients may use. */
   readonly allowHosts: readonly string[];
-  /** Origins of web pages, as `https://app.example.com`, that may call and read the answers. */
+  /** Origins of web pages, such as `https://app.example.com`, that may call and read the responses. */
   readonly corsOrigins: readonly string[];
 }
 
 /**
- * Refuses requests made under a foreign name. A web page that has its own name
- * point at this machine ("DNS rebinding") reaches the port with that name as
- * Host, and one that posts across sites carries its Origin; no token protects a
- * loopback port from the user's own browser, so the names do.
+ * Refuses requests under a foreign name. A web page that makes its own name point to this machine ("DNS rebinding")
+ * sends that name as Host, and a page that posts across sites sends its Origin. No token protects a loopback port from
+ * the user's own browser, so these checks do.
  */
 export class OriginGuard {
   readonly #exempt: boolean;
   readonly #names: ReadonlySet<string>;
   readonly #corsOrigins: ReadonlySet<string>;
-  /** The last authority that holds a name of this server, as nearly every request's does. */
+  /** The last accepted authority: nearly every request has the same one. */
   #accepted: string | undefined;
 
   constructor({ listen, allowHosts, corsOrigins }: OriginGuardOptions) {
@@ -33,12 +31,12 @@ export class OriginGuard {
     this.#corsOrigins = new Set(corsOrigins);
   }
 
-  /** Whether pages of this origin may call across sites and read the answers. */
+  /** Whether pages of this origin may call across sites and read the responses. */
   allowsCors(origin: string): boolean {
     return this.#corsOrigins.has(origin);
   }
 
-  /** Why the request is refused, for its sender; undefined: it is not. */
+  /** Why the request is refused, as a message for its sender. Undefined: it is not. */
   refusal(request: HttpRequest): string | undefined {
     if (this.#exempt) return undefined;
     const { headers } = request;
@@ -60,8 +58,8 @@ export class OriginGuard {
   }
 
   /**
-   * Why the request may not be a call. A browser sends a GET for a picture or a
-   * link of any page, and no Origin with it.
+   * Why the request may not be a call. Undefined: it may. A browser sends a GET, without Origin, for an image or a link
+   * on any page.
    */
   refusalOfCall({ headers }: HttpRequest): string | undefined {
     if (this.#exempt || headers.origin !== undefined || headers["sec-fetch-site"] !== "cross-site")
@@ -70,11 +68,11 @@ export class OriginGuard {
   }
 
   #isKnown(name: string, request: HttpRequest): boolean {
-    // The address that the connection came in on is not a name that someone else could have pointed here.
+    // The address on which the connection arrived is not a name that someone else could have pointed here.
     return this.#isName(name) || name === unmapped(request.socket.localAddress);
   }
 
-  /** Whether it is a name of this server on every connection. */
+  /** Whether it is a name of this server, whatever the connection. */
   #isName(name: string): boolean {
     return this.#names.has(name) || isLoopbackName(name);
   }
@@ -91,7 +89,7 @@ function originHostOf(origin: string): string | undefined {
   return match?.[1] === undefined ? undefined : hostNameOf(match[1]);
 }
 
-/** An IPv4 address that came in on an IPv6 socket, as IPv4. */
+/** Converts an IPv4-mapped IPv6 address to IPv4. */
 function unmapped(address: string | undefined): string | undefined {
   return address?.replace(/^::ffff:(?=\d+\.)/, "");
 }
@@ -100,19 +98,19 @@ const ALLOW_HEADERS = [...cors.allowedHeaders, "Authorization", IGNORE_UNKNOWN_H
 const EXPOSE_HEADERS = cors.exposedHeaders.join(", ");
 const MAX_AGE_SECONDS = "7200";
 
-/** Lets pages of the origin read this response. */
+/** Allows pages of the origin to read this response. */
 export function allowOrigin(response: HttpResponse, origin: string): void {
   response.setHeader("access-control-allow-origin", origin);
   response.setHeader("access-control-expose-headers", EXPOSE_HEADERS);
   response.setHeader("vary", "origin");
 }
 
-/** Whether a browser asks with this request if it may send another. */
+/** Whether this is a browser's preflight request. */
 export function isPreflight(request: HttpRequest): boolean {
   return request.method === "OPTIONS" && request.headers["access-control-request-method"] !== undefined;
 }
 
-/** Answers a preflight of an allowed origin. */
+/** Answers a preflight from an allowed origin. */
 export function answerPreflight(response: HttpResponse): void {
   response.statusCode = 204;
   response.setHeader("access-control-allow-methods", "GET, POST");

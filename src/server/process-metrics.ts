@@ -7,9 +7,10 @@ import {
   PerformanceObserver,
 } from "node:perf_hooks";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { getHeapStatistics } from "node:v8";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 
-/** How often the event loop is asked whether it is late, in milliseconds. */
+/** How often the delay of the event loop is measured, in milliseconds. */
 const LAG_RESOLUTION_MS = 10;
 const GC_BUCKETS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1];
 const GC_KINDS: Readonly<Record<number, string>> = {
@@ -20,16 +21,15 @@ const GC_KINDS: Readonly<Record<number, string>> = {
 };
 
 /**
- * The figures of the process that the service runs in, under the names that
- * dashboards for Node know: memory, CPU, descriptors, event loop, garbage
- * collection. Unlike prom-client's own collectors they can be stopped, so a
- * process may run one service after another, or several.
+ * Metrics of the service's process, with the names that dashboards for Node expect: memory, CPU, descriptors, event
+ * loop, garbage collection. Unlike prom-client's own collectors they can be stopped, so a process may run several
+ * services.
  */
 export class ProcessMetrics {
   readonly #lag = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS });
   readonly #collections: PerformanceObserver;
 
-  /** Adds the figures to a registry and collects them until {@link stop}. */
+  /** Adds the metrics to a registry, and collects until {@link stop}. */
   constructor(registry: Registry) {
     const registers = [registry];
     const gauge = (name: string, help: string, read: () => number | Promise<number>): void => {
@@ -47,10 +47,21 @@ export class ProcessMetrics {
     gauge("process_open_fds", "Open file descriptors.", openDescriptors);
     const mostDescriptors = mostOpenDescriptors();
     gauge("process_max_fds", "Most file descriptors that may be open.", () => mostDescriptors);
-    const heap = (): NodeJS.MemoryUsage => process.memoryUsage();
-    gauge("nodejs_heap_size_total_bytes", "Size of the JavaScript heap.", () => heap().heapTotal);
-    gauge("nodejs_heap_size_used_bytes", "What of the JavaScript heap is used.", () => heap().heapUsed);
-    gauge("nodejs_external_memory_bytes", "Memory of buffers and the like.", () => heap().external);
+    gauge(
+      "nodejs_heap_size_total_bytes",
+      "Size of the JavaScript heap.",
+      () => getHeapStatistics().total_heap_size,
+    );
+    gauge(
+      "nodejs_heap_size_used_bytes",
+      "What of the JavaScript heap is used.",
+      () => getHeapStatistics().used_heap_size,
+    );
+    gauge(
+      "nodejs_external_memory_bytes",
+      "Memory of buffers and the like.",
+      () => getHeapStatistics().external_memory,
+    );
     gauge("nodejs_eventloop_lag_seconds", "How long a turn of the event loop takes now.", currentLag);
     this.#addLag(registers);
     addCpu(registers);
@@ -58,13 +69,13 @@ export class ProcessMetrics {
     this.#lag.enable();
   }
 
-  /** Collects no more. */
+  /** Stops collecting. */
   stop(): void {
     this.#lag.disable();
     this.#collections.disconnect();
   }
 
-  /** How much later than planned the event loop came round, since the figures were read before. */
+  /** Adds the delay of the event loop since the metrics were last read. */
   #addLag(registers: Registry[]): void {
     const lag = this.#lag;
     const seconds = (ns: number): number =>
@@ -141,7 +152,7 @@ async function currentLag(): Promise<number> {
   return (performance.now() - begin) / 1000;
 }
 
-/** One of them is the directory that is read. */
+/** One of them is the directory being read. */
 async function openDescriptors(): Promise<number> {
   return (await readdir("/proc/self/fd")).length - 1;
 }

@@ -23,20 +23,20 @@ import {
   ServerReflection as V1Alpha,
 } from "../../gen/ts/grpc/reflection/v1alpha/reflection_pb.js";
 
-/** An answer repeats its question, and names are far shorter. */
+/** A response repeats the request, and names are far shorter. */
 const MAX_QUESTION_BYTES = 4096;
 
 type Answer = MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"];
 
-/** Answers which services the server has and what they look like, for grpcurl, `buf curl` and their like. */
+/** Answers which services the server has and how they are defined, for grpcurl, `buf curl` and similar programs. */
 export class Reflection {
   readonly #serviceNames: readonly string[];
   readonly #files = new Map<string, DescFile>();
   readonly #types: Registry;
 
   /**
-   * @param services what to describe, beside reflection itself
-   * @param files what else clients may meet, as the messages of error details
+   * @param services to describe, besides reflection itself
+   * @param files with further types that clients may see, such as the messages of error details
    */
   constructor(services: readonly DescService[], files: readonly DescFile[]) {
     const all = [...services, V1, V1Alpha];
@@ -52,7 +52,7 @@ export class Reflection {
     router.rpc(V1.method.serverReflectionInfo, async function* (requests) {
       for await (const request of requests) yield answer(toBinary(ServerReflectionRequestSchema, request));
     });
-    // v1alpha is v1 under another name, byte for byte.
+    // v1alpha has the same bytes as v1, under another name.
     router.rpc(V1Alpha.method.serverReflectionInfo, async function* (requests) {
       for await (const request of requests) {
         const bytes = toBinary(ServerReflectionResponseSchema, answer(toBinary(AlphaRequestSchema, request)));
@@ -61,7 +61,7 @@ export class Reflection {
     });
   }
 
-  /** Answers one question, a `ServerReflectionRequest`. That something is not known is an answer, not an error of the call. */
+  /** Answers one `ServerReflectionRequest`. An unknown name is reported in the answer, not as an error of the call. */
   answer(question: Uint8Array): ServerReflectionResponse {
     if (question.length > MAX_QUESTION_BYTES) {
       const problem = `the question has ${question.length} bytes, and may have ${MAX_QUESTION_BYTES}`;
@@ -111,7 +111,7 @@ export class Reflection {
     }
   }
 
-  /** The file that declares a type or service, or the method, field or enum value of one. */
+  /** The file that declares a type or service, or a method, field or enum value of one. */
   #fileOf(symbol: string): DescFile | undefined {
     const parent = symbol.slice(0, Math.max(0, symbol.lastIndexOf(".")));
     return (this.#types.get(symbol) ?? this.#types.get(parent))?.file;

@@ -8,10 +8,9 @@ import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 
 /**
- * A Node client that cancels a stream over HTTP/2 ends it first as if it were
- * whole, and resets it a moment later. Berth waits this long for the reset, so that
- * half an upload does not pass for a whole one; and again where a wait took twice as
- * long, as on a machine that is as slow for the client.
+ * A Node client that cancels an HTTP/2 stream first ends it as if it were complete, and resets it a moment later. Berth
+ * waits this long for the reset, so that half an upload does not pass for a complete one. It waits again if a wait took
+ * twice as long, because then the machine may be just as slow for the client.
  */
 const RESET_GRACE_MS = 10;
 const MAX_GRACES = 5;
@@ -20,18 +19,17 @@ async function graceForReset(): Promise<void> {
   for (let waits = 0; waits < MAX_GRACES; waits++) {
     const sinceMs = performance.now();
     await sleep(RESET_GRACE_MS);
-    // A reset that came meanwhile is read after the timers and before this.
+    // Runs after the timers and after the poll for I/O, which reads a reset that arrived meanwhile.
     await setImmediate();
     if (performance.now() - sinceMs < 2 * RESET_GRACE_MS) return;
   }
 }
 
-/** What reading a request needs beside the call. */
 export interface RequestBytesOptions {
-  /** The largest message, in bytes: a stream never holds more than the one that is coming. */
+  /** The largest message, in bytes: a stream never holds more than the message being received. */
   readonly maxBytes: number;
   readonly receiving: ReceiveBudget;
-  /** Undefined: all callers are one tenant's. */
+  /** Undefined: there is only one tenant. */
   readonly queue: FairQueue | undefined;
 }
 
@@ -40,8 +38,8 @@ type ReadCall = QueuedCall & Pick<Call, "streamsRequests">;
 const DONE = { done: true, value: undefined } as const;
 
 /**
- * The body of a request until its call is over, as it comes. No async generator, of which each item takes several turns
- * of the microtask queue: uploads spend their time here.
+ * The body of a request, as it arrives, until its call is over. Not an async generator, because each item of one takes
+ * several turns of the microtask queue, and uploads spend most of their time here.
  */
 export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Uint8Array, undefined> {
   readonly #call: ReadCall;
@@ -53,7 +51,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   #hasEnded = false;
   #isClosed = false;
   #failure: { readonly error: unknown } | undefined;
-  /** Looks again at what the reader waits for. */
+  /** Makes the reader check its condition again. */
   #wake = (): void => {};
 
   constructor(call: ReadCall, request: HttpRequest, { maxBytes, receiving, queue }: RequestBytesOptions) {
@@ -75,7 +73,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
     return this;
   }
 
-  /** @throws what ended the call, and what the budget throws; nothing of the body is held then */
+  /** @throws what ended the call, and what the budget throws. Then nothing of the body is held. */
   async next(): Promise<IteratorResult<Uint8Array, undefined>> {
     try {
       for (;;) {
@@ -123,7 +121,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   #close(): void {
     this.#isClosed = true;
     this.#call.signal.removeEventListener("abort", this.#onAbort);
-    // Its errors stay listened to: one that nobody takes ends the process.
+    // Keep the error listener: an unhandled error would end the process.
     this.#request.off("readable", this.#onReadable).off("end", this.#onEnd).off("close", this.#onClose);
     this.#account.close();
     this.#wake();

@@ -29,7 +29,6 @@ import { serveByLibrary } from "./library-handler.ts";
 import { allowOrigin, answerPreflight, isPreflight, type OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
-/** What a {@link RequestHandler} works with. */
 interface RequestHandlerOptions extends DirectOptions {
   readonly routes: RouteTable;
   readonly guard: OriginGuard;
@@ -38,11 +37,11 @@ interface RequestHandlerOptions extends DirectOptions {
   readonly authenticator: Authenticator;
   readonly decompressor: Decompressor;
   readonly logger: Logger;
-  /** Undefined: nobody keeps what was refused. */
+  /** Undefined: refusals are not recorded. */
   readonly audit: AuditLog | undefined;
 }
 
-/** Routes a request to what serves it. */
+/** Routes a request to the handler of its path. */
 export class RequestHandler {
   readonly #options: RequestHandlerOptions;
 
@@ -147,7 +146,7 @@ export class RequestHandler {
   }
 }
 
-/** What is wrong with how a method is called; undefined: nothing. */
+/** The page that says what is wrong with the call of a method. Undefined: nothing. */
 function misuse(route: Route, request: HttpRequest): Page | undefined {
   const { handler, method } = route;
   if (request.method === "GET" && method.methodKind === "unary" && handler.allowedMethods.includes("GET")) {
@@ -166,7 +165,7 @@ function misuse(route: Route, request: HttpRequest): Page | undefined {
   );
 }
 
-/** Whether a request of an unknown path is the call of a method that this server lacks. */
+/** Whether a request for an unknown path is a call of a method that this server does not have. */
 function looksLikeCall(request: HttpRequest, path: string): boolean {
   return (
     request.method === "POST" &&
@@ -175,7 +174,7 @@ function looksLikeCall(request: HttpRequest, path: string): boolean {
   );
 }
 
-/** Ends a call to a method that the server does not have, in the form its protocol requires. */
+/** Ends a call of an unknown method, in the form of its protocol. */
 async function sendUnimplemented(
   request: HttpRequest,
   response: HttpResponse,
@@ -186,13 +185,13 @@ async function sendUnimplemented(
   switch (protocol) {
     case "grpc":
       begin(response, 200, "application/grpc+proto");
-      // Headers that go with the end of the stream leave no place for trailers.
+      // Headers that end the stream leave no room for trailers.
       (response as http.ServerResponse).flushHeaders();
       response.addTrailers(status);
       endResponse(response);
       break;
     case "grpc-web":
-      // gRPC-Web takes the status of a response without messages from its headers.
+      // gRPC-Web reads the status of a response without messages from its headers.
       begin(response, 200, "application/grpc-web+proto", status);
       endResponse(response);
       break;

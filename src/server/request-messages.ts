@@ -14,30 +14,30 @@ import { hasFewValues } from "../base/json.ts";
 import { nearest } from "../base/nearest.ts";
 import { compressedWithoutEncoding, messageTooLarge, tooManyValues } from "./error-conversion.ts";
 
-/** Flags (one byte) and length (four) in front of every message, save that of a unary call in Connect. */
+/** Flags (one byte) and length (four) before every message, except in a unary Connect call. */
 const PREFIX_BYTES = 5;
 const COMPRESSED = 1;
-/** Messages of more bytes are checked and parsed in two turns of the event loop. */
+/** Larger messages are checked and parsed in two turns of the event loop. */
 const LARGE_BYTES = 256 * 1024;
 
-/** What all streams of requests have of the event loop: a client may send a million small messages in one breath. */
+/** The share of the event loop for all request streams together: a client may send a million small messages at once. */
 export const requestTurns = new TurnShare();
 
-/** How the messages of a request come. */
+/** The format of a request's messages. */
 export interface RequestFormat {
   readonly method: DescMethod;
   readonly json: boolean;
   readonly ignoreUnknown: boolean;
   /** Whether messages have a prefix. */
   readonly framed: boolean;
-  /** How a message is compressed that says so, or the only one; null: not at all. */
+  /** The compression of messages that are marked as compressed, or of the only message. Null: none. */
   readonly encoding: string | null;
-  /** The response header that names the encodings that the server takes. */
+  /** The response header that lists the encodings that the server accepts. */
   readonly acceptHeader: string;
   readonly maxBytes: number;
 }
 
-/** Reads from the headers of a request how its messages come. */
+/** Determines the format of a request's messages from its headers. */
 export function requestFormat(method: DescMethod, header: Headers, maxBytes: number): RequestFormat {
   const type = header.get("content-type") ?? "";
   const streaming = /^application\/connect\+/i.test(type);
@@ -59,15 +59,13 @@ export function requestFormat(method: DescMethod, header: Headers, maxBytes: num
   };
 }
 
-/** Decompresses a message. */
 type Decompress = (bytes: Uint8Array) => Promise<Uint8Array>;
 
 /**
- * Looks at each message of a request before the library parses it, and lets
- * through what it may parse, uncompressed. What is wrong with a request in
- * another way is the library's to refuse.
- * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields, `INTERNAL` for one that is
- *   compressed against its headers; what `decompress` throws
+ * Checks each message of a request before the library parses it. Yields the messages that may be parsed, uncompressed.
+ * The library reports everything else that is wrong with a request.
+ * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields, `INTERNAL` for a compressed message in
+ *   a request without an encoding; what `decompress` throws
  */
 export async function* checkedMessages(
   body: AsyncIterable<Uint8Array>,
@@ -81,10 +79,10 @@ export async function* checkedMessages(
     : await checked(await decompress(message), format);
 }
 
-/** The encoding that requests may have. */
+/** The encoding that the server accepts. */
 export const ACCEPTED_ENCODING = compressionGzip.name;
 
-/** Whether {@link checkedMessages} decompresses what has this encoding. Any other the library refuses before it reads. */
+/** Whether {@link checkedMessages} can read this encoding. The library refuses any other before it reads. */
 export function isReadable({ encoding }: RequestFormat): boolean {
   return encoding === null || encoding === ACCEPTED_ENCODING;
 }
@@ -104,13 +102,13 @@ async function* checkedFrames(
       const prefix = pending.peek(PREFIX_BYTES);
       if (prefix === undefined) break;
       const length = prefix.readUInt32BE(1);
-      // The library refuses it by its prefix.
+      // The library refuses it because of its prefix.
       if (length > format.maxBytes) return yield pending.take(PREFIX_BYTES);
       if (pending.size < PREFIX_BYTES + length) break;
       const frame = pending.take(PREFIX_BYTES + length);
       const flags = frame[0] ?? 0;
       const message = frame.subarray(PREFIX_BYTES);
-      // Any other flag marks what is not a message.
+      // Any other flag marks something that is not a message.
       if ((flags & ~COMPRESSED) !== 0) yield frame;
       else if (flags === 0) {
         await check(message, format);
@@ -121,18 +119,18 @@ async function* checkedFrames(
       }
     }
   }
-  // A message that breaks off.
+  // An incomplete message.
   if (pending.size > 0) yield pending.take(pending.size);
 }
 
-/** Whether a message begins like text of JSON; no message in an envelope does. */
+/** Whether a message starts like JSON text, which no message in an envelope does. */
 function isJsonText(byte: number | undefined): boolean {
   return byte !== undefined && '{[" \t\r\n'.includes(String.fromCharCode(byte));
 }
 
 const CONTENT_TYPE = "content-type";
 
-/** @throws BerthError `INVALID_ARGUMENT` for text of JSON where messages have envelopes */
+/** @throws BerthError `INVALID_ARGUMENT` for JSON text instead of an envelope */
 export function assertEnveloped(method: DescMethod, firstByte: number | undefined): void {
   if (isJsonText(firstByte)) throw unenveloped(method);
 }
@@ -148,7 +146,7 @@ function unenveloped({ methodKind }: DescMethod): BerthError {
   );
 }
 
-/** Whether a call failed because its messages were plain JSON where messages have envelopes. */
+/** Whether a call failed because it sent plain JSON instead of envelopes. */
 export function isUnenveloped(cause: unknown): boolean {
   return cause instanceof BerthError && cause.metadata.field === CONTENT_TYPE;
 }
@@ -158,7 +156,10 @@ async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint
   return message;
 }
 
-/** Looks at a message before it is parsed. @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields */
+/**
+ * Checks a message before it is parsed.
+ * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields
+ */
 export async function check(
   message: Uint8Array,
   { method, json, ignoreUnknown }: Pick<RequestFormat, "method" | "json" | "ignoreUnknown">,
@@ -166,7 +167,7 @@ export async function check(
   const desc = method.input;
   if (json) {
     assertFewJsonValues(message);
-    // The parser would put U+FFFD in place of other bytes, and run another command than the caller's.
+    // The parser would replace other bytes by U+FFFD, and so run a different command.
     if (!isUtf8(message)) throw new BerthError("INVALID_ARGUMENT", NOT_UTF8);
     const unknown = ignoreUnknown ? undefined : unknownField(desc, parse(message));
     if (unknown !== undefined) throw unknown;
@@ -177,7 +178,7 @@ export async function check(
 const NOT_UTF8 =
   "The JSON is not UTF-8. Send text as UTF-8, and what is not text in a field of bytes, as base64.";
 
-/** Undefined for what is not JSON: the library says what is wrong with it. */
+/** Undefined if it is not JSON: the library reports that. */
 function parse(message: Uint8Array): unknown {
   try {
     return JSON.parse(Buffer.from(message.buffer, message.byteOffset, message.length).toString());
@@ -201,13 +202,13 @@ async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promi
   return pending.take(pending.size);
 }
 
-/** Small pieces are joined up to this length: each costs some two hundred bytes beside its own. */
+/** Small pieces are combined up to this length, because each has an overhead of about two hundred bytes. */
 const JOINED_BYTES = 4096;
 
-/** Bytes that have come, until they are taken. Only small ones are copied. */
+/** Received bytes that have not been taken. Copies only small pieces. */
 export class Pending {
   #chunks: Uint8Array[] = [];
-  /** What small pieces are joined in. */
+  /** The buffer into which small pieces are combined. */
   #joined: Buffer<ArrayBuffer> | undefined;
   size = 0;
 
@@ -216,7 +217,7 @@ export class Pending {
     this.size += chunk.length;
   }
 
-  /** Adds a piece to the last one; false: they are too long for that. */
+  /** Appends a piece to the last one. Returns false if they are too long for that. */
   #join(chunk: Uint8Array): boolean {
     let last = this.#chunks.at(-1);
     if (last === undefined) return false;
@@ -228,13 +229,13 @@ export class Pending {
     }
     const end = last.byteOffset + last.length;
     if (end + chunk.length > JOINED_BYTES) return false;
-    // What was taken lies before this.
+    // Bytes before this position may already have been taken.
     this.#joined.set(chunk, end);
     this.#chunks[this.#chunks.length - 1] = this.#joined.subarray(last.byteOffset, end + chunk.length);
     return true;
   }
 
-  /** The first bytes, if so many have come. */
+  /** The first `length` bytes. Undefined if fewer have arrived. */
   peek(length: number): Buffer | undefined {
     if (this.size < length) return undefined;
     const [first] = this.#chunks;
@@ -242,7 +243,7 @@ export class Pending {
     return Buffer.concat(this.#chunks, length);
   }
 
-  /** Removes the first bytes, which have come. They are copied only where they came in several pieces. */
+  /** Removes the first `length` bytes, which must have arrived. Copies them only if they arrived in several pieces. */
   take(length: number): Buffer {
     let count = 0;
     let bytes = 0;
@@ -260,28 +261,26 @@ function asBuffer(bytes: Uint8Array = new Uint8Array()): Buffer {
 }
 
 /**
- * The header by which a client that may be newer than the server has it ignore
- * fields of JSON that it does not know: `true`.
+ * The header with which a client that may be newer than the server makes it ignore unknown JSON fields. Value: `true`.
  */
 export const IGNORE_UNKNOWN_HEADER = "berth-ignore-unknown-fields";
 
-/** A longer name is not a slip of a known one. */
+/** A longer name is not a typo of a known one. */
 const MAX_NAME = 64;
 
 /**
- * Finds a field of a JSON message that its type does not have, or a name that its
- * enum does not have. The parser would take `{"content": …}` for a message without
- * content, and `{"onDisconnect": "DETACH"}` for one that leaves the default.
+ * Finds a field of a JSON message that its type does not have, or an enum value that does not exist. Otherwise the
+ * parser would take `{"content": …}` for a message without content, and `{"onDisconnect": "DETACH"}` for the default.
  */
 export function unknownField(desc: DescMessage, json: unknown): BerthError | undefined {
   return inMessage(desc, json, "");
 }
 
-/** What else is of a wrong kind is left to the parser. */
+/** Other values of a wrong type are left to the parser. */
 function inMessage(desc: DescMessage, json: unknown, path: string): BerthError | undefined {
   if (desc.typeName === DURATION && typeof json !== "object" && !isDurationText(json))
     return noDuration(json, path);
-  // Types such as Struct and Timestamp have a JSON of their own.
+  // Types such as Struct and Timestamp have their own JSON form.
   if (desc.typeName.startsWith("google.protobuf.")) return undefined;
   if (!isObject(json)) return path === "" || json === null ? undefined : noObject(desc, json, path);
   const fields = fieldsOf(desc);
@@ -383,7 +382,7 @@ function noSuchField({ typeName, fields }: DescMessage, name: string, path: stri
   );
 }
 
-/** A path is quoted twice, and advice follows it. */
+/** A path is quoted twice, with advice after it. */
 const MAX_PATH = 256;
 
 function isObject(value: unknown): value is object {
@@ -391,33 +390,32 @@ function isObject(value: unknown): value is object {
 }
 
 /**
- * What a message may hold, so that it is parsed and looked through in less than
- * a tenth of a second: two bytes make an empty message, so a parser turns 4 MiB
- * of them into two million objects, and holds the event loop for seconds.
+ * How many values a message may have, so that it is checked and parsed in less than a tenth of a second. Two bytes are
+ * an empty message, so a parser turns 4 MiB into two million objects, and blocks the event loop for seconds.
  */
 const MAX_VALUES = 64_000;
-/** A message within a message, or an entry of a map, costs as much as so many plain values. */
+/** A message within a message, or an entry of a map, costs as much as this many plain values. */
 const VALUES_PER_MESSAGE = 8;
-/** The same bound for JSON, where a value has a separator, and an entry of a map two. */
+/** The same limit for JSON, in which a value has one separator, and an entry of a map two. */
 const MAX_SEPARATORS = MAX_VALUES / VALUES_PER_MESSAGE;
-/** Messages of so many bytes cannot hold too much. */
+/** Messages up to this size cannot contain too many values. */
 const SMALL_BYTES = 16 * 1024;
-/** As deep as the parser goes. */
+/** The parser's own limit. */
 const MAX_DEPTH = 100;
 
 const WIRE_TYPE = { varint: 0, bit64: 1, bytes: 2, startGroup: 3, endGroup: 4, bit32: 5 } as const;
 
-/** @throws BerthError `MESSAGE_TOO_LARGE` for an encoded message of more values than the service parses */
+/** @throws BerthError `MESSAGE_TOO_LARGE` for an encoded message with more values than the service parses */
 export function assertFewValues(desc: DescMessage, bytes: Uint8Array): void {
   if (bytes.length > SMALL_BYTES) new ValueCounter(bytes).count(shapeOf(desc), bytes.length, 0);
 }
 
-/** @throws BerthError `MESSAGE_TOO_LARGE` for JSON of more values than the service parses */
+/** @throws BerthError `MESSAGE_TOO_LARGE` for JSON with more values than the service parses */
 function assertFewJsonValues(bytes: Uint8Array): void {
   if (!hasFewValues(bytes, MAX_SEPARATORS)) throw tooManyValues(MAX_SEPARATORS);
 }
 
-/** The fields of a message that hold more than one value: messages by their shape, numbers that are packed. */
+/** The fields of a message that may contain more than one value: messages, with their shape, and packed numbers. */
 type Shape = ReadonlyMap<number, Shape | "packed">;
 
 const shapes = new WeakMap<DescMessage, Shape>();
@@ -426,7 +424,7 @@ function shapeOf(desc: DescMessage): Shape {
   const known = shapes.get(desc);
   if (known !== undefined) return known;
   const shape = new Map<number, Shape | "packed">();
-  // Before its fields: messages contain themselves.
+  // Set before its fields are visited, because messages may contain themselves.
   shapes.set(desc, shape);
   for (const field of desc.fields) {
     const content = contentOf(field);
@@ -444,7 +442,7 @@ function contentOf(field: DescField): Shape | "packed" | undefined {
   return field.fieldKind === "list" && !wide ? "packed" : undefined;
 }
 
-/** Walks over a message without making anything of it. What is malformed ends the walk: the parser refuses it. */
+/** Counts the values of a message without decoding it. Stops at malformed data, which the parser refuses. */
 class ValueCounter {
   readonly #bytes: Uint8Array;
   #at = 0;
@@ -482,7 +480,7 @@ class ValueCounter {
         }
         case WIRE_TYPE.startGroup:
         case WIRE_TYPE.endGroup:
-          // What is in a group is counted with what surrounds it.
+          // The content of a group is counted as part of its surroundings.
           break;
         default:
           return;
@@ -495,7 +493,7 @@ class ValueCounter {
     if (this.#left < 0) throw tooManyValues(MAX_VALUES);
   }
 
-  /** The low 32 bits, which is all that a tag or a length has. */
+  /** The low 32 bits: tags and lengths have no more. */
   #varint(): number {
     let value = 0;
     for (let shift = 0; shift < 70; shift += 7) {

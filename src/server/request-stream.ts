@@ -9,13 +9,12 @@ import { RequestBytes, type RequestBytesOptions } from "./request-bytes.ts";
 import { Pending, requestTurns } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
 
-/** Flags (one byte) and length (four) in front of every message. */
+/** Flags (one byte) and length (four) before every message. */
 const PREFIX_BYTES = 5;
 const COMPRESSED = 1;
 
 /**
- * The messages of a request that streams them in protobuf, uncompressed, as they are asked for. Their bytes fields
- * are views of what came.
+ * The messages of an uncompressed protobuf stream, read on demand. Their bytes fields are views of the received data.
  */
 export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Message, undefined> {
   readonly #route: Route;
@@ -43,8 +42,8 @@ export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Me
   }
 
   /**
-   * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT`, `INTERNAL` for a message that is compressed against its
-   *   headers; what ended the call
+   * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT`, `INTERNAL` for a compressed message in a request
+   *   without an encoding; what ended the call
    */
   async next(): Promise<IteratorResult<Message, undefined>> {
     try {
@@ -65,7 +64,7 @@ export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Me
     } catch (thrown) {
       await this.return();
       if (this.#call.signal.aborted) throw abortError(this.#call.signal);
-      // The handler gets the cause; whatever it makes of it, the caller gets what is recorded here.
+      // The handler gets the cause. Whatever it does with that, the caller gets the error recorded here.
       this.#errors.fromRequest(this.#call, thrown, this.#route.readMaxBytes);
       throw this.#call.failure?.cause;
     }
@@ -76,13 +75,13 @@ export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Me
   }
 }
 
-/** Divides what comes into messages. */
+/** Splits the received data into messages. */
 class Messages {
   readonly #maxBytes: number;
   readonly #passedOver: number;
   readonly #pending = new Pending();
 
-  /** @param passedOver flags of what is not a message. */
+  /** @param passedOver flags of frames that are not messages. */
   constructor(maxBytes: number, passedOver: number) {
     this.#maxBytes = maxBytes;
     this.#passedOver = passedOver;
@@ -92,7 +91,7 @@ class Messages {
     this.#pending.push(chunk);
   }
 
-  /** The next frame, if it has come whole, and its message, if that is one. */
+  /** The next frame if it has arrived completely, with its message if it has one. */
   next(): { readonly message: Uint8Array | undefined } | undefined {
     const pending = this.#pending;
     const prefix = pending.peek(PREFIX_BYTES);
@@ -106,7 +105,7 @@ class Messages {
     return { message: (flags & this.#passedOver) === 0 ? frame.subarray(PREFIX_BYTES) : undefined };
   }
 
-  /** @throws BerthError `INVALID_ARGUMENT` where a message has come in part */
+  /** @throws BerthError `INVALID_ARGUMENT` if a message is incomplete */
   end(): void {
     if (this.#pending.size > 0) {
       throw new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length.");

@@ -22,13 +22,13 @@ import type { ErrorConverter } from "./error-conversion.ts";
 import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
 import { withSubjects } from "./note-subjects.ts";
 
-/** Clients should read an exit code of 0, not guess it from a missing field. */
+/** Writes fields with default values: clients should see an exit code of 0 instead of inferring it. */
 const JSON_OPTIONS = { alwaysEmitImplicit: true };
 
 /** Registers the handlers of services. */
 export type Routes = (router: ConnectRouter) => void;
 
-/** One method that the server has. */
+/** A method of the server. */
 export interface Route {
   /** `package.Service/Method`. */
   readonly name: string;
@@ -36,20 +36,19 @@ export interface Route {
   readonly readMaxBytes: number;
   /** Whether it may change something. */
   readonly changes: boolean;
-  /** The implementation; what it throws is not converted. */
+  /** The implementation. Its errors are not converted. */
   readonly spec: MethodImplSpec;
-  /** How its messages are written as JSON. */
+  /** How its messages are serialized as JSON. */
   readonly json: MethodSerializationLookup<DescMessage, DescMessage>;
-  /** Serves the method in every protocol; throws nothing but converted errors. */
+  /** Serves the method in every protocol. Throws only converted errors. */
   readonly handler: UniversalHandler;
 }
 
-/** What every route shares. */
 interface RouteOptions {
   readonly limits: RpcLimits;
   readonly errors: ErrorConverter;
   readonly admit: Admit;
-  /** Whether calls gather the ids of what they act on. Default false. */
+  /** Whether calls collect the ids of what they act on. Default: false. */
   readonly isAudited?: boolean;
 }
 
@@ -63,7 +62,7 @@ export class RouteTable implements ConnectRouter {
     this.#options = options;
     this.#library = createConnectRouter({
       acceptCompression: [compressionGzip],
-      // Compressing what programs send each other costs far more time than it saves.
+      // Between local programs, compression costs far more time than it saves.
       compressMinBytes: 1 << 20,
       jsonOptions: JSON_OPTIONS,
     });
@@ -74,12 +73,12 @@ export class RouteTable implements ConnectRouter {
     return this.#library.handlers;
   }
 
-  /** The services that have at least one method here. */
+  /** The services with at least one method here. */
   get services(): DescService[] {
     return [...new Set(Array.from(this.#byPath.values(), (route) => route.method.parent))];
   }
 
-  /** Finds the method a request path names. */
+  /** The method for a request path. */
   find(path: string): Route | undefined {
     return this.#byPath.get(path);
   }
@@ -115,7 +114,7 @@ export class RouteTable implements ConnectRouter {
       readMaxBytes,
       requestGate: (context) => {
         amendLibraryErrors(context, errors, readMaxBytes);
-        // The library does not know what the call keeps itself: its deadline, and whether it was a GET.
+        // The library does not know what the call handles itself: the deadline, and whether it was a GET.
         const { timeoutMs, requestMethod } = callOf(context);
         Object.assign(context, { timeoutMs, requestMethod });
         return admit(context);

@@ -23,39 +23,38 @@ import { Reflection } from "./reflection.ts";
 import { RequestHandler } from "./request-handler.ts";
 import { type Routes, RouteTable } from "./routes.ts";
 
-/** What a server is made of. */
 export interface RpcServerOptions {
   readonly listen: ListenAddress;
   /** Registers the handlers. */
   readonly routes: Routes;
-  /** What methods keep at work, by `package.Service/Method`; see {@link FairQueue}. Default: nothing. */
+  /** What calls of methods keep busy, by `package.Service/Method`: see {@link FairQueue}. Default: nothing. */
   readonly methodWork?: ReadonlyMap<string, Work>;
   readonly logger: Logger;
   /** Default: always serving. */
   readonly health?: HealthSource;
-  /** Takes the figures of the port, and is shown on `/metrics`. */
+  /** Receives the metrics of the port, and is served on `/metrics`. */
   readonly metrics: Registry;
   readonly tls?: TlsOptions;
-  /** Default: everybody is the one owner there is. */
+  /** Default: all callers are the default owner. */
   readonly authenticator?: Authenticator;
-  /** Host names, without port, that clients may call the server by, beside loopback and the address itself. */
+  /** Host names without port by which clients may call the server, besides loopback and the address itself. */
   readonly allowHosts?: readonly string[];
-  /** Turns what handlers throw into what clients are sent. Default: as Berth's do, see `ErrorDetail`. */
+  /** Converts what handlers throw to errors for clients. Default: Berth's errors, see `ErrorDetail`. */
   readonly errors?: ErrorConverter;
   /** Origins of web pages that may call across sites. */
   readonly corsOrigins?: readonly string[];
   readonly limits?: Partial<RpcLimits>;
-  /** What requests may hold in memory. Default: one of its own, of `limits.maxReceivingBytes`. */
+  /** The memory that requests may hold. Default: a budget of `limits.maxReceivingBytes` for this server. */
   readonly receiving?: ReceiveBudget;
-  /** Where calls that change something, and refused ones, are recorded. Default: nowhere. */
+  /** Records calls that change something, and refused ones. Default: nothing is recorded. */
   readonly audit?: AuditLog;
 }
 
-/** How a server is to end. */
+/** How to stop a server. */
 interface StopOptions {
   /** How long running calls may take to finish, in milliseconds. */
   readonly graceMs: number;
-  /** Ends that grace early. */
+  /** Ends the grace early. */
   readonly signal?: AbortSignal;
 }
 
@@ -64,28 +63,30 @@ export interface RpcServer {
   /**
    * Starts listening.
    *
-   * @returns where: the port that was chosen, if any was allowed
-   * @throws BerthError that says why the address cannot be had, or `SHUTTING_DOWN` after a stop
+   * @returns the address, with the chosen port if it was 0
+   * @throws BerthError that says why it cannot listen there, or `SHUTTING_DOWN` after a stop
    */
   start(): Promise<ListenAddress>;
-  /** As {@link Listener.setTls}. */
+  /** See {@link Listener.setTls}. */
   setTls(keys: TlsOptions): void;
-  /** Takes no further calls, lets the running ones finish within the grace, then ends them. Later calls join the first. */
+  /**
+   * Accepts no further calls, lets running ones finish within the grace, and ends the rest. Later calls join the first.
+   */
   stop(options: StopOptions): Promise<void>;
 }
 
-/** How long the last messages of aborted calls may take to go out, in milliseconds. */
+/** How long sending the last messages of aborted calls may take, in milliseconds. */
 const FLUSH_MS = 1000;
 
-/** How often running calls are checked for principals that may not go on, in milliseconds. */
+/** How often running calls are checked for principals that are no longer allowed, in milliseconds. */
 const RECHECK_MS = 250;
 
-/** Puts a server together; it does nothing until it is started. */
+/** Creates a server. It does nothing until it is started. */
 export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
-  // Without tokens there is one tenant, which has the service to itself.
+  // Without tokens there is only one tenant, so nothing needs to be shared.
   const queue = options.authenticator && new FairQueue(options.methodWork);
   const calls = new Calls([
     ...(queue ? [queue] : []),
@@ -137,7 +138,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     const reason = shuttingDown();
     listener.drain();
     calls.refuse(reason);
-    // A watch never ends by itself, so waiting for it would only cost time.
+    // A watch never ends by itself, so do not wait for it.
     calls.abort(reason, isWatch);
     await within(calls.whenIdle(), graceMs, signal);
     calls.abort(reason);
@@ -186,7 +187,7 @@ function isWatch(call: Call): boolean {
   return /\/Watch/.test(call.method);
 }
 
-/** Waits for `work`, but no longer than `ms` or until the signal. */
+/** Waits for `work`, up to `ms` or until the signal. */
 async function within(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<void> {
   const done = new AbortController();
   const early = AbortSignal.any(signal ? [done.signal, signal] : [done.signal]);

@@ -1,33 +1,33 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
 
-/** How deep in a message ids are looked for, how many are kept, and how much of each, in UTF-16 units. */
+/** Limits: how deep ids are searched in a message, how many are kept, and how much of each, in UTF-16 units. */
 const MAX_DEPTH = 3;
 const MAX_IDS = 64;
 const MAX_ITEMS = 64;
 const MAX_LENGTH = 256;
 
-/** Where in a message ids are. */
+/** A field that is an id or contains ids. */
 interface Place {
   readonly field: DescField;
-  /** Of what the field holds; undefined: the field is an id. */
+  /** The fields of its messages. Undefined: the field itself is an id. */
   readonly inner: readonly Place[] | undefined;
 }
 
 const places = new WeakMap<DescMessage, readonly Place[]>();
 
-/** The ids in the messages of a call: what it acted on, and nothing else of them. */
+/** The ids in the messages of a call, which say what it acted on. Keeps nothing else. */
 export class Subjects {
   readonly #ids = new Map<string, Set<string>>();
   #count = 0;
-  /** The caller's, by which a retry gets the first answer; empty: none. */
+  /** The caller's request id. Empty: none. */
   requestId = "";
 
-  /** The ids by the names of their fields. */
+  /** The ids, by field name. */
   get ids(): Readonly<Record<string, readonly string[]>> {
     return Object.fromEntries(Array.from(this.#ids, ([name, values]) => [name, [...values]]));
   }
 
-  /** Adds those of a message, whole or to be made. */
+  /** Adds the ids of a message, or of its initializer. */
   add(type: DescMessage, message: unknown): void {
     let known = places.get(type);
     if (known === undefined) {

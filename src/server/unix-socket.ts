@@ -6,14 +6,15 @@ import { BerthError } from "../base/errors.ts";
 const PROBE_MS = 1000;
 
 /**
- * Makes way for a Unix socket: removes one that a dead server left behind.
+ * Removes a Unix socket that a dead server left behind.
  *
- * @throws BerthError `INVALID_ARGUMENT` if a server answers there, if the path is something else, or has no directory
+ * @throws BerthError `INVALID_ARGUMENT` if a server answers on it, if the path is something else, or if its directory
+ *   is missing
  */
 export async function clearStaleSocket(path: string): Promise<void> {
   const directory = dirname(path);
   if (!(await fs.stat(directory).catch(() => undefined))?.isDirectory()) {
-    // Node would say that this user may not listen there.
+    // Node would report a missing permission.
     throw new BerthError(
       "INVALID_ARGUMENT",
       `${directory}, where the socket should be, is not a directory. Create it first.`,
@@ -39,9 +40,9 @@ export async function clearStaleSocket(path: string): Promise<void> {
   await fs.rm(path, { force: true });
 }
 
-/** Listens on a Unix socket that only the owner of this process may open. */
+/** Listens on a Unix socket that only the user of this process may open. */
 export function listenOnSocket(server: net.Server, path: string): void {
-  // The socket must never exist with wider rights, not even before a chmod.
+  // The socket must never exist with wider permissions, not even before a chmod.
   const umask = process.umask(0o177);
   try {
     server.listen(path);
@@ -55,7 +56,7 @@ async function answers(path: string): Promise<boolean> {
   const socket = net.connect(path);
   socket.setTimeout(PROBE_MS);
   socket.once("connect", () => resolve(true));
-  // Only a refusal proves that no one listens: a server may be slow to accept.
+  // Only a refused connection proves that no one listens: a server may be slow to accept.
   socket.once("timeout", () => resolve(true));
   socket.once("error", (error: NodeJS.ErrnoException) =>
     resolve(error.code !== "ECONNREFUSED" && error.code !== "ENOENT"),

@@ -8,41 +8,41 @@ import type { Prepared } from "../sandboxes/warm-pool.ts";
 import type { SessionSecrets } from "./session.ts";
 
 /**
- * A type of session, such as `bash`: it initializes a {@link SessionBackend}
- * inside a sandbox, on which its tools act. Sessions, their locks, deadlines and
- * timeouts are the manager's.
+ * A type of session, such as `bash`. It starts a {@link SessionBackend} inside a sandbox, and its tools act on that
+ * backend. The manager handles sessions, their locks, deadlines and timeouts.
  *
- * All methods end soon after their signal is aborted, and throw only
- * `BerthError`.
+ * Every method ends soon after its signal is aborted, and throws only `BerthError`.
  */
 export interface SessionType {
-  /** Its name, for instance `bash`: lower-case letters and digits. */
+  /** For example `bash`: lower-case letters and digits. */
   readonly name: string;
-  /** For a person or a model. */
+  /** For people and models. */
   readonly description: string;
-  /** The schema of its config. What it parses to is the config in force. */
+  /** The schema of its config. The parsed value is the config in force. */
   readonly config: ZodType;
   /** At least one, with different names. */
   readonly tools: readonly Tool[];
-  /** The spec of a sandbox that is made for it, as far as the engine can give it; the rest is the server's default. */
+  /**
+   * The spec of a sandbox created for it. What the engine cannot provide is left out; the rest is the server's default.
+   */
   readonly sandbox: RequestedSpec;
-  /** Whether {@link SessionHost.secrets} come to something. Undefined: no session of it may have any. */
+  /** Whether it uses {@link SessionHost.secrets}. Undefined: sessions of this type may have no secrets. */
   readonly takesSecrets?: boolean;
   /**
-   * Refuses a config that does not fit where the session is to live, before anything is made. Undefined: each fits.
+   * Refuses a config that does not fit the place where the session will live, before anything is created. Undefined:
+   * every config fits.
    * @throws `INVALID_ARGUMENT`.
    */
   check?(config: unknown, home: SessionHome): void;
   /**
-   * Starts a backend; a failure leaves nothing.
-   * @param config as {@link config} parsed it.
-   * @throws `SESSION_START_FAILED` where the sandbox lacks what it needs, and the engine's errors.
+   * Starts a backend. A failure leaves nothing behind.
+   * @param config as parsed by {@link config}.
+   * @throws `SESSION_START_FAILED` if the sandbox lacks something that it needs, and the engine's errors.
    */
   initialize(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend>;
   /**
-   * Starts a backend with the default config in a sandbox of the warm pool, ahead
-   * of the session that it will serve; a failure leaves nothing. Undefined: the
-   * type has no warm pool.
+   * Starts a backend with the default config in a sandbox of the warm pool, before there is a session for it. A failure
+   * leaves nothing behind. Undefined: the type has no warm pool.
    */
   prestart?(sandbox: LeasedSandbox, signal: AbortSignal): Promise<PrestartedBackend>;
 }
@@ -51,15 +51,19 @@ export interface SessionType {
 export interface PrestartedBackend extends Prepared {
   /**
    * Makes it the backend of a session.
-   * @param config as {@link SessionType.config} parsed it.
-   * @returns undefined where the config asks for what is fixed by now: it is then cleaned up, and another one initialized.
+   * @param config as parsed by {@link SessionType.config}.
+   * @returns undefined if the config asks for something that can no longer change. The caller then cleans this backend
+   *   up and initializes another one.
    */
   adopt(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend | undefined>;
 }
 
-/** What of a session's place is known before its sandbox is there. */
+/** What is known about a session's place before its sandbox exists. */
 export interface SessionHome {
-  /** The directory in the sandbox whose files outlive the session, absolute: `/` for all of them. Undefined: none do. */
+  /**
+   * The absolute path of the directory in the sandbox whose files outlive the session: `/` if all do. Undefined: none
+   * do.
+   */
   readonly keptDir: string | undefined;
 }
 
@@ -68,88 +72,88 @@ export interface SessionHost extends SessionHome {
   readonly workerId: string;
   readonly sessionId: string;
   readonly sandbox: LeasedSandbox;
-  /** The sandbox as managers know it. */
+  /** The name by which managers find the sandbox. */
   readonly name: SandboxName;
-  /** Undefined: none but the sandbox's. */
+  /** Undefined: only those of the sandbox. */
   readonly secrets: SessionSecrets | undefined;
 }
 
-/** The stateful thing of a session inside its sandbox: a shell, an interpreter. Calls on it come one after the other. */
+/** The part of a session inside its sandbox: a shell, an interpreter. Calls on it run one after another. */
 export interface SessionBackend {
-  /** Whether it can serve another call. One that cannot is cleaned up and replaced before the next call. */
+  /** Whether it can serve another call. If not, it is cleaned up and replaced before the next call. */
   readonly alive: boolean;
   /**
-   * Ends it: nothing of it is left in a sandbox that stays. Idempotent.
+   * Ends it and removes everything it left in a sandbox that stays. Idempotent.
    * @param sandboxEnds whether the sandbox is being deleted, with everything in it.
    */
   cleanup(sandboxEnds: boolean): Promise<void>;
   /**
-   * Completes what of it outlives the session, such as files, as its last act: bounded in time,
-   * and awaited before its cleanup and before its sandbox ends. Idempotent.
+   * Completes what outlives the session, such as files. The last call before the cleanup and before the sandbox ends;
+   * both wait for it. Takes bounded time. Idempotent.
    */
   finish?(): Promise<void>;
-  /** What shows it to a person, where anything does. Any number may run at once. */
+  /** The program that shows it to a person, if it can be shown. Any number may run at once. */
   view?(readOnly: boolean): ViewCommand;
 }
 
-/** A program that shows a backend, run in its sandbox: it reads what the viewer does, and writes what there is to see. */
+/** A program in the sandbox that shows a backend: it reads the viewer's input and writes the picture. */
 export interface ViewCommand {
   readonly argv: readonly string[];
-  /** Over the sandbox's. */
+  /** Added to the sandbox's environment, and takes precedence. */
   readonly env: Readonly<Record<string, string>>;
-  /** What it speaks on its stdin and stdout; it begins by itself. */
+  /** The protocol on its stdin and stdout. The program speaks first. */
   readonly protocol: "rfb";
-  /** Of the picture as it starts, in pixels. */
+  /** Size of the picture at the start, in pixels. */
   readonly width: number;
   readonly height: number;
 }
 
 /** A tool of a session type. */
 export interface Tool {
-  /** Its short name, for instance `run`. */
+  /** Its short name, for example `run`. */
   readonly name: string;
-  /** What it does and returns, for a person or a model. */
+  /** What it does and returns, for people and models. */
   readonly description: string;
   readonly params: ZodType;
-  /** The timeout of a call with these params, where they or the tool set one. Undefined: the sandbox's command timeout. */
+  /** The timeout of a call with these params, if they or the tool set one. Undefined: the sandbox's command timeout. */
   timeoutMs?(params: unknown): number | undefined;
-  /** Runs it with params as {@link params} parsed them. */
+  /** Runs it with params as parsed by {@link params}. */
   run(backend: SessionBackend, params: unknown, call: ToolCall): Promise<ToolResult>;
 }
 
 /** One run of a tool. */
 export interface ToolCall {
-  /** Aborted when the caller is gone or the session ends: the tool then stops and throws. */
+  /** Aborted when the caller is gone or the session ends. The tool then stops and throws. */
   readonly signal: AbortSignal;
   /**
-   * Aborted when its time is up. A tool that can returns what it has by then,
-   * with the code `TOOL_CODE.timeout`; one that throws has no result.
+   * Aborted at the timeout. A tool then returns what it has, with the code `TOOL_CODE.timeout`; if it throws, there is
+   * no result.
    */
   readonly timeout: AbortSignal;
-  /** That time, from the start of the run. */
+  /** The timeout, measured from the start of the run. */
   readonly timeoutMs: number;
-  /** Whether the backend was lost since the call before, and is a new one. */
+  /** Whether the previous backend was lost since the last call and this is a new one. */
   readonly restarted: boolean;
   readonly output: ToolOutput;
 }
 
-/** Takes what a tool's program writes, as it comes. */
+/** Receives the output of a tool's program as it is written. */
 export interface ToolOutput {
-  /** Returns a promise where the writer should wait before it writes more; it never rejects. */
+  /** Returns a promise if the writer should wait before it writes more. The promise never rejects. */
   write(stream: OutputStream, chunk: Buffer): Promise<void> | undefined;
 }
 
 /** The codes of tool results. */
 export const TOOL_CODE = {
   success: 0,
-  /** The tool's own failure. */
+  /** The tool itself failed. */
   failed: 4001,
   timeout: 5006,
 } as const;
 
 export type ToolCode = (typeof TOOL_CODE)[keyof typeof TOOL_CODE];
 
-/** What a tool returns besides its data, in binary. */
+/** Binary data that a tool returns besides its JSON data. */
 export interface Attachment {
   readonly name: string;
   readonly mediaType: string;
@@ -159,15 +163,14 @@ export interface Attachment {
 /** The result of a tool's run. */
 export interface ToolResult {
   readonly code: ToolCode;
-  /** `success`, or what went wrong, for a person. */
+  /** `success`, or what went wrong, for people. */
   readonly message: string;
   readonly data: Json;
   readonly attachments: readonly Attachment[];
-  /** Whether a command or code that the tool ran failed, which is not a failure of the tool. */
+  /** Whether a command or code that the tool ran failed. That is not a failure of the tool. */
   readonly programFailed: boolean;
 }
 
-/** The result of a tool that succeeded. */
 export function succeeded(data: Json, more: Partial<ToolResult> = {}): ToolResult {
   return {
     code: TOOL_CODE.success,
@@ -179,7 +182,7 @@ export function succeeded(data: Json, more: Partial<ToolResult> = {}): ToolResul
   };
 }
 
-/** Defines a tool with its own kind of backend and its own params. */
+/** Defines a tool with the types of its backend and its params. */
 export function defineTool<R extends SessionBackend, S extends ZodType>(definition: {
   readonly name: string;
   readonly description: string;
@@ -187,6 +190,6 @@ export function defineTool<R extends SessionBackend, S extends ZodType>(definiti
   timeoutMs?(params: z.output<S>): number | undefined;
   run(backend: R, params: z.output<S>, call: ToolCall): Promise<ToolResult>;
 }): Tool {
-  // Callers parse with its schema, and pass a backend of its type.
+  // Safe: callers parse the params with its schema and pass a backend of its session type.
   return definition as Tool;
 }

@@ -12,27 +12,22 @@ import type { RequestedSession, SessionNames, SessionSecrets } from "./session.t
 import type { SessionJournal } from "./store.ts";
 import { parseWith } from "./tool-catalog.ts";
 
-/** Where a workspace appears in a session's sandbox. */
 const WORKSPACE_TARGET = "/workspace";
-/**
- * A session's own sandbox is deleted with it. Where that fails, the sandbox's
- * idle timeout ends it, this much later than the session.
- */
+/** A session's own sandbox is deleted with the session. If that fails, its idle timeout ends it this much later. */
 const OUTLIVES_MS = 60_000;
-/** The longest duration that Berth takes. */
+/** The longest duration that Berth accepts. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
 const MAX_NUMBER = 999;
 
-/** What {@link SessionCreator} works with. */
 interface SessionCreatorParts {
   readonly sandboxes: SandboxManager;
   readonly journal: SessionJournal;
   readonly clock: Clock;
-  /** Of a session whose creator gives none. */
+  /** The time to live if the creator sets none. */
   readonly defaultTtlMs: number;
 }
 
-/** Names sessions, makes their sandboxes and initializes their backends. */
+/** Names sessions, creates their sandboxes and initializes their backends. */
 export class SessionCreator {
   readonly #parts: SessionCreatorParts;
   readonly #namer = new SessionNamer();
@@ -41,7 +36,7 @@ export class SessionCreator {
     this.#parts = parts;
   }
 
-  /** What a new session is. @throws `INVALID_ARGUMENT` for its config. */
+  /** The fixed part of a new session. @throws `INVALID_ARGUMENT` if its config is invalid. */
   init(
     { owner, workerId }: SessionKey,
     type: SessionType,
@@ -68,8 +63,8 @@ export class SessionCreator {
   }
 
   /**
-   * Places a session in a sandbox and initializes it. Where that fails, its end removes what there is of it.
-   * @param sandbox undefined: one of its own.
+   * Puts a session into a sandbox and initializes it. On failure it ends the session, which removes what was created.
+   * @param sandbox undefined: a sandbox of its own.
    * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`, and what {@link SandboxManager.create} and
    *   {@link SessionType.initialize} throw.
    */
@@ -85,7 +80,7 @@ export class SessionCreator {
           prestarted = prepared;
         });
     record.place = place;
-    // The pool of a type holds what the type has prestarted.
+    // The warm pool of a type holds only what that type prestarted.
     record.backend = await this.initialize(
       record,
       place,
@@ -97,7 +92,7 @@ export class SessionCreator {
     return place;
   }
 
-  /** Initializes the backend of a session in its sandbox, of a prestarted one where there is one and it can serve. */
+  /** Initializes the backend of a session in its sandbox, or adopts a prestarted backend if it fits. */
   async initialize(
     record: SessionRecord,
     place: SessionPlace,
@@ -122,7 +117,7 @@ export class SessionCreator {
     return backend;
   }
 
-  /** Makes the sandbox of a session's own. The session is stored with it before it exists. */
+  /** Creates the session's own sandbox. Stores the session with it first. */
   async #makeSandbox(
     record: SessionRecord,
     signal: AbortSignal,
@@ -165,7 +160,7 @@ function keptDir(ownsSandbox: boolean, workspaceId: string): string | undefined 
   return workspaceId === "" ? undefined : WORKSPACE_TARGET;
 }
 
-/** An error of a create, with how to get the image of the type where that is what is missing. */
+/** Adds to an IMAGE_UNAVAILABLE error how to get the image of the type. */
 function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown {
   const isAboutIt = error instanceof BerthError && error.reason === "IMAGE_UNAVAILABLE" && sandbox.image;
   if (!isAboutIt) return error;
@@ -176,7 +171,7 @@ function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown 
   );
 }
 
-/** The backend of a session, of a prestarted one; undefined where that cannot serve, and is gone. */
+/** Adopts a prestarted backend. If it does not fit, cleans it up and returns undefined. */
 async function adoptOrCleanUp(
   prestarted: PrestartedBackend | undefined,
   host: SessionHost,
@@ -192,12 +187,12 @@ async function adoptOrCleanUp(
   return backend;
 }
 
-/** The custom name in a config; empty where it has none. */
+/** The `custom_name` of a config, or empty. */
 export function customNameOf({ custom_name: name }: JsonObject): string {
   return typeof name === "string" ? name : "";
 }
 
-/** Refuses secrets that would come to nothing. @throws `INVALID_ARGUMENT`. */
+/** Refuses secrets for a type that does not use them. @throws `INVALID_ARGUMENT`. */
 export function checkSecrets({ name, takesSecrets }: SessionType, secrets: SessionSecrets | undefined): void {
   if (secrets === undefined || takesSecrets) return;
   throw invalidArgument("secrets", `sessions of the type ${name} take none. Leave it out.`);
@@ -208,13 +203,13 @@ export function parseConfig(type: SessionType, given: JsonObject): JsonObject {
   return parseWith(type.config, "config", given) as JsonObject;
 }
 
-/** Names sessions. Names and ids are shown and compared, and never a path. */
+/** Names sessions. Names and ids are displayed and compared, and never used as paths. */
 export class SessionNamer {
-  /** How many sessions of a type each worker has had, since the service started. */
+  /** How many sessions of each type each worker has had since the service started. */
   readonly #counts = new Map<string, number>();
   readonly #limit: number;
 
-  /** @param limit how many workers' counts are kept; the oldest start again. */
+  /** @param limit how many counts are kept. The oldest are dropped, and start again at 1. */
   constructor(limit = 10_000) {
     this.#limit = limit;
   }

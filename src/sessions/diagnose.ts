@@ -2,15 +2,15 @@ import { readdir } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../base/diagnosis.ts";
 
-/** What sessions of a type need of the system of their sandboxes. */
+/** What sessions of a type need from the root file system of their sandboxes. */
 interface Needs {
   readonly resourceType: string;
-  /** Each a program, or several that stand in for each other. */
+  /** Each entry is a program, or alternatives of which one is enough. */
   readonly programs: readonly (readonly string[])[];
   readonly libraries: readonly string[];
-  /** What they go without. */
+  /** Missing ones only disable a feature. */
   readonly optional: readonly string[];
-  /** Of Debian and Ubuntu. */
+  /** Package names on Debian and Ubuntu. */
   readonly packages: readonly string[];
 }
 
@@ -39,10 +39,12 @@ const NEEDS: readonly Needs[] = [
 const PROGRAM_DIRS = ["usr/local/bin", "usr/bin", "bin"];
 const LIBRARY_DIRS = ["usr/local/lib", "usr/lib", "usr/lib64", "lib", "lib64"];
 
-/** Checks whether a system has what desktops and browsers need, where sandboxes see its programs and no image. */
+/**
+ * Checks whether a root file system has what desktops and browsers need, for sandboxes that use it instead of an image.
+ */
 export async function diagnoseDesktopPrograms(rootfs: string): Promise<Finding[]> {
   const programs = await namesIn(rootfs, PROGRAM_DIRS);
-  // Debian keeps libraries in a directory of the machine's architecture.
+  // Debian keeps libraries in a directory named after the architecture.
   const libraryDirs = LIBRARY_DIRS.flatMap((dir) => [
     dir,
     `${dir}/${process.arch === "arm64" ? "aarch64" : "x86_64"}-linux-gnu`,

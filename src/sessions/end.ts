@@ -6,10 +6,9 @@ import { type SessionRecord, sessionLost } from "./record.ts";
 import type { SessionRegistry } from "./registry.ts";
 import type { SessionJournal } from "./store.ts";
 
-/** How long calls have to end once they are aborted. */
+/** How long aborted calls have to end. */
 const ABORT_WAIT_MS = 5_000;
 
-/** What {@link SessionEnder} works with. */
 interface SessionEnderParts {
   readonly registry: SessionRegistry;
   readonly sandboxes: SandboxManager;
@@ -18,7 +17,7 @@ interface SessionEnderParts {
   readonly logger: Logger;
 }
 
-/** Ends sessions, and tracks the ends that only a shutdown waits for. */
+/** Ends sessions. Tracks the ends that nobody but a shutdown waits for. */
 export class SessionEnder {
   readonly #parts: SessionEnderParts;
   readonly #work = new Set<Promise<unknown>>();
@@ -28,10 +27,9 @@ export class SessionEnder {
   }
 
   /**
-   * Ends a session: lets calls finish, aborts them, removes its backend and its
-   * own sandbox. It is gone afterwards, whatever fails. Returns what failed;
-   * never rejects. The lock of the session's key is held, or the session is in
-   * the registry no more.
+   * Ends a session: lets calls finish for `graceMs`, aborts the rest, and removes the backend and the session's own
+   * sandbox. The session is gone afterwards even if a step fails. Returns the first failure; never rejects. The caller
+   * holds the lock of the session's key, or the session is no longer in the registry.
    */
   async end(record: SessionRecord, graceMs: number): Promise<unknown> {
     const { registry, journal, clock, logger } = this.#parts;
@@ -53,21 +51,21 @@ export class SessionEnder {
     return failure;
   }
 
-  /** Completes what outlives a session whose calls are aborted. The session itself stays. */
+  /** Completes what outlives a session, once its calls are aborted. The session itself stays. */
   async finish({ backend, calls }: SessionRecord): Promise<void> {
     if (backend?.finish === undefined) return;
     await within(calls.drained(), ABORT_WAIT_MS, this.#parts.clock);
     await backend.finish();
   }
 
-  /** Ends a session that cannot be used any more; from now on no call finds it. */
+  /** Ends a session that can no longer be used. From now on no call finds it. */
   endLater(record: SessionRecord): void {
     if (record.state === "DESTROYING") return;
     this.#parts.registry.remove(record);
     this.track(this.end(record, 0));
   }
 
-  /** Tracks work that ends by itself. */
+  /** Makes {@link settled} wait for work that ends by itself. */
   track(work: Promise<unknown>): void {
     const tracked = work
       .catch((error: unknown) => this.#parts.logger.error({ err: error }, "the end of a session failed"))
@@ -75,19 +73,19 @@ export class SessionEnder {
     this.#work.add(tracked);
   }
 
-  /** Resolves when no tracked work is under way. */
+  /** Resolves when no tracked work is left. */
   async settled(): Promise<void> {
     while (this.#work.size > 0) await Promise.all(this.#work);
   }
 
-  /** Cleans up a session's backend and deletes its own sandbox. Tries both; returns what failed. */
+  /** Cleans up a session's backend and deletes its own sandbox. Tries both, and returns the failure. */
   async #cleanUp({ backend, place }: SessionRecord): Promise<unknown> {
     let failure: unknown;
     const note = (error: unknown): void => {
       failure ??= error;
     };
     await backend?.finish?.().catch(note);
-    // What is inside a sandbox goes with it.
+    // Deleting the sandbox ends the backend inside it as well.
     if (place?.owned) {
       await Promise.all([
         this.#parts.sandboxes.delete(place.sandbox, 0).catch(note),

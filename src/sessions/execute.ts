@@ -7,26 +7,26 @@ import type { SessionCreator } from "./create.ts";
 import type { SessionEnder } from "./end.ts";
 import { type SessionCall, type SessionRecord, sessionLost } from "./record.ts";
 
-/** A session as a call uses it. */
+/** A session, as one call sees it. */
 export interface SessionUse {
   readonly sessionId: string;
-  /** Whether it exists for this call alone. */
+  /** Whether it exists only for this call. */
   readonly temporary: boolean;
   readonly backend: SessionBackend;
-  /** Whether the backend was lost since the call before, and is a new one. */
+  /** Whether the previous backend was lost since the last call and this is a new one. */
   readonly restarted: boolean;
   /** The default timeout of a command. */
   readonly commandTimeoutMs: number;
-  /** Aborted when the call has to end. */
+  /** Aborted when the call must end. */
   readonly signal: AbortSignal;
 }
 
-/** As with commands: on a loaded machine, a start may take this long even where the call may last only a moment. */
+/** As with commands, a start may take this long on a loaded machine, even if the call has a shorter timeout. */
 const MIN_START_MS = 10_000;
 /** How much longer than the call's timeout the start of a new backend may take. */
 const LATE_START_MS = 2_000;
 
-/** Runs calls on sessions in turn, each with a live backend in a sandbox that is leased meanwhile. */
+/** Runs the calls on each session one after another, each with a live backend and a lease on its sandbox. */
 export class SessionExecutor {
   readonly #sandboxes: SandboxManager;
   readonly #creator: SessionCreator;
@@ -42,8 +42,8 @@ export class SessionExecutor {
 
   /**
    * Runs `work` when it is the call's turn.
-   * @param timeoutMs how long the call may last; undefined: the sandbox's command timeout.
-   * @throws `SESSION_LOST`, `DEADLINE_EXCEEDED` where a new backend does not start in time, and what `work` throws.
+   * @param timeoutMs how long the call may last. Undefined: the sandbox's command timeout.
+   * @throws `SESSION_LOST`, `DEADLINE_EXCEEDED` if a new backend does not start in time, and what `work` throws.
    */
   async run<T>(
     record: SessionRecord,
@@ -72,7 +72,7 @@ export class SessionExecutor {
     }
   }
 
-  /** The backend of a session; where it is lost, a new one in the same sandbox. */
+  /** The backend of a session, or a new one in the same sandbox if it was lost. */
   async #liveBackend(record: SessionRecord, signal: AbortSignal, timeoutMs: number) {
     const { backend: before, place } = record;
     if (before?.alive) return { backend: before, restarted: false };
@@ -107,7 +107,7 @@ export class SessionExecutor {
     }
   }
 
-  /** Ends a session that serves no further call. A temporary one is ended by its only call. */
+  /** Ends a session that can serve no further call. A temporary session is ended by its call instead. */
   #giveUp(record: SessionRecord): void {
     if (!record.init.temporary) this.#ender.endLater(record);
   }
@@ -121,7 +121,7 @@ function tooLate({ sessionId, init }: SessionRecord, startMs: number): BerthErro
   );
 }
 
-/** Whether an error says that the sandbox will not come back. */
+/** Whether an error means that the sandbox will not come back. */
 function isGone({ reason, metadata }: BerthError): boolean {
   if (reason === "SANDBOX_NOT_RUNNING") return metadata.state !== "PAUSED" && metadata.state !== "CREATING";
   return reason === "SANDBOX_NOT_FOUND" || reason === "SANDBOX_REPLACED";

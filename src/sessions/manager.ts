@@ -20,15 +20,14 @@ import { SessionJournal, USE_KEPT_EVERY_MS } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 import type { OpenView } from "./views.ts";
 
-/** How the manager is set up. */
 export interface SessionManagerSettings {
-  /** How long a session lives after its last call, unless its creator says. */
+  /** How long a session lives after its last call, unless its creator sets it. */
   readonly sessionTtlMs: number;
-  /** How long an end lets calls under way run, unless its caller says. */
+  /** How long the end of a session waits for running calls, unless its caller sets it. */
   readonly deleteGraceMs: number;
 }
 
-/** A session that is viewed. Dispose of its view when that ends. */
+/** A session with an open view. Dispose of `view` when the viewer ends. */
 export interface ViewedSession {
   readonly sessionId: string;
   readonly backend: SessionBackend;
@@ -36,7 +35,6 @@ export interface ViewedSession {
   readonly view: OpenView;
 }
 
-/** What the manager is built of. */
 export interface SessionManagerParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
@@ -48,13 +46,11 @@ export interface SessionManagerParts {
 }
 
 /**
- * Creates, finds, executes on, expires and ends sessions.
+ * Creates, finds, uses, expires and ends sessions.
  *
- * What changes a session (create, reinitialize, destroy, expiry) happens under
- * the lock of its owner, worker and type, the backend's initialize and cleanup
- * included; no other session waits for that. Calls take the lock only to find
- * the session and to queue for their turn on it. Only its call knows a
- * temporary session.
+ * Changes to a session (create, reinitialize, destroy, expiry) hold the lock of its owner, worker and type, also during
+ * the backend's initialize and cleanup. No other session waits for that. Calls take the lock only to find the session
+ * and to join its queue. A temporary session is known only to its call.
  */
 export class SessionManager {
   readonly #settings: SessionManagerSettings;
@@ -84,9 +80,8 @@ export class SessionManager {
   }
 
   /**
-   * Recovers the sessions in the store, once the sandboxes have recovered: those
-   * whose sandbox lives go on, with a new backend from the next call on; the
-   * others end, and the next call on them says so.
+   * Recovers the stored sessions, after the sandboxes have recovered. Sessions with a live sandbox continue, and get a
+   * new backend at their next call. The others end, and the next call on them says so.
    */
   recover(): void {
     const newRecord = (init: SessionInit): SessionRecord => this.#record(init);
@@ -101,9 +96,8 @@ export class SessionManager {
   }
 
   /**
-   * Creates a session of each type asked for, concurrently. One that is there
-   * already is kept as it is and refreshed; one whose sandbox is gone is replaced.
-   * A failure is a result, and leaves nothing.
+   * Creates a session of each requested type, concurrently. An existing one stays as it is and is refreshed; one whose
+   * sandbox is gone is replaced. Failures are results, and leave nothing behind.
    */
   async create(
     owner: string,
@@ -126,10 +120,10 @@ export class SessionManager {
   }
 
   /**
-   * Runs `work` on the worker's session of a type when it is its turn, or on a
-   * temporary session that ends with the call.
-   * @throws `SESSION_LOST` where the session is ended meanwhile or its sandbox is gone, `TOO_MANY_OPERATIONS`; for a
-   *   temporary session what {@link create} may fail with; and what `work` throws.
+   * Runs `work` on the worker's session of a type when it is the call's turn, or on a temporary session that ends with
+   * the call.
+   * @throws `SESSION_LOST` if the session ends in the meantime or its sandbox is gone, `TOO_MANY_OPERATIONS`; for a
+   *   temporary session, what {@link create} may fail with; and what `work` throws.
    * @param timeoutMs how long the call may last. Default: the sandbox's command timeout.
    */
   async withSession<T>(
@@ -154,8 +148,8 @@ export class SessionManager {
   }
 
   /**
-   * Opens a view of the worker's session of a type: of its backend as it is, or
-   * of a new one where that is lost. It takes no turn: calls go on meanwhile.
+   * Opens a view of the worker's session of a type. Starts a new backend if the old one was lost. Does not queue: calls
+   * continue meanwhile.
    * @throws `INVALID_ARGUMENT` for an unknown type, `SESSION_NOT_FOUND`, `SESSION_LOST`, `TOO_MANY_OPERATIONS`.
    */
   async openView(key: SessionKey, signal: AbortSignal): Promise<ViewedSession> {
@@ -173,7 +167,7 @@ export class SessionManager {
       const work = async () => record.views.begin();
       const view = opened ?? (await this.#executor.run(record, call, signal, work, undefined));
       const { backend, place, sessionId } = record;
-      // It has both while it has views that are not aborted.
+      // A session has both while it has a view that is not aborted.
       if (backend === undefined || place === undefined) throw sessionLost(record, `it has no ${type.name}`);
       return { sessionId, backend, sandbox: place.sandbox, view };
     } finally {
@@ -181,7 +175,10 @@ export class SessionManager {
     }
   }
 
-  /** Restarts the time to live of sessions and the idle time of their sandboxes. @param types empty: all that the worker has. */
+  /**
+   * Restarts the TTL of sessions and the idle time of their sandboxes. @param types empty: all types that the worker
+   * has.
+   */
   async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
     return this.#each(owner, workerId, types, async (key) => {
       const record = this.#live(key);
@@ -193,10 +190,10 @@ export class SessionManager {
   }
 
   /**
-   * Ends the worker's session of a type, where there is one, and creates another
-   * in its place: same custom name, workspace or sandbox and time to live.
-   * @param changed what is undefined in it stays as it is. A custom name in the config replaces the old one.
-   * @throws `INVALID_ARGUMENT`, before anything is touched.
+   * Ends the worker's session of a type, if there is one, and creates another with the same custom name, workspace or
+   * sandbox, and TTL.
+   * A `config` or `secrets` that is undefined stays as it is. A custom name in the config replaces the old one.
+   * @throws `INVALID_ARGUMENT`, before it changes anything.
    */
   async reinitialize(
     key: SessionKey,
@@ -244,7 +241,7 @@ export class SessionManager {
     return { items: items.map((record) => record.view()), next };
   }
 
-  /** Ends sessions; returns when they are gone. @param types empty: all that the worker has. */
+  /** Ends sessions, and returns when they are gone. @param types empty: all types that the worker has. */
   async destroy(
     owner: string,
     workerId: string,
@@ -261,9 +258,8 @@ export class SessionManager {
   }
 
   /**
-   * Takes no more work, aborts what is under way, completes what outlives the sessions
-   * and waits for that and every cleanup, up to `timeoutMs`. It deletes no sandboxes: unless these are left running, the
-   * sessions end with them.
+   * Accepts no more work, aborts running calls, completes what outlives the sessions, and waits up to `timeoutMs` for
+   * that and for every cleanup. Deletes no sandboxes: sessions end with their sandboxes, unless those are left running.
    */
   async shutdown({ leave, timeoutMs }: { leave: boolean; timeoutMs: number }): Promise<void> {
     this.#closing.abort(shuttingDown());
@@ -323,7 +319,7 @@ export class SessionManager {
     });
   }
 
-  /** Runs work that leaves nothing once its signal is aborted: a shutdown aborts it, and waits for it. */
+  /** Runs work that a shutdown aborts and waits for. The work must leave nothing behind once its signal is aborted. */
   async #whileOpen<T>(callerSignal: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const running = work(AbortSignal.any([callerSignal, this.#closing.signal]));
     this.#ender.track(running.catch(() => {}));
@@ -339,7 +335,7 @@ export class SessionManager {
     });
   }
 
-  /** Creates a session. The lock of its key is held, unless it is temporary. */
+  /** Creates a session. The caller holds the lock of its key, unless the session is temporary. */
   async #make(
     init: SessionInit,
     sandbox: RequestedSession["sandbox"],
@@ -361,7 +357,7 @@ export class SessionManager {
     });
   }
 
-  /** The session of a key that may be used. Ends one that has expired. The lock of the key is held. */
+  /** The usable session of a key. Ends it if it has expired. The caller holds the lock of the key. */
   #live(key: SessionKey): SessionRecord | undefined {
     const record = this.#registry.get(key);
     if (record === undefined || !record.expired) return record;
@@ -370,7 +366,10 @@ export class SessionManager {
     return undefined;
   }
 
-  /** Why a session can be used no more: its sandbox is gone. Undefined where it is there, or not made yet. */
+  /**
+   * Why a session can no longer be used: its sandbox is gone. Undefined if the sandbox exists or is still being
+   * created.
+   */
   #lossOf(record: SessionRecord): BerthError | undefined {
     const { lost, place } = record;
     if (lost !== undefined || place === undefined) return lost;
@@ -394,14 +393,14 @@ export class SessionManager {
     if (!record.init.temporary && record.state === "ACTIVE") this.#journal.used(record);
   }
 
-  /** Restarts its time to live and its sandbox's idle time. */
+  /** Restarts the session's TTL and its sandbox's idle time. */
   #refresh(record: SessionRecord): void {
     record.touch();
     this.#onUse(record);
     try {
       if (record.place !== undefined) this.#sandboxes.keepAlive(record.place.sandbox);
     } catch (error) {
-      // The next call reports what is wrong with it.
+      // The next call reports the problem.
       if (!(error instanceof BerthError)) throw error;
     }
   }

@@ -20,7 +20,6 @@ import { pythonType } from "./types/python/type.ts";
 import { vmType } from "./types/vm/type.ts";
 import { SessionViewer } from "./viewer.ts";
 
-/** What sessions are built of. */
 interface SessionParts {
   readonly sandboxes: SandboxManager;
   readonly files: FileManager;
@@ -35,15 +34,14 @@ interface SessionParts {
   readonly logger: Logger;
 }
 
-/** How sessions are set up. */
 interface SessionSettings extends SessionManagerSettings {
-  /** Image of the sandboxes of desktops and browsers. */
+  /** Image of sandboxes for desktops and browsers. */
   readonly desktopImage: string;
-  /** Sessions to keep started. */
+  /** Sessions to keep prestarted. */
   readonly warmSessions: readonly WarmSessionTarget[];
 }
 
-/** Puts sessions and their tools together: the one place that names the session types. */
+/** Builds the sessions and their tools. The only place that names the session types. */
 export function createSessions(settings: SessionSettings, parts: SessionParts) {
   const catalog = new ToolCatalog([
     bashType(parts),

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { nearest } from "../base/nearest.ts";
 
-/** What a value must be, by the name that zod has for it. */
+/** What a value must be, keyed by zod's name for it. */
 const KINDS: Readonly<Record<string, string>> = {
   string: "a string",
   number: "a number",
@@ -14,7 +14,10 @@ const KINDS: Readonly<Record<string, string>> = {
   null: "null",
 };
 
-/** Says what is wrong with a value, in words that follow its name, and what is allowed. A schema's own words come first. */
+/**
+ * Says what is wrong with a value and what is allowed, in words that follow the value's name. Uses the schema's own
+ * message if it has one.
+ */
 export const problemOf: z.core.$ZodErrorMap = (issue) => {
   switch (issue.code) {
     case "invalid_type":
@@ -53,14 +56,14 @@ function bound(origin: string, how: string, limit: number | bigint): string {
 
 function unknownNames(keys: readonly string[], schema: unknown): string {
   const known = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
-  const told = keys.slice(0, 5).map((key) => {
+  const problems = keys.slice(0, 5).map((key) => {
     const meant = nearest(key, known);
     return `${JSON.stringify(key)} is not known${meant === undefined ? "" : `; is it ${JSON.stringify(meant)}?`}`;
   });
-  return told.join(", ");
+  return problems.join(", ");
 }
 
-/** What each alternative of a union asks for. */
+/** What the alternatives of a union accept. */
 function kindsOf(alternatives: readonly (readonly z.core.$ZodIssue[])[]): string {
   const kinds = alternatives.flatMap((issues) =>
     issues.flatMap((issue) =>

@@ -9,7 +9,7 @@ import type { SessionNames, SessionSecrets, SessionState, SessionView } from "./
 import type { StoredSession } from "./store.ts";
 import { SessionViews } from "./views.ts";
 
-/** Calls on one session, under way and waiting. */
+/** Calls on one session, running and waiting. */
 const MAX_CALLS = 1000;
 
 /** The part of a session that never changes. */
@@ -17,7 +17,7 @@ export interface SessionInit extends SessionNames {
   readonly owner: string;
   readonly workerId: string;
   readonly type: SessionType;
-  /** As the type's schema parsed it. */
+  /** As parsed by the type's schema. */
   readonly config: JsonObject;
   readonly customName: string;
   /** Empty: none. */
@@ -32,21 +32,20 @@ export interface SessionInit extends SessionNames {
 /** Where a session lives. */
 export interface SessionPlace {
   readonly sandbox: SandboxName & { readonly generation: number };
-  /** Whether the sandbox was made for the session and goes with it. */
+  /** Whether the sandbox was created for the session and is deleted with it. */
   readonly owned: boolean;
 }
 
-/** What {@link SessionRecord} is made with. */
 interface SessionRecordParts {
   readonly clock: Clock;
   readonly time: ServiceTime;
-  /** Its time is up. It may have been used again since. */
+  /** Called when its TTL is over. It may have been used again since. */
   readonly onExpiry: (record: SessionRecord) => void;
-  /** A call or view began or ended, or it was refreshed. */
+  /** Called when a call or a view starts or ends, and on a refresh. */
   readonly onUse: (record: SessionRecord) => void;
 }
 
-/** One session in the manager's memory. State, place and backend change only under the lock of its worker and type. */
+/** One session in memory. State, place and backend change only under the lock of its owner, worker and type. */
 export class SessionRecord {
   readonly init: SessionInit;
   readonly calls: SessionCalls;
@@ -56,7 +55,7 @@ export class SessionRecord {
   place: SessionPlace | undefined;
   /** Undefined until it is initialized, and after a restart of the service. */
   backend: SessionBackend | undefined;
-  /** Why it can be used no more, where its sandbox did not survive a restart of the service. */
+  /** Why it can no longer be used, if its sandbox did not survive a restart of the service. */
   lost: BerthError | undefined;
   readonly #parts: SessionRecordParts;
   #usedTimeMs: number;
@@ -81,14 +80,14 @@ export class SessionRecord {
     return this.init.sessionId;
   }
 
-  /** Restarts its time to live. */
+  /** Restarts the TTL. */
   touch(): void {
     this.#usedTimeMs = this.#parts.clock.wallMs();
     this.#usedAtMs = this.#parts.time.nowMs();
     this.expireIn(this.init.ttlMs);
   }
 
-  /** Lets it expire after `ms`, unless it is used before. */
+  /** Makes it expire after `ms` unless it is used before. */
   expireIn(ms: number): void {
     this.#cancelTimer();
     const { clock, onExpiry } = this.#parts;
@@ -98,7 +97,7 @@ export class SessionRecord {
     this.#cancelTimer = runsOut ? clock.setTimer(ms, () => onExpiry(this)) : () => {};
   }
 
-  /** Lets it expire no more: it ends. */
+  /** Cancels the expiry, because it ends anyway. */
   stopTimer(): void {
     this.#cancelTimer();
   }
@@ -107,7 +106,7 @@ export class SessionRecord {
     return this.#expiresAt <= this.#parts.clock.monotonicMs();
   }
 
-  /** When it was last used: wall time, and service time. */
+  /** When it was last used, in wall time and in service time. */
   get lastUse(): { readonly lastUsedTimeMs: number; readonly lastUsedAtMs: number } {
     return { lastUsedTimeMs: this.#usedTimeMs, lastUsedAtMs: this.#usedAtMs };
   }
@@ -127,7 +126,7 @@ export class SessionRecord {
     };
   }
 
-  /** What the store keeps of it. @param place where it lives, or will live. */
+  /** What the store keeps about it. @param place where it lives or will live. */
   stored({ sandbox, owned }: SessionPlace): StoredSession {
     const { type, ...init } = this.init;
     return {
@@ -142,7 +141,7 @@ export class SessionRecord {
   }
 }
 
-/** The error for a session that can be used no more. */
+/** The error for a session that can no longer be used. */
 export function sessionLost({ sessionId }: SessionRecord, why: string): BerthError {
   return new BerthError("SESSION_LOST", `The session ${JSON.stringify(sessionId)} was lost: ${why}.`, {
     metadata: { session_id: sessionId },
@@ -151,15 +150,18 @@ export function sessionLost({ sessionId }: SessionRecord, why: string): BerthErr
 
 /** A call on a session, from its arrival to its end. */
 export interface SessionCall {
-  /** Aborted with `SESSION_LOST` when the call has to end now. */
+  /** Aborted with `SESSION_LOST` when the call must end now. */
   readonly signal: AbortSignal;
-  /** Resolves when it is this call's turn; calls on one session come one after the other, in their order. */
+  /**
+   * Resolves when it is this call's turn. Calls on one session run one after another, in the order in which they
+   * arrived.
+   */
   readonly turn: Promise<void>;
-  /** Ends the call: the next one's turn. Idempotent. */
+  /** Ends the call, so that the next one runs. Idempotent. */
   end(): void;
 }
 
-/** The calls on one session, under way and waiting. While there is one, the session does not expire. */
+/** The calls on one session, running and waiting. The session does not expire while there are any. */
 export class SessionCalls {
   readonly #turns = new Mutex();
   readonly #open = new Set<AbortController>();
@@ -167,7 +169,7 @@ export class SessionCalls {
   readonly #limit: number;
   readonly #onChange: () => void;
 
-  /** @param onChange called whenever a call begins or ends. */
+  /** @param onChange called whenever a call starts or ends. */
   constructor(limit: number, onChange: () => void) {
     this.#limit = limit;
     this.#onChange = onChange;
@@ -207,12 +209,11 @@ export class SessionCalls {
     };
   }
 
-  /** Aborts every call. */
   abortAll(reason: BerthError): void {
     for (const controller of this.#open) controller.abort(reason);
   }
 
-  /** Resolves when there is no call. */
+  /** Resolves when no calls are left. */
   async drained(): Promise<void> {
     if (this.#open.size === 0) return;
     await new Promise<void>((resolve) => this.#drained.add(resolve));

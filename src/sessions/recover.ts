@@ -6,7 +6,6 @@ import type { SessionInit, SessionRecord } from "./record.ts";
 import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
-/** What {@link recoverSessions} needs. */
 interface RecoverParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
@@ -16,8 +15,9 @@ interface RecoverParts {
 }
 
 /**
- * Makes records of the stored sessions.
- * @returns `records`: those that go on, or whose next call says that they were lost; `leftovers`: those to end.
+ * Creates records of the stored sessions.
+ * @returns `records`: sessions that continue, or whose next call reports that they were lost; `leftovers`: sessions
+ *   that must be ended.
  */
 export function recoverSessions(
   stored: readonly StoredSession[],
@@ -62,7 +62,7 @@ function initOf(stored: StoredSession, type: SessionType): SessionInit {
   };
 }
 
-/** Why a session cannot go on, where it cannot. */
+/** Why a session cannot continue. Undefined if it can. */
 function lossOf({ sessionId, owner, sandboxId, generation }: StoredSession, sandboxes: SandboxManager) {
   try {
     const { state } = sandboxes.get({ owner, sandboxId, generation });
@@ -77,7 +77,7 @@ function lossOf({ sessionId, owner, sandboxId, generation }: StoredSession, sand
   );
 }
 
-/** Stands for a type that this server no longer offers, of a session that it ends. */
+/** Stands in for a type that this server no longer offers, so that its sessions can be ended. */
 function unknownType(name: string): SessionType {
   const unknown = (): never => {
     throw new BerthError("INTERNAL", `there is no resource type ${name}`);

@@ -2,14 +2,14 @@ import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { SessionRecord } from "./record.ts";
 
-/** Which session: a worker has at most one of each type. */
+/** Identifies a session: a worker has at most one of each type. */
 export interface SessionKey {
   readonly owner: string;
   readonly workerId: string;
   readonly resourceType: string;
 }
 
-/** The sessions there are, temporary ones left out. */
+/** All sessions except temporary ones. */
 export class SessionRegistry {
   readonly #records = new Map<string, SessionRecord>();
   /** By owner; by owner and worker; by owner and type. */
@@ -24,7 +24,7 @@ export class SessionRegistry {
     return this.#records.get(SessionRegistry.lockOf(key));
   }
 
-  /** Adds a session, in place of the one with its key. */
+  /** Adds a session. Replaces the one with the same key. */
   add(record: SessionRecord): void {
     const name = SessionRegistry.lockOf(keyOf(record));
     const previous = this.#records.get(name);
@@ -33,7 +33,7 @@ export class SessionRegistry {
     for (const key of indexKeys(record)) this.#index.add(key, record);
   }
 
-  /** Forgets a session, unless another has taken its place. */
+  /** Removes a session, unless another has replaced it. */
   remove(record: SessionRecord): void {
     const name = SessionRegistry.lockOf(keyOf(record));
     if (this.#records.get(name) !== record) return;
@@ -41,7 +41,7 @@ export class SessionRegistry {
     for (const key of indexKeys(record)) this.#index.delete(key, record);
   }
 
-  /** Sessions of an owner, newest first. @param workerId undefined: of every worker. @param types empty: every one. */
+  /** Sessions of an owner, newest first. @param workerId undefined: all workers. @param types empty: all types. */
   list(
     owner: string,
     filter: { readonly workerId: string | undefined; readonly types: ReadonlySet<string> },
@@ -65,7 +65,7 @@ export class SessionRegistry {
     return [...this.#records.values()];
   }
 
-  /** Types that a worker has sessions of, oldest first. */
+  /** Types of which a worker has sessions, oldest session first. */
   typesOf(owner: string, workerId: string): string[] {
     const newestFirst = [...this.#index.newestFirst(workerKey(owner, workerId))];
     return newestFirst.map(({ init }) => init.type.name).reverse();
@@ -89,7 +89,6 @@ function positionOf({ init, sessionId }: SessionRecord): Position {
   return { at: init.createTimeMs, id: sessionId };
 }
 
-/** Which session a record is of. */
 export function keyOf({ init }: SessionRecord): SessionKey {
   return { owner: init.owner, workerId: init.workerId, resourceType: init.type.name };
 }

@@ -1,32 +1,32 @@
 import type { JsonObject } from "../base/json.ts";
 
-/** The state of a session, in the names of the wire. */
+/** The state of a session, as named on the wire. */
 export type SessionState = "INITIALIZING" | "ACTIVE" | "DESTROYING";
 
-/** What a session is called. */
+/** The names of a session. */
 export interface SessionNames {
-  /** `{type}_{worker}_{NNN}`, and `_{custom}` where there is one. */
+  /** `{type}_{worker}_{NNN}`, plus `_{custom}` if there is a custom name. */
   readonly name: string;
   /** The name, `_` and 8 hexadecimal digits. */
   readonly sessionId: string;
 }
 
-/** Secrets of a session, by their names. */
+/** Secrets of a session, by name. */
 export interface SessionSecrets {
-  /** Variables and the names of the secrets that are their values. */
+  /** Maps variables to the names of the secrets whose values they get. */
   readonly env: Readonly<Record<string, string>>;
-  /** Whether the values are taken out of what its tools return. */
+  /** Whether the values are removed from what its tools return. */
   readonly redact: boolean;
 }
 
-/** A validated request for a session; what its creator left out is undefined. */
+/** A validated request for a session. */
 export interface RequestedSession {
   readonly resourceType: string;
-  /** Undefined: none given. */
+  /** Undefined: not set. */
   readonly config: JsonObject | undefined;
-  /** Empty: the config's `custom_name`, else none. */
+  /** Empty: the config's `custom_name`, if any. */
   readonly customName: string;
-  /** The sandbox to live in; undefined: one of its own. */
+  /** The sandbox to live in. Undefined: one of its own. */
   readonly sandbox: { readonly sandboxId: string; readonly generation?: number } | undefined;
   /** Empty: none. Never together with {@link sandbox}. */
   readonly workspaceId: string;
@@ -46,15 +46,15 @@ export interface SessionView {
   readonly state: SessionState;
   readonly config: JsonObject;
   readonly customName: string;
-  /** Empty while it is being made. */
+  /** Empty while the sandbox is being created. */
   readonly sandboxId: string;
   readonly workspaceId: string;
   readonly ttlMs: number;
   readonly createTimeMs: number;
   readonly lastUsedTimeMs: number;
-  /** Undefined while a call is under way. */
+  /** Undefined while a call is running. */
   readonly expireTimeMs: number | undefined;
-  /** Under way or waiting for their turn. */
+  /** Running or waiting for their turn. */
   readonly activeCalls: number;
   readonly secrets: SessionSecrets | undefined;
 }

@@ -4,7 +4,7 @@ import type { Database } from "../state/database.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionSecrets } from "./session.ts";
 
-/** A session as it is kept over a restart. Times are wall milliseconds. */
+/** What is kept about a session across restarts. Times are wall milliseconds. */
 export interface StoredSession {
   readonly sessionId: string;
   readonly name: string;
@@ -15,18 +15,18 @@ export interface StoredSession {
   readonly customName: string;
   readonly sandboxId: string;
   readonly generation: number;
-  /** Whether the sandbox was made for the session and goes with it. */
+  /** Whether the sandbox was created for the session and is deleted with it. */
   readonly ownsSandbox: boolean;
   /** Empty: none. */
   readonly workspaceId: string;
   readonly ttlMs: number;
   readonly createTimeMs: number;
   readonly lastUsedTimeMs: number;
-  /** The same in service time: see `ServiceTime`. */
+  /** The same moment in service time: see `ServiceTime`. */
   readonly lastUsedAtMs: number;
   /** Whether it belongs to one call, which ended with the service that ran it. */
   readonly temporary: boolean;
-  /** Whether it was ready to be used; where not, no client knows it. */
+  /** Whether it was ready for use. If not, no client knows it. */
   readonly initialized: boolean;
   /** Names, never values. */
   readonly secrets?: SessionSecrets | undefined;
@@ -35,7 +35,7 @@ export interface StoredSession {
 /** When a session was last used: in wall time, and in service time. */
 type LastUse = Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">;
 
-/** What is kept of sessions. Synchronous: a write takes tens of microseconds. */
+/** The sessions table. Synchronous: a write takes tens of microseconds. */
 export class SessionStore {
   readonly #database: Database;
 
@@ -55,7 +55,7 @@ export class SessionStore {
     }));
   }
 
-  /** Adds a session, or replaces what is kept of it. */
+  /** Adds or replaces a session. */
   put(session: StoredSession): void {
     const { sessionId, createTimeMs, lastUsedTimeMs, lastUsedAtMs } = session;
     this.#database.transaction(() =>
@@ -73,7 +73,7 @@ export class SessionStore {
     );
   }
 
-  /** Notes when a session was last used. */
+  /** Stores when a session was last used. */
   touch(sessionId: string, use: LastUse): void {
     this.#database.transaction(() =>
       this.#database
@@ -82,7 +82,7 @@ export class SessionStore {
     );
   }
 
-  /** Forgets a session; one that is not there is forgotten already. */
+  /** Deletes a session. Does nothing if there is none. */
   delete(sessionId: string): void {
     this.#database.transaction(() =>
       this.#database.prepare("DELETE FROM sessions WHERE session_id = ?").run(sessionId),
@@ -90,23 +90,22 @@ export class SessionStore {
   }
 }
 
-/** The stored last use of a session may be older than its last use by this much. */
+/** How far the stored last use of a session may lag behind. */
 export const USE_KEPT_EVERY_MS = 5_000;
 
-/** What a {@link SessionJournal} writes to. */
 interface SessionJournalParts {
   readonly store: SessionStore;
   readonly writeBehind: WriteBehind;
   readonly clock: Clock;
 }
 
-/** A session and its newest use. */
+/** A session and when it was last used. */
 interface UsedSession {
   readonly sessionId: string;
   readonly lastUse: LastUse;
 }
 
-/** Stores what a restart needs of sessions. */
+/** Stores what a restart needs to know about sessions. */
 export class SessionJournal {
   readonly #parts: SessionJournalParts;
   readonly #usedAtMs = new WeakMap<UsedSession, number>();
@@ -115,7 +114,7 @@ export class SessionJournal {
     this.#parts = parts;
   }
 
-  /** The sessions of earlier runs, oldest first. */
+  /** The sessions of earlier runs of the service, oldest first. */
   load(): StoredSession[] {
     return this.#parts.store.all();
   }
@@ -125,7 +124,7 @@ export class SessionJournal {
     this.#parts.store.put(session);
   }
 
-  /** Stores soon that a session was used, at most every {@link USE_KEPT_EVERY_MS}. */
+  /** Stores in the background that a session was used, at most once per {@link USE_KEPT_EVERY_MS}. */
   used(session: UsedSession): void {
     const now = this.#parts.clock.monotonicMs();
     if (now - (this.#usedAtMs.get(session) ?? Number.NEGATIVE_INFINITY) < USE_KEPT_EVERY_MS) return;
@@ -133,13 +132,13 @@ export class SessionJournal {
     this.keepLastUse(session);
   }
 
-  /** Stores soon when a session was last used. */
+  /** Stores in the background when a session was last used. */
   keepLastUse({ sessionId, lastUse }: UsedSession): void {
     const { store, writeBehind } = this.#parts;
     writeBehind.add(keyOf(sessionId), () => store.touch(sessionId, lastUse));
   }
 
-  /** Forgets a session that has ended: now, or where the disk takes nothing, as soon as it does. */
+  /** Deletes an ended session from the store: now, or, if the disk is full, as soon as it can. */
   forget(sessionId: string): void {
     const { store, writeBehind } = this.#parts;
     try {

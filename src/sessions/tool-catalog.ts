@@ -4,28 +4,28 @@ import type { JsonObject } from "../base/json.ts";
 import type { SessionType, Tool } from "./backend.ts";
 import { problemOf } from "./problems.ts";
 
-/** A tool and what it belongs to. */
+/** A tool and its session type. */
 export interface CatalogTool {
   readonly type: SessionType;
   readonly tool: Tool;
-  /** For instance `bash:run`. */
+  /** For example `bash:run`. */
   readonly fullName: string;
   /** JSON Schema of its params. */
   readonly paramsSchema: () => JsonObject;
 }
 
-/** A type of session as clients see it. */
+/** A session type as clients see it. */
 export interface CatalogType {
   readonly type: SessionType;
   /** JSON Schema of its config. */
   readonly configSchema: () => JsonObject;
 }
 
-/** The types of sessions, and their tools. */
+/** The session types and their tools. */
 export class ToolCatalog {
-  /** In byte order of their names. */
+  /** Ordered by the bytes of their names. */
   readonly types: readonly CatalogType[];
-  /** In byte order of their full names. */
+  /** Ordered by the bytes of their full names. */
   readonly tools: readonly CatalogTool[];
   readonly #types: ReadonlyMap<string, CatalogType>;
   readonly #byFullName: ReadonlyMap<string, CatalogTool>;
@@ -50,7 +50,7 @@ export class ToolCatalog {
     this.#byShortName = Map.groupBy(this.tools, ({ tool }) => tool.name);
   }
 
-  /** A type by its name. @throws `INVALID_ARGUMENT` where there is none. */
+  /** The type with this name. @throws `INVALID_ARGUMENT` if there is none. */
   type(field: string, name: string): SessionType {
     const found = this.#types.get(name);
     if (found !== undefined) return found.type;
@@ -59,8 +59,8 @@ export class ToolCatalog {
   }
 
   /**
-   * A tool by its name: `bash:run`, `bash.run`, or `run` where only one type has one of that name.
-   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT` where several types have one.
+   * The tool with this name: `bash:run`, `bash.run`, or `run` if only one type has a tool of that name.
+   * @throws `TOOL_NOT_FOUND`; `INVALID_ARGUMENT` if several types have one.
    */
   find(name: string): CatalogTool {
     if (name === "") throw invalidArgument("tool", "is required");
@@ -96,7 +96,7 @@ export class ToolCatalog {
 }
 
 /**
- * Parses what a caller gave.
+ * Parses a value from a caller.
  * @param field of the request, for errors.
  * @throws `INVALID_ARGUMENT` that names each bad value and what it should be.
  */
@@ -108,7 +108,7 @@ export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown
   });
 }
 
-/** Problems of a request that its error names. */
+/** How many problems an error names. */
 const MAX_PROBLEMS = 5;
 
 function problems(field: string, { issues }: ZodError): string {
@@ -123,11 +123,11 @@ function pathOf(field: string, path: readonly PropertyKey[]): string {
   return [field, ...path.map(String)].join(".");
 }
 
-/** Made when it is first asked for: to make all of them takes a twentieth of the service's start. */
+/** Built on first use: building all schemas takes a twentieth of the service's start. */
 function lazySchema(schema: z.ZodType): () => JsonObject {
   let made: JsonObject | undefined;
   return () => {
-    // What clients send; what has a default need not be there.
+    // The schema of what clients send: fields with a default are optional.
     made ??= z.toJSONSchema(schema, { io: "input" }) as JsonObject;
     return made;
   };

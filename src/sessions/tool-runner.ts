@@ -11,16 +11,16 @@ import { type CatalogTool, parseWith, type ToolCatalog } from "./tool-catalog.ts
 export interface ToolRequest {
   readonly owner: string;
   readonly workerId: string;
-  /** As {@link ToolCatalog.find} takes it. */
+  /** As accepted by {@link ToolCatalog.find}. */
   readonly tool: string;
   readonly params: JsonObject;
-  /** Undefined: what the params or the tool say, else the sandbox's command timeout. */
+  /** Undefined: the timeout that the params or the tool set, else the sandbox's command timeout. */
   readonly timeoutMs: number | undefined;
-  /** Undefined: a new one. */
+  /** Undefined: a new id. */
   readonly traceId: string | undefined;
 }
 
-/** How a tool is run. */
+/** Where and how a tool runs. */
 export interface ToolMeta {
   readonly tool: string;
   readonly fullName: string;
@@ -30,22 +30,22 @@ export interface ToolMeta {
   readonly traceId: string;
 }
 
-/** The result of a tool, and how it was run. */
+/** The result of a tool, and how it ran. */
 export interface ToolReport extends ToolResult {
   readonly meta: ToolMeta & { readonly executionTimeMs: number };
 }
 
 /** Follows a run. */
 export interface ToolObserver {
-  /** The session is there, and the tool runs. */
+  /** The session is ready and the tool runs. */
   started(meta: ToolMeta): void;
   readonly output: ToolOutput;
 }
 
-/** For callers that want the report alone. */
+/** For callers that want only the report. */
 export const NO_OBSERVER: ToolObserver = { started: () => {}, output: { write: () => undefined } };
 
-/** The id of a trace that its caller does not name. */
+/** A trace id for calls that name none. */
 function newTraceId(): string {
   return `trace_${randomBase32(20)}`;
 }
@@ -70,8 +70,8 @@ export class ToolRunner {
   }
 
   /**
-   * Runs a tool on the worker's session of its type, or on a temporary one.
-   * A failure of the tool itself is a report, and no error.
+   * Runs a tool on the worker's session of its type, or on a temporary one. A failure of the tool itself is a report,
+   * not an error.
    * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, and what {@link SessionManager.withSession} throws.
    */
   async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
@@ -128,27 +128,26 @@ function minOf(...given: readonly (number | undefined)[]): number | undefined {
   return known.length === 0 ? undefined : Math.min(...known);
 }
 
-/** How the calls of a batch are run. */
 export interface BatchOptions {
-  /** Whether they run concurrently; those on one session still run one after the other, in their order. */
+  /** Whether they run concurrently. Calls on the same session still run one after another, in order. */
   readonly parallel: boolean;
-  /** Whether no further call starts once one has failed. */
+  /** Whether to start no further call after one has failed. */
   readonly stopOnError: boolean;
-  /** The trace of calls that name none; undefined: a new one. */
+  /** The trace of calls that name none. Undefined: a new id. */
   readonly traceId: string | undefined;
 }
 
 /** The result of one call. */
 export type BatchResult =
   | { readonly kind: "report"; readonly report: ToolReport }
-  /** It could not run, or lost its session. */
+  /** The tool could not run, or its session was lost. */
   | { readonly kind: "failure"; readonly failure: unknown }
   | { readonly kind: "skipped" };
 
-/** Calls of a batch that run concurrently. */
+/** How many calls of a batch run concurrently. */
 const MAX_PARALLEL = 16;
 
-/** Runs the calls of a batch; a result for each, in their order. */
+/** Runs the calls of a batch. Returns a result for each, in order. */
 export async function runBatch(
   runner: ToolRunner,
   requests: readonly ToolRequest[],

@@ -5,7 +5,6 @@ import type { ViewCommand } from "./backend.ts";
 import type { SessionManager, ViewedSession } from "./manager.ts";
 import type { SessionKey } from "./registry.ts";
 
-/** What a view carries. */
 export type ViewEvent =
   | {
       readonly type: "started";
@@ -19,16 +18,15 @@ export type ViewEvent =
   | { readonly type: "exited"; readonly status: ExitStatus }
   | { readonly type: "keepalive" };
 
-/** What is shown late is worth nothing, and what is not shown yet takes memory. */
+/** Small, because late pictures are worthless and unread ones take memory. */
 const AHEAD_BYTES = 256 * 1024;
-/** Within this time a viewer writes something, or it is ended. */
+/** A viewer that writes nothing within this time is ended. */
 const START_MS = 30_000;
-/** The longest timeout of a process: a view ends with its caller. */
+/** The longest timeout a process can have: a view ends with its caller instead. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
 const NOT_FOUND = 127;
 const SAID_CHARACTERS = 1000;
 
-/** Shows sessions. */
 export class SessionViewer {
   readonly #sessions: SessionManager;
   readonly #processes: ProcessManager;
@@ -39,8 +37,8 @@ export class SessionViewer {
   }
 
   /**
-   * Starts a viewer of the worker's session and streams what it writes, without a
-   * byte lost; the viewer waits for its reader. It ends with the signal, and with the session.
+   * Starts a viewer of the worker's session and streams everything that it writes. The viewer waits for its reader, and
+   * ends with the signal or with the session.
    * @throws what {@link SessionManager.openView} and {@link ProcessManager.exec} throw; `UNSUPPORTED`,
    *   `SESSION_START_FAILED`, `SESSION_LOST`.
    */
@@ -111,7 +109,7 @@ export class SessionViewer {
     return this.#processes.exec(request, signal);
   }
 
-  /** Nobody reads pictures later. */
+  /** Drops the output of a viewer: nobody reads pictures later. */
   #forgetOutput(owner: string, processId: string): void {
     const process = this.#processes.get(owner, processId);
     void process.ended.then(() => process.transcript.clear());

@@ -8,12 +8,12 @@ export interface OpenView extends Disposable {
   readonly signal: AbortSignal;
 }
 
-/** The views of one session. While there is one, the session does not expire. */
+/** The views of one session. The session does not expire while there are any. */
 export class SessionViews {
   readonly #open = new Set<AbortController>();
   readonly #onChange: () => void;
 
-  /** @param onChange called whenever a view begins or ends. */
+  /** @param onChange called whenever a view starts or ends. */
   constructor(onChange: () => void) {
     this.#onChange = onChange;
   }
@@ -22,7 +22,7 @@ export class SessionViews {
     return this.#open.size;
   }
 
-  /** Dispose of the result when the view ends. @throws `TOO_MANY_OPERATIONS` at the limit. */
+  /** Opens a view. Dispose of it when the viewer ends. @throws `TOO_MANY_OPERATIONS` at the limit. */
   begin(): OpenView {
     if (this.#open.size >= MAX_VIEWS) {
       throw new BerthError(
@@ -42,7 +42,6 @@ export class SessionViews {
     };
   }
 
-  /** Ends every view. */
   abortAll(reason: BerthError): void {
     for (const controller of this.#open) controller.abort(reason);
   }

@@ -1,17 +1,26 @@
-import { chmodSync, closeSync, existsSync, openSync, readSync, statSync } from "node:fs";
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readSync,
+  statSync,
+} from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { COMPILE_CACHE } from "../base/compile-cache.ts";
 import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
-import { isBusy, isCorrupt } from "./database.ts";
+import { isBusy, isCorrupt, isFull } from "./database.ts";
 import { APPLICATION_ID, MIGRATIONS } from "./schema.ts";
 import { Seal } from "./seal.ts";
 
 const DATABASE = "berth.db";
 const LOCK = "lock";
 const KEY = "key";
-/** A file of SQLite's, and those that it creates beside it with the same mode. */
+/** A database file, and the files that SQLite creates next to it with the same mode. */
 const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => file + end);
 /** What the service creates in its data directory. */
 const ENTRIES = new Set([
@@ -26,7 +35,7 @@ export function privateDataDir(directory: string): PrivateDirectory {
   return { path: directory, option: "data-dir", isOwn: (name) => ENTRIES.has(name) };
 }
 
-/** A data directory, locked for this service alone. */
+/** A data directory, locked for this service. */
 export class DataDir {
   readonly path: string;
   readonly #lock: DatabaseSync;
@@ -37,13 +46,16 @@ export class DataDir {
   }
 
   /**
-   * Locks the directory, which is created where it is missing and closed to other
-   * users. The lock ends with the process, however that ends.
-   * @throws `INVALID_ARGUMENT` where it cannot be written or closed, or another service holds it, saying what to do.
+   * Locks the directory. Creates it if it is missing, and closes it to other users. The lock is released when the
+   * process ends, even by a crash.
+   * @throws `INVALID_ARGUMENT`, with what to do, if it is not writable, cannot be closed to others, or is locked by
+   * another service.
    */
   static hold(directory: string): DataDir {
     try {
       makePrivate(privateDataDir(directory));
+      // SQLite would open what is there on a read-only disk, and fail later on.
+      accessSync(directory, constants.W_OK | constants.X_OK);
       makeFilePrivate(path.join(directory, LOCK));
     } catch (error) {
       throw error instanceof BerthError ? error : unusable(directory, error);
@@ -51,12 +63,11 @@ export class DataDir {
     return new DataDir(directory, lockFile(directory));
   }
 
-  /** Path of the database. */
   get database(): string {
     return path.join(this.path, DATABASE);
   }
 
-  /** The seal of what the database holds; its key is made where it is missing. Call it once the database was inspected. */
+  /** The seal for the database's contents. Creates its key if it is missing. Call it after inspecting the database. */
   seal(): Seal {
     try {
       return Seal.ofFile(path.join(this.path, KEY));
@@ -65,7 +76,7 @@ export class DataDir {
     }
   }
 
-  /** Makes the database's files readable to this user alone. Call it before the database is opened. */
+  /** Makes the database's files readable only to this user. Call it before opening the database. */
   makeDatabasePrivate(): void {
     try {
       makeFilePrivate(this.database);
@@ -74,15 +85,18 @@ export class DataDir {
     }
   }
 
+  /** What to throw where the service could not open it: an error of the disk in words for who starts the service. */
+  explain(error: unknown): unknown {
+    const isOfDisk = error instanceof BerthError && error.reason === "NO_SPACE";
+    return isOfDisk ? unusable(this.path, error.cause) : error;
+  }
+
   release(): void {
     this.#lock.close();
   }
 }
 
-/**
- * Node has no file locks of its own, and SQLite has: an exclusive transaction
- * on an empty database that is never written to.
- */
+/** Locks a file with an exclusive transaction on an empty SQLite database, because Node has no file locks. */
 function lockFile(directory: string): DatabaseSync {
   let lock: DatabaseSync | undefined;
   try {
@@ -101,9 +115,8 @@ function lockFile(directory: string): DatabaseSync {
 }
 
 /**
- * Creates an empty file where there is none; one of SQLite's making would be
- * open to readers. An existing file is not opened: closing it would end the
- * locks that this process holds on it.
+ * Creates an empty file if there is none, because SQLite would create one that others can read. Does not open an
+ * existing file, because closing it would release this process's locks on it.
  */
 function makeFilePrivate(file: string): void {
   try {
@@ -117,12 +130,16 @@ function makeFilePrivate(file: string): void {
   }
 }
 
-/** Makes the error for a directory that cannot be written. */
+/** The error for a directory that is not writable. */
 function unusable(directory: string, cause: unknown): BerthError {
-  const { message, errstr } = cause as { readonly message?: string; readonly errstr?: string };
+  const { code, message, errstr } = cause as NodeJS.ErrnoException & { readonly errstr?: string };
+  const todo =
+    code === "ENOSPC" || code === "EDQUOT" || isFull(cause)
+      ? "Free space on its disk"
+      : "Make it a directory to which this user may write";
   return new BerthError(
     "INVALID_ARGUMENT",
-    `--data-dir: ${directory} cannot be used (${errstr ?? message ?? "unknown error"}). Make it a directory to which this user may write, or name another with --data-dir.`,
+    `--data-dir: ${directory} cannot be used (${errstr ?? message ?? "unknown error"}). ${todo}, or name another with --data-dir.`,
     { cause, metadata: { field: "data-dir" } },
   );
 }
@@ -133,8 +150,8 @@ const MAGIC = "SQLite format 3\0";
 const AT = { userVersion: 60, applicationId: 68 };
 
 /**
- * Checks a database before anything is done to it.
- * @throws `INVALID_ARGUMENT` where it is broken, another program's or a newer version's. The file is unchanged then.
+ * Checks a database before it is used.
+ * @throws `INVALID_ARGUMENT` if it is corrupt, or of another program or a newer version. The file is unchanged then.
  */
 export function inspectFile(file: string): void {
   if (!existsSync(file) || statSync(file).size === 0) return;
@@ -143,7 +160,7 @@ export function inspectFile(file: string): void {
     throw refused(`${file} is not a database, or a broken one.`);
   }
   const applicationId = header.readUInt32BE(AT.applicationId);
-  // 0: the service ended before the first migration did.
+  // 0: the service ended before it had finished the first migration.
   if (applicationId !== APPLICATION_ID && applicationId !== 0) {
     throw refused(`${file} is the database of another program.`);
   }
@@ -166,7 +183,7 @@ function readHeader(file: string): Buffer {
   }
 }
 
-/** Reads every page. A read-only connection repairs nothing and leaves the file as evidence. */
+/** Reads every page. The connection is read-only, so it repairs nothing and preserves the evidence. */
 function checkPages(file: string): void {
   let database: DatabaseSync | undefined;
   try {

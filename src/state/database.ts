@@ -6,13 +6,12 @@ import { Seal } from "./seal.ts";
 const BUSY_TIMEOUT_MS = 5_000;
 
 /**
- * One connection to a SQLite file, for short synchronous work: in WAL mode a
- * small write takes tens of microseconds and does not wait for the disk. What
- * was committed survives the process, however it ends; the newest commits may
- * be lost with the machine's power.
+ * One connection to a SQLite file, for short synchronous work. In WAL mode a small write takes tens of microseconds and
+ * does not wait for the disk. Commits survive a crash of the process. The newest ones may be lost if the machine loses
+ * power.
  */
 export class Database {
-  /** Seals what stores must not hold in clear. */
+  /** Encrypts what must not be stored in plain text. */
   readonly seal: Seal;
   readonly #sqlite: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
@@ -23,7 +22,7 @@ export class Database {
     this.seal = seal;
   }
 
-  /** Opens the file, which is made where it is missing. @param seal default: one for this connection alone */
+  /** Opens the file, creating it if it is missing. @param seal default: one for this connection only */
   static open(file: string, seal: Seal = Seal.random()): Database {
     const sqlite = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS });
     try {
@@ -35,7 +34,7 @@ export class Database {
     }
   }
 
-  /** A statement, prepared once for each text. */
+  /** Prepares a statement. Each text is prepared only once. */
   prepare(sql: string): StatementSync {
     const known = this.#statements.get(sql);
     if (known !== undefined) return known;
@@ -50,9 +49,8 @@ export class Database {
   }
 
   /**
-   * Runs `work`, which is synchronous, all or nothing. A transaction inside
-   * another is part of it.
-   * @throws `NO_SPACE` where the disk is full; nothing has changed then.
+   * Runs `work`, which must be synchronous, in a transaction. A nested transaction is part of the outer one.
+   * @throws `NO_SPACE` if the disk is full. Nothing has changed then.
    */
   transaction<T>(work: () => T): T {
     if (this.#depth > 0) return work();
@@ -63,7 +61,7 @@ export class Database {
       this.#sqlite.exec("COMMIT");
       return result;
     } catch (error) {
-      // After some failures SQLite has rolled back already.
+      // After some failures SQLite has already rolled back.
       if (this.#sqlite.isTransaction) this.#sqlite.exec("ROLLBACK");
       throw translateError(error);
     } finally {
@@ -71,7 +69,7 @@ export class Database {
     }
   }
 
-  /** As {@link transaction}, but waits for the disk: what was committed survives a loss of power too. */
+  /** Like {@link transaction}, but waits for the disk, so that the commit also survives a power loss. */
   durably<T>(work: () => T): T {
     if (this.#depth > 0) return work();
     this.#sqlite.exec("PRAGMA synchronous = FULL");
@@ -88,13 +86,13 @@ export class Database {
   }
 }
 
-/** Makes several writes one: all are stored, or none. Passes on what `work` throws. */
+/** Runs several writes as one: all are stored, or none. Rethrows what `work` throws. */
 export type Transaction = <T>(work: () => T) => T;
 
-/** Result codes of SQLite; the lower byte of an extended one is its primary. */
+/** Primary result codes of SQLite: the lower byte of an extended result code. */
 const CODE = { busy: 5, ioError: 10, corrupt: 11, full: 13, cannotOpen: 14, readOnly: 8, notADatabase: 26 };
 
-/** The primary result code of an error that SQLite raised, else undefined. */
+/** The primary result code of an error of SQLite; undefined for other errors. */
 function sqliteCode(error: unknown): number | undefined {
   const code = (error as { readonly errcode?: unknown } | null)?.errcode;
   return typeof code === "number" ? code & 0xff : undefined;
@@ -105,13 +103,21 @@ export function isBusy(error: unknown): boolean {
   return sqliteCode(error) === CODE.busy;
 }
 
-/** Whether a file is not a database, or a broken one. */
+/** Whether the disk is full. */
+export function isFull(error: unknown): boolean {
+  return sqliteCode(error) === CODE.full;
+}
+
+/** Whether a file is not a database, or a corrupt one. */
 export function isCorrupt(error: unknown): boolean {
   const code = sqliteCode(error);
   return code === CODE.corrupt || code === CODE.notADatabase;
 }
 
-/** Turns an error of SQLite into a `BerthError` for the caller whose change could not be stored. Other errors stay. */
+/**
+ * Converts an error of SQLite to a `BerthError` for the caller whose change could not be stored. Returns other errors
+ * as they are.
+ */
 function translateError(error: unknown): unknown {
   switch (sqliteCode(error)) {
     case undefined:

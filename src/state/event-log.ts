@@ -2,40 +2,38 @@ import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
 import type { EventRange, EventStore, LoggedEvent } from "./event-store.ts";
 
-/** What a watcher gets: an event, or the notice that events from..to are gone. */
+/** What a watcher gets: an event, or a notice that events `from` to `to` are gone. */
 export type WatchItem<Body> =
   | { readonly type: "event"; readonly event: LoggedEvent<Body> }
   | ({ readonly type: "trimmed" } & EventRange);
 
-/** Which events a watcher wants. */
+/** Selects the events for a watcher. */
 export interface WatchFilter {
   readonly owner: string;
-  /** Undefined: every sandbox of the owner. */
+  /** Undefined: all sandboxes of the owner. */
   readonly sandboxId: string | undefined;
-  /** Only events after this sequence. */
+  /** Only events after this sequence number. */
   readonly afterSequence: number;
 }
 
-/** One owner's events. */
 interface History<Body> {
   /** Oldest first. */
   readonly events: LoggedEvent<Body>[];
-  /** Everything up to this sequence is gone. */
+  /** Everything up to this sequence number is gone. */
   trimmedTo: number;
 }
 
-/** How many events may have been published and then lost from the disk when the machine lost its power. */
+/** How many published events may have been lost from the disk when the machine lost power. */
 const MAX_LOST_WITH_POWER = 100_000;
 
-/** An event that has no sequence yet. */
+/** An event without a sequence number. */
 export type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
 
 /**
- * The newest events of sandboxes, in order, for any number of watchers, also those
- * of earlier runs of the service.
+ * The newest events of sandboxes, in order, for any number of watchers. Includes events of earlier runs of the service.
  *
- * A sequence is published once, however the service ends: an event is stored
- * before it is published (ADR 0033). While the disk is full, events wait.
+ * A sequence number is published only once, even if the service crashes: an event is stored before it is published (ADR
+ * 0033). While the disk is full, events wait.
  */
 export class EventLog<Body> {
   readonly #clock: Clock;
@@ -44,20 +42,20 @@ export class EventLog<Body> {
   readonly #histories = new Map<string, History<Body>>();
   #count = 0;
   #last: number;
-  /** Events of all owners that are gone, in order. */
+  /** Ranges of lost events of all owners, in order. */
   readonly #losses: EventRange[];
-  /** Whether it is stored that this run stores events, and what was lost before it. */
+  /** Whether the database records that this run stores events, and what was lost before it. */
   #isOpen = false;
   #newLoss: EventRange | undefined;
   /** Events that are not stored yet, in order. */
   #waiting: UnnumberedEvent<Body>[] = [];
-  /** Whether there were more events than may wait. */
+  /** Whether more events came than may wait. */
   #overflow = false;
   /** Owners whose history was trimmed since the last write. */
   readonly #trimmed = new Set<string>();
   readonly #wake = new Set<() => void>();
 
-  /** @param keep how many events are kept; beyond that the oldest of the owner with the most go first. */
+  /** @param keep how many events to keep. Beyond that, the oldest of the owner with the most are removed first. */
   constructor(clock: Clock, store: EventStore<Body>, keep = 10_000) {
     this.#clock = clock;
     this.#store = store;
@@ -74,7 +72,7 @@ export class EventLog<Body> {
     for (const event of store.load()) this.#add(event);
   }
 
-  /** Makes an event of this moment, to {@link store} and then {@link publish}. */
+  /** Creates an event with the current time, to {@link store} and then {@link publish}. */
   eventOf(
     subject: { sandboxId: string; generation: number; owner: string },
     body: Body,
@@ -92,7 +90,7 @@ export class EventLog<Body> {
     for (const owner of this.#trimmed) this.#store.trim(owner, this.#historyOf(owner).trimmedTo);
   }
 
-  /** Publishes what {@link store} stored to watchers. Call it right after the transaction, with the same event. */
+  /** Publishes to watchers what {@link store} stored. Call it right after the transaction, with the same event. */
   publish(event?: UnnumberedEvent<Body>): void {
     const { events, loss } = this.#next(event);
     this.#isOpen = true;
@@ -118,14 +116,14 @@ export class EventLog<Body> {
     try {
       this.#store.close();
     } catch {
-      // If the machine restarts, the next run assumes that some were lost.
+      // If the machine restarts, the next run of the service assumes that some events were lost.
     }
   }
 
   /**
-   * The stored events after `afterSequence`, then new ones, until the signal is
-   * aborted: then it throws the signal's error.
-   * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` is beyond the newest event.
+   * Yields the stored events after `afterSequence`, then new ones, until the signal is aborted. Then it throws the
+   * signal's error.
+   * @throws `OFFSET_OUT_OF_RANGE` if `afterSequence` is beyond the newest event.
    */
   async *watch(filter: WatchFilter, signal: AbortSignal): AsyncGenerator<WatchItem<Body>> {
     let next = filter.afterSequence + 1;
@@ -170,7 +168,7 @@ export class EventLog<Body> {
     return this.#wake.size;
   }
 
-  /** The waiting events and this one with their sequences, then the loss where not all could wait. */
+  /** The waiting events and this one with their sequence numbers, then the loss if not all could wait. */
   #next(event: UnnumberedEvent<Body> | undefined): {
     readonly events: readonly LoggedEvent<Body>[];
     readonly loss: EventRange | undefined;
@@ -187,13 +185,13 @@ export class EventLog<Body> {
       this.#isOpen = true;
       this.#newLoss = undefined;
     } catch {
-      // The disk is full. The first event that can be stored is stored with this.
+      // The disk is full. The first event that can be stored will be stored together with these.
     }
   }
 
   #add(event: LoggedEvent<Body>): void {
     this.#historyOf(event.owner).events.push(event);
-    // Trimmed in batches, so that not every event shifts a whole history.
+    // Trim in batches, so that not every event shifts a whole history.
     if (++this.#count > this.#keep * 1.25) while (this.#count > this.#keep) this.#trimLargest();
   }
 
@@ -221,7 +219,7 @@ export class EventLog<Body> {
     return history;
   }
 
-  /** An owner's first event from a sequence on. */
+  /** An owner's first event with at least this sequence number. */
   #first(owner: string, sequence: number): LoggedEvent<Body> | undefined {
     const events = this.#histories.get(owner)?.events ?? [];
     let low = 0;
@@ -234,7 +232,7 @@ export class EventLog<Body> {
     return events[low];
   }
 
-  /** The first range from a sequence on in which an owner may have lost events. */
+  /** The first range from this sequence number on in which an owner may have lost events. */
   #firstGone(owner: string, sequence: number): EventRange | undefined {
     const trimmedTo = this.#histories.get(owner)?.trimmedTo ?? 0;
     if (trimmedTo >= sequence) return { from: sequence, to: trimmedTo };

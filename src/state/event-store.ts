@@ -1,14 +1,14 @@
 import type { Database } from "./database.ts";
 
-/** Sequences of events that are gone, both ends included. */
+/** Sequence numbers of lost events, both ends included. */
 export interface EventRange {
   readonly from: number;
   readonly to: number;
 }
 
-/** An event of a sandbox with its place in the history. */
+/** An event of a sandbox, with its sequence number. */
 export interface LoggedEvent<Body> {
-  /** Strictly growing, from 1. */
+  /** Strictly increasing, from 1. */
   readonly sequence: number;
   readonly timeMs: number;
   readonly sandboxId: string;
@@ -18,10 +18,10 @@ export interface LoggedEvent<Body> {
   readonly body: Body;
 }
 
-/** Losses that are stored as separate ranges. */
+/** How many losses to store as separate ranges. */
 const MAX_LOSSES = 100;
 
-/** The events in the database, in the order of their sequences. */
+/** The events in the database, in the order of their sequence numbers. */
 export class EventStore<Body> {
   readonly #database: Database;
 
@@ -42,7 +42,7 @@ export class EventStore<Body> {
     }));
   }
 
-  /** The largest sequence that was stored, trimmed or lost; 0 before the first. */
+  /** The largest sequence number that was stored, trimmed or lost; 0 if there is none. */
   newest(): number {
     return this.#number(
       `SELECT max(
@@ -52,13 +52,19 @@ export class EventStore<Body> {
     );
   }
 
-  /** The boot of the machine in which the last service stored events without {@link close}; undefined: it did close. */
+  /**
+   * The boot of the machine in which the last run of the service stored events without calling {@link close}; undefined
+   * if it did call it.
+   */
   get openedIn(): string | undefined {
     const row = this.#database.prepare("SELECT boot_id FROM event_run").get();
     return row && String(row.boot_id);
   }
 
-  /** Stores in which boot of the machine events are stored from now on, and what was lost before; survives a loss of power. */
+  /**
+   * Records the boot of the machine in which events are stored from now on, and what was lost before. Survives a power
+   * loss.
+   */
   open(bootId: string, loss: EventRange | undefined): void {
     this.#database.durably(() => {
       this.#run("INSERT OR REPLACE INTO event_run (only_row, boot_id) VALUES (1, ?)", bootId);
@@ -66,7 +72,7 @@ export class EventStore<Body> {
     });
   }
 
-  /** Records that nothing of what was stored can be lost any more. */
+  /** Records that no stored event can be lost any more. */
   close(): void {
     this.#run("DELETE FROM event_run");
   }
@@ -78,19 +84,19 @@ export class EventStore<Body> {
     );
   }
 
-  /** Removes an owner's events up to a sequence, and records that there may have been some. */
+  /** Removes an owner's events up to a sequence number, and records that there may have been some. */
   trim(owner: string, last: number): void {
     this.#run("DELETE FROM events WHERE owner = ? AND sequence <= ?", owner, last);
     this.#run("INSERT OR REPLACE INTO event_trims (owner, last_sequence) VALUES (?, ?)", owner, last);
   }
 
-  /** Up to which sequence the events of each owner were trimmed. */
+  /** The sequence number up to which each owner's events were trimmed. */
   trims(): Map<string, number> {
     const rows = this.#database.prepare("SELECT owner, last_sequence FROM event_trims").all();
     return new Map(rows.map((row) => [String(row.owner), Number(row.last_sequence)]));
   }
 
-  /** Adds a loss. Beyond {@link MAX_LOSSES} the oldest ones become one, with the events between them. */
+  /** Adds a loss. Beyond {@link MAX_LOSSES} the oldest ones are merged, including the events between them. */
   addLoss({ from, to }: EventRange): void {
     this.#run("INSERT INTO event_losses (first_sequence, last_sequence) VALUES (?, ?)", from, to);
     const surplus = this.#number("SELECT count(*) AS number FROM event_losses") - MAX_LOSSES;

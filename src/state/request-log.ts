@@ -5,28 +5,31 @@ import { failpoint } from "../base/failpoints.ts";
 import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store.ts";
 import type { ServiceTime } from "./service-time.ts";
 
-/** A caller's request: its id, and what it asked for in a form that can be compared. */
+/** A caller's request: its id, and a fingerprint of its parameters. */
 export interface RequestKey extends RequestName {
-  /** Equal exactly for requests with the same parameters. */
+  /** Equal if and only if the parameters of the requests are equal. */
   readonly fingerprint: string;
 }
 
-/** For work that would make something twice if it ran again: what the request started to make. */
+/** What the request has started to create, for work that would create it twice if it ran again. */
 export interface RequestProgress {
-  /** What the same request began to make before the service ended in the middle of it. */
+  /** What the same request started to create before the service ended in the middle of it. */
   readonly subject: string | undefined;
-  /** Stores what the work is about to make. Call it in the transaction that stores the subject itself. @throws `NO_SPACE` */
+  /**
+   * Stores what the work is about to create. Call it in the transaction that stores the subject itself. @throws
+   * `NO_SPACE`
+   */
   begin(subject: string): void;
 }
 
-/** Of a request without an id. */
+/** The progress of a request without an id. */
 export const NO_PROGRESS: RequestProgress = { subject: undefined, begin() {} };
 
-/** How the work of a request is run. */
+/** Options for running the work of a request. */
 export interface RequestOptions {
   /**
-   * Whether the work is canceled when its last caller has gone, because it needs what callers send or read.
-   * Default false: it continues to its answer, which a retry gets.
+   * Whether to cancel the work when its last caller has left, because it needs what callers send or read. Default
+   * false: the work continues, and a retry gets its answer.
    */
   readonly endsWithCallers?: boolean;
 }
@@ -44,39 +47,37 @@ interface Entry {
 }
 
 const KEEP_MS = 24 * 3600 * 1000;
-/** Expired and surplus requests are removed after so many answers, or bytes of them. */
+/** Expired and surplus requests are removed after this many answers, or bytes of answers. */
 const ANSWERS_PER_TRIM = 16;
 const BYTES_PER_TRIM = 1024 * 1024;
-/** Of the answers that could not be stored and are held in memory. */
+/** Limit for answers that could not be stored and are held in memory. */
 const MAX_UNSTORED_BYTES = 32 * 1024 * 1024;
 const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: Number.POSITIVE_INFINITY };
 
 /**
- * Remembers the answers of requests for a day, also across a restart, so that a
- * retry with the same request id gets the first answer and nothing is done
- * twice. Beyond the bounds the oldest answers are dropped; the retry of such a
- * request is refused, since it was carried out.
+ * Keeps the answers of requests for a day, also across restarts, so that a retry with the same request id gets the
+ * first answer and nothing is done twice. Beyond the limits the oldest answers are dropped. A retry of such a request
+ * is refused, because the request was already carried out.
  *
- * Requests with the same id that run at the same time share the work, which
- * continues to its answer when their callers have gone (ADR 0032). What bounds
- * the work is its own timeout, the end of its sandbox and {@link stop}. A
- * request that failed is forgotten: its retry runs again. So does one that the
- * end of the service interrupted, with the subject it had started.
+ * Concurrent requests with the same id share the work, which continues even when their callers have left (ADR 0032).
+ * The work ends at its own timeout, with its sandbox, or by {@link stop}. A failed request is removed, so a retry runs
+ * again. A retry of a request that the end of the service interrupted also runs again, with the subject that it had
+ * started.
  */
 export class RequestLog {
   readonly #time: ServiceTime;
   readonly #store: RequestStore;
   readonly #limit: number;
   readonly #bounds: AnswerBounds;
-  /** Requests under way, and answered ones that could not be stored. */
+  /** Requests in progress, and answered ones that could not be stored. */
   readonly #entries = new Map<string, Entry>();
   #answers = 0;
   #answerBytes = 0;
   #unstoredBytes = 0;
 
   /**
-   * @param limit how many requests are kept at most; the oldest go first.
-   * @param bounds on the size of the answers; unbounded by default.
+   * @param limit how many requests to keep at most. The oldest are removed first.
+   * @param bounds limits for the size of the answers. Default: none.
    */
   constructor(time: ServiceTime, store: RequestStore, limit = 100_000, bounds = NO_BOUNDS) {
     this.#time = time;
@@ -90,15 +91,15 @@ export class RequestLog {
     return this.#store.answerBytes(owner);
   }
 
-  /** Bounds on {@link answerBytes}. */
+  /** Limits for {@link answerBytes}. */
   get bounds(): AnswerBounds {
     return this.#bounds;
   }
 
   /**
-   * Runs `work`, or returns the answer that the same request got before. A key
-   * without a request id always runs, and ends with its caller. Answers are plain data.
-   * @throws `REQUEST_ID_REUSED` where the id came with other parameters before; `ANSWER_DROPPED` where the request was
+   * Runs `work`, or returns the answer that the same request got before. A key without a request id always runs, and is
+   * canceled when its caller leaves. Answers must be plain data.
+   * @throws `REQUEST_ID_REUSED` if the id was used before with other parameters; `ANSWER_DROPPED` if the request was
    *   carried out and its answer has been dropped.
    */
   async run<T>(
@@ -125,7 +126,7 @@ export class RequestLog {
     return this.#wait<T>(entry ?? this.#begin(name, key, stored?.subject, work, endsWithCallers), signal);
   }
 
-  /** Cancels the requests under way, for a service that stops: a retry runs again after the restart. */
+  /** Cancels requests in progress, for a service that stops. A retry runs again after the restart. */
   stop(reason: BerthError): void {
     for (const { settled, abort } of this.#entries.values()) if (!settled) abort.abort(reason);
   }
@@ -170,7 +171,7 @@ export class RequestLog {
       waiters: 0,
     };
     this.#entries.set(name, entry);
-    // Before any caller gets it: an answer that was given is stored.
+    // Store the answer before any caller gets it.
     entry.answer.then(
       (answer) => {
         entry.settled = true;
@@ -197,7 +198,7 @@ export class RequestLog {
     }
   }
 
-  /** Stores an answer; where the disk is full it stays in memory, within bounds too. */
+  /** Stores an answer. If the disk is full, it stays in memory, within a limit. */
   #keep(request: Omit<StoredRequest, "answer">, answer: unknown, entry: Entry): boolean {
     const bytes = serialize(answer);
     try {
@@ -243,7 +244,7 @@ export class RequestLog {
     try {
       this.#store.remove(key);
     } catch {
-      // It stays without an answer, so its retry runs again all the same.
+      // The request is still stored without an answer, so a retry runs again anyway.
     }
   }
 }

@@ -1,6 +1,6 @@
 import type { Database } from "./database.ts";
 
-/** Names a request: its owner, its method and the id its caller gave it. */
+/** Identifies a request: its owner, its method and the id that its caller gave it. */
 export interface RequestName {
   readonly owner: string;
   readonly method: string;
@@ -9,22 +9,22 @@ export interface RequestName {
 
 /** A request as it is stored. */
 export interface StoredRequest extends RequestName {
-  /** Equal exactly for requests with the same parameters. */
+  /** Equal if and only if the parameters of the requests are equal. */
   readonly fingerprint: string;
-  /** What it began to make, where it said so. */
+  /** What it started to create, if it recorded that. */
   readonly subject: string | undefined;
-  /** Undefined: the request is under way, or was when the service ended; or the answer was dropped. */
+  /** Undefined: the request is in progress, or was when the service ended, or the answer was dropped. */
   readonly answer: Uint8Array | undefined;
-  /** Whether the answer has been dropped since. Default false. */
+  /** Whether the answer has been dropped. Default false. */
   readonly dropped?: boolean;
-  /** In service time, milliseconds. */
+  /** In service time, in milliseconds. */
   readonly expiresAt: number;
 }
 
-/** Bounds on the size of all answers, in bytes. */
+/** Limits for the total size of answers, in bytes. */
 export interface AnswerBounds {
   readonly bytes: number;
-  /** Of one owner. */
+  /** Limit per owner. */
   readonly ownerBytes: number;
 }
 
@@ -35,12 +35,12 @@ const PUT = `
     fingerprint = excluded.fingerprint, subject = excluded.subject,
     answer = excluded.answer, answer_bytes = excluded.answer_bytes, expires_at = excluded.expires_at`;
 
-/** Stands for the size of a dropped answer. */
+/** The size that marks a dropped answer. */
 const DROPPED = -1;
-/** Answers dropped in one transaction, which blocks everything else. */
+/** How many answers to drop in one transaction, which blocks everything else. */
 const MAX_DROPPED = 1024;
 
-/** The requests in the database. Writes may throw `NO_SPACE`, and have changed nothing then. */
+/** The requests in the database. Writes may throw `NO_SPACE`, and then have changed nothing. */
 export class RequestStore {
   readonly #database: Database;
 
@@ -69,10 +69,10 @@ export class RequestStore {
     );
   }
 
-  /** Stores a request, in place of what was stored of it. */
+  /** Stores a request, replacing an earlier version of it. */
   put({ owner, method, requestId, fingerprint, subject, answer, expiresAt }: StoredRequest): void {
     const { seal } = this.#database;
-    // A hash of a request that can be guessed gives it away.
+    // Seal the fingerprint too: from a hash, a request could be guessed.
     const name = [owner, method, requestId, seal.text(fingerprint)] as const;
     const sealed = answer === undefined ? null : seal.bytes(answer);
     this.#database.transaction(() =>
@@ -98,7 +98,7 @@ export class RequestStore {
     });
   }
 
-  /** Drops the oldest answers beyond the bounds. Their requests stay, so that none is carried out twice. */
+  /** Drops the oldest answers beyond the limits. Their requests stay, so that none is carried out twice. */
   dropAnswers({ bytes, ownerBytes }: AnswerBounds): void {
     this.#database.transaction(() => {
       const totals = this.#database
@@ -106,7 +106,7 @@ export class RequestStore {
         .all();
       let excess = this.answerBytes() - bytes;
       for (const total of totals) {
-        // The owner with the most gives way first.
+        // Drop answers of the owner with the most first.
         const held = Number(total.bytes);
         const over = Math.max(excess, held - ownerBytes);
         if (over <= 0) return;
@@ -124,7 +124,7 @@ export class RequestStore {
     return Number(row?.bytes ?? 0);
   }
 
-  /** Drops the oldest answers of an owner, `bytes` or a little more; returns how many bytes that was. */
+  /** Drops the oldest answers of an owner, at least `bytes` in total. Returns how many bytes were dropped. */
   #dropOldest(owner: string, bytes: number): number {
     const oldest = this.#database
       .prepare(

@@ -1,6 +1,6 @@
 import type { Database } from "./database.ts";
 
-/** Whose data this is: one row, the id in the labels of everything this service makes. */
+/** The instance that owns the data, in one row: the id in the labels of everything that this service creates. */
 export const INSTANCE_SCHEMA = `
   CREATE TABLE instance (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
@@ -9,9 +9,8 @@ export const INSTANCE_SCHEMA = `
 `;
 
 /**
- * Sandboxes, also those that ended in the last day, in the order of their
- * creation; their events; and the time by which they expire.
- * `…_time_ms` is wall time, `…_at` service time; both in milliseconds.
+ * Sandboxes, including those that ended in the last day, in the order of their creation; their events; and the service
+ * time, which decides when they expire. `…_time_ms` is wall time, `…_at` service time; both in milliseconds.
  */
 export const SANDBOXES_SCHEMA = `
   CREATE TABLE sandboxes (
@@ -48,9 +47,8 @@ export const SANDBOXES_SCHEMA = `
 `;
 
 /**
- * Runs with their steps, messages and events. `position` is the order of their
- * creation; `unsettled` marks those that need attention when the service
- * starts. Records are JSON of core's types.
+ * Runs with their steps, messages and events. `position` is the order of their creation; `unsettled` marks those that
+ * need attention when the service starts. Records are JSON of the types in `runs/`.
  */
 export const RUNS_SCHEMA = `
   CREATE TABLE runs (
@@ -84,7 +82,7 @@ export const RUNS_SCHEMA = `
   ) STRICT, WITHOUT ROWID;
 `;
 
-/** Requests with an id, what they began to make and their answers, oldest first. `expires_at` is service time. */
+/** Requests with an id, what they started to create, and their answers, oldest first. `expires_at` is service time. */
 export const REQUESTS_SCHEMA = `
   CREATE TABLE requests (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -101,8 +99,8 @@ export const REQUESTS_SCHEMA = `
 `;
 
 /**
- * The size of each answer: 0 without one, -1 where it was dropped. Triggers keep the sum of each owner, so that no
- * transaction that is rolled back leaves it wrong.
+ * The size of each answer: 0 without one, -1 if it was dropped. Triggers maintain each owner's sum, so that it stays
+ * correct when a transaction is rolled back.
  */
 export const ANSWER_BYTES_SCHEMA = `
   ALTER TABLE requests ADD COLUMN answer_bytes INTEGER NOT NULL DEFAULT 0;
@@ -127,9 +125,8 @@ export const ANSWER_BYTES_SCHEMA = `
 `;
 
 /**
- * Processes, those that ended in the last day too, oldest first. What a process
- * is and how it ended is the process layer's own: Berth's store looks for
- * nothing in it. `ended_at` is service time.
+ * Processes, including those that ended in the last day, oldest first. Only the process layer interprets the facts of a
+ * process and how it ended; no query uses them. `ended_at` is service time.
  */
 export const PROCESSES_SCHEMA = `
   CREATE TABLE processes (
@@ -141,7 +138,7 @@ export const PROCESSES_SCHEMA = `
   ) STRICT;
 `;
 
-/** Workspaces, the traces that refer to them, and deletions that a retry may ask for. Text compares by its bytes. */
+/** Workspaces, the traces that refer to them, and deletions that a retry may repeat. Text compares by its bytes. */
 export const WORKSPACES_SCHEMA = `
 CREATE TABLE workspaces (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -184,8 +181,8 @@ export const SESSIONS_SCHEMA = `
 `;
 
 /**
- * The indexes for lists of runs, and how many settled runs each owner has:
- * counted by triggers, since SQLite counts rows by reading them.
+ * The indexes for lists of runs, and the number of settled runs of each owner. Triggers count them, because SQLite
+ * counts rows by reading them.
  */
 export const RUN_LISTS_SCHEMA = `
   CREATE INDEX runs_by_state ON runs (owner, state, position);
@@ -208,9 +205,8 @@ export const RUN_LISTS_SCHEMA = `
 `;
 
 /**
- * Which events are gone: those of an owner up to a sequence, which were trimmed
- * for newer ones, and those of all owners in a range, which were published and lost.
- * `event_run` has a row while a service stores events.
+ * Events that are gone: those of an owner up to a sequence number, which were trimmed for newer ones, and those of all
+ * owners in a range, which were published and then lost. `event_run` has a row while a service stores events.
  */
 export const EVENT_GAPS_SCHEMA = `
   CREATE INDEX events_by_owner ON events (owner, sequence);
@@ -232,20 +228,20 @@ export const EVENT_GAPS_SCHEMA = `
     WHERE sequence > previous + 1;
 `;
 
-/** Events of sandboxes and runs name their body `body`, as in the code. */
+/** Renames the column for the body of events to `body`, as in the code. */
 export const EVENT_BODY_SCHEMA = `
   ALTER TABLE events RENAME COLUMN happening TO body;
   UPDATE run_events SET record = json_remove(json_set(record, '$.body', json_extract(record, '$.happening')), '$.happening');
 `;
 
-/** Which directory of its volume a workspace is, where workspaces are volumes. */
+/** The directory of a workspace within its volume, if workspaces are volumes. */
 export const WORKSPACE_TREES_SCHEMA = `
   ALTER TABLE workspaces ADD COLUMN tree INTEGER NOT NULL DEFAULT 0;
 `;
 
 /**
- * What lists and bounds need of a process that has ended, in clear and before what is long: the rest is read when
- * somebody asks for the process. Null: it has not ended, or an earlier version stored it.
+ * What lists and limits need to know about an ended process, in plain text and in columns before the long ones. The
+ * rest is read when the process is requested. Null: the process has not ended, or an earlier version stored it.
  */
 export const PROCESS_SUMMARIES_SCHEMA = `
   CREATE TABLE summarized_processes (
@@ -262,7 +258,52 @@ export const PROCESS_SUMMARIES_SCHEMA = `
   ALTER TABLE summarized_processes RENAME TO processes;
 `;
 
-/** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
+/** Stored bytes of each run, with its steps, messages and events, and of all runs of an owner, counted by triggers. */
+export const RUN_BYTES_SCHEMA = `
+  CREATE TABLE run_sizes (
+    run_id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    bytes INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO run_sizes (run_id, owner, bytes) SELECT run_id, owner,
+    octet_length(record)
+    + (SELECT coalesce(sum(octet_length(record)), 0) FROM run_steps WHERE run_steps.run_id = runs.run_id)
+    + (SELECT coalesce(sum(octet_length(content)), 0) FROM run_messages WHERE run_messages.run_id = runs.run_id)
+    + (SELECT coalesce(sum(octet_length(record)), 0) FROM run_events WHERE run_events.run_id = runs.run_id)
+    FROM runs;
+  ALTER TABLE run_counts ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+  UPDATE run_counts SET bytes =
+    (SELECT coalesce(sum(bytes), 0) FROM run_sizes WHERE run_sizes.owner = run_counts.owner);
+  CREATE TRIGGER size_of_owner AFTER UPDATE OF bytes ON run_sizes BEGIN
+    UPDATE run_counts SET bytes = bytes + new.bytes - old.bytes WHERE owner = new.owner;
+  END;
+  CREATE TRIGGER size_of_added_run AFTER INSERT ON runs BEGIN
+    INSERT INTO run_sizes (run_id, owner, bytes) VALUES (new.run_id, new.owner, octet_length(new.record));
+    INSERT INTO run_counts (owner, settled, bytes) VALUES (new.owner, 0, octet_length(new.record))
+      ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes;
+  END;
+  CREATE TRIGGER size_of_changed_run AFTER UPDATE OF record ON runs BEGIN
+    UPDATE run_sizes SET bytes = bytes + octet_length(new.record) - octet_length(old.record) WHERE run_id = new.run_id;
+  END;
+  CREATE TRIGGER size_of_removed_run BEFORE DELETE ON runs BEGIN
+    UPDATE run_sizes SET bytes = 0 WHERE run_id = old.run_id;
+    DELETE FROM run_sizes WHERE run_id = old.run_id;
+  END;
+  ${["run_steps.record", "run_messages.content", "run_events.record"].map(countedInSize).join("")}
+`;
+
+function countedInSize(part: string): string {
+  const [table, column] = part.split(".");
+  return `
+  CREATE TRIGGER size_of_added_${table} AFTER INSERT ON ${table} BEGIN
+    UPDATE run_sizes SET bytes = bytes + octet_length(new.${column}) WHERE run_id = new.run_id;
+  END;
+  CREATE TRIGGER size_of_removed_${table} AFTER DELETE ON ${table} BEGIN
+    UPDATE run_sizes SET bytes = bytes - octet_length(old.${column}) WHERE run_id = old.run_id;
+  END;`;
+}
+
+/** All migrations of the schema, oldest first. A database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
   SANDBOXES_SCHEMA,
@@ -277,12 +318,13 @@ export const MIGRATIONS: readonly string[] = [
   EVENT_BODY_SCHEMA,
   WORKSPACE_TREES_SCHEMA,
   PROCESS_SUMMARIES_SCHEMA,
+  RUN_BYTES_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */
 export const APPLICATION_ID = 0x42727468;
 
-/** Brings a database to the newest version. */
+/** Migrates a database to the newest version. */
 export function migrate(database: Database): void {
   for (let version = versionOf(database); version < MIGRATIONS.length; version++) {
     database.transaction(() => {
@@ -292,7 +334,7 @@ export function migrate(database: Database): void {
   }
 }
 
-/** How many migrations a database has had. */
+/** The number of migrations that a database has had. */
 export function versionOf(database: Database): number {
   const row = database.prepare("PRAGMA user_version").get();
   return Number(row?.user_version);

@@ -15,21 +15,24 @@ const CIPHER = "aes-256-gcm";
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Before what is sealed; no JSON and no serialized value begins so. Then the key's own mark. */
+/** Prefix of sealed values. No JSON and no serialized value starts like this. The key's mark follows it. */
 const PREFIX = "sealed1:";
 const MARK_LENGTH = 8;
-/** So many characters of a sealed text show whose it is: those of base64 that its mark alone decides. */
+/**
+ * Length of the start of a sealed text that identifies the key: the prefix, and the base64 characters that depend only
+ * on the mark.
+ */
 export const SEALED_HEAD_LENGTH = PREFIX.length + Math.floor((MARK_LENGTH * 8) / 6);
 const FILE_MODE = 0o600;
 
 /**
- * Keeps what callers gave out of the database's clear text: whoever gets a copy
- * of the database alone reads neither commands nor variables nor output in it.
+ * Encrypts data from callers in the database, so that a copy of the database alone does not reveal commands, variables
+ * or output.
  */
 export class Seal {
-  /** Made once: from bytes, Node takes four times as long for each cipher. */
+  /** Created once: with a key as bytes, Node needs four times as long for each cipher. */
   readonly #key: KeyObject;
-  /** Distinguishes the key from others. */
+  /** Identifies the key. */
   readonly #mark: string;
   readonly #head: Buffer;
   readonly #textHead: string;
@@ -41,14 +44,14 @@ export class Seal {
     this.#textHead = (PREFIX + Buffer.from(this.#mark).toString("base64")).slice(0, SEALED_HEAD_LENGTH);
   }
 
-  /** One that nobody else has, for a database that ends with its process. */
+  /** A seal with a new key, for a database that ends with its process. */
   static random(): Seal {
     return new Seal(randomBytes(KEY_BYTES));
   }
 
   /**
-   * The one whose key is in a file, which is made where it is missing.
-   * @throws `INVALID_ARGUMENT` for a file that holds no key; errors of the file system
+   * The seal with the key in a file, which is created if it is missing.
+   * @throws `INVALID_ARGUMENT` for a file that does not contain a key; errors of the file system
    */
   static ofFile(file: string): Seal {
     const key = readKey(file) ?? makeKey(file);
@@ -60,25 +63,31 @@ export class Seal {
     return new Seal(key);
   }
 
-  /** Seals a text as a text. */
+  /** Encrypts a text; the result is text too. */
   text(plain: string): string {
     return PREFIX + this.#sealed(Buffer.from(plain)).subarray(PREFIX.length).toString("base64");
   }
 
-  /** Reads a sealed text, or one of an earlier version, which is clear. @throws `INVALID_ARGUMENT` for another key's */
+  /**
+   * Decrypts a sealed text; returns the plain text of an earlier version as it is. @throws `INVALID_ARGUMENT` for
+   * another key
+   */
   openText(stored: unknown): string {
     const text = String(stored);
     if (!text.startsWith(PREFIX)) return text;
     return this.#open(Buffer.from(text.slice(PREFIX.length), "base64")).toString();
   }
 
-  /** Checks whose text it is by its first {@link SEALED_HEAD_LENGTH} characters. @throws `INVALID_ARGUMENT` for another key's */
+  /**
+   * Checks by the first {@link SEALED_HEAD_LENGTH} characters of a text that it was sealed with this key. @throws
+   * `INVALID_ARGUMENT` for another key
+   */
   checkOwn(head: unknown): void {
     const text = String(head);
     if (text.startsWith(PREFIX) && text !== this.#textHead) throw notOurs(new Error("another key"));
   }
 
-  /** Seals bytes; no bytes stay none. */
+  /** Encrypts bytes. Empty bytes stay empty. */
   bytes(plain: Uint8Array): Uint8Array {
     if (plain.length === 0) return plain;
     return this.#sealed(plain);
@@ -91,7 +100,9 @@ export class Seal {
     return Buffer.concat([this.#head, nonce, cipher.getAuthTag(), ...content]);
   }
 
-  /** Reads sealed bytes, or those of an earlier version. @throws `INVALID_ARGUMENT` for another key's */
+  /**
+   * Decrypts sealed bytes; returns bytes of an earlier version as they are. @throws `INVALID_ARGUMENT` for another key
+   */
   open(stored: Uint8Array): Uint8Array {
     const bytes = Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
     if (bytes.toString("latin1", 0, PREFIX.length) !== PREFIX) return stored;
@@ -109,7 +120,7 @@ export class Seal {
       decipher.setAuthTag(tag);
       const content = bytes.subarray(at + NONCE_BYTES + TAG_BYTES);
       const plain = decipher.update(content);
-      // It has no bytes, and proves that those before are what was sealed.
+      // Returns no bytes, but verifies that the decrypted ones are authentic.
       decipher.final();
       return plain;
     } catch (cause) {
@@ -120,7 +131,7 @@ export class Seal {
 
 function notOurs(cause: unknown): BerthError {
   return refused(
-    "the database was written with another key than that of the file key beside it. Restore both from the same backup.",
+    "the database was written with a key other than the one in the file `key` next to it. Restore both from the same backup.",
     cause,
   );
 }
@@ -136,7 +147,7 @@ function readKey(file: string): Buffer | undefined {
   }
 }
 
-/** Makes a key that is on the disk before anything is sealed with it. */
+/** Creates a key. It is on disk before anything is sealed with it. */
 function makeKey(file: string): Buffer {
   const key = randomBytes(KEY_BYTES);
   const fd = openSync(file, "wx", FILE_MODE);

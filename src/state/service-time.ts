@@ -1,19 +1,21 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { Database } from "./database.ts";
 
-/** How old the stored time may be. It is exact unless the machine restarts and its wall clock was set meanwhile. */
+/**
+ * How old the stored time may be. The resumed time is still exact, unless the machine restarts and its wall clock was
+ * set meanwhile.
+ */
 const SAVE_INTERVAL_MS = 600_000;
 
 /**
- * Time for what outlives the service: it starts as the wall time at which the
- * data directory is made and continues with the monotonic clock, also across
- * restarts. Setting the wall clock does not move it; only across a restart of
- * the machine itself the wall clock says how long that took.
+ * Time for everything that outlives the service. It starts as the wall time at which the data directory is created, and
+ * continues with the monotonic clock, also across restarts of the service. Changes of the wall clock do not affect it.
+ * Only across a restart of the machine the wall clock determines how long that took.
  */
 export class ServiceTime {
   readonly #clock: Clock;
   readonly #store: TimeStore;
-  /** Service time less monotonic time. */
+  /** Service time minus monotonic time. */
   readonly #ahead: number;
   #cancel: CancelTimer = () => {};
 
@@ -23,7 +25,7 @@ export class ServiceTime {
     this.#ahead = ahead;
   }
 
-  /** Continues from the time that was stored last. */
+  /** Continues from the last stored time. */
   static resume(clock: Clock, store: TimeStore): ServiceTime {
     const anchor = store.load();
     const now = clock.monotonicMs();
@@ -37,17 +39,17 @@ export class ServiceTime {
     return this.at(this.#clock.monotonicMs());
   }
 
-  /** Service time of a moment of the monotonic clock. */
+  /** Converts a time of the monotonic clock to service time. */
   at(monotonicMs: number): number {
     return monotonicMs + this.#ahead;
   }
 
-  /** The moment of the monotonic clock that a service time is; before the machine's start it is negative. */
+  /** Converts service time to a time of the monotonic clock, which is negative for times before the machine's start. */
   toMonotonic(serviceMs: number): number {
     return serviceMs - this.#ahead;
   }
 
-  /** Stores the time every 10 minutes, until {@link stop}. */
+  /** Stores the time every 10 minutes until {@link stop}. */
   start(): void {
     this.#save();
     this.#cancel = this.#clock.setTimer(SAVE_INTERVAL_MS, () => this.start());
@@ -69,11 +71,11 @@ export class ServiceTime {
   }
 }
 
-/** One moment by every clock, in milliseconds. */
+/** One moment on every clock, in milliseconds. */
 export interface TimeAnchor {
   readonly serviceMs: number;
   readonly monotonicMs: number;
-  /** Which run of the machine `monotonicMs` counts in. */
+  /** The boot that `monotonicMs` belongs to. */
   readonly bootId: string;
   readonly wallMs: number;
 }

@@ -25,7 +25,7 @@ export class State<EventBody> {
   readonly events: EventLog<EventBody>;
   readonly requests: RequestLog;
 
-  /** @param parts.answers bounds on the answers kept for retries; unbounded by default. */
+  /** @param parts.answers limits for the answers kept for retries. Default: none. */
   constructor(
     store: StateStore<EventBody>,
     parts: { readonly clock: Clock; readonly logger: Logger; readonly answers?: AnswerBounds },
@@ -41,7 +41,7 @@ export class State<EventBody> {
     this.time.start();
   }
 
-  /** Writes everything that is still deferred. */
+  /** Writes everything that is still pending. */
   stop(): void {
     this.time.stop();
     this.writeBehind.flush();

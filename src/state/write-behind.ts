@@ -5,7 +5,7 @@ import type { Transaction } from "./database.ts";
 
 /** How long a write waits for others to share its transaction. */
 const GATHER_MS = 100;
-/** After a failed write, as on a full disk. */
+/** Pause after a failed write, for instance on a full disk. */
 const RETRY_MS = 1_000;
 
 interface Write {
@@ -14,8 +14,8 @@ interface Write {
 }
 
 /**
- * Writes that nobody waits for, batched into few transactions. A failed write
- * is retried until it succeeds; a newer one of its key replaces it.
+ * Writes that nobody waits for, batched into few transactions. A failed write is retried until it succeeds or a newer
+ * write with the same key replaces it.
  */
 export class WriteBehind {
   readonly #transaction: Transaction;
@@ -32,7 +32,7 @@ export class WriteBehind {
   }
 
   /**
-   * Writes soon; replaces a pending write of the same key.
+   * Schedules a write. Replaces a pending write with the same key.
    * @param onWritten called once the write is committed.
    */
   add(key: string, write: () => void, onWritten: () => void = () => {}): void {
@@ -40,12 +40,11 @@ export class WriteBehind {
     this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : GATHER_MS, () => this.flush());
   }
 
-  /** Drops a pending write. */
   drop(key: string): void {
     this.#pending.delete(key);
   }
 
-  /** Writes everything pending now. Returns whether all of it is written. Never throws. */
+  /** Writes everything that is pending. Returns whether all of it was written. Never throws. */
   flush(): boolean {
     this.#cancel?.();
     this.#cancel = undefined;
@@ -70,7 +69,7 @@ export class WriteBehind {
     return !this.#failing;
   }
 
-  /** Keeps one write that always fails from blocking the others. */
+  /** Writes one at a time, so that a write that always fails does not block the others. */
   #writeEach(writes: readonly (readonly [string, Write])[]): boolean {
     for (const [key, { write, onWritten }] of writes) {
       try {

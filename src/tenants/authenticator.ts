@@ -5,12 +5,12 @@ import { type Authenticator, type Credentials, type Principal, TENANT_HEADER } f
 import { hashOf, tokenIdIn } from "./token.ts";
 import type { TokenRecord, TokenTable } from "./token-file.ts";
 
-/** Longest `authorization` header that is looked at; a token's takes half of it. */
+/** Longest `authorization` header to accept. That of a token has half this length. */
 const MAX_HEADER = 128;
-/** Stands for the hash of a token that is not there, so that looking for it takes as long. */
+/** The hash to compare with for an unknown token, so that the check takes as long as for a known one. */
 const NO_HASH = Buffer.alloc(32);
 
-/** Knows callers by the tokens of a {@link TokenTable}, whatever that is at the time. */
+/** Authenticates callers by the tokens of the current {@link TokenTable}. */
 export class TokenAuthenticator implements Authenticator {
   readonly #source: { readonly table: TokenTable };
   readonly #clock: Pick<Clock, "wallMs">;
@@ -27,7 +27,7 @@ export class TokenAuthenticator implements Authenticator {
 
   recheck({ tokenId = "", tenant, scope }: Principal): BerthError | undefined {
     const record = this.#source.table.tokens.get(tokenId);
-    // One that became another is not the one that was let in.
+    // If the token's tenant or scope has changed, the caller is no longer the one that was authenticated.
     if (record?.tenant !== tenant || record.scope !== scope) return unknownToken();
     return this.#isExpired(record) ? expired() : undefined;
   }
@@ -43,7 +43,7 @@ export class TokenAuthenticator implements Authenticator {
     }
     const record = this.#source.table.tokens.get(id);
     const kept = record ? Buffer.from(record.sha256, "hex") : NO_HASH;
-    // Compared even where there is nothing to compare with: the time that it takes must not reveal which ids there are.
+    // Compare even if the id is unknown, so that the time does not reveal which ids exist.
     const isRight = timingSafeEqual(hashOf(text), kept);
     if (!isRight || record === undefined) throw unknownToken();
     if (this.#isExpired(record)) throw expired();

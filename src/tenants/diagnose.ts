@@ -3,7 +3,7 @@ import { readTokenFile } from "./live-tokens.ts";
 import { secretNames } from "./secrets.ts";
 import { TokenFileError } from "./token-file.ts";
 
-/** Whether the tokens file can be used, and how much is in it: never what. */
+/** Checks whether the tokens file can be used, and counts its contents without revealing them. */
 export async function diagnoseTokens(path: string): Promise<Finding> {
   const subject = "tokens";
   try {
@@ -20,7 +20,7 @@ export async function diagnoseTokens(path: string): Promise<Finding> {
   }
 }
 
-/** Whether the secrets can be used, and how many a file has: never which. */
+/** Checks whether the secrets can be used, and counts those of a file without naming them. */
 export async function diagnoseSecrets(place: string): Promise<Finding> {
   const subject = "secrets";
   try {

@@ -14,7 +14,7 @@ import {
   type TokenTable,
 } from "./token-file.ts";
 
-/** How long another program may take that edits the same file, in milliseconds. */
+/** How long to wait for another program that edits the same file, in milliseconds. */
 const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_POLL_MS = 50;
 
@@ -24,7 +24,7 @@ tenants: {}
 tokens: []
 `;
 
-/** What a new token should be. */
+/** The properties of a new token. */
 export interface TokenWanted {
   readonly tenant: string;
   readonly scope: TokenRecord["scope"];
@@ -34,8 +34,8 @@ export interface TokenWanted {
 }
 
 /**
- * Adds a token to a file, and its tenant, and makes the file, where these are not there.
- * @returns its id, and its text, which is kept nowhere.
+ * Adds a token to a file. Creates the file, and adds the tenant, if they are missing.
+ * @returns its id, and its text, which is not stored anywhere.
  * @throws TokenFileError
  */
 export async function addToken(
@@ -53,7 +53,7 @@ export async function addToken(
     };
     const tokens = document.get("tokens");
     if (!isSeq(tokens)) throw new Error("tokens is a list: the file was checked");
-    // A list written as [] would go on in one line.
+    // A list written as [] would otherwise continue on one line.
     tokens.flow = false;
     tokens.add(document.createNode(record));
     const tenants = document.get("tenants");
@@ -63,8 +63,8 @@ export async function addToken(
 }
 
 /**
- * Takes tokens out of a file.
- * @returns which of the ids were in it.
+ * Removes tokens from a file.
+ * @returns the ids that were in the file.
  * @throws TokenFileError
  */
 export function revokeTokens(file: string, ids: readonly string[]): Promise<ReadonlySet<string>> {
@@ -76,7 +76,7 @@ export function revokeTokens(file: string, ids: readonly string[]): Promise<Read
   });
 }
 
-/** Changes a file as a whole, one program at a time. A reader sees it as it was or as it becomes. */
+/** Changes a file atomically, one program at a time. A reader sees the old or the new version. */
 async function edit<T>(
   named: string,
   mayMake: boolean,
@@ -91,7 +91,7 @@ async function edit<T>(
   const { document, table } = readTokenDocument(before?.text ?? NEW_FILE, named);
   const result = change(document, table);
   const text = document.toString({ lineWidth: 0 });
-  // What is written must be readable, whatever was asked for.
+  // Make sure that the new text is valid, whatever the arguments were.
   readTokenDocument(text, named);
   await replace(file, text, before).catch((cause: unknown) => {
     const { code } = cause as NodeJS.ErrnoException;
@@ -111,7 +111,7 @@ async function replace(file: string, text: string, before: PrivateText | undefin
   const temporary = path.join(directory, `.${path.basename(file)}.${randomBytes(6).toString("hex")}`);
   try {
     await using handle = await open(temporary, "wx", 0o600);
-    // Root edits the file of the service's user, who has to be able to read it afterwards.
+    // If root edits the file of the service's user, that user must still be able to read it afterwards.
     if (before && process.geteuid?.() === 0) await handle.chown(before.uid, before.gid);
     await handle.writeFile(text);
     await handle.sync();
@@ -125,8 +125,8 @@ async function replace(file: string, text: string, before: PrivateText | undefin
 }
 
 /**
- * Locks a file's edits against other programs on this machine: by a socket with
- * a name of its own, which the kernel releases however its program ends.
+ * Locks a file against edits by other programs on this machine, with an abstract socket. The kernel releases it when
+ * the program ends, even by a crash.
  */
 async function lock(file: string): Promise<Disposable> {
   const name = `\0berth-tokens-${hashOf(file).toString("hex")}`;

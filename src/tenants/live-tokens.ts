@@ -11,7 +11,7 @@ export async function readTokenFile(path: string): Promise<TokenTable> {
   return parseTokenFile(text, path);
 }
 
-/** The tokens of a file, and of what the file becomes. */
+/** The tokens of a file, which follow its changes. */
 export class LiveTokens {
   readonly #path: string;
   readonly #logger: Logger;
@@ -29,7 +29,7 @@ export class LiveTokens {
 
   /**
    * Reads the file and follows its changes until {@link stop}.
-   * @throws `INVALID_ARGUMENT` where it cannot be used, with the line and what to do.
+   * @throws `INVALID_ARGUMENT`, with the line and what to do, if it cannot be used.
    */
   static async start(path: string, logger: Logger): Promise<LiveTokens> {
     const followed = await FollowedFiles.note([path]);
@@ -45,12 +45,12 @@ export class LiveTokens {
     return tokens;
   }
 
-  /** The tokens in force. */
+  /** The tokens in effect. */
   get table(): TokenTable {
     return this.#table;
   }
 
-  /** Whether the file has changed and could not be read, so that what it was before stays in force. */
+  /** Whether the file has changed and could not be read, so that its previous contents stay in effect. */
   get isStale(): boolean {
     return this.#problem !== undefined;
   }

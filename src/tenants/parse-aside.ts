@@ -2,37 +2,38 @@ import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { TokenFileError, type TokenTable } from "./token-file.ts";
 
-/** What each kind of file holds. */
+/** The parsed content of each kind of file. */
 interface Content {
   readonly tokens: TokenTable;
   readonly secrets: ReadonlyMap<string, string>;
 }
 
-/** What the thread takes. */
+/** The input of the worker thread. */
 export interface TextAside {
   readonly kind: keyof Content;
   readonly text: string;
-  /** Of the file, for errors. */
+  /** Name of the file, for errors. */
   readonly name: string;
 }
 
-/** What the thread answers. */
+/** The result of the worker thread. */
 export type ParsedAside = { readonly content: Content[keyof Content] } | { readonly problem: string };
 
-/** As a source, or beside the program that is built. */
+/** The source, or the file next to the built program. */
 const WORKER = new URL(
   import.meta.url.endsWith(".ts") ? "./parse-worker.ts" : "./parse-worker.js",
   import.meta.url,
 );
-/** Many times what the largest file takes. */
+/** Limits of a parse: many times what the largest file takes. */
 const MAX_MS = 30_000;
 const MAX_HEAP_MB = 256;
 
 /**
- * Parses the text of a tokens or secrets file in a thread of its own: to parse
- * the largest takes tenths of a second, for which the event loop would stand still.
- * @param name of the file, for errors
- * @throws TokenFileError as `parseTokenFile` and `parseSecretsFile`, and where it takes too long or too much memory; the signal's reason
+ * Parses the text of a tokens or secrets file in a worker thread: parsing the largest files would block the event loop
+ * for tenths of a second.
+ * @param name the file's name, for errors
+ * @throws TokenFileError like `parseTokenFile` and `parseSecretsFile`, or if parsing takes too long or too much memory;
+ * the signal's reason
  */
 export async function parseAside<K extends keyof Content>(
   kind: K,

@@ -3,7 +3,7 @@ import type { ParsedAside, TextAside } from "./parse-aside.ts";
 import { parseSecretsFile } from "./secrets-file.ts";
 import { parseTokenFile, TokenFileError } from "./token-file.ts";
 
-// The thread of parse-aside.ts: it parses one text and ends.
+// The worker thread of parse-aside.ts. It parses one text and ends.
 const { kind, text, name } = workerData as TextAside;
 parentPort?.postMessage(parsed());
 

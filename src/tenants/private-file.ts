@@ -7,7 +7,7 @@ import { MAX_FILE_BYTES, TokenFileError } from "./token-file.ts";
 const GROUP_WRITE_OR_OTHERS = 0o027;
 const OTHERS_AT_ALL = 0o077;
 
-/** A file's text, and who it belongs to. */
+/** A file's text, and its owner. */
 export interface PrivateText {
   readonly text: string;
   readonly uid: number;
@@ -15,9 +15,8 @@ export interface PrivateText {
 }
 
 /**
- * Reads a file that decides who may call. Whoever can write it can let anybody
- * in, so it has to belong to this user or to root and be closed to others. A
- * group may read one of root's: that is how Kubernetes shares secrets.
+ * Reads a file that decides who may call. Anyone who can write it can grant access, so it must belong to this user or
+ * to root, and be closed to others. A group may read root's file, because Kubernetes shares secrets in that way.
  * @throws TokenFileError that says what is wrong and what to type
  */
 export async function readPrivateFile(path: string): Promise<PrivateText> {
@@ -49,7 +48,7 @@ export async function readPrivateFile(path: string): Promise<PrivateText> {
     const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_FILE_BYTES + 1), 0, MAX_FILE_BYTES + 1, 0);
     if (bytesRead > MAX_FILE_BYTES) throw tooLarge(path);
     const bytes = buffer.subarray(0, bytesRead);
-    // Else it would hold other names and values than whoever wrote it meant.
+    // Otherwise names and values would differ from those in the file.
     if (!isUtf8(bytes)) throw new TokenFileError(`${path} is not UTF-8 text`);
     return { text: bytes.toString(), uid, gid };
   } catch (error) {

@@ -2,11 +2,11 @@ import { LineCounter, parseDocument } from "yaml";
 import { z } from "zod";
 import { TokenFileError } from "./token-file.ts";
 
-/** What names of secrets look like; a file of that name stays in its directory. */
+/** Valid names of secrets. A file with such a name cannot be outside its directory. */
 export const SECRET_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
 const NAME_FORM = 'is not the name of a secret: 1 to 253 letters, digits, ".", "_" and "-"';
 const MAX_SECRETS = 4000;
-/** The longest value in bytes: what fits into a variable. */
+/** The longest value in bytes, which still fits into a variable. */
 export const MAX_VALUE_BYTES = 64 * 1024;
 
 const secretsFile = z.strictObject({
@@ -18,8 +18,8 @@ const secretsFile = z.strictObject({
 });
 
 /**
- * Parses the text of a secrets file. Errors name places and secrets, never a value.
- * @param file its name, for errors
+ * Parses the text of a secrets file. Errors contain positions and names of secrets, but never a value.
+ * @param file the file's name, for errors
  * @throws TokenFileError
  */
 export function parseSecretsFile(text: string, file: string): ReadonlyMap<string, string> {
@@ -28,7 +28,7 @@ export function parseSecretsFile(text: string, file: string): ReadonlyMap<string
   const [problem] = [...document.errors, ...document.warnings];
   if (problem !== undefined) {
     const { line, col } = lines.linePos(problem.pos[0]);
-    // The parser's own words may quote the text.
+    // Do not use the parser's message, which may quote the text.
     throw new TokenFileError(`${file}:${line}:${col}: is not YAML (${problem.code})`);
   }
   let content: unknown;
@@ -49,7 +49,7 @@ export function parseSecretsFile(text: string, file: string): ReadonlyMap<string
   return values;
 }
 
-/** @param where of the value, for errors. @throws TokenFileError */
+/** Checks a value. @param where the value's position, for errors. @throws TokenFileError */
 export function assertUsable(value: string, where: string): void {
   if (value === "") throw new TokenFileError(`${where} is empty`);
   if (value.includes("\0")) throw new TokenFileError(`${where} holds a NUL byte`);

@@ -12,27 +12,26 @@ import { TokenFileError } from "./token-file.ts";
 
 const WRITABLE_BY_OTHERS = 0o022;
 
-/** Says what a tenant may use. */
+/** Decides which secrets a tenant may use. */
 export interface SecretGrants {
   allows(tenant: string, name: string): boolean;
 }
 
-/** Without tokens there is one tenant, which may use all. */
+/** Without tokens there is one tenant, which may use all secrets. */
 export const ALL_SECRETS: SecretGrants = { allows: () => true };
 
 /**
- * The secrets of a file, `secrets: {NAME: VALUE}` in YAML, or of a directory
- * with a file for each, as Docker and Kubernetes mount them. They are read when
- * they are used, so that a changed one counts from the next command on.
+ * The secrets of a file, `secrets: {NAME: VALUE}` in YAML, or of a directory with one file per secret, as Docker and
+ * Kubernetes mount them. They are read at each use, so that a change takes effect with the next command.
  */
 export class Secrets {
   readonly #place: string | undefined;
   readonly #grants: SecretGrants;
   readonly #logger: Logger;
   #file: { readonly version: string; readonly values: ReadonlyMap<string, string> } | undefined;
-  /** What the file is being read as, in its newest version that anybody asked for. */
+  /** The read of the file's latest requested version, in progress or done. */
   #reading: { readonly version: string; readonly values: Promise<ReadonlyMap<string, string>> } | undefined;
-  /** Of a file that has changed and cannot be used. */
+  /** Version of a file that has changed and cannot be used. */
   #staleVersion: string | undefined;
 
   private constructor(place: string | undefined, grants: SecretGrants, logger: Logger) {
@@ -42,8 +41,8 @@ export class Secrets {
   }
 
   /**
-   * @param place undefined: there are none
-   * @throws `INVALID_ARGUMENT` where the file or the directory cannot be used, with what to do
+   * @param place undefined: there are no secrets
+   * @throws `INVALID_ARGUMENT`, with what to do, if the file or the directory cannot be used
    */
   static async open(place: string | undefined, grants: SecretGrants, logger: Logger): Promise<Secrets> {
     const secrets = new Secrets(place, grants, logger);
@@ -61,23 +60,27 @@ export class Secrets {
     return secrets;
   }
 
-  /** Whether the file has changed and cannot be used, so that what it held before stays in force. */
+  /** Whether the file has changed and cannot be used, so that its previous contents stay in effect. */
   get isStale(): boolean {
     return this.#staleVersion !== undefined;
   }
 
-  /** The values of secrets that an owner may use, in the order of the names. @throws `SECRET_NOT_FOUND`. */
+  /** Returns the values of secrets that an owner may use, in the order of the names. @throws `SECRET_NOT_FOUND`. */
   resolve(owner: string, names: readonly string[]): Promise<string[]> {
     return Promise.all(
       names.map((name) => {
-        // Nothing is looked for that is not granted: neither the answer nor its time shows whether it is there.
+        // Do not look for a secret that is not granted, so that neither the answer nor its time reveals whether it
+        // exists.
         if (!this.#grants.allows(owner, name)) throw notFound(name);
         return this.read(name);
       }),
     );
   }
 
-  /** The value of a secret, whoever asks: for the operator's own settings. @throws `SECRET_NOT_FOUND`. */
+  /**
+   * Returns the value of a secret without a check of grants, for the operator's own settings. @throws
+   * `SECRET_NOT_FOUND`.
+   */
   async read(name: string): Promise<string> {
     if (this.#place === undefined || !SECRET_NAME.test(name)) throw notFound(name);
     try {
@@ -98,7 +101,7 @@ export class Secrets {
     const version = await versionOf(file);
     const last = this.#file;
     if (last && (version === last.version || version === this.#staleVersion)) return last.values;
-    // Commands that find the same change wait for one thread.
+    // Commands that find the same change share one parse.
     if (this.#reading?.version !== version) {
       const values = this.#read(file, version).finally(() => {
         if (this.#reading?.values === values) this.#reading = undefined;
@@ -127,7 +130,10 @@ export class Secrets {
   }
 }
 
-/** Checks a file or directory of secrets; returns how many there are, undefined for a directory. @throws TokenFileError */
+/**
+ * Checks a file or directory of secrets. Returns the number of secrets; undefined for a directory. @throws
+ * TokenFileError
+ */
 export async function secretNames(place: string): Promise<number | undefined> {
   const found = await stat(place).catch((cause: NodeJS.ErrnoException) => {
     throw new TokenFileError(`${place} cannot be read (${cause.code})`, { cause });
@@ -137,13 +143,13 @@ export async function secretNames(place: string): Promise<number | undefined> {
   return undefined;
 }
 
-/** Reads a secrets file. Errors name places and secrets, never a value. @throws TokenFileError */
+/** Reads a secrets file. Errors contain positions and names of secrets, but never a value. @throws TokenFileError */
 async function readSecretsFile(file: string): Promise<ReadonlyMap<string, string>> {
   const { text } = await readPrivateFile(file);
   return parseSecretsFile(text, file);
 }
 
-/** Reads a secret of a directory; undefined: it is not there. One end of a line at its end is not part of it. */
+/** Reads a secret from a directory; undefined if it does not exist. One trailing newline is not part of it. */
 async function readSecretFile(directory: string, name: string): Promise<string | undefined> {
   const root = await realpath(directory);
   assertUnwritable(await stat(root), directory);
@@ -160,14 +166,17 @@ async function readSecretFile(directory: string, name: string): Promise<string |
   assertUnwritable(found, place);
   const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_VALUE_BYTES + 3));
   const bytes = buffer.subarray(0, bytesRead);
-  // A variable holds text: a command would get another value than the file has.
+  // Variables contain text: with other bytes a command would get a different value than the file has.
   if (bytesRead < buffer.length && !isUtf8(bytes)) throw new TokenFileError(`${place} is not UTF-8 text`);
   const value = bytes.toString().replace(/\r?\n$/, "");
   assertUsable(value, place);
   return value;
 }
 
-/** Mounted secrets are often readable by all of their container, but nobody else may put one there. */
+/**
+ * Checks write permission. Mounted secrets are often readable by everyone in their container, but no other user may
+ * write them.
+ */
 function assertUnwritable({ uid, mode }: Stats, place: string): void {
   const own = process.geteuid?.() ?? uid;
   const isOwn = uid === own || uid === 0;

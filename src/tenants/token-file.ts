@@ -4,9 +4,9 @@ import { parseCpus, parseSize, ValueError } from "../config/values.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { TOKEN_ID } from "./token.ts";
 
-/** A tokens file that cannot be used. The message says what is wrong, and where. */
+/** A tokens file is invalid. The message says what is wrong, and where. */
 export class TokenFileError extends Error {
-  /** What to do about it; undefined: what is wrong says it. */
+  /** How to fix it; undefined if the message says enough. */
   readonly fix: string | undefined;
 
   constructor(message: string, options: { readonly fix?: string; readonly cause?: unknown } = {}) {
@@ -15,7 +15,7 @@ export class TokenFileError extends Error {
   }
 }
 
-/** The largest file, in bytes, and how much may be in it. */
+/** Limits of the file: its size in bytes, and what it may contain. */
 export const MAX_FILE_BYTES = 1 << 20;
 const MAX_TOKENS = 4000;
 const MAX_TENANTS = 1000;
@@ -50,7 +50,7 @@ const quotaCount = (min: number) => {
   const problem = `is not a whole number of ${min} or more`;
   return z.int(problem).min(min, problem).optional();
 };
-/** A value as the service's options write it. */
+/** A value in the syntax of the service's options. */
 const written = (read: (text: string) => number) =>
   z
     .union([z.string(), z.number()], "is not a text or number")
@@ -95,16 +95,16 @@ const tokensFile = z.strictObject({
   tokens: z.array(token, "is not a list of tokens").max(MAX_TOKENS, `has more than ${MAX_TOKENS} tokens`),
 });
 
-/** A token, as it is kept: never its text. */
+/** A token as stored, without its text. */
 export type TokenRecord = z.output<typeof token>;
 
-/** Who may call. */
+/** The tokens, and what their tenants may do. */
 export interface TokenTable {
-  /** The quotas that the file gives each; the service's options give the others. */
+  /** The quotas in the file, by tenant. The service's options give the others. */
   readonly tenants: ReadonlyMap<string, TenantQuota>;
   /** The names of the secrets that each tenant may use. */
   readonly grants: ReadonlyMap<string, ReadonlySet<string>>;
-  /** By id, in the order of the file. */
+  /** Tokens by id, in the order of the file. */
   readonly tokens: ReadonlyMap<string, TokenRecord>;
 }
 
@@ -130,27 +130,27 @@ function toQuota(found: {
   };
 }
 
-/** Without the keys that are unset, which would hide the service's own. */
+/** Removes unset keys, which would hide the service's defaults. */
 function defined(quota: TenantQuota): TenantQuota {
   return Object.fromEntries(Object.entries(quota).filter(([, limit]) => limit !== undefined));
 }
 
-/** @throws TokenFileError for what cannot be the name of a tenant */
+/** @throws TokenFileError for an invalid name of a tenant */
 export function assertTenantName(name: string): void {
   const { error } = tenantName.safeParse(name);
   if (error) throw new TokenFileError(`${JSON.stringify(name)} ${error.issues[0]?.message}`);
 }
 
 /**
- * Reads the text of a tokens file.
- * @param name of the file, for errors: `tokens.yaml:3:5: …`
+ * Parses the text of a tokens file.
+ * @param name the file's name, for errors: `tokens.yaml:3:5: …`
  * @throws TokenFileError with the line and column of what is wrong
  */
 export function parseTokenFile(text: string, name: string): TokenTable {
   return readTokenDocument(text, name).table;
 }
 
-/** As {@link parseTokenFile}; with the document, whose comments stay when it is edited. */
+/** Like {@link parseTokenFile}, but also returns the document, which keeps its comments when it is edited. */
 export function readTokenDocument(
   text: string,
   name: string,
@@ -211,7 +211,7 @@ function parse(text: string, name: string, lineCounter: LineCounter): Document {
   throw new TokenFileError(`${name}:${line}:${col}: is not YAML (${problem.message})`);
 }
 
-/** What the schema found wrong, at the node that is wrong. */
+/** Converts an error of the schema, with the position of the invalid node. */
 function faultOf(
   document: Document,
   issue: z.core.$ZodIssue | undefined,
@@ -238,7 +238,7 @@ function faultOf(
   return fault(where, what === undefined ? problem : `${what}: ${problem}`);
 }
 
-/** The node of a key in a map, which has the place of what is wrong with it. */
+/** The node of a key in a map, for the position of an error. */
 function keyNode(map: unknown, key: unknown): Node | undefined {
   if (!isMap(map)) return undefined;
   const found = map.items.find(({ key: node }) => isNode(node) && String(node) === String(key))?.key;

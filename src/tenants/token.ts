@@ -3,15 +3,15 @@ import { randomBase32 } from "../base/ids.ts";
 
 const BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const SECRET_BYTES = 32;
-/** What 256 bits take in base62. */
+/** Length of 256 bits in base62. */
 const SECRET_LENGTH = 43;
 const ID_LENGTH = 10;
 
-/** What ids of tokens look like. */
+/** Valid ids of tokens. */
 export const TOKEN_ID = /^[a-z0-9]{4,32}$/;
 const TOKEN = new RegExp(`^berth_([a-z0-9]{4,32})_[0-9A-Za-z]{${SECRET_LENGTH}}$`);
 
-/** A token as it is made: the only time that its text is known. */
+/** A newly created token. Its text is only known now. */
 export interface NewToken {
   readonly id: string;
   /** `berth_ID_SECRET`, where the secret is 256 random bits. */
@@ -23,12 +23,12 @@ export function newToken(): NewToken {
   return { id, text: `berth_${id}_${base62(randomBytes(SECRET_BYTES))}` };
 }
 
-/** The id in a token's text; undefined: this is not a token. */
+/** The id in a token's text; undefined if the text is not a token. */
 export function tokenIdIn(text: string): string | undefined {
   return TOKEN.exec(text)?.[1];
 }
 
-/** What is kept of a token. Without salt or stretching: nobody guesses 256 random bits. */
+/** The hash of a token to store. It needs no salt and no key stretching, because nobody can guess 256 random bits. */
 export function hashOf(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }

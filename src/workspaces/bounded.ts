@@ -1,24 +1,22 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../base/errors.ts";
 
-/** Pause between two looks at a copy that grows. */
+/** Pause between two measurements of a growing copy. */
 const PAUSE_MS = 1_000;
-/** After a look it rests at least this many times as long as that took. */
+/** After a measurement it rests at least this many times as long as that took. */
 const REST_FACTOR = 9;
 
-/** How {@link bounded} works. */
 interface Bound {
-  /** Infinite: no bound. */
+  /** Infinite: no limit. */
   readonly maxBytes: number;
   readonly measure: (signal: AbortSignal) => Promise<number>;
   readonly signal: AbortSignal;
-  /** Between two looks, in milliseconds; a second by default. */
+  /** Between two measurements, in milliseconds. Default: a second. */
   readonly pauseMs?: number;
 }
 
 /**
- * Runs a copy of a tree that may grow meanwhile, and ends it where it is seen to have grown past the bound. Returns what
- * it takes at the end.
+ * Copies a tree that may grow meanwhile, and aborts when the copy exceeds the limit. Returns its final size.
  * @throws `NO_SPACE`
  */
 export async function bounded(
@@ -57,7 +55,7 @@ async function watch(
     await sleep(restMs, undefined, { signal, ref: false }).catch(() => {});
     if (signal.aborted) return;
     const begin = performance.now();
-    // A measurement that fails is no reason to end the copy.
+    // A failed measurement does not end the copy.
     const sizeBytes = await measure(signal).catch(() => 0);
     if (sizeBytes > maxBytes) over.abort(tooLarge(maxBytes));
     tookMs = performance.now() - begin;

@@ -1,12 +1,12 @@
 import type { ByteString } from "../base/byte-string.ts";
 import { comparePaths, type Piece, type TreeEntries, type TreeEntry, type TreeFile } from "./tree-entries.ts";
 
-/** In what an entry differs that two trees have. */
+/** How an entry that both trees have differs. */
 export type TreeDifference = "KIND" | "CONTENT" | "MODE" | "OWNER" | "LINK_TARGET" | "DEVICE";
 
-/** One entry that differs. */
+/** An entry that differs. */
 export type TreeChange = {
-  /** Below the trees. */
+  /** Relative to the root of the trees. */
   readonly path: ByteString;
 } & (
   | { readonly type: "ADDED"; readonly file: TreeFile }
@@ -19,7 +19,10 @@ export type TreeChange = {
     }
 );
 
-/** Compares two trees, each read once and never held: yields what differs in the order of {@link comparePaths}. */
+/**
+ * Compares two trees. Reads each once, without holding it in memory, and yields the differences in the order of {@link
+ * comparePaths}.
+ */
 export async function* compareTrees(base: TreeEntries, tree: TreeEntries): AsyncGenerator<TreeChange> {
   let [left, right] = [await base.next(), await tree.next()];
   while (left !== undefined || right !== undefined) {
@@ -60,11 +63,11 @@ async function differencesOf(
   return differences;
 }
 
-/** Whether two files of one size hold the same bytes, whatever of them are holes. */
+/** Whether two files of the same size have the same bytes, whichever of them are holes. */
 async function sameContent(base: TreeEntries, tree: TreeEntries): Promise<boolean> {
   let [left, right] = [await base.piece(), await tree.piece()];
   while (left !== undefined || right !== undefined) {
-    // Where only one has data, the other has a hole.
+    // If only one has data here, the other has a hole.
     if (left !== undefined && (right === undefined || left.offset < right.offset)) {
       const length = aloneOf(left, right);
       if (!isZero(left.data.subarray(0, length))) return false;
@@ -83,7 +86,7 @@ async function sameContent(base: TreeEntries, tree: TreeEntries): Promise<boolea
   return true;
 }
 
-/** How much of a piece lies before the other one, which begins later. */
+/** How much of a piece lies before the other one, which starts later. */
 function aloneOf({ offset, data }: Piece, other: Piece | undefined): number {
   return other === undefined ? data.length : Math.min(data.length, other.offset - offset);
 }

@@ -1,16 +1,16 @@
 import { BerthError } from "../base/errors.ts";
 
-/** What an unpacking tar writes of devices, which are left out, and at its end. */
+/** What an unpacking tar prints about devices, which copies leave out, and as its last line. */
 const LEFT_OUT = /Cannot mknod: Operation not permitted$|Exiting with failure status/;
 const NO_SPACE = /: (No space left on device|Disk quota exceeded|File too large)$/im;
 const TOO_LONG = /: File name too long$/im;
 
-/** Whether a complaint of a tar that unpacks a copy is about what copies leave out. */
+/** Whether a message of an unpacking tar is about something that copies leave out. */
 export function isLeftOut(line: string): boolean {
   return LEFT_OUT.test(line);
 }
 
-/** The error for a copy that could not be written; undefined: the complaints do not say why. */
+/** The error for a copy that could not be written. Undefined: tar's messages do not say why. */
 export function copyFailure(complaints: string): BerthError | undefined {
   if (NO_SPACE.test(complaints)) {
     return new BerthError(

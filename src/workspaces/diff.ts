@@ -17,7 +17,7 @@ interface WorkspaceDiffParts {
 
 interface Tally {
   count: number;
-  /** Of regular files: of those modified, where their content is. */
+  /** Of regular files. For modified ones: only those whose content differs. */
   bytes: number;
 }
 
@@ -28,17 +28,17 @@ export interface DiffSummary {
   readonly modified: Readonly<Tally>;
 }
 
-/** One part of a comparison. */
+/** A part of a comparison's result. */
 export type DiffItem =
   | { readonly type: "changes"; readonly changes: readonly TreeChange[] }
   | { readonly type: "summary"; readonly summary: DiffSummary };
 
-/** Where a part is full, and how long its first change waits while others are found. */
+/** The size of a full part, and how long its first change may wait for more. */
 const MAX_CHANGES = 500;
 const MAX_NAME_BYTES = 64 * 1024;
 const MAX_WAIT_MS = 1_000;
 
-/** Compares workspaces. Both are read at once, side by side, and neither is held in memory. */
+/** Compares workspaces. Reads both at the same time, and holds neither in memory. */
 export class WorkspaceDiff {
   readonly #parts: WorkspaceDiffParts;
 
@@ -47,7 +47,7 @@ export class WorkspaceDiff {
   }
 
   /**
-   * What differs between `base` and `name`, which sandboxes may use meanwhile; the summary is last.
+   * Yields the differences between `base` and `name`, and a summary at the end. Sandboxes may use both meanwhile.
    * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `TOO_MANY_OPERATIONS`, `UNSUPPORTED`.
    */
   async *diff(base: WorkspaceName, name: WorkspaceName, signal: AbortSignal): AsyncGenerator<DiffItem> {
@@ -62,7 +62,7 @@ export class WorkspaceDiff {
           yield { type: "changes", changes };
         }
       } catch (error) {
-        // What is deleted or replaced meanwhile fails in many ways.
+        // Reading a workspace that is deleted or replaced meanwhile can fail in many ways.
         if (!signal.aborted) for (const place of places) workspaces.assertSame(place, "compared");
         throw error;
       }
@@ -125,7 +125,7 @@ async function* inBatches(changes: AsyncIterable<TreeChange>): AsyncGenerator<Tr
   if (batch.length > 0) yield batch;
 }
 
-/** The bytes of a workspace's tar; says of its errors which workspace they are about. */
+/** The bytes of a workspace's tar. Adds to its errors which workspace they are about. */
 async function* ofPlace(
   { workspaceId }: WorkspaceName,
   tar: AsyncIterable<Uint8Array>,

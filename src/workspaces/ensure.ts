@@ -14,7 +14,6 @@ import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
-/** What {@link WorkspaceEnsurer} is built of. */
 export interface WorkspaceEnsurerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
@@ -25,9 +24,9 @@ export interface WorkspaceEnsurerParts {
   readonly monitor: EngineMonitor;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Whether a workspace without a sandbox is a failure. */
+  /** Whether it is an error if a workspace gets no sandbox. */
   readonly engineRequired: boolean;
-  /** Where a workspace appears whose spec names no working dir. */
+  /** Where the workspace is mounted if the spec names no working directory. */
   readonly workingDir: string;
 }
 
@@ -35,15 +34,15 @@ export interface WorkspaceEnsurerParts {
 export interface Ensured {
   readonly workspace: WorkspaceView;
   readonly sandbox: SandboxView | undefined;
-  /** Empty where there is a sandbox. */
+  /** Empty if there is a sandbox. */
   readonly unavailableReason: string;
-  /** Whether the sandbox was there already. */
+  /** Whether the sandbox existed before. */
   readonly reused: boolean;
 }
 
 type SpecWithMounts = RequestedSpec & Pick<SandboxSpec, "mounts">;
 
-/** Makes sure that workspaces have running sandboxes. */
+/** Gives workspaces running sandboxes. */
 export class WorkspaceEnsurer {
   readonly #parts: WorkspaceEnsurerParts;
 
@@ -52,10 +51,10 @@ export class WorkspaceEnsurer {
   }
 
   /**
-   * Reuses the workspace's sandbox where it runs, resumes a paused one, and else
-   * makes one: under the id of the last, one generation later.
-   * @throws what {@link Workspaces.make} and {@link SandboxManager.create} throw; `NO_SPACE` past the quota of the
-   *   workspace or of the shared directory.
+   * Reuses the workspace's sandbox if it runs, resumes it if it is paused, and otherwise creates one with the same id
+   * and the next generation.
+   * @throws what {@link Workspaces.make} and {@link SandboxManager.create} throw; `NO_SPACE` if the workspace or the
+   *   shared directory exceeds its quota.
    */
   async ensure(name: WorkspaceName, asked: RequestedSpec, signal: AbortSignal): Promise<Ensured> {
     const spec = this.#withWorkspace(name, asked);
@@ -79,7 +78,7 @@ export class WorkspaceEnsurer {
     });
   }
 
-  /** Deletes the workspace's sandbox; directory and references stay. @throws `WORKSPACE_NOT_FOUND`. */
+  /** Deletes the workspace's sandbox. The directory and the references stay. @throws `WORKSPACE_NOT_FOUND`. */
   stop(name: WorkspaceName, graceMs: number | undefined): Promise<WorkspaceView> {
     const { workspaces, users, sandboxes, store, clock } = this.#parts;
     return workspaces.locked(name, async () => {
@@ -103,7 +102,7 @@ export class WorkspaceEnsurer {
         return sandboxes.resume(current, signal);
       case "CREATING":
       case "DELETING":
-        // It is ending, or another call makes it: a new one takes its place.
+        // It is ending, or another call is creating it: replace it.
         await sandboxes.delete(current, 0);
     }
     return undefined;
@@ -115,7 +114,7 @@ export class WorkspaceEnsurer {
     if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
     const keeps = record.sandboxId !== "" && users.isFree(record);
     const sandboxId = keeps ? record.sandboxId : newId("sbx");
-    // Recorded before it is made: a crash between the two leaves no sandbox that is not found.
+    // Record it first, so that after a crash in between Berth finds the sandbox.
     store.setSandbox(record, sandboxId, clock.wallMs());
     return sandboxes.create(record.owner, spec, { sandboxId, signal });
   }

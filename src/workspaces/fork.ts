@@ -22,15 +22,14 @@ interface WorkspaceForkParts {
   readonly logger: Logger;
 }
 
-/** How a workspace is forked. */
 export interface ForkOptions {
   readonly signal: AbortSignal;
   readonly progress?: RequestProgress;
 }
 
 /**
- * Makes workspaces with the content of others. The new one is in FORKING until it is whole; what a failure or the end of
- * the service leaves in that state is removed at once, at the next start or by the next call that would make it.
+ * Creates workspaces with the content of others. A new one is in FORKING until it is complete. Incomplete ones, after a
+ * failure or the end of the service, are removed: at once, at the next start, or by the next call that would create it.
  */
 export class WorkspaceFork {
   readonly #parts: WorkspaceForkParts;
@@ -40,9 +39,9 @@ export class WorkspaceFork {
   }
 
   /**
-   * Makes the workspace `target` with what `source` holds, which sandboxes may use meanwhile.
-   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_EXISTS`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `NO_SPACE`, `TENANT_QUOTA`,
-   *   `UNSUPPORTED`.
+   * Creates the workspace `target` with the content of `source`. Sandboxes may use the source meanwhile.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_EXISTS`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `NO_SPACE`,
+   *   `TENANT_QUOTA`, `UNSUPPORTED`.
    */
   fork(source: WorkspaceName, target: WorkspaceName, options: ForkOptions): Promise<WorkspaceView> {
     const { workspaces, transfers } = this.#parts;
@@ -92,7 +91,7 @@ export class WorkspaceFork {
 
   async #fill(from: WorkspaceRecord, fork: WorkspaceRecord, signal: AbortSignal): Promise<void> {
     const { workspaces, store, storage, quota } = this.#parts;
-    // What was made may be a clone of it: where it is replaced from then on, the fork fails.
+    // The new volume may be a clone of the source: if the source is replaced after this check, the fork fails.
     await workspaces.findWhole(from);
     const maxBytes = await quota.roomForFork(fork, await quota.measure(from, signal), signal);
     const sizeBytes = await storage.copy(from, fork, { maxBytes, signal }).catch((error: unknown) => {
@@ -107,7 +106,7 @@ export class WorkspaceFork {
     failpoint("fork.activated");
   }
 
-  /** What cannot be removed stays in FORKING. */
+  /** A fork that cannot be removed stays in FORKING. */
   async #discard(fork: WorkspaceRecord): Promise<void> {
     const { workspaces, logger } = this.#parts;
     await workspaces.finishDeletion(fork, 0).catch((error: unknown) => {

@@ -18,13 +18,12 @@ import {
 } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
-/** What {@link WorkspaceManager} is built of. */
 export interface WorkspaceManagerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
-  /** Of files that are written into workspaces. */
+  /** For temporary files in workspaces. */
   readonly names: TemporaryNames;
   readonly quota: WorkspaceQuota;
   readonly sweep: WorkspaceSweep;
@@ -38,7 +37,7 @@ export interface WorkspaceManagerParts {
 export interface WorkspacePage {
   readonly workspaces: readonly WorkspaceView[];
   readonly broken: readonly BrokenWorkspace[];
-  /** Id of the last one of the page; undefined where nothing follows. */
+  /** Id of the last workspace on the page. Undefined if there are no more. */
   readonly next: string | undefined;
 }
 
@@ -52,18 +51,18 @@ export interface CleanedUp {
 /** The result of an import. */
 export interface Imported {
   readonly workspace: WorkspaceView;
-  /** Entries of the archive, directories and links included. */
+  /** Entries of the archive, including directories and links. */
   readonly entryCount: number;
-  /** Bytes of its regular files. */
+  /** Total size of its regular files. */
   readonly sizeBytes: number;
 }
 
-/** Traces that may use one workspace. */
+/** How many traces may use one workspace. */
 const MAX_REFS = 10_000;
-/** Foreign entries of a root that a list reports. */
+/** How many foreign entries of a root a list reports. */
 const MAX_STRAYS = 1_000;
 
-/** Creates, finds, fills and cleans up workspaces: directories that outlive the sandboxes they appear in. */
+/** Creates, finds, fills and cleans up workspaces: directories that outlive the sandboxes in which they are mounted. */
 export class WorkspaceManager {
   readonly #parts: WorkspaceManagerParts;
 
@@ -71,7 +70,10 @@ export class WorkspaceManager {
     this.#parts = parts;
   }
 
-  /** Recovers: finishes what an earlier run of the service left half done; then starts the quota watch and the sweep. Never rejects. */
+  /**
+   * Completes what an earlier run of the service left incomplete, then starts the quota watch and the sweep. Never
+   * rejects.
+   */
   async start(): Promise<void> {
     const { store, mounts, workspaces, quota, sweep, logger } = this.#parts;
     const records = store.all();
@@ -103,7 +105,7 @@ export class WorkspaceManager {
     await Promise.all([this.#parts.quota.stop(), this.#parts.sweep.stop()]);
   }
 
-  /** Makes a workspace where there is none. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
+  /** Creates a workspace unless it exists. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   create(name: WorkspaceName): Promise<{ readonly workspace: WorkspaceView; readonly created: boolean }> {
     const { workspaces } = this.#parts;
     return workspaces.locked(name, async () => {
@@ -112,7 +114,7 @@ export class WorkspaceManager {
     });
   }
 
-  /** @param options.measure whether its size is measured again. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
+  /** @param options.measure whether to measure its size again. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async get(
     name: WorkspaceName,
     options: { readonly measure: boolean; readonly signal: AbortSignal },
@@ -124,7 +126,7 @@ export class WorkspaceManager {
     return workspaces.view(name);
   }
 
-  /** A page of an owner's workspaces after the id `after`, in byte order of their ids; broken ones apart. */
+  /** Lists an owner's workspaces after the id `after`, in byte order of their ids. Broken ones are separate. */
   async list(owner: string, after: string, limit: number): Promise<WorkspacePage> {
     const { store, storage, workspaces } = this.#parts;
     const records = store.page(owner, after, limit + 1);
@@ -134,9 +136,9 @@ export class WorkspaceManager {
     const problems = await storage.problemsOf(page);
     for (const [index, { workspaceId }] of page.entries()) {
       const name = { owner, workspaceId };
-      // What was wrong may not be any more.
+      // Check again: the problem may be gone.
       const problem = problems[index] && (await storage.problemOf(name));
-      // It may be in the making, or have gone meanwhile.
+      // It may have been deleted meanwhile, or still be a fork in progress.
       const state = store.find(name)?.state;
       const goes = state === "DELETING" || state === "FORKING";
       const message = goes ? workspaces.deletionProblemOf(name) : problem;
@@ -153,8 +155,8 @@ export class WorkspaceManager {
   }
 
   /**
-   * Deletes the sandboxes of a workspace; with `force` also its references, its
-   * directory and itself. Goes on when its caller leaves.
+   * Deletes the sandboxes of a workspace. With `force` also its references, its directory and the workspace itself.
+   * Continues when its caller leaves.
    * @throws `WORKSPACE_NOT_FOUND`; `WORKSPACE_IN_USE` while traces refer to it, unless `force`; `ENGINE_UNAVAILABLE`.
    */
   cleanup(
@@ -184,7 +186,10 @@ export class WorkspaceManager {
     });
   }
 
-  /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `TOO_MANY_OPERATIONS`. */
+  /**
+   * Streams the directory as a tar.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`, `WORKSPACE_IN_USE`, `TOO_MANY_OPERATIONS`.
+   */
   async *export(name: WorkspaceName, signal: AbortSignal): AsyncGenerator<Buffer> {
     const { workspaces, storage, names, transfers } = this.#parts;
     using _ = transfers.stream(name.owner);
@@ -199,9 +204,10 @@ export class WorkspaceManager {
   }
 
   /**
-   * Unpacks a tar into a workspace, which is made where there is none. The
-   * workspace is not locked while the tar arrives, only to move it into place.
-   * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`, `TOO_MANY_OPERATIONS`; with `replace`: `WORKSPACE_IN_USE`.
+   * Unpacks a tar into a workspace, and creates the workspace if necessary. Holds its lock only to move the files in,
+   * not while the tar arrives.
+   * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`, `TOO_MANY_OPERATIONS`; with `replace`:
+   *   `WORKSPACE_IN_USE`.
    */
   async import(
     name: WorkspaceName,
@@ -239,9 +245,9 @@ export class WorkspaceManager {
   }
 
   /**
-   * Records that a trace uses the workspace, which is made where there is none. A trace uses one workspace of its
-   * owner at most: it leaves the one it used before.
-   * @throws `TOO_MANY_OPERATIONS` past 10,000 references; what {@link Workspaces.make} throws.
+   * Records that a trace uses the workspace, which is created if necessary. A trace uses at most one workspace of its
+   * owner: it leaves its previous one.
+   * @throws `TOO_MANY_OPERATIONS` beyond 10,000 references; what {@link Workspaces.make} throws.
    */
   addReference(
     name: WorkspaceName,

@@ -13,10 +13,10 @@ import {
   workspaceNotFound,
 } from "./workspace.ts";
 
-/** Where the shared directory appears in every sandbox that has a workspace. */
+/** Where the shared directory is mounted in every sandbox with a workspace. */
 const SHARED_TARGET = "/shared";
 
-/** The mounts of sandboxes with workspaces: each one's directory, and the shared one of their owner. */
+/** The mounts of sandboxes with workspaces: the directory of each workspace, and the owner's shared directory. */
 export class WorkspaceMounts implements MountSources {
   readonly #store: WorkspaceStore;
   readonly #storage: WorkspaceStorage;
@@ -62,7 +62,7 @@ export class WorkspaceMounts implements MountSources {
     return [...mounts, this.#storage.mountOf(shared, at)];
   }
 
-  /** Lets no further sandbox mount the workspace while `work` runs. */
+  /** Keeps further sandboxes from mounting the workspace while `work` runs. */
   async closed<T>(name: WorkspaceName, work: () => Promise<T>): Promise<T> {
     const key = workspaceKey(name);
     this.#closed.add(key);
@@ -73,21 +73,21 @@ export class WorkspaceMounts implements MountSources {
     }
   }
 
-  /** Makes what an owner's sandboxes share where there is none. @throws `WORKSPACE_BROKEN`. */
+  /** Creates an owner's shared directory unless it exists. @throws `WORKSPACE_BROKEN`. */
   async makeShared(owner: string): Promise<WorkspaceRecord> {
     const record = this.recordShared(owner);
     await this.#storage.makeShared(record);
     return record;
   }
 
-  /** The record of an owner's shared directory, which is added where there is none. */
+  /** The record of an owner's shared directory. Adds it if there is none. */
   recordShared(owner: string): WorkspaceRecord {
     const name = sharedOf(owner);
     return this.#store.find(name) ?? this.#store.insert(name, "ACTIVE", this.#clock.wallMs());
   }
 }
 
-/** Whether the shared directory appears in a sandbox, where sandboxes have one. */
+/** Whether a sandbox with these mounts has the shared directory, if the storage offers one. */
 export function mountsShared({ mounts }: Pick<SandboxSpec, "mounts">): boolean {
   return (
     mounts.some(({ source }) => source.kind === "workspace") &&

@@ -27,29 +27,27 @@ import { Transfers } from "./transfers.ts";
 import { VolumeStorage } from "./volumes/storage.ts";
 import { Workspaces } from "./workspaces.ts";
 
-/** Settings of workspaces. */
 export interface WorkspaceSettings {
-  /** Holds a directory for each workspace. Undefined: `workspaces` below the data directory. */
+  /** Contains a directory for each workspace. Undefined: `workspaces` below the data directory. */
   readonly workspacesRoot: string | undefined;
-  /** Appears in every sandbox that has a workspace. Undefined: `shared` below the data directory. */
+  /** Mounted in every sandbox with a workspace. Undefined: `shared` below the data directory. */
   readonly sharedRoot: string | undefined;
-  /** Bytes that one may take; undefined: no bound. */
+  /** Size limit of a workspace in bytes. Undefined: no limit. */
   readonly workspaceQuotaBytes: number | undefined;
-  /** Bytes that what an owner's sandboxes share may take; undefined: no bound. */
+  /** Size limit of an owner's shared directory in bytes. Undefined: no limit. */
   readonly sharedQuotaBytes: number | undefined;
-  /** Whether a workspace that cannot have a sandbox is a failure. */
+  /** Whether it is an error if a workspace gets no sandbox. */
   readonly dockerRequired: boolean;
 }
 
-/** What workspaces need of the service's other settings. */
+/** The service's other settings that workspaces need. */
 interface ServiceSettings {
   readonly dataDir: string;
   readonly defaults: { readonly workingDir: string };
 }
 
-/** What {@link workspaceStorage} needs beside the settings. */
 interface StorageParts {
-  /** Of the engine; undefined: it mounts directories of the host. */
+  /** Volumes of the engine. Undefined: it mounts directories of the host. */
   readonly volumes: EngineVolumes | undefined;
   readonly names: TemporaryNames;
   readonly instance: string;
@@ -67,7 +65,7 @@ function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
 }
 
 /**
- * Finds the roots that a start would refuse since the host's users may reach what sandboxes write there, and whether
+ * Finds roots that a start would refuse because the host's users may reach what sandboxes write there, and whether
  * quotas would be enforced. Changes nothing.
  */
 export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]> {
@@ -81,9 +79,9 @@ export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]
 }
 
 /**
- * Where workspaces are kept: volumes where the engine has them, else directories of the host. `prepare()` it before the
- * first call.
- * @throws `INVALID_ARGUMENT` for options that the engine's volumes do not take.
+ * The storage for workspaces: volumes if the engine has them, otherwise directories of the host. Call `prepare()`
+ * before any other method.
+ * @throws `INVALID_ARGUMENT` for options that do not apply to the engine's volumes.
  */
 export function workspaceStorage(
   settings: Roots & Quotas,
@@ -102,7 +100,7 @@ export function workspaceStorage(
   return new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes, sharedQuotaBytes }, names, logger);
 }
 
-/** Puts workspaces together. `mounts` is made before, since sandboxes need it. */
+/** Builds the parts of workspaces. `mounts` exists before, because sandboxes need it. */
 export function createWorkspaces(
   settings: Pick<WorkspaceSettings, "dockerRequired"> & Pick<ServiceSettings, "defaults">,
   parts: {

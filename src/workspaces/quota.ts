@@ -16,38 +16,36 @@ import {
   workspaceNotFound,
 } from "./workspace.ts";
 
-/** The use of a quota. */
+/** How much of a quota is used. */
 export interface QuotaUsage {
-  /** As last measured; undefined before the first measurement. */
+  /** The last measured size. Undefined before the first measurement. */
   readonly sizeBytes: number | undefined;
   readonly quotaBytes: number;
   readonly quotaEnforcement: QuotaEnforcement;
 }
 
-/** How an import is made. */
 interface ImportOptions {
-  /** Whether what is there makes room for it. */
+  /** Whether it replaces the existing content. */
   readonly replace: boolean;
   readonly signal: AbortSignal;
 }
 
-/** An import under way. */
+/** A running import. */
 export interface Incoming extends Disposable {
-  /** Reserves what it has brought so far. @throws `TENANT_QUOTA` */
+  /** Reserves the bytes received so far. @throws `TENANT_QUOTA` */
   admit(bytes: number): Promise<void>;
-  /** Measures the workspace it was moved into, which counts from then on in place of what was reserved. */
+  /** Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. */
   settle(): Promise<void>;
 }
 
 /** Pause between two rounds over all directories. */
 const ROUND_MS = 60_000;
-/** After a measurement the watch rests this many times as long as it took: it takes a tenth of one CPU at most. */
+/** After a measurement the watch rests this many times as long as that took, so it uses at most a tenth of one CPU. */
 const REST_FACTOR = 9;
 
 /**
- * Measures workspaces and shared directories, and watches their quotas: where
- * the file system does not enforce them, and where a sandbox's root could take
- * files out of its project.
+ * Measures workspaces and shared directories. Also watches their quotas: the file system may not enforce them, and root
+ * in a sandbox could move files out of their project.
  */
 export class WorkspaceQuota {
   readonly #store: WorkspaceStore;
@@ -56,13 +54,13 @@ export class WorkspaceQuota {
   readonly #quotas: TenantQuotas;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
-  /** Keys of those past the quota that are in the log and in events. */
+  /** Keys of those over their quota that were logged and reported in events. */
   readonly #reported = new Set<string>();
   /** Sizes of shared directories, by owner. */
   readonly #shared = new Map<string, number>();
-  /** Bytes of imports under way, by owner. */
+  /** Bytes of running imports, by owner. */
   readonly #incoming = new Map<string, number>();
-  /** Measurements of all that an owner has. */
+  /** Running measurements of everything an owner has. */
   readonly #measuring = new Map<string, Promise<void>>();
   #watching: Promise<void> = Promise.resolve();
 
@@ -91,7 +89,7 @@ export class WorkspaceQuota {
     await this.#watching;
   }
 
-  /** Bytes that all shared directories with a quota take, as last measured, and how many of them are past it. */
+  /** The last measured size of all shared directories with a quota, and how many exceed it. */
   get shared(): { readonly sizeBytes: number; readonly over: number } {
     let sizeBytes = 0;
     let over = 0;
@@ -103,8 +101,9 @@ export class WorkspaceQuota {
   }
 
   /**
-   * The use of the quota of an owner's shared directory, measured again with `measure`; undefined: it has no quota.
-   * @throws `WORKSPACE_BROKEN` where it cannot be measured.
+   * The use of the quota of an owner's shared directory. Undefined: it has no quota.
+   * @param options.measure whether to measure again.
+   * @throws `WORKSPACE_BROKEN` if it cannot be measured.
    */
   async sharedUsage(
     owner: string,
@@ -118,7 +117,7 @@ export class WorkspaceQuota {
     return { sizeBytes, quotaBytes, quotaEnforcement };
   }
 
-  /** Measures a directory and records its size. */
+  /** Measures a directory and stores its size. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const place = this.#store.find(name);
     if (place === undefined) throw workspaceNotFound(name);
@@ -129,14 +128,14 @@ export class WorkspaceQuota {
     return sizeBytes;
   }
 
-  /** Bytes that an owner's workspaces and shared directory take together, as last measured, and imports under way. */
+  /** The last measured size of everything an owner has, plus running imports. */
   ownerBytes(owner: string): number {
     return this.#store.ownerBytes(owner) + (this.#incoming.get(owner) ?? 0);
   }
 
   /**
-   * Refuses a directory past its quota, or of a tenant past its own. Measures again what was past it: files may
-   * have been deleted since.
+   * Refuses a directory over its quota, or of a tenant over its own. Measures again before it refuses: files may have
+   * been deleted since.
    * @throws `NO_SPACE`, `TENANT_QUOTA`
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
@@ -149,7 +148,7 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  /** Refuses an addition of `bytes` that would pass the quota of the directory. @throws `NO_SPACE` */
+  /** Refuses an addition of `bytes` that would exceed the quota of the directory. @throws `NO_SPACE` */
   async assertRoomFor(bytes: number, name: WorkspaceName, signal?: AbortSignal): Promise<void> {
     const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
@@ -157,7 +156,7 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  /** What an import brings, which is reserved of the tenant's quota as it comes, until this is disposed of. */
+  /** Reserves the bytes of an import from the tenant's quota as they arrive, until the result is disposed of. */
   incoming(name: WorkspaceName, { replace, signal }: ImportOptions): Incoming {
     const { owner } = name;
     let reserved = 0;
@@ -174,7 +173,7 @@ export class WorkspaceQuota {
         return bytes - reserved - (replaced ?? 0);
       };
       await this.#assertOwnerRoom(owner, added, signal);
-      // Others may have taken the room meanwhile.
+      // Others may have taken the space meanwhile.
       this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
       reserve(bytes);
     };
@@ -186,8 +185,8 @@ export class WorkspaceQuota {
   }
 
   /**
-   * Most bytes that a fork may take, whose record reserves what its source takes.
-   * @throws `NO_SPACE`, `TENANT_QUOTA` where that is too much already
+   * The maximum size of a fork. Its record reserves the size of its source.
+   * @throws `NO_SPACE`, `TENANT_QUOTA` if that is too much already
    */
   async roomForFork(fork: WorkspaceName, sizeBytes: number, signal: AbortSignal): Promise<number> {
     this.#store.setSize(fork, sizeBytes);
@@ -198,7 +197,7 @@ export class WorkspaceQuota {
     return Math.min(quotaBytes, workspaceBytes - this.ownerBytes(fork.owner) + sizeBytes);
   }
 
-  /** @param added bytes that come to it, by what has been measured then. */
+  /** @param added bytes to be added, computed from the latest measurements. */
   async #assertOwnerRoom(owner: string, added: () => number, signal?: AbortSignal): Promise<void> {
     const limit = this.#quotas.quotaOf(owner).workspaceBytes;
     if (limit === undefined || this.ownerBytes(owner) + added() <= limit) return;
@@ -211,7 +210,7 @@ export class WorkspaceQuota {
     this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
   }
 
-  /** What cannot be measured keeps the size it had. */
+  /** A directory that cannot be measured keeps its last size. */
   async #measureAll(owner: string): Promise<void> {
     for (const record of this.#store.ofOwner(owner)) {
       if (record.state === "ACTIVE") await this.measure(record, this.#stop.signal).catch(() => {});
@@ -260,7 +259,7 @@ export class WorkspaceQuota {
     }
   }
 
-  /** The directories that a quota is on, or that count towards their tenant's. */
+  /** Directories with a quota, or that count towards the quota of their tenant. */
   *#watched(): Generator<WorkspaceRecord> {
     for (const owner of this.#store.owners()) {
       const ofTenant = this.#quotas.quotaOf(owner).workspaceBytes !== undefined;

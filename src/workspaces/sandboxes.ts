@@ -7,7 +7,7 @@ import { isShared, type WorkspaceName } from "./workspace.ts";
 
 const LIVE: ReadonlySet<SandboxState> = new Set(["CREATING", "RUNNING", "PAUSED", "DELETING"]);
 
-/** The sandboxes in which workspaces appear. */
+/** The sandboxes in which workspaces are mounted. */
 export class WorkspaceSandboxes {
   readonly #sandboxes: SandboxManager;
 
@@ -15,12 +15,12 @@ export class WorkspaceSandboxes {
     this.#sandboxes = sandboxes;
   }
 
-  /** The live sandbox that was made for a workspace; undefined where it has none. */
+  /** The live sandbox that was created for a workspace. Undefined if there is none. */
   current(record: WorkspaceRecord): SandboxView | undefined {
     if (record.sandboxId === "") return undefined;
     try {
       const view = this.#sandboxes.get(record);
-      // Its owner may have made something else under the id since.
+      // Its owner may have created another sandbox with this id since.
       return LIVE.has(view.state) && uses(view, record) ? view : undefined;
     } catch (error) {
       if (error instanceof BerthError && error.reason === "SANDBOX_NOT_FOUND") return undefined;
@@ -28,7 +28,7 @@ export class WorkspaceSandboxes {
     }
   }
 
-  /** Whether the id of the workspace's sandbox is free for another one. */
+  /** Whether the id of the workspace's sandbox can be used for a new one. */
   isFree(record: WorkspaceRecord): boolean {
     try {
       return !LIVE.has(this.#sandboxes.get(record).state);
@@ -38,19 +38,19 @@ export class WorkspaceSandboxes {
     }
   }
 
-  /** Every live sandbox in which a workspace, or an owner's shared directory, appears. */
+  /** Every live sandbox in which a workspace, or an owner's shared directory, is mounted. */
   users(name: WorkspaceName): SandboxView[] {
     return this.#sandboxes
       .list(name.owner, { labels: {}, states: LIVE })
       .items.filter((sandbox) => uses(sandbox, name));
   }
 
-  /** Emits an event of every sandbox of {@link users}. */
+  /** Emits an event for each of the {@link users}. */
   emit(name: WorkspaceName, body: WorkspaceEventBody): void {
     for (const sandbox of this.users(name)) this.#sandboxes.emit(sandbox, body);
   }
 
-  /** Deletes every sandbox in which a workspace appears; returns when they are gone. */
+  /** Deletes every sandbox in which a workspace is mounted. Returns when they are gone. */
   async removeUsers(name: WorkspaceName, graceMs: number | undefined): Promise<void> {
     await Promise.all(this.users(name).map((sandbox) => this.#sandboxes.delete(sandbox, graceMs)));
   }

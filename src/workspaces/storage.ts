@@ -3,52 +3,52 @@ import type { EngineMount, MountPlace } from "../engine/port.ts";
 import type { Quota, WorkspaceName, WorkspacePlace } from "./workspace.ts";
 
 /**
- * Where workspaces are kept: directories of the host ({@link HostStorage}), or volumes of the engine
- * ({@link VolumeStorage}). Sandboxes write into them at any time. What is known of a workspace is in the store alone.
+ * Where workspaces are kept: directories of the host ({@link HostStorage}), or volumes of the engine ({@link
+ * VolumeStorage}). Sandboxes write into them at any time. Records about workspaces are only in the store.
  *
- * Every method fails with `NO_SPACE` where the storage or the quota is full, and with `WORKSPACE_BROKEN` where a
- * workspace is not what it should be, with what to do.
+ * Every method throws `NO_SPACE` if the storage or the quota is full, and `WORKSPACE_BROKEN`, with what to do, if a
+ * workspace is not as it should be.
  */
 export interface WorkspaceStorage {
-  /** Whether sandboxes with a workspace have what their owner's sandboxes share, at `/shared`. */
+  /** Whether sandboxes with a workspace have the owner's shared directory at `/shared`. */
   readonly sharing: boolean;
-  /** Whether a watch over quotas is of use. */
+  /** Whether watching quotas is useful. */
   readonly hasQuotas: boolean;
-  /** Whether it takes so little to measure a workspace that all are measured periodically. */
+  /** Whether measuring is so cheap that all workspaces are measured periodically. */
   readonly measuresOften: boolean;
 
-  /** The quota of a workspace, or of what an owner's sandboxes share. */
+  /** The quota of a workspace or of an owner's shared directory. */
   quotaOf(name: WorkspaceName): Quota;
-  /** Called once, at start: removes what earlier runs left half done. */
+  /** Called once, at start. Removes what earlier runs left incomplete. */
   prepare(): Promise<void>;
-  /** Where a person finds a workspace. */
+  /** Where people find a workspace. */
   pathOf(name: WorkspaceName): string;
   /**
-   * Makes a workspace where there is none. `mayExist`: one that is there may be ours. `forkOf`: the one that {@link copy}
-   * will fill it from.
+   * Creates a workspace. `mayExist`: an existing one may be Berth's own. `forkOf`: the workspace from which {@link
+   * copy} will fill it.
    */
   make(
     place: WorkspacePlace,
     options: { readonly mayExist: boolean; readonly forkOf?: WorkspacePlace; readonly signal?: AbortSignal },
   ): Promise<void>;
-  /** Makes what an owner's sandboxes share where there is none. */
+  /** Creates an owner's shared directory unless it exists. */
   makeShared(place: WorkspacePlace): Promise<void>;
-  /** A mount of a workspace, or of what an owner's sandboxes share. */
+  /** A mount of a workspace or of an owner's shared directory. */
   mountOf(place: WorkspacePlace, at: MountPlace): EngineMount;
-  /** What is wrong with a workspace; undefined: nothing. */
+  /** What is wrong with a workspace. Undefined: nothing. */
   problemOf(name: WorkspaceName): Promise<string | undefined>;
-  /** As {@link problemOf}, of many. */
+  /** {@link problemOf} for many workspaces. */
   problemsOf(names: readonly WorkspaceName[]): Promise<(string | undefined)[]>;
-  /** Removes a workspace and all it holds, however deep and many. Idempotent. */
+  /** Removes a workspace with all its content, however deep or large. Idempotent. */
   discard(name: WorkspaceName): Promise<void>;
-  /** Bytes that it takes. */
+  /** The disk space that it takes, in bytes. */
   measure(place: WorkspacePlace, signal?: AbortSignal): Promise<number>;
   /**
-   * After the start: removes everything with a name that `isLeftBehind` accepts, follows no link, and returns how many
-   * names it found. Where that takes a machine of its own, it happens when the workspace is measured instead.
+   * After the start: removes every entry whose name `isLeftBehind` accepts, without following links. Returns how many
+   * names it found. If the storage would need a pod for that, it does it when the workspace is measured instead.
    */
   sweep(place: WorkspacePlace, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number>;
-  /** Streams it as a tar, without what `isHidden` accepts. */
+  /** Streams it as a tar, without entries that `isHidden` accepts. */
   export(
     place: WorkspacePlace,
     isHidden: (name: ByteString) => boolean,
@@ -56,15 +56,15 @@ export interface WorkspaceStorage {
   ): AsyncIterable<Buffer>;
   /**
    * Streams it as a tar of the directory `.` for a comparison: entries in the order of `comparePaths`, hard links as
-   * files. Ends where its reader leaves.
+   * files. Ends if its reader leaves.
    */
   sorted(place: WorkspacePlace, signal: AbortSignal): AsyncGenerator<Buffer>;
   /**
-   * Fills a workspace that was just made, and that no sandbox has, with all that another one holds while sandboxes may
-   * write to that. Whatever it leaves on a failure, {@link discard} removes.
-   * @param options.maxBytes may be passed for a moment.
-   * @returns the bytes that the copy takes.
-   * @throws `UNSUPPORTED` for paths that are too long; `WORKSPACE_IN_USE` where something takes the source's place meanwhile.
+   * Fills a new workspace, which no sandbox has mounted, with the content of another one. Sandboxes may write to the
+   * source meanwhile. After a failure, {@link discard} removes what this left behind.
+   * @param options.maxBytes may be exceeded for a moment.
+   * @returns the size of the copy in bytes.
+   * @throws `UNSUPPORTED` if paths are too long; `WORKSPACE_IN_USE` if the source is replaced meanwhile.
    */
   copy(
     source: WorkspacePlace,
@@ -72,7 +72,7 @@ export interface WorkspaceStorage {
     options: { readonly maxBytes: number; readonly signal: AbortSignal },
   ): Promise<number>;
   /**
-   * Takes a tar, checks it and unpacks it, not into the workspace yet.
+   * Receives a tar, checks it and unpacks it, but not into the workspace yet.
    * @throws `ARCHIVE_REJECTED`, and what `options.admit` throws.
    */
   stage(
@@ -80,40 +80,40 @@ export interface WorkspaceStorage {
     chunks: AsyncIterable<Uint8Array>,
     options: StageOptions,
   ): Promise<StagedImport>;
-  /** What is there of an owner beside the workspaces of these ids. At most `limit`. */
+  /** What there is of an owner besides the workspaces with these ids. At most `limit` entries. */
   strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]>;
 }
 
-/** How an archive is staged. */
 export interface StageOptions {
-  /** Called with the bytes of the regular files so far, before more is unpacked; may throw to stop. */
+  /** Called with the total size of the regular files so far, before more is unpacked. Throws to stop the import. */
   readonly admit: (sizeBytes: number) => Promise<void>;
   readonly signal: AbortSignal;
 }
 
-/** An archive that was checked and unpacked beside the workspace, where no sandbox sees it. */
+/** A checked archive, unpacked outside the workspace, where no sandbox sees it. */
 export interface StagedImport {
-  /** Entries, directories and links included. */
+  /** Entries, including directories and links. */
   readonly entryCount: number;
-  /** Bytes of regular files. */
+  /** Total size of the regular files. */
   readonly sizeBytes: number;
   /**
-   * Moves it into the workspace: files replace files of the same name, others stay.
+   * Moves it into the workspace. Files replace files of the same name; other files stay.
    * @param place as it is now.
-   * @throws `FILE_KIND` where an entry would take the place of another kind or go through a link; nothing is moved then.
+   * @throws `FILE_KIND` if an entry would replace something of another kind or go through a link. Then nothing is
+   *   moved.
    */
   merge(place: WorkspacePlace): Promise<void>;
   /**
-   * Puts it in place of all that is there. No sandbox may use the workspace meanwhile.
+   * Replaces the whole content. No sandbox may use the workspace meanwhile.
    * @param place as it is now.
-   * @param record records that another tree counts, which is when it is in place.
+   * @param record called once the new tree is in place. Records that it is the current one.
    */
   replace(place: WorkspacePlace, record: (tree: number) => void): Promise<void>;
   /** Removes what was not moved, or what was replaced. Idempotent. */
   discard(): Promise<void>;
 }
 
-/** Something among workspaces that is nobody's. */
+/** An entry among workspaces that belongs to nobody. */
 export interface Stray {
   readonly path: string;
   readonly message: string;

@@ -1,30 +1,30 @@
 import type { Database } from "../state/database.ts";
 import type { WorkspaceName } from "./workspace.ts";
 
-/** The record of a workspace, or of a shared directory. Times are wall milliseconds. */
+/** The record of a workspace or a shared directory. Times are wall milliseconds. */
 export interface WorkspaceRecord extends WorkspaceName {
-  /** A small number that no other workspace ever had: its project in the file system's quota. */
+  /** A small number that no other workspace ever had. Used as its project in file system quotas. */
   readonly number: number;
-  /** Which of the directories of its volume counts. */
+  /** Which directory of its volume is the current one. */
   readonly tree: number;
   /**
-   * CREATING: its directory may not be there yet. FORKING: a copy is being made, and goes unless it becomes whole.
-   * DELETING: it will go whatever happens; its references are gone already.
+   * CREATING: its directory may not exist yet. FORKING: it is being filled, and is removed unless that completes.
+   * DELETING: it is being removed, and its references are already gone.
    */
   readonly state: "CREATING" | "FORKING" | "ACTIVE" | "DELETING";
-  /** The sandbox that was made for it last, which may have ended; empty: none. */
+  /** The last sandbox that was created for it, which may have ended. Empty: none. */
   readonly sandboxId: string;
   readonly sizeBytes: number | undefined;
   readonly createTimeMs: number;
   readonly updateTimeMs: number;
 }
 
-/** A deletion, kept for a while after its end so that a retry can be answered. */
+/** A deletion, kept for a while after its end to answer retries. */
 export interface WorkspaceDeletion {
   readonly clearedRefs: number;
-  /** Of the call that started it; empty: none. */
+  /** Of the call that started it. Empty: none. */
   readonly requestId: string;
-  /** Whether a caller got the answer. */
+  /** Whether a caller has received the answer. */
   readonly answered: boolean;
   readonly timeMs: number;
 }
@@ -46,12 +46,12 @@ const COLUMNS =
 const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id = ?)";
 
 /**
- * The records of workspaces. Every method is one transaction: what it
- * did stays, also when the service is killed right after.
+ * The records of workspaces. Every method is one transaction, so its effect survives even if the service is killed
+ * right after.
  */
 export class WorkspaceStore {
   readonly #db: Database;
-  /** What {@link ownerBytes} added up since the last change: an import asks for each of its files. */
+  /** Caches the sums of {@link ownerBytes}: an import asks for each of its files. */
   readonly #ownerBytes = new Map<string, number>();
 
   constructor(db: Database) {
@@ -65,7 +65,7 @@ export class WorkspaceStore {
     return row && toRecord(row as unknown as Row);
   }
 
-  /** Those of an owner whose ids come after `after`, in byte order. */
+  /** Workspaces of an owner with ids after `after`, in byte order. */
   page(owner: string, after: string, limit: number): WorkspaceRecord[] {
     const rows = this.#db
       .prepare(
@@ -75,7 +75,7 @@ export class WorkspaceStore {
     return (rows as unknown as Row[]).map(toRecord);
   }
 
-  /** The ids of all that an owner has. */
+  /** The ids of an owner's workspaces. */
   ids(owner: string): string[] {
     const rows = this.#db
       .prepare("SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ''")
@@ -83,13 +83,13 @@ export class WorkspaceStore {
     return rows.map(({ workspace_id }) => String(workspace_id));
   }
 
-  /** All that an owner has, its shared directory among them. */
+  /** All records of an owner, including its shared directory. */
   ofOwner(owner: string): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces WHERE owner = ?`).all(owner);
     return (rows as unknown as Row[]).map(toRecord);
   }
 
-  /** Who has any. */
+  /** The owners that have any. */
   owners(): string[] {
     return this.#db
       .prepare("SELECT DISTINCT owner FROM workspaces")
@@ -97,7 +97,7 @@ export class WorkspaceStore {
       .map(({ owner }) => String(owner));
   }
 
-  /** What all that an owner has take together, as far as they have been measured. */
+  /** The total size of all that an owner has, as far as it has been measured. */
   ownerBytes(owner: string): number {
     const known = this.#ownerBytes.get(owner);
     if (known !== undefined) return known;
@@ -109,13 +109,13 @@ export class WorkspaceStore {
     return bytes;
   }
 
-  /** Those of every owner, shared directories among them. */
+  /** The records of all owners, including shared directories. */
   all(): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();
     return (rows as unknown as Row[]).map(toRecord);
   }
 
-  /** Adds one. */
+  /** Adds a record. */
   insert(name: WorkspaceName, state: WorkspaceRecord["state"], timeMs: number): WorkspaceRecord {
     return this.#db.transaction(() => {
       this.#db
@@ -128,7 +128,7 @@ export class WorkspaceStore {
   }
 
   /**
-   * Adds one in FORKING, which takes `sizeBytes` of its owner's quota from now on.
+   * Adds a record in FORKING, which uses `sizeBytes` of its owner's quota from now on.
    * @param stored runs in the same transaction.
    */
   insertFork(
@@ -146,7 +146,7 @@ export class WorkspaceStore {
     });
   }
 
-  /** Its directory is there. */
+  /** Records that its directory exists. */
   activate(name: WorkspaceName): void {
     this.#update(name, "state = 'ACTIVE'");
   }
@@ -160,12 +160,12 @@ export class WorkspaceStore {
     this.#update(name, "size_bytes = ?", sizeBytes);
   }
 
-  /** From now on another directory of its volume counts. */
+  /** Records that another directory of its volume is the current one. */
   setTree(name: WorkspaceName, tree: number): void {
     this.#update(name, "tree = ?", tree);
   }
 
-  /** Deletes it and its references. */
+  /** Deletes the record and its references. */
   remove({ owner, workspaceId }: WorkspaceName): void {
     this.#ownerBytes.delete(owner);
     this.#db.transaction(() =>
@@ -188,7 +188,7 @@ export class WorkspaceStore {
     return Number(row?.count);
   }
 
-  /** Adds a reference, or moves it here. Returns the workspace it belonged to before. */
+  /** Adds a reference, or moves it here. Returns its previous workspace. */
   addRef(name: WorkspaceName, traceId: string, timeMs: number): string | undefined {
     return this.#db.transaction(() => {
       const previous = this.workspaceOf(name.owner, traceId);
@@ -205,7 +205,7 @@ export class WorkspaceStore {
     });
   }
 
-  /** Removes a reference where it belongs to this workspace, and returns whether it did. */
+  /** Removes a reference if it belongs to this workspace. Returns whether it did. */
   removeRef(name: WorkspaceName, traceId: string, timeMs: number): boolean {
     const { owner, workspaceId } = name;
     return this.#db.transaction(() => {
@@ -219,7 +219,7 @@ export class WorkspaceStore {
     });
   }
 
-  /** The workspace that an owner's trace belongs to. */
+  /** The workspace to which an owner's trace belongs. */
   workspaceOf(owner: string, traceId: string): string | undefined {
     const row = this.#db
       .prepare(
@@ -230,7 +230,9 @@ export class WorkspaceStore {
     return row && String(row.workspace_id);
   }
 
-  /** Puts it into DELETING and clears its references. One that is in it keeps the record of its deletion. */
+  /**
+   * Puts it into DELETING and clears its references. If it already is in DELETING, the record of its deletion stays.
+   */
   beginDeletion(name: WorkspaceName, requestId: string, timeMs: number): WorkspaceDeletion {
     const { owner, workspaceId } = name;
     return this.#db.transaction(() => {
@@ -250,7 +252,7 @@ export class WorkspaceStore {
     });
   }
 
-  /** The newest deletion under this name. */
+  /** The newest deletion of a workspace with this name. */
   deletion({ owner, workspaceId }: WorkspaceName): WorkspaceDeletion | undefined {
     const row = this.#db
       .prepare(
@@ -267,7 +269,7 @@ export class WorkspaceStore {
     );
   }
 
-  /** A caller got the answer that it is gone. */
+  /** Records that a caller was informed of the deletion. */
   answerDeletion({ owner, workspaceId }: WorkspaceName): void {
     this.#db.transaction(() =>
       this.#db
@@ -276,7 +278,7 @@ export class WorkspaceStore {
     );
   }
 
-  /** Forgets deletions that started before a time. */
+  /** Removes the records of deletions that started before a time. */
   forgetDeletions(beforeMs: number): void {
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspace_deletions WHERE time_ms < ?").run(beforeMs),

@@ -9,15 +9,14 @@ const REST_FACTOR = 9;
 interface WorkspaceSweepParts {
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
-  /** Whether the name of a file says that an earlier run of the service made it. */
+  /** Whether the name of a file shows that an earlier run of the service created it. */
   readonly isLeftBehind: (name: string) => boolean;
   readonly logger: Logger;
 }
 
 /**
- * Removes, after the start, the temporary files that earlier runs of the
- * service left in workspaces and shared directories when they, or their
- * sandboxes, were killed in the middle of a write.
+ * After the start, removes temporary files from workspaces and shared directories. They stay behind if the service or a
+ * sandbox is killed during a write.
  */
 export class WorkspaceSweep {
   readonly #parts: WorkspaceSweepParts;

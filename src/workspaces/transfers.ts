@@ -1,9 +1,12 @@
 import { BerthError } from "../base/errors.ts";
 import { Turns } from "../base/turns.ts";
 
-/** Streams that an owner may have at once: exports, imports and comparisons, each a program or two, or a pod. */
+/**
+ * How many streams an owner may have at once: exports, imports and comparisons. Each takes one or two programs, or a
+ * pod.
+ */
 export const MAX_STREAMS = 64;
-/** Forks and measurements of an owner that are at work at once. */
+/** How many forks and measurements of an owner run at once. */
 const COPIES_AT_ONCE = 4;
 
 interface Load {
@@ -12,13 +15,13 @@ interface Load {
   readonly turns: Turns;
 }
 
-/** Bounds how much of an owner's reads or fills whole workspaces at once. */
+/** Limits how much an owner reads or fills whole workspaces at the same time. */
 export class Transfers {
   readonly #loads = new Map<string, Load>();
 
   /**
-   * Takes the place of a stream until it is disposed of. One too many does not wait: what a client reads from one
-   * workspace it may write into another, and neither would end.
+   * Reserves a stream until the result is disposed of. Beyond the limit it fails instead of waiting: a client may pipe
+   * one workspace into another, and then neither would end.
    * @throws `TOO_MANY_OPERATIONS`
    */
   stream(owner: string): Disposable {
@@ -39,7 +42,10 @@ export class Transfers {
     };
   }
 
-  /** Does work that depends on no client when its turn has come. Rejects as it does, or with the signal's error where no turn came before. */
+  /**
+   * Queues work that depends on no client. Rejects like the work, or with the signal's error if the signal aborts
+   * first.
+   */
   async copy<T>(owner: string, work: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const load = this.#loadOf(owner);
     load.copies++;

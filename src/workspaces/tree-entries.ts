@@ -6,19 +6,19 @@ import { Placing } from "../files/tar/sparse-map.ts";
 import type { TarEntry, TarKind } from "../files/tar/tar-entry.ts";
 import { readTar, type TarItem } from "../files/tar/tar-reader.ts";
 
-/** What a comparison shows of a file. */
+/** What a comparison reports about a file. */
 export type TreeFile = Omit<FileInfo, "inode">;
 
 /** One entry of a tree. */
 export interface TreeEntry {
-  /** Below the tree. */
+  /** Relative to the root of the tree. */
   readonly path: ByteString;
   readonly file: TreeFile;
-  /** Numbers of a device; empty for other kinds. */
+  /** Major and minor number of a device. Empty for other kinds. */
   readonly device: string;
 }
 
-/** A piece of a file's data. What lies between two pieces is a hole. */
+/** A piece of a file's data. Between two pieces there is a hole. */
 export interface Piece {
   readonly offset: number;
   readonly data: Buffer;
@@ -35,7 +35,7 @@ const KINDS: Partial<Record<TarKind, FileKind>> = {
 
 const SLASH = "/".charCodeAt(0);
 
-/** Orders paths by the bytes of their names, and what a directory holds before the entries after it. */
+/** Orders paths by the bytes of their names. The content of a directory comes before the entries after it. */
 export function comparePaths(one: ByteString, other: ByteString): number {
   if (one === other) return 0;
   const length = Math.min(one.length, other.length);
@@ -48,26 +48,25 @@ export function comparePaths(one: ByteString, other: ByteString): number {
   return one.length - other.length;
 }
 
-/** How {@link TreeEntries} reads. */
 export interface TreeOptions {
-  /** Says of a path whether it is left out. */
+  /** Whether to skip a path. */
   readonly isHidden: (path: ByteString) => boolean;
 }
 
 /**
- * Reads a tar of the directory `.` whose entries are sorted and whose hard links are files ({@link comparePaths}): one
- * entry at a time, and its content where somebody wants it. The directory itself is left out.
+ * Reads a tar of the directory `.` with sorted entries ({@link comparePaths}) and hard links as files. Reads one entry
+ * at a time, and its content only on request. Skips the directory itself.
  * @throws `UNSUPPORTED` for a tar that is not of this kind.
  */
 export class TreeEntries {
   readonly #items: AsyncIterator<TarItem>;
   readonly #options: TreeOptions;
-  /** The entry whose content comes. */
+  /** The entry whose content is being read. */
   #last: TreeEntry | undefined;
   #placing: Placing | undefined;
   #pieces: Iterator<Piece> | undefined;
   #offset = 0;
-  /** The header of the next entry, which ended the content of the last. */
+  /** The header of the next entry, which ended the content of the last one. */
   #ahead: TarEntry | undefined;
 
   constructor(tar: AsyncIterable<Uint8Array>, options: TreeOptions) {
@@ -75,7 +74,7 @@ export class TreeEntries {
     this.#options = options;
   }
 
-  /** The next entry; undefined: there are no more. Skips what was not read of the last one's content. */
+  /** The next entry. Undefined: there are no more. Skips the unread content of the last one. */
   async next(): Promise<TreeEntry | undefined> {
     for (;;) {
       while (this.#ahead === undefined) {
@@ -97,7 +96,7 @@ export class TreeEntries {
     }
   }
 
-  /** The next data of the entry that {@link next} returned last, which is a regular file; undefined at its end. */
+  /** The next data of the entry that {@link next} returned last, which must be a regular file. Undefined at its end. */
   async piece(): Promise<Piece | undefined> {
     for (;;) {
       const next = this.#pieces?.next();
@@ -130,7 +129,7 @@ export class TreeEntries {
   }
 }
 
-/** An entry; undefined for the directory itself. */
+/** An entry. Undefined for the directory itself. */
 function entryOf(header: TarEntry): TreeEntry | undefined {
   const path = trimEndOf(header.name.replace(/^\.?\/+/, ""), "/");
   if (path === "" || path === ".") return undefined;

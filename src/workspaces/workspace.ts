@@ -1,61 +1,61 @@
 import { BerthError } from "../base/errors.ts";
 import { compositeKey } from "../base/ids.ts";
 
-/** A workspace is its owner's: two owners may use the same id and never hear of each other. */
+/** A workspace belongs to its owner: two owners may use the same id independently. */
 export interface WorkspaceName {
   readonly owner: string;
-  /** The caller's own: 1-256 bytes without control characters, never a path. */
+  /** Chosen by the caller: 1-256 bytes without control characters, never a path. */
   readonly workspaceId: string;
 }
 
 /**
- * The name of an owner's shared directory, `/shared`. It has a number, a size and
- * a quota as workspaces have, so it has the one id that no caller can give.
+ * The name of an owner's shared directory, `/shared`. It has a number, a size and a quota like a workspace, so it has
+ * an id too: the empty one, which no caller can use.
  */
 export function sharedOf(owner: string): WorkspaceName {
   return { owner, workspaceId: "" };
 }
 
-/** Whether it is an owner's shared directory, and no workspace. */
+/** Whether it is an owner's shared directory instead of a workspace. */
 export function isShared({ workspaceId }: WorkspaceName): boolean {
   return workspaceId === "";
 }
 
-/** The directory of one workspace, or what an owner's sandboxes share ({@link sharedOf}). */
+/** A workspace, or an owner's shared directory ({@link sharedOf}). */
 export interface WorkspacePlace extends WorkspaceName {
-  /** Of its `WorkspaceRecord`. */
+  /** See `WorkspaceRecord`. */
   readonly number: number;
-  /** Of its `WorkspaceRecord`. */
+  /** See `WorkspaceRecord`. */
   readonly tree: number;
 }
 
 /** How a quota is enforced. */
 export type QuotaEnforcement = "NONE" | "ENFORCED" | "WATCHED";
 
-/** The limit of a directory. */
+/** The size limit of a directory. */
 export interface Quota {
-  /** Undefined: no bound. */
+  /** Undefined: no limit. */
   readonly quotaBytes: number | undefined;
   readonly quotaEnforcement: QuotaEnforcement;
 }
 
-/** A workspace as it was at one moment: what clients see. Times are wall milliseconds. */
+/** A snapshot of a workspace, as clients see it. Times are wall milliseconds. */
 export interface WorkspaceView extends WorkspaceName, Quota {
-  /** Absolute path of its directory on the server's machine, or its claim: the namespace and the name. */
+  /** Absolute path of its directory on the server's machine, or the namespace and name of its claim. */
   readonly path: string;
   /** In byte order. */
   readonly traceRefs: readonly string[];
-  /** Its live sandbox; empty where it has none. */
+  /** Its live sandbox. Empty if there is none. */
   readonly sandboxId: string;
-  /** Bytes on the disk as last measured; undefined before the first measurement. */
+  /** The last measured disk space, in bytes. Undefined before the first measurement. */
   readonly sizeBytes: number | undefined;
   readonly createTimeMs: number;
   readonly updateTimeMs: number;
-  /** Whether sandboxes with it have what the owner's sandboxes share. */
+  /** Whether sandboxes with it have the owner's shared directory. */
   readonly hasShared: boolean;
 }
 
-/** Whether a workspace took more than its quota when it was measured last. */
+/** Whether a workspace exceeded its quota at the last measurement. */
 export function isOverQuota({
   sizeBytes = 0,
   quotaBytes,
@@ -65,14 +65,14 @@ export function isOverQuota({
 
 /** Something in the place of a workspace that cannot be used as one. */
 export interface BrokenWorkspace {
-  /** Empty where nothing is known of it. */
+  /** Empty if it is not known. */
   readonly workspaceId: string;
   readonly path: string;
-  /** What is wrong and what to do. */
+  /** What is wrong, and what to do. */
   readonly message: string;
 }
 
-/** Names one workspace among those of all owners, for locks and maps. */
+/** Identifies a workspace among those of all owners, for locks and maps. */
 export function workspaceKey({ owner, workspaceId }: WorkspaceName): string {
   return compositeKey(owner, workspaceId);
 }
@@ -84,7 +84,7 @@ export function workspaceNotFound({ workspaceId }: WorkspaceName): BerthError {
   });
 }
 
-/** The error for a workspace whose directory is not what it should be. `problem` also says what to do. */
+/** The error for a workspace whose directory is not as it should be. `problem` also says what to do. */
 export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string): BerthError {
   return new BerthError(
     "WORKSPACE_BROKEN",
@@ -93,7 +93,7 @@ export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string)
   );
 }
 
-/** The error for a workspace whose content was replaced while it was, for instance, "copied". */
+/** The error for a workspace whose content was replaced while it was, for example, "copied". */
 export function contentReplaced({ workspaceId }: WorkspaceName, done: string): BerthError {
   return new BerthError(
     "WORKSPACE_IN_USE",

@@ -17,7 +17,6 @@ import {
 /** How long Berth answers a retry of a deletion. */
 const KEEP_DELETIONS_MS = 24 * 3600 * 1000;
 
-/** What {@link Workspaces} is built of. */
 export interface WorkspacesParts {
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
@@ -26,47 +25,45 @@ export interface WorkspacesParts {
   readonly clock: Clock;
 }
 
-/** A finished deletion. */
+/** A completed deletion. */
 export interface FinishedDeletion {
   readonly clearedRefs: number;
 }
 
 /**
- * Finds, makes and deletes workspaces.
+ * Finds, creates and deletes workspaces.
  *
- * {@link locked} is held across everything that changes one workspace, its
- * directory and its sandbox, the engine's calls included. It is not reentrant,
- * never nests, and no two workspaces wait for each other.
+ * {@link locked} is held during everything that changes a workspace, its directory or its sandbox, including the
+ * engine's calls. The lock is not reentrant and never nests, and no workspace waits for another.
  *
- * A fork holds the lock of the workspace that it makes, not that of its source.
+ * A fork holds the lock of the new workspace, not that of its source.
  *
- * A deletion goes in steps, each of which can be repeated: the store marks the
- * workspace, so no sandbox mounts it any more; its sandboxes are removed; its
- * directory; and last its record.
+ * A deletion has steps that can be repeated: the store marks the workspace, so that no sandbox mounts it any more; then
+ * its sandboxes, its directory and finally its record are removed.
  */
 export class Workspaces {
   readonly #parts: WorkspacesParts;
   readonly #locks = new KeyedLock();
-  /** By key: why a deletion failed. */
+  /** Why the last attempt of a deletion failed, by key. */
   readonly #failedDeletions = new Map<string, string>();
 
   constructor(parts: WorkspacesParts) {
     this.#parts = parts;
   }
 
-  /** Runs `work` alone for this workspace. */
+  /** Runs `work` with exclusive access to the workspace. */
   locked<T>(name: WorkspaceName, work: () => Promise<T>): Promise<T> {
     return this.#locks.run(workspaceKey(name), work);
   }
 
-  /** @throws `WORKSPACE_NOT_FOUND`, also for one that is being deleted. */
+  /** @throws `WORKSPACE_NOT_FOUND`, also if it is being deleted. */
   find(name: WorkspaceName): WorkspaceRecord {
     const record = this.#parts.store.find(name);
     if (record?.state !== "ACTIVE") throw workspaceNotFound(name);
     return record;
   }
 
-  /** One whose directory is as it should be. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
+  /** Finds a workspace whose directory is as it should be. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async findWhole(name: WorkspaceName): Promise<WorkspaceRecord> {
     const record = this.find(name);
     const problem = await this.#parts.storage.problemOf(name);
@@ -75,9 +72,10 @@ export class Workspaces {
   }
 
   /**
-   * Whether it is the same still after it was read: what is deleted or replaced meanwhile looks like files that vanish.
-   * @param done what was done with it, as "copied"
-   * @throws `WORKSPACE_NOT_FOUND`; `WORKSPACE_IN_USE` where its content was replaced.
+   * Checks after a read that the workspace is still the same. If it was deleted or replaced meanwhile, its files seemed
+   * to vanish.
+   * @param done what was done with it, such as "copied".
+   * @throws `WORKSPACE_NOT_FOUND`; `WORKSPACE_IN_USE` if its content was replaced.
    */
   assertSame(before: WorkspaceRecord, done: string): void {
     const now = this.#parts.store.find(before);
@@ -85,7 +83,7 @@ export class Workspaces {
     if (now.tree !== before.tree) throw contentReplaced(before, done);
   }
 
-  /** Makes it where there is none. Under its lock. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
+  /** Creates it unless it exists. Call with its lock held. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
     const { store, storage, mounts, clock } = this.#parts;
     let known = store.find(name);
@@ -97,7 +95,7 @@ export class Workspaces {
     const record = known ?? store.insert(name, "CREATING", clock.wallMs());
     try {
       if (storage.sharing) await mounts.makeShared(name.owner);
-      // Recorded before it is made: a directory without a record is not Berth's.
+      // Record it first: a directory without a record is treated as not Berth's.
       await storage.make(record, { mayExist: known !== undefined });
     } catch (error) {
       if (known === undefined) store.remove(name);
@@ -125,7 +123,7 @@ export class Workspaces {
     };
   }
 
-  /** Deletes it, or continues a deletion; returns when nothing is left. Under its lock. */
+  /** Deletes it, or continues a deletion. Returns when nothing is left. Call with its lock held. */
   async delete(
     record: WorkspaceRecord,
     options: { readonly requestId: string; readonly graceMs: number | undefined },
@@ -139,7 +137,7 @@ export class Workspaces {
     return { clearedRefs };
   }
 
-  /** Continues a deletion that has started, or removes what is left of a fork. Under its lock. */
+  /** Continues a deletion that has started, or removes an incomplete fork. Call with its lock held. */
   async finishDeletion(record: WorkspaceRecord, graceMs: number | undefined): Promise<void> {
     const { store, storage, users } = this.#parts;
     const key = workspaceKey(record);
@@ -155,12 +153,14 @@ export class Workspaces {
     this.#failedDeletions.delete(key);
   }
 
-  /** Why its deletion failed; undefined: it did not, or has not yet. */
+  /** Why its deletion failed. Undefined: it did not fail, or not yet. */
   deletionProblemOf(name: WorkspaceName): string | undefined {
     return this.#failedDeletions.get(workspaceKey(name));
   }
 
-  /** A finished deletion that no caller has an answer to yet, or that this request started. Counts as answered now. */
+  /**
+   * A completed deletion whose answer no caller has received yet, or that this request started. Marks it as answered.
+   */
   takeFinishedDeletion(name: WorkspaceName, requestId: string): FinishedDeletion | undefined {
     const { store, clock } = this.#parts;
     const deletion = store.deletion(name);

@@ -21,7 +21,7 @@ import { TENANT_DEFECTS } from "./tenants.ts";
 import { WIRE_DEFECTS } from "./wire.ts";
 import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
-/** The defects of each area, by the name of its file beside. */
+/** The defects of each area, by the name of its file in this directory. */
 export const DEFECTS_BY_AREA: Readonly<Record<string, readonly Defect[]>> = {
   attacks: ATTACK_DEFECTS,
   audit: AUDIT_DEFECTS,

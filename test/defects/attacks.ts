@@ -1,7 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const ATTACKS = "test/integration/server/attacks.alone.test.ts";
-const SERVED = "%s: other clients are served, memory stays, and all recovers";
+const SERVED = "%s: other clients are served, memory stays bounded, and everything recovers";
 
 /** Of attacks on the port. */
 export const ATTACK_DEFECTS: readonly Defect[] = [

@@ -16,7 +16,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "a change says who did it, from where, to what, and how it ended; contents are not in it",
+      title: "a change is recorded with who did it, from where, to what, and how it ended; contents are not",
     },
   },
   {
@@ -30,7 +30,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "a change says who did it, from where, to what, and how it ended; contents are not in it",
+      title: "a change is recorded with who did it, from where, to what, and how it ended; contents are not",
     },
   },
   {
@@ -44,7 +44,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "what is refused for its token or its scope is there; what only reads is not",
+      title: "calls refused for their token or scope are recorded; reads are not",
     },
   },
   {
@@ -58,7 +58,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AUDIT,
-      title: "what is refused for its token or its scope is there; what only reads is not",
+      title: "calls refused for their token or scope are recorded; reads are not",
     },
   },
   {
@@ -72,7 +72,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: FILE,
-      title: "what waits is bounded, what is lost is counted, and a line stands in its place",
+      title: "waiting lines are limited, lost ones are counted, and a line in their place says so",
     },
   },
   {
@@ -84,7 +84,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
         to: "if (there === own) await this.#reopen();",
       },
     ],
-    test: { file: FILE, title: "a file that another program moved away is made again" },
+    test: { file: FILE, title: "a file that another program moved away is created again" },
   },
   {
     name: "the audit log is written through a link",

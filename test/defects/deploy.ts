@@ -2,7 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const NGINX = "test/integration/service/nginx.test.ts";
 const ENVOY = "test/integration/service/envoy.test.ts";
-const LOST = "a replica that is gone: its tenants are told to retry, others go on, and it comes back";
+const LOST = "a replica that is down: its tenants get UNAVAILABLE, others continue, and it comes back";
 
 /** Defects in what operators deploy. */
 export const DEPLOY_DEFECTS: readonly Defect[] = [
@@ -13,7 +13,7 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: NGINX,
-      title: "a tenant is on one replica, whichever of its tokens calls, and both have tenants",
+      title: "a tenant is on one replica, with any of its tokens, and both replicas have tenants",
     },
   },
   {
@@ -35,7 +35,7 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     test: { file: NGINX, title: LOST },
   },
   {
-    name: "nginx tells gRPC clients of a lost replica nothing that gRPC knows",
+    name: "nginx answers gRPC clients of a lost replica without a gRPC status",
     changes: [
       {
         file: "deploy/nginx.conf",
@@ -50,7 +50,7 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     changes: [{ file: "deploy/envoy.yaml", from: "or tenants[id] or id", to: "or id" }],
     test: {
       file: ENVOY,
-      title: "a tenant is on one replica, whichever of its tokens calls, and both have tenants",
+      title: "a tenant is on one replica, with any of its tokens, and both replicas have tenants",
     },
   },
   {
@@ -86,7 +86,7 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/cli/bin.test.ts",
-      title: "found by a link to it, becomes the program: there is no other process",
+      title: "started through a link, it becomes the program: there is no other process",
     },
   },
 ];

@@ -44,7 +44,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/pipes-attack.test.ts",
-      title: "nor where the service may not give pipes away",
+      title: "nor if the service may not change the owner of pipes",
     },
   },
   {
@@ -81,7 +81,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
         to: "isSame && readsOn && Object.keys(env).length < 9;",
       },
     ],
-    test: { file: ZYGOTE, title: "is not given to who wants %s", row: "an environment" },
+    test: { file: ZYGOTE, title: "is not used for a command that wants %s", row: "an environment" },
   },
   {
     name: "the shell that starts with a container leaves its pipes behind",
@@ -94,8 +94,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ZYGOTE,
-      title:
-        "that nobody takes goes with its container, and leaves nothing, also of containers that do not start",
+      title: "that nobody uses is removed with its container, also with one that does not start",
     },
   },
   {
@@ -135,7 +134,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sandboxes/expiry-sweeper.test.ts",
       title:
-        "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
+        "a failed removal is retried with growing pauses, each logged, and the sandbox keeps its place until it is gone",
     },
   },
   {
@@ -143,7 +142,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/processes/shell/plain-job.ts", from: "        dropSignal: signal,\n", to: "" }],
     test: {
       file: "test/integration/processes/cancelled-starts.test.ts",
-      title: "a start whose caller has gone before it reached the engine is dropped",
+      title: "a start whose caller left before it reached the engine is dropped",
     },
   },
   {
@@ -157,7 +156,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/processes/cancelled-starts.test.ts",
-      title: "a shell that does not say that it waits is waited for in bounds",
+      title: "a shell that does not report ready is waited for only so long",
     },
   },
   {
@@ -172,7 +171,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/engine/docker/pipes.test.ts",
       title:
-        "give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while",
+        "give EOF to readers that reopen a closed stdin, although the service had no descriptor for a while",
     },
   },
   {
@@ -186,7 +185,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/keepalive.test.ts",
-      title: "whoever stops reading does not wait for a stream that does not end",
+      title: "a reader that stops does not wait for a stream that does not end",
     },
   },
   {

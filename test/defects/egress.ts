@@ -57,7 +57,7 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: DOMAINS,
-      title: "the connection goes to the address that was checked, not to what the name has next",
+      title: "the connection goes to the checked address, not to the name's next one",
     },
   },
   {
@@ -70,14 +70,14 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
         to: "passedOn(request.rawHeaders, ",
       },
     ],
-    test: { file: DOMAINS, title: "a request's Host is the name that was checked" },
+    test: { file: DOMAINS, title: "a request's Host is the checked name" },
   },
   {
     name: "egress: the body of a GET in chunks becomes a request of its own",
     changes: [{ file: "src/egress/proxy.ts", from: "      ...framingOf(request),\n", to: "" }],
     test: {
       file: DOMAINS,
-      title: "a body of %s in chunks arrives as a body, and as no request of its own",
+      title: "a body of %s in chunks arrives as a body, and not as a request of its own",
       row: "GET",
     },
   },
@@ -95,7 +95,10 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
         to: "const MAX_CONNECTIONS = 640;",
       },
     ],
-    test: { file: DOMAINS, title: "a sandbox has 64 connections at most, and others have theirs" },
+    test: {
+      file: DOMAINS,
+      title: "a sandbox has at most 64 connections, and does not use up those of others",
+    },
   },
   {
     name: "egress: a credential goes to every owner",
@@ -106,7 +109,7 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
         to: "includes(owner) === undefined",
       },
     ],
-    test: { file: CREDENTIALS, title: "other hosts, names below and other owners' hosts get none" },
+    test: { file: CREDENTIALS, title: "other hosts, subdomains and other owners' hosts get none" },
   },
   {
     name: "egress: a client's own header stands before the credential",
@@ -129,7 +132,7 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     changes: [
       { file: "src/egress/proxy.ts", from: 'request.method === "TRACE"', to: 'request.method === ""' },
     ],
-    test: { file: CREDENTIALS, title: "TRACE, which a server answers with what it got, is refused" },
+    test: { file: CREDENTIALS, title: "TRACE, which a server answers with the request it got, is refused" },
   },
   {
     name: "egress: Docker's bridge keeps the IPv6 that somebody turned on",
@@ -142,7 +145,7 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/egress.test.ts",
-      title: "IPv6 that somebody turned on for the bridge is turned off before the next sandbox",
+      title: "IPv6 that was turned on for the bridge is turned off before the next sandbox",
     },
   },
 ];

@@ -4,7 +4,7 @@ const BUSY_TREE = "test/integration/workspaces/busy-tree.test.ts";
 
 const UNDER_WAY = {
   file: "test/integration/files/under-way.test.ts",
-  title: "the file that a write makes before it takes its place is shown by nothing",
+  title: "the temporary file of a write is not visible",
 };
 
 /** Those of files: archives, listings, what a lost service leaves behind. */
@@ -20,7 +20,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/files/tar/tar-reader.test.ts",
-      title: "a tar that is all there already leaves the event loop its turns",
+      title: "a tar that is already all there yields to the event loop",
     },
   },
   {
@@ -34,7 +34,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: BUSY_TREE,
-      title: "a workspace that changes is exported, downloaded and measured every time",
+      title: "a workspace that keeps changing is still exported, downloaded and measured",
     },
   },
   {
@@ -48,7 +48,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/files/busy-tree.test.ts",
-      title: "a tree that changes is downloaded every time",
+      title: "a tree that changes is still downloaded",
     },
   },
   {
@@ -76,7 +76,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/sessions/files.test.ts",
-      title: "grep knows Perl's syntax, or says that it does not",
+      title: "grep supports Perl's syntax, or says that it does not",
     },
   },
   {
@@ -102,14 +102,14 @@ export const FILE_DEFECTS: readonly Defect[] = [
         to: '      if (isName) {\n        file = part.toString().split("\\n").at(-1) ?? "";',
       },
     ],
-    test: { file: "test/integration/sessions/files.test.ts", title: "grep tells names from lines" },
+    test: { file: "test/integration/sessions/files.test.ts", title: "grep distinguishes names from lines" },
   },
   {
     name: "a temporary file of a service that was killed stays",
     changes: [{ file: "src/workspaces/manager.ts", from: "    sweep.start();\n", to: "" }],
     test: {
       file: "test/integration/workspaces/left-behind.test.ts",
-      title: "what a write left is removed at the next start, and nothing else",
+      title: "the leftovers of a write are removed at the next start, and nothing else",
     },
   },
   {
@@ -139,7 +139,10 @@ export const FILE_DEFECTS: readonly Defect[] = [
         to: "void child",
       },
     ],
-    test: { file: "test/integration/files/transfer.test.ts", title: "of a large file, little passes a pipe" },
+    test: {
+      file: "test/integration/files/transfer.test.ts",
+      title: "little of a large file passes through a pipe",
+    },
   },
   {
     name: "whoever reads a large file past its script kills the script's shell too",

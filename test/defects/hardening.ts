@@ -5,9 +5,10 @@ const DOCKER = "test/contract/engine/docker.test.ts";
 const CONTAINER = "src/engine/docker/container-config.ts";
 const ARGUMENTS = "src/engine/bubblewrap/arguments.ts";
 
-const CAPABILITIES = "every process has its few capabilities, no way to more, and a filter of system calls";
+const CAPABILITIES =
+  "every process has only a few capabilities, no way to gain more, and a filter of system calls";
 const SYSTEM_CALLS = "system calls that reach deep into the kernel are refused";
-const LIMITS = "core dumps are off and open files limited, for good";
+const LIMITS = "core dumps are off and open files limited, and that cannot be changed";
 
 function defect(name: string, file: string, title: string, ...changes: Change[]): Defect {
   return { name, changes, test: { file, title } };
@@ -26,14 +27,14 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/cli/json-log.test.ts",
-      title: "none holds it up where their reader has gone",
+      title: "none blocks it if their reader has gone",
       suite: "after 1 lines",
     },
   },
   {
     name: "a service whose log is on a full disk ends",
     changes: [{ file: "src/cli/json-log.ts", from: '  destination.on("error", () => {});\n', to: "" }],
-    test: { file: "test/unit/cli/json-log.test.ts", title: "none fails it where the disk is full" },
+    test: { file: "test/unit/cli/json-log.test.ts", title: "none makes it fail if the disk is full" },
   },
   defect("containers keep Docker's capabilities", DOCKER, CAPABILITIES, {
     file: CONTAINER,

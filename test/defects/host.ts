@@ -2,7 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const HOST_USERS = {
   file: "test/integration/sandboxes/host-users.test.ts",
-  title: "other users of the host reach nothing that sandboxes leave in directories that were open",
+  title: "other users of the host reach none of the files that sandboxes leave in directories that were open",
 };
 
 /** What gave a local user of the host more than he had. */

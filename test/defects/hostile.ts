@@ -25,7 +25,7 @@ const ANY_MOUNT = change(
 export const HOSTILE_DEFECTS: readonly Defect[] = [
   defect(
     "containers get the engine's socket",
-    { file: DOCKER, title: "no socket of a container engine is in sight" },
+    { file: DOCKER, title: "no socket of a container engine is visible" },
     change(
       CONTAINER,
       "        ...facts.mounts.map(bindMount),\n",
@@ -49,19 +49,19 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   ),
   defect(
     "egress: the metadata address is not rejected",
-    { file: RULES, title: "where there are none" },
+    { file: RULES, title: "if there are none" },
     change(FIREWALL, "NOT_PUBLIC_IPV4.map((range)", "NOT_PUBLIC_IPV4.slice(0, 4).map((range)"),
   ),
   defect(
     "egress: the machine itself is in reach",
-    { file: RULES, title: "where there are none" },
+    { file: RULES, title: "if there are none" },
     change(FIREWALL, '  { chain: "INPUT", rule: `-i ${EGRESS_BRIDGE} ${REJECT}` },\n', ""),
   ),
   defect(
     "a name ends at a newline",
     {
       file: "test/integration/files/names.test.ts",
-      title: "every name is written, listed, read, moved and removed as it is",
+      title: "every name is written, listed, read, moved and removed unchanged",
     },
     change(
       "src/files/list.ts",
@@ -73,7 +73,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "an upload that breaks off takes the place of the old content",
     {
       file: "test/integration/rpc/file-service.test.ts",
-      title: "in the middle of an upload leaves the old content and nothing else",
+      title: "during an upload leaves the old content and nothing else",
     },
     change("src/files/write.ts", 'nonce, "cat", checkMark(nonce))', 'nonce, "cat", "")'),
     change(
@@ -84,7 +84,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   ),
   defect(
     "a command has most of its shell's nonce in its environment",
-    { file: EXEC, title: "the nonce is nowhere a command can read it by the way" },
+    { file: EXEC, title: "the nonce is nowhere a command can read it" },
     change(
       "src/processes/shell/script.ts",
       "unset PWD OLDPWD SHLVL n;",
@@ -101,7 +101,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     ),
   ),
   defect(
-    "a function takes the place of the printf that tells a command's end",
+    "a function replaces the printf that reports a command's end",
     { file: BASH, title: "a function named %s", row: "printf" },
     change(SHELL, "return `builtin printf '%s%s;' ${nonce}", "return `printf '%s%s;' ${nonce}"),
   ),
@@ -118,7 +118,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "what ignores SIGTERM is not killed",
     {
       file: "test/integration/processes/command-timeout.test.ts",
-      title: "a command that ignores SIGTERM is killed after a grace",
+      title: "a command that ignores SIGTERM is killed after a grace period",
     },
     change("src/engine/outside/control.ts", "this.#send(doomed, SIGKILL)", "this.#send(doomed, SIGTERM)"),
   ),
@@ -126,19 +126,19 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "output passes as text",
     {
       file: EXEC,
-      title: "binary, terminal sequences and split UTF-8 come byte for byte, as they were written",
+      title: "binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written",
     },
     change(
       "src/base/markers.ts",
-      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copied",
-      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copied',
+      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copy",
+      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copy',
     ),
   ),
   defect(
     "a connection has any number of calls at once",
     {
       file: LISTENER,
-      title: "a client is told how many calls it may make at once, and waits with more",
+      title: "a client learns how many calls it may make at once, and queues more",
     },
     change(
       "src/server/listener.ts",
@@ -148,7 +148,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   ),
   defect(
     "nothing looks for headers that come slowly",
-    { file: LISTENER, title: "headers that do not end cost the connection" },
+    { file: LISTENER, title: "headers that do not end close the connection" },
     change("src/server/listener.ts", 'this.#http1.emit("listening");', ""),
   ),
   defect(
@@ -174,10 +174,10 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     ),
   ),
   defect(
-    "operations are not told that their sandbox was deleted",
+    "operations do not report that their sandbox was deleted",
     {
       file: "test/integration/sandboxes/delete.test.ts",
-      title: "a delete ends what runs longer than the grace and reports it",
+      title: "a delete ends commands that exceed the grace period, and they report it",
     },
     change("src/sandboxes/delete.ts", "      record.leases.abortAll(deleted);\n", ""),
   ),
@@ -185,7 +185,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     "a link in the place of a workspace's directory is followed",
     {
       file: "test/integration/workspaces/references.test.ts",
-      title: "in place of a workspace's directory breaks that one alone, and is not followed",
+      title: "in place of a workspace's directory breaks only that workspace, and is not followed",
     },
     change(
       "src/workspaces/host/directories.ts",

@@ -34,7 +34,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: TRUTH,
-      title: "what happened while the API server forgot is heard all the same",
+      title: "events that the API server has forgotten are noticed all the same",
     },
   },
   {
@@ -75,7 +75,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/engine/kubernetes/lease.ts", from: "      if (isFree) {\n", to: "      {\n" }],
     test: {
       file: "test/integration/kubernetes/lease.kubernetes.ts",
-      title: "is refused to the second, with the first one's name, until that is gone",
+      title: "is refused to the second, with the first one's name, until that one is gone",
     },
   },
   {
@@ -94,14 +94,14 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
   {
     name: "kubernetes: an operator opens the metadata address by a wide range",
     changes: [{ file: RANGES, from: '"169.254.0.0/16", ', to: "" }],
-    test: { file: POLICIES, title: "a wide range opens no metadata address and no loopback" },
+    test: { file: POLICIES, title: "a wide range does not open metadata addresses or loopback" },
   },
   {
     name: "kubernetes: whoever is in the cluster connects to a sandbox",
     changes: [
       { file: "src/engine/kubernetes/network/policies.ts", from: "ingress: [],", to: "ingress: [{}]," },
     ],
-    test: { file: POLICIES, title: "select its pods alone, and let nothing in" },
+    test: { file: POLICIES, title: "select only its pods, and let nothing in" },
   },
   {
     name: "kubernetes: a policy of others that opens all pods is not seen",
@@ -125,7 +125,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: NETWORK,
-      title: "the operator's word does not count: sandboxes are refused with what a test reached",
+      title: "the operator's setting does not count: sandboxes are refused with what a test reached",
     },
   },
   {
@@ -153,7 +153,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/kubernetes/lease.kubernetes.ts",
-      title: "taken from a service that runs, it says so and neither creates nor removes any more",
+      title: "lost by a running service makes it say so, and create and remove nothing more",
     },
   },
   {
@@ -165,7 +165,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
         to: "if (found !== undefined) return;",
       },
     ],
-    test: { file: NETWORK, title: "a policy that somebody deletes or changes is restored" },
+    test: { file: NETWORK, title: "a policy that was deleted or changed is restored" },
   },
   {
     name: "kubernetes: another pod of a sandbox's name is removed in its place",
@@ -178,7 +178,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/kubernetes/refusals.kubernetes.ts",
-      title: "of the same name is another's: it is left alone",
+      title: "of the same name belongs to others and is left alone",
     },
   },
   {

@@ -17,7 +17,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: LEFT_BEHIND,
-      title: "what %s leaves behind can write all it wants at next to no cost",
+      title: "what %s leaves behind can write without limit at next to no cost",
       row: "a command",
     },
   },
@@ -32,7 +32,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: LEFT_BEHIND,
-      title: "what a call of a session leaves behind can write all it wants at next to no cost",
+      title: "what a call of a session leaves behind can write without limit at next to no cost",
     },
   },
   {
@@ -46,7 +46,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: LEFT_BEHIND,
-      title: "what the commands of a service that was killed write costs the next one little",
+      title: "what the commands of a killed service write costs the next one little",
     },
   },
   {
@@ -54,7 +54,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/engine/orphaned-pipes.ts", from: "      stream.resume();\n", to: "" }],
     test: {
       file: LEFT_BEHIND,
-      title: "what a command leaves behind gets on, some hundred KiB a second",
+      title: "what a command leaves behind still writes some hundred KiB a second",
     },
   },
   {
@@ -68,7 +68,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "pipes that something left behind holds are bounded by number, and a dropped writer blocks",
+      title: "pipes held by leftovers are bounded in number, and a dropped writer blocks",
     },
   },
   {
@@ -92,7 +92,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "pipes that something left behind holds are bounded by number, and a dropped writer blocks",
+      title: "pipes held by leftovers are bounded in number, and a dropped writer blocks",
     },
   },
   {
@@ -120,7 +120,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/sessions/bash.test.ts",
-      title: "exit ends the shell with a status also while something left behind writes to its output",
+      title: "exit ends the shell with a status also while a leftover process writes to its output",
     },
   },
   {
@@ -134,7 +134,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "the stdin of an ended process is closed, though something holds it and does not read",
+      title: "the stdin of an ended process is closed, although something holds it and does not read",
     },
   },
   {

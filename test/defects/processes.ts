@@ -18,7 +18,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: LIMIT,
-      title: "of commands that come at once as many run as the limit says, time and again",
+      title: "of concurrent commands as many run as the limit allows, time and again",
     },
   },
   {
@@ -70,7 +70,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/transcript-budget.test.ts",
-      title: "of running processes the largest gives way, and keeps its head and its newest output",
+      title: "of running processes the largest loses output, but keeps its head and its newest output",
     },
   },
   {
@@ -84,7 +84,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/transcript.test.ts",
-      title: "what moves to disk for several reasons at once is read byte for byte",
+      title: "output that moves to disk for several reasons at once is read byte for byte",
     },
   },
   {
@@ -106,7 +106,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/recover.test.ts",
-      title: "are forgotten after a day with what they have on disk, whether they were read or not",
+      title: "are removed after a day, with their files, whether they were read or not",
     },
   },
   {
@@ -120,7 +120,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/state/request-log.test.ts",
-      title: "are dropped, the oldest first, and their requests are not carried out twice",
+      title: "are dropped, oldest first, and their requests are not carried out twice",
     },
   },
   {
@@ -135,7 +135,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: { file: FOUND_ENDS, title: "a command that ends later is followed to its end" },
   },
   {
-    name: "what a command told is dropped as its shell goes, while no service is there",
+    name: "output of a command is dropped when its shell ends while no service runs",
     changes: [
       {
         file: "src/processes/shell/script.ts",
@@ -145,7 +145,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: FOUND_ENDS,
-      title: "a command that ended meanwhile has its exit code and what it wrote",
+      title: "a command that ended meanwhile has its exit code and its output",
     },
   },
   {
@@ -159,7 +159,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: FOUND_ENDS,
-      title: "a kill for want of memory is not blamed on what a signal ends after the restart",
+      title: "an out-of-memory kill before the restart is not blamed for a kill by a signal after it",
     },
   },
   {
@@ -171,7 +171,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
         to: "undefined as JobEnd | undefined",
       },
     ],
-    test: { file: FOUND_ENDS, title: "a command that a signal ended, before or after, says which" },
+    test: { file: FOUND_ENDS, title: "a command that was ended by a signal, before or after, reports which" },
   },
   {
     name: "a start that was stopped halfway into a container stays stopped when what stopped it is gone",
@@ -184,7 +184,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/half-way-starts.test.ts",
-      title: "a start that is stopped halfway in continues once nothing stops it",
+      title: "a start that is stopped halfway continues once nothing stops it",
     },
   },
   {
@@ -198,7 +198,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/half-way-starts.test.ts",
-      title: "a start that is stopped halfway in continues once nothing stops it",
+      title: "a start that is stopped halfway continues once nothing stops it",
     },
   },
   {
@@ -212,7 +212,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: HOSTILE,
-      title: "calls end in time beside a command that %s, and their sessions work on",
+      title: "calls end in time next to a command that %s, and their sessions still work",
       row: "has every process that there may be",
     },
   },
@@ -238,7 +238,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/processes/exec/stdin-given-up.test.ts",
-      title: "of 40 writes that were given up nothing is kept but a piece on its way",
+      title: "of 40 abandoned writes only a piece in transit is kept",
     },
   },
   {
@@ -252,7 +252,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/processes/exec/stdin-given-up.test.ts",
-      title: "of 40 writes that were given up nothing is kept but a piece on its way",
+      title: "of 40 abandoned writes only a piece in transit is kept",
     },
   },
   {
@@ -266,7 +266,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/shell/lane-pool.test.ts",
-      title: "a spare lane waits for a moment, in which a command gets its own",
+      title: "a spare lane is opened after a moment, so that a command can get its lane first",
     },
   },
 ];

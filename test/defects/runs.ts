@@ -17,7 +17,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/runs/run.test.ts",
-      title: "a sandbox that was there stays, unless it is to be deleted; no two runs share one",
+      title: "an existing sandbox stays unless the run deletes it; no two runs share one",
     },
   },
   {
@@ -28,7 +28,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AGENTS,
-      title: "may say more than a run keeps: what is too long is cut off, between two characters",
+      title: "may say more than a run stores: text that is too long is cut, between two characters",
     },
   },
   {
@@ -69,7 +69,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: AGENTS,
-      title: "has its run made once, though the answers to that are lost on the way",
+      title: "creates its run once, although the answers are lost on the way",
     },
   },
 ];

@@ -4,7 +4,7 @@ const SECRETS = "test/integration/secrets/secrets.test.ts";
 const REDACTOR = "test/unit/processes/redactor.test.ts";
 const SESSIONS = "test/integration/secrets/sessions.test.ts";
 const LEAKS = "test/integration/secrets/leaks.test.ts";
-const NOWHERE = "a known secret reaches neither log, audit, events, metrics, errors nor the store";
+const NOWHERE = "a known secret reaches no log, audit, events, metrics, errors or the store";
 
 /** Of secrets by reference. */
 export const SECRET_DEFECTS: readonly Defect[] = [
@@ -19,7 +19,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SECRETS,
-      title: "of a changed file with as many as there may be holds the event loop for no more than 100 ms",
+      title: "of a changed file with the most secrets allowed blocks the event loop for at most 100 ms",
     },
   },
   {
@@ -29,7 +29,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/redaction.test.ts",
-      title: "a value that ends in a line's end is covered without it too, as a shell's $(…) leaves it",
+      title: "a value with a trailing newline is also redacted without it, as a shell's $(…) passes it",
     },
   },
   {
@@ -37,7 +37,10 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     changes: [
       { file: "src/tenants/secrets.ts", from: "&& !isUtf8(bytes)", to: "&& isUtf8(bytes) === undefined" },
     ],
-    test: { file: SECRETS, title: "gives nothing that is not text, and would be other bytes in a variable" },
+    test: {
+      file: SECRETS,
+      title: "gives no file that is not UTF-8, because a variable would have other bytes",
+    },
   },
   {
     name: "every tenant may use every secret",
@@ -53,7 +56,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
         to: "if (owner === name) throw",
       },
     ],
-    test: { file: SECRETS, title: "that is not granted looks like one that is not there" },
+    test: { file: SECRETS, title: "that is not granted looks like one that does not exist" },
   },
   {
     name: "a secret's file may be anywhere",
@@ -64,7 +67,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
         to: "if (place === root) {",
       },
     ],
-    test: { file: SECRETS, title: "gives nothing from beside it, nor what others may write" },
+    test: { file: SECRETS, title: "gives no files outside it, and none that others may write" },
   },
   {
     name: "a secret may be written by others",
@@ -75,7 +78,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
         to: "  if (isOwn || isShut) return;\n",
       },
     ],
-    test: { file: SECRETS, title: "gives nothing from beside it, nor what others may write" },
+    test: { file: SECRETS, title: "gives no files outside it, and none that others may write" },
   },
   {
     name: "output is not redacted",
@@ -88,19 +91,19 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SECRETS,
-      title: "is taken out of the output where that is asked for, also out of the transcript",
+      title: "is redacted in the output on request, also in the transcript",
     },
   },
   {
     name: "a secret that two chunks divide is passed on",
     changes: [
       {
-        file: "src/processes/redactor.ts",
-        from: "    let { matched } = this;\n",
-        to: "    let matched = 0;\n",
+        file: "src/processes/secret-search.ts",
+        from: "    let node = state;\n",
+        to: "    let node = ROOT;\n",
       },
     ],
-    test: { file: REDACTOR, title: "nothing of a secret leaves before it is known to be none" },
+    test: { file: REDACTOR, title: "possible secrets are held back until they are known not to be one" },
   },
   {
     name: "a changed secrets file that is wrong takes away what was there",
@@ -113,7 +116,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SECRETS,
-      title: "is put into a command's environment by its name, and a changed one from the next command on",
+      title: "is set in a command's environment under its name, and a changed one from the next command on",
     },
   },
   {
@@ -127,7 +130,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SESSIONS,
-      title: "is taken out of what bash writes, wherever that is divided, and out of its directory",
+      title: "is redacted in bash's output, wherever that is split, and in its directory",
     },
   },
   {
@@ -137,7 +140,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SESSIONS,
-      title: "is taken out of what bash writes, wherever that is divided, and out of its directory",
+      title: "is redacted in bash's output, wherever that is split, and in its directory",
     },
   },
   {
@@ -157,10 +160,10 @@ export const SECRET_DEFECTS: readonly Defect[] = [
       {
         file: "src/processes/redaction.ts",
         from: "new Redactor(this.#quoted)",
-        to: "new Redactor(this.#quoted.slice(0, 1))",
+        to: "new Redactor(this.#forms)",
       },
     ],
-    test: { file: SESSIONS, title: "is taken out of what Python returns, also as its literal" },
+    test: { file: SESSIONS, title: "is redacted in Python's result, also in a literal of it" },
   },
   {
     name: "a session that is reinitialized loses its secrets",
@@ -178,7 +181,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SESSIONS,
-      title: "goes before the sandbox's, and what the session sets itself before both of the sandbox's",
+      title: "overrides the sandbox's secrets, and the session's own variables override both",
     },
   },
   {
@@ -190,7 +193,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
         to: "if (secrets === undefined || takesSecrets || name !== undefined) return;",
       },
     ],
-    test: { file: SESSIONS, title: "is refused where it comes to nothing, before anything ends" },
+    test: { file: SESSIONS, title: "is refused if it would have no effect, before anything ends" },
   },
   {
     name: "commands are stored in clear",

@@ -41,7 +41,7 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
     "files of an archive keep the bits that give rights",
     {
       file: ARCHIVE_CHECK,
-      title: "permissions without the bits that give rights, nobody's ownership, a time that fits",
+      title: "permissions without set-id bits, without owners, and with a time in range",
     },
     inCheck("entry.mode & KEPT_MODE_BITS", "entry.mode & (KEPT_MODE_BITS | 0o6000)"),
   ),

@@ -31,7 +31,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: PYTHON,
-      title: "a timer whose handler raises at any moment leaves the interpreter as it is",
+      title: "a timer whose handler raises at any moment does not change the interpreter",
     },
   },
   {
@@ -45,7 +45,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: LOST,
-      title: "a tool that was called with a request id runs once, and a retry gets its answer",
+      title: "a tool called with a request id runs once, and a retry gets its answer",
     },
   },
   {
@@ -59,7 +59,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: LOST,
-      title: "a command that was asked for with a request id runs once, and a retry gets its result",
+      title: "a command started with a request id runs once, and a retry gets its result",
     },
   },
   {
@@ -134,7 +134,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/sandboxes/capacity.test.ts",
-      title: "temporary sessions, one after the other, have the place of the one before",
+      title: "successive temporary sessions reuse the place of the one before",
     },
   },
 ];

@@ -2,7 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const EVENT_LOG = "src/state/event-log.ts";
 
-/** Of what is kept, told and listed. */
+/** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
     name: "a late write of an ended life overwrites the next life of its id",
@@ -16,7 +16,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sandboxes/store.test.ts",
-      title: "what is written late of an earlier life never touches a later one",
+      title: "a late write of an earlier sandbox never changes a later one with the same id",
     },
   },
   {
@@ -47,7 +47,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/base/ordered-index.test.ts",
-      title: "a part goes on from a place whose element has gone",
+      title: "a part continues from a position whose element is gone",
     },
   },
   {
@@ -85,7 +85,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sandboxes/registry.test.ts",
-      title: "an owner's flood of ended sandboxes pushes out none of another's",
+      title: "an owner's flood of ended sandboxes does not push out another's",
     },
   },
   {
@@ -99,7 +99,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/runs/store.test.ts",
-      title: "with 10,000 runs a create and a list, filtered or not, cost what they cost with 100",
+      title: "with 10,000 runs a create and a list, filtered or not, take as long as with 100",
     },
   },
   {
@@ -113,7 +113,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sandboxes/registry.test.ts",
-      title: "a list of live sandboxes looks at no ended one, and at no more than its page",
+      title: "a list of live sandboxes reads no ended ones, and no more than its page",
     },
   },
   {
@@ -124,7 +124,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/service/metrics.test.ts",
       title:
-        "two services of one process show its memory, descriptors and event loop, and the second goes on without the first",
+        "two services of one process report its memory, descriptors and event loop, and the second continues without the first",
     },
   },
   {
@@ -138,7 +138,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/restart/engine-trouble.test.ts",
-      title: "a container that is removed while its event is on its way was removed, and not lost",
+      title: "a container that is removed while its event is in transit counts as removed, and not as lost",
     },
   },
 ];

@@ -7,7 +7,7 @@ const QUOTAS = "test/unit/sandboxes/tenant-quotas.test.ts";
 const QUOTAS_SHOWN = "test/integration/tenants/quotas.test.ts";
 const COMMAND = "test/integration/cli/token.test.ts";
 const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
-const IDS = "every method that takes an id: another tenant's is not there";
+const IDS = "every method that takes an id: another tenant's is not found";
 
 /** Of tokens, scopes and tenants. */
 export const TENANT_DEFECTS: readonly Defect[] = [
@@ -22,7 +22,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: RELOAD,
-      title: "to as many tokens as there may be holds the event loop for no more than 100 ms",
+      title: "to the most tokens allowed blocks the event loop for at most 100 ms",
     },
   },
   {
@@ -51,7 +51,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/fair-queue.test.ts",
-      title: "beside another tenant one is in its turn, and the other's call never waits",
+      title: "with another tenant only one call is in its turn, and the other's call never waits",
     },
   },
   {
@@ -59,7 +59,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/app.ts", from: "    methodWork: METHOD_WORK,\n", to: "" }],
     test: {
       file: "test/integration/tenants/floods.alone.test.ts",
-      title: "a tenant's flood of %s keeps another's calls within three times what they take",
+      title: "during a tenant's flood of %s another's calls take at most three times as long",
       row: "sandboxes",
     },
   },
@@ -75,7 +75,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: QUOTAS_SHOWN,
       title:
-        "past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone",
+        "past its disk quota a tenant gets no sandbox over a workspace and no import, until files are removed",
     },
   },
   {
@@ -84,7 +84,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: QUOTAS_SHOWN,
       title:
-        "imports are held to a tenant's quota of disk as they come: concurrent, replacing and endless ones",
+        "imports count towards a tenant's disk quota as they arrive: concurrent, replacing and endless ones",
     },
   },
   {
@@ -99,7 +99,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: QUOTAS,
       title:
-        "creates: a second's worth at once, then as fast as they refill; retry_after is when the next fits",
+        "creates: a second's worth at once, then as fast as the bucket refills; retry_after is when the next fits",
     },
   },
   {
@@ -206,7 +206,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: RELOAD,
-      title: "that cannot be used (%s) leaves the tokens before in force, and says so",
+      title: "that cannot be used (%s) leaves the previous tokens in force, and says so",
       row: "malformed",
     },
   },
@@ -228,7 +228,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: RELOAD,
-      title: "with --tls-client-ca, a caller needs a certificate of that authority beside the token",
+      title: "with --tls-client-ca, a caller needs a certificate of that authority in addition to the token",
     },
   },
   {
@@ -251,7 +251,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: 'return { owner: ownerOf(context) && "all", method: context.method.name',
       },
     ],
-    test: { file: ISOLATION, title: "a request id of one is another request of the other" },
+    test: { file: ISOLATION, title: "a request id of one tenant is a different request of the other" },
   },
   {
     name: "a workspace's directory is named by its id alone",
@@ -262,7 +262,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: "return path.join(this.ownerRoot(owner && DEFAULT_OWNER), sha256(workspaceId));",
       },
     ],
-    test: { file: ISOLATION, title: "the same ids in two tenants name different things" },
+    test: { file: ISOLATION, title: "the same ids in two tenants name different objects" },
   },
   {
     name: "statistics of other tenants are shown to everybody",
@@ -273,7 +273,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: 'return callOf(context).principal?.scope !== "read-only";',
       },
     ],
-    test: { file: ISOLATION, title: "lists, statistics and events hold a tenant's own" },
+    test: { file: ISOLATION, title: "lists, statistics and events contain only a tenant's own" },
   },
   {
     name: "two programs that edit the tokens file at once lose a token",
@@ -284,7 +284,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: "  void lock;\n",
       },
     ],
-    test: { file: COMMAND, title: "loses nothing where several programs edit at once" },
+    test: { file: COMMAND, title: "loses nothing when several programs edit at once" },
   },
   {
     name: "the token of a profile is sent to another address",

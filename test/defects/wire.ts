@@ -3,7 +3,7 @@ import type { Defect } from "./defect.ts";
 const BAD_INPUT = "test/unit/server/bad-input.test.ts";
 const MEMORY = "test/unit/base/memory.test.ts";
 const STREAMS =
-  "what streams through an idle process takes little memory, and few collections of the whole heap";
+  "streaming through an idle process takes little memory, and few collections of the whole heap";
 const UNKNOWN_FIELDS = "test/unit/server/unknown-fields.test.ts";
 
 /** Of the wire, and of what hostile input does behind it. */
@@ -30,7 +30,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: UNKNOWN_FIELDS,
-      title: "names of enums in lists are looked at; numbers and null are the parser's",
+      title: "enum names in lists are checked; numbers and null are left to the parser",
     },
   },
   {
@@ -73,7 +73,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/grpc.test.ts",
-      title: "takes any deadline that gRPC can write, also one that no timer can hold",
+      title: "accepts any deadline of gRPC, also one that is too long for a timer",
     },
   },
   {
@@ -85,7 +85,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
         to: "",
       },
     ],
-    test: { file: BAD_INPUT, title: "an unknown encoding is UNIMPLEMENTED, with those that are known" },
+    test: { file: BAD_INPUT, title: "an unknown encoding is UNIMPLEMENTED, with the known ones" },
   },
   {
     name: "a parameter of gRPC's content type ends in 415",
@@ -128,7 +128,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/health.test.ts",
-      title: "a name of any length that it does not know is NOT_FOUND, and quoted in part",
+      title: "an unknown name of any length is NOT_FOUND, and quoted only in part",
     },
   },
   {
@@ -167,7 +167,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/server/protocols.test.ts",
-      title: "an upload that is refused halfway holds none of its bytes",
+      title: "an upload that is refused halfway leaves none of its bytes in memory",
     },
   },
   {
@@ -181,7 +181,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/rpc/hostile-input.test.ts",
-      title: "what %s is asked to do does not hold the event loop",
+      title: "work that %s requests does not block the event loop",
       row: "berth.v1.SessionService/ExecuteTool",
     },
   },
@@ -227,7 +227,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a source of uploads whose item is refused is not told that it is left",
+    name: "a source of uploads is not closed when one of its items is refused",
     changes: [
       {
         file: "src/files/until.ts",
@@ -237,7 +237,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/files/until.test.ts",
-      title: "it tells a source whose item is refused that it is left",
+      title: "it notifies a source whose item is refused",
     },
   },
   {
@@ -252,7 +252,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/server/listener.test.ts",
       title:
-        "a request in several records, while the answer before still waits to be read, is served after it",
+        "a request in several records, while the previous answer still waits to be read, is served after it",
     },
   },
   {
@@ -266,7 +266,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/request-bytes.test.ts",
-      title: "no more of a stream is held than its largest message, and no more than the budget has",
+      title: "a stream holds at most its largest message, and no more than the budget allows",
     },
   },
 ];

@@ -3,7 +3,7 @@ import type { Defect } from "./defect.ts";
 const REFERENCES = "test/integration/workspaces/references.test.ts";
 const SHARED_QUOTA = "test/integration/workspaces/shared-quota.test.ts";
 const SHARED_IS_TOLD =
-  "past its watched quota a shared directory is told of, and workspaces get no new sandbox";
+  "past its watched quota a shared directory is reported, and workspaces get no new sandbox";
 const SANDBOXES = "test/integration/workspaces/sandboxes.test.ts";
 const DIFF = "test/integration/workspaces/diff.test.ts";
 
@@ -25,10 +25,10 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
         to: "      (this.added ??= new Set()).add(traceId);\n      const previous = store.addRef(",
       },
     ],
-    test: { file: REFERENCES, title: "references are there, and removing one leaves the others" },
+    test: { file: REFERENCES, title: "references are still there, and removing one leaves the others" },
   },
   {
-    name: "what is known, if torn, is taken for empty and written anew",
+    name: "a torn record is taken for empty and overwritten",
     changes: [
       {
         file: "src/store.ts",
@@ -64,7 +64,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/fork.test.ts",
-      title: "a source that goes, or is replaced, in the middle makes no half of a fork",
+      title: "a source that is deleted or replaced during the copy leaves no partial fork",
     },
   },
   {
@@ -74,7 +74,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/base/last-lines.test.ts",
-      title: "noise pushes nothing out, nor does it show",
+      title: "noise does not push out other lines, and is not shown",
     },
   },
   {
@@ -88,7 +88,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/replaced.test.ts",
-      title: "%s of one that goes, or is replaced, in the middle gives no half of an answer",
+      title: "%s of a workspace that is deleted or replaced meanwhile gives no partial answer",
       row: "WorkspaceService/ExportWorkspace",
     },
   },
@@ -104,7 +104,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/workspaces/replacing.test.ts",
       title:
-        "a workspace that is being replaced is in use, and never broken, though its directory is missing for a moment",
+        "a workspace that is being replaced is in use, and never broken, although its directory is missing for a moment",
     },
   },
   {
@@ -116,7 +116,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
         to: "(left.modifyTime.seconds !== right.modifyTime.seconds && !(await isSameContent()))",
       },
     ],
-    test: { file: DIFF, title: "files of one size and one time of change are compared by their bytes" },
+    test: { file: DIFF, title: "files of the same size and modification time are compared by content" },
   },
   {
     name: "a comparison follows links out of a workspace",
@@ -129,7 +129,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: DIFF,
-      title: "a directory that a sandbox exchanges for a link leads out of the workspace never",
+      title: "a directory that a sandbox swaps for a link never leads out of the workspace",
     },
   },
   {
@@ -143,8 +143,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/crashes.test.ts",
-      title:
-        "a fork that a kill cut short leaves nothing, no tool at work either, and its retry makes it whole",
+      title: "a fork interrupted by a kill leaves nothing, nor a tool at work, and its retry completes it",
     },
   },
   {
@@ -158,7 +157,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: REFERENCES,
-      title: "that is not known is NOT_FOUND, and no call but those that make one makes it",
+      title: "that is unknown is NOT_FOUND, and only the creating calls create it",
     },
   },
   {
@@ -172,7 +171,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: REFERENCES,
-      title: "that is not known is NOT_FOUND, and no call but those that make one makes it",
+      title: "that is unknown is NOT_FOUND, and only the creating calls create it",
     },
   },
   {
@@ -203,11 +202,11 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/workspaces/locks.test.ts",
       title:
-        "a workspace whose sandbox the engine takes long to make or remove holds up no other, and no call but its own",
+        "a workspace whose sandbox is slow to create or remove blocks no other workspace, and no call but its own",
     },
   },
   {
-    name: "a stale sandbox id is told as the workspace's",
+    name: "a stale sandbox id is reported as the workspace's",
     changes: [
       {
         file: "src/workspaces/sandboxes.ts",
@@ -228,7 +227,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SANDBOXES,
-      title: "reuses the sandbox that runs, resumes a paused one and replaces one that ended",
+      title: "reuses the running sandbox, resumes a paused one and replaces one that ended",
     },
   },
   {
@@ -255,7 +254,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/docker.test.ts",
-      title: "a forced cleanup deletes nothing under a container that may live, and can be asked for again",
+      title: "a forced cleanup deletes nothing under a container that may be running, and can be retried",
     },
   },
   {
@@ -269,7 +268,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/ordinary-user.test.ts",
-      title: "files of another user, which it may neither read nor delete, are told, and hide nothing",
+      title: "files of another user, which it may neither read nor delete, are reported, and hide nothing",
     },
   },
   {
@@ -288,8 +287,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SANDBOXES,
-      title:
-        "what a sandbox writes into its workspace is data: nothing that is known of workspaces lies there",
+      title: "files that a sandbox writes into its workspace are data: none of Berth's metadata is there",
     },
   },
   {
@@ -307,7 +305,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/workspaces/crashes.test.ts",
       title:
-        "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
+        "100 concurrent reference changes on 20 workspaces, with three kills in between, leave exact references",
     },
   },
   {
@@ -321,7 +319,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/ordinary-user.test.ts",
-      title: "whatever a sandbox plants, and closes to its own user, is measured, exported and deleted",
+      title: "whatever a sandbox plants or closes to its own user is measured, exported and deleted",
     },
   },
   {
@@ -329,7 +327,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/server/http-message.ts", from: "    request.stream.destroy();\n", to: "" }],
     test: {
       file: "test/integration/workspaces/quota.test.ts",
-      title: "an import that would pass the quota is refused as it comes, and nothing of it stays",
+      title: "an import that would exceed the quota is refused as it arrives, and leaves nothing",
     },
   },
   {
@@ -344,7 +342,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: { file: SHARED_QUOTA, title: SHARED_IS_TOLD },
   },
   {
-    name: "a shared directory past its quota is told to sandboxes that do not have it",
+    name: "a shared directory past its quota is reported to sandboxes that do not mount it",
     changes: [
       {
         file: "src/workspaces/sandboxes.ts",
@@ -379,7 +377,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/workspaces/quota-measuring.test.ts",
-      title: "the watch finds a shared directory that grew, also one that an earlier version made",
+      title: "the watch finds a shared directory that grew, also one from an earlier version",
     },
   },
 ];

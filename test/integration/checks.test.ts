@@ -13,7 +13,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** A directory with these files, by their paths. */
+/** A directory with these files, by path. */
 function tree(files: Readonly<Record<string, string>>): string {
   const root = mkdtempSync(path.join(dir, "tree-"));
   for (const [file, content] of Object.entries(files)) {
@@ -23,7 +23,7 @@ function tree(files: Readonly<Record<string, string>>): string {
   return root;
 }
 
-/** How a program ends that runs under this Node, and everything that it writes. */
+/** Runs a program under this Node. Returns its exit code and all its output. */
 function run(cwd: string, args: readonly string[]): Promise<{ exitCode: number; output: string }> {
   return new Promise((resolve) => {
     execFile(process.execPath, args, { cwd }, (error, stdout, stderr) =>
@@ -58,7 +58,7 @@ describe("the English check", () => {
     ["a document", "docs/deep/a.md", "# Title\n\nTo whom?\n", 'docs/deep/a.md:3: "whom"'],
     ["the README", "README.md", "It tells.\n", 'README.md:1: "tells"'],
     ["a script", "scripts/a.sh", "echo 'mended'\n", 'scripts/a.sh:1: "mended"'],
-  ])("refuses a word in %s, with its place and what to write", async (_where, file, content, finding) => {
+  ])("refuses a word in %s, with its place and a replacement", async (_where, file, content, finding) => {
     const { exitCode, output } = await check({ [file]: content, "src/fine.ts": "// Fine.\n" });
     expect(exitCode).toBe(1);
     expect(output).toMatch(/^.+: write: .+\n1 finding in 1 file\.\n$/);
@@ -70,7 +70,7 @@ describe("the English check", () => {
       "src/a.ts": "export const finding = { mend: told };\n",
       "proto/a.proto": "message Told { string mend = 1; }\n",
       "docs/a.md": "`mend`\n\n```sh\necho told\n```\n\n[record](told.md)\n",
-      "test/a.ts": "// told\n",
+      "other/a.ts": "// told\n",
       "CHANGELOG.md": "told\n",
     };
     expect(await check(files)).toEqual({ exitCode: 0, output: "" });

@@ -55,8 +55,9 @@ const DELETE = "integration/sandboxes/delete.test.ts";
 const REFERENCES = "integration/workspaces/references.test.ts";
 const WORKSPACES = "integration/workspaces/hostile.test.ts";
 
-const CAPABILITIES = "every process has its few capabilities, no way to more, and a filter of system calls";
-const SERVED = "%s: other clients are served, memory stays, and all recovers";
+const CAPABILITIES =
+  "every process has only a few capabilities, no way to gain more, and a filter of system calls";
+const SERVED = "%s: other clients are served, memory stays bounded, and everything recovers";
 const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
 
 /** Every case that has to hold against an attacker, by what it is about. */
@@ -87,7 +88,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "a container engine's socket",
-      [at(HARDENING, "no socket of a container engine is in sight")],
+      [at(HARDENING, "no socket of a container engine is visible")],
       "containers get the engine's socket",
     ),
     hostile(
@@ -119,7 +120,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "environment and descriptors of the service",
       [
         at(HARDENING, "environments and descriptors show nothing of the service"),
-        at(ESCAPE, "what holds the service's data, environment and descriptors is not to be seen"),
+        at(ESCAPE, "the files that hold the service's data, environment and descriptors are not visible"),
       ],
       "containers have a variable of the service",
     ),
@@ -130,12 +131,12 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "the metadata address and private ranges",
-      [at(EGRESS, "does not reach %s, and fails at once"), at(RULES, "where there are none")],
+      [at(EGRESS, "does not reach %s, and fails at once"), at(RULES, "if there are none")],
       "egress: the metadata address is not rejected",
     ),
     hostile(
       "the host, its gateway address and the service's port",
-      [at(EGRESS, "does not reach the machine, by any of its addresses"), at(RULES, "where there are none")],
+      [at(EGRESS, "does not reach the machine, at any of its addresses"), at(RULES, "if there are none")],
       "egress: the machine itself is in reach",
     ),
     layered(
@@ -153,15 +154,15 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile(
       "DNS that is bound to another address later",
-      [at(DOMAINS, "the connection goes to the address that was checked, not to what the name has next")],
+      [at(DOMAINS, "the connection goes to the checked address, not to the name's next one")],
       "egress: a name is resolved once more to connect",
     ),
     hostile(
       "on Kubernetes: the metadata address, private ranges, IPv6 too, pods, nodes and the API server",
       [
         at(POLICIES, "not %s, which is not", "169.254.169.254"),
-        at(POLICIES, "a wide range opens no metadata address and no loopback"),
-        at(CLUSTER, "nothing is reached from NONE, and from EGRESS what is allowed and nothing else"),
+        at(POLICIES, "a wide range does not open metadata addresses or loopback"),
+        at(CLUSTER, "NONE reaches nothing, and EGRESS only what is allowed"),
       ],
       "kubernetes: EGRESS reaches private addresses",
       "kubernetes: EGRESS reaches private addresses of IPv6",
@@ -170,22 +171,22 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "on Kubernetes: sibling sandboxes, and pods that connect to one",
       [
-        at(POLICIES, "select its pods alone, and let nothing in"),
-        at(CLUSTER, "nothing is reached from NONE, and from EGRESS what is allowed and nothing else"),
+        at(POLICIES, "select only its pods, and let nothing in"),
+        at(CLUSTER, "NONE reaches nothing, and EGRESS only what is allowed"),
       ],
       "kubernetes: whoever is in the cluster connects to a sandbox",
     ),
     hostile(
       "on Kubernetes: a cluster that enforces no policy",
-      [at(CLUSTER, "the operator's word does not count: sandboxes are refused with what a test reached")],
+      [at(CLUSTER, "the operator's setting does not count: sandboxes are refused with what a test reached")],
       "kubernetes: the operator's word counts, whatever the test reached",
     ),
     hostile(
       "on Kubernetes: a policy of others that opens what Berth's closes",
       [
         at(POLICIES, "others' that select %s are seen for what they open", "all pods"),
-        at(CLUSTER, "a policy of others that opens NONE is found, and NONE refused until it is gone"),
-        at(CLUSTER, "a policy that somebody deletes or changes is restored"),
+        at(CLUSTER, "a foreign policy that opens NONE is found, and NONE is refused until it is gone"),
+        at(CLUSTER, "a policy that was deleted or changed is restored"),
       ],
       "kubernetes: a policy of others that opens all pods is not seen",
     ),
@@ -204,8 +205,8 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "a fork bomb",
       [
-        at(DOCKER, "a fork bomb ends at the bound of processes, and takes nothing else along"),
-        at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone"),
+        at(DOCKER, "a fork bomb ends at the process limit, and takes nothing else down"),
+        at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour"),
       ],
       "containers may have any number of processes",
     ),
@@ -214,16 +215,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/sessions/out-of-memory.test.ts",
-          "a %s that the kernel kills for want of memory is lost with that cause",
+          "a %s that the kernel kills when memory runs out is lost with that cause",
         ),
-        at(DOCKER, "a process that takes too much memory is ended, the sandbox is not"),
+        at(DOCKER, "a process that takes too much memory is ended, but not the sandbox"),
       ],
       "a shell that is killed counts as out of memory because a program of it was",
       "an earlier kill for want of memory is blamed on what is found after a restart",
     ),
     layered(
       "a disk that is full",
-      [at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone")],
+      [at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour")],
       "The file system in memory has a size, and what is in it counts as memory, which control groups bound.",
     ),
     layered(
@@ -231,7 +232,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/tenants/noisy-neighbours.alone.test.ts",
-          "five sandboxes of one tenant at their bounds leave another tenant's commands alone",
+          "five sandboxes of one tenant at their limits do not affect another tenant's commands",
         ),
       ],
       "Without one of its bounds the others and the kernel's scheduler still leave a neighbour its time.",
@@ -241,18 +242,18 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/processes/output-volume.test.ts",
-          "holds its process back, in little memory, while its reader takes 1 MB/s",
+          "makes its process wait, in little memory, while its reader takes 1 MB/s",
         ),
         at(
           "unit/processes/transcript-budget.test.ts",
-          "of running processes the largest gives way, and keeps its head and its newest output",
+          "of running processes the largest loses output, but keeps its head and its newest output",
         ),
       ],
       "what transcripts hold together is not bounded",
     ),
     hostile(
       "descriptors",
-      [at(HARDENING, "core dumps are off and open files limited, for good")],
+      [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",
     ),
     hostile("zombies", [at(DOCKER, "orphans are reaped")], "containers have no process that reaps"),
@@ -261,7 +262,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/processes/hostile-processes.test.ts",
-          "calls end in time beside a command that %s, and their sessions work on",
+          "calls end in time next to a command that %s, and their sessions still work",
         ),
       ],
       "a command that finds every place for a process taken says that the engine failed",
@@ -278,7 +279,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/files/directories.test.ts",
-          "a directory that holds something goes only with all of it, links not followed",
+          "a directory that is not empty is removed only recursively, without following links",
         ),
         at(
           WORKSPACES,
@@ -286,15 +287,15 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         ),
         at(
           "integration/workspaces/diff.test.ts",
-          "a directory that a sandbox exchanges for a link leads out of the workspace never",
+          "a directory that a sandbox swaps for a link never leads out of the workspace",
         ),
       ],
       "an archive is unpacked through links that it made",
     ),
     layered(
       "a FIFO, a device or a directory where a file is due",
-      [at(KINDS, "where a file is due, %s is refused at once")],
-      "A script looks at what is there before it opens it, Berth at the kind that the open file has, and a write goes to a file beside, which takes the place of a regular file alone.",
+      [at(KINDS, "instead of a file, %s is refused at once")],
+      "A script looks at what is there before it opens it, Berth at the kind that the open file has, and a write goes to a temporary file, which takes the place of a regular file alone.",
     ),
     hostile(
       "a tar with .. or absolute names",
@@ -324,7 +325,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "unit/files/archive-check.test.ts",
-          "permissions without the bits that give rights, nobody's ownership, a time that fits",
+          "permissions without set-id bits, without owners, and with a time in range",
         ),
       ],
       "files of an archive keep the bits that give rights",
@@ -332,10 +333,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "a tar of a million entries",
       [
-        at(
-          ARCHIVE,
-          "is refused at its first bad one, a million when the bound is passed, and leaves nothing",
-        ),
+        at(ARCHIVE, "is refused at its first bad entry, or at the limit of entries, and leaves nothing"),
         at("unit/files/archive-check.test.ts", "more than 500,000 entries"),
       ],
       "an archive may have any number of entries",
@@ -345,19 +343,19 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/files/names.test.ts",
-          "every name is written, listed, read, moved and removed as it is",
+          "every name is written, listed, read, moved and removed unchanged",
         ),
       ],
       "a name ends at a newline",
     ),
     hostile(
       "a client that dies amid an upload",
-      [at(FILES, "in the middle of an upload leaves the old content and nothing else")],
+      [at(FILES, "during an upload leaves the old content and nothing else")],
       "an upload that breaks off takes the place of the old content",
     ),
     layered(
       "two writers of one path",
-      [at("integration/files/transfer.test.ts", "of writers at the same time, one is there whole")],
+      [at("integration/files/transfer.test.ts", "of concurrent writers, one file is there whole")],
       "Each writer has a file of its own, a mark at the end of what it wrote, and one rename. Writers that shared a file would find the other's mark, fail, and leave the old content.",
     ),
   ],
@@ -366,14 +364,14 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "output that imitates a marker",
       [
         at(EXEC, "output that imitates markers is output"),
-        at(BASH, "output that imitates what the shell is told by is plain data"),
+        at(BASH, "output that imitates the shell's own reports is plain data"),
         at("unit/fuzz/parsers.test.ts", "what a lane writes"),
       ],
       "part of a nonce passes for a marker",
     ),
     hostile(
       "a nonce that a command finds out",
-      [at(EXEC, "the nonce is nowhere a command can read it by the way")],
+      [at(EXEC, "the nonce is nowhere a command can read it")],
       "a command has most of its shell's nonce in its environment",
     ),
     layered(
@@ -396,17 +394,17 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(BASH, "%s", "set -e; false"),
         at(BASH, "a function named %s", "printf"),
       ],
-      "a function takes the place of the printf that tells a command's end",
+      "a function replaces the printf that reports a command's end",
     ),
     hostile(
       "kill -9 $$",
-      [at(EXEC, "%s is told as signal %i", "kill -9 $$"), at(BASH, "%s", "kill -9 $$")],
+      [at(EXEC, "%s is reported as signal %i", "kill -9 $$"), at(BASH, "%s", "kill -9 $$")],
       "a shell that killed itself is given the next command",
     ),
     layered(
       "exec sleep",
       [
-        at(EXEC, "exec sleep: what takes the shell's place ends as the command"),
+        at(EXEC, "exec sleep: a program that replaces the shell ends as the command"),
         at(BASH, "%s", "exec sleep"),
       ],
       "A command is a child of its lane's shell, and a session's shell is known to have ended by its process, whatever took the shell's place: nothing has to notice it.",
@@ -422,7 +420,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "sleep 60 &, and a daemonised child",
       [
-        at(EXEC, "sleep & returns at once; a daemon goes with its sandbox"),
+        at(EXEC, "sleep & returns at once; a daemon ends with its sandbox"),
         at(BASH, "%s", "a background job"),
       ],
       "an end that waits behind what nobody wants is not waited for",
@@ -433,7 +431,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at("unit/processes/ends.test.ts", "kills a process that ignores SIGTERM"),
         at(
           "integration/processes/command-timeout.test.ts",
-          "a command that ignores SIGTERM is killed after a grace",
+          "a command that ignores SIGTERM is killed after a grace period",
         ),
       ],
       "what ignores SIGTERM is not killed",
@@ -445,18 +443,18 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
           "integration/processes/lost-callers.test.ts",
           "a command without a request id ends with its caller",
         ),
-        at(EXEC, "a caller that goes away takes the tree along"),
+        at(EXEC, "the whole tree ends with its caller"),
       ],
       "a start runs although its caller has gone before it reached the engine",
     ),
     hostile(
       "binary, ANSI, split UTF-8",
-      [at(EXEC, "binary, terminal sequences and split UTF-8 come byte for byte, as they were written")],
+      [at(EXEC, "binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written")],
       "output passes as text",
     ),
     layered(
       "a line of 100 MiB",
-      [at(EXEC, "a line of ${longLine} MiB comes whole")],
+      [at(EXEC, "a line of ${longLine} MiB arrives whole")],
       "Nothing on the way of output looks for lines, so that there is no bound of them to take away.",
     ),
     hostile(
@@ -498,7 +496,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/tenants/isolation.test.ts",
-          "every method that takes an id: another tenant's is not there",
+          "every method that takes an id: another tenant's is not found",
         ),
       ],
       "a process of another tenant is found",
@@ -515,7 +513,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     hostile(
       "messages that are too large, or hold too much",
       [
-        at(BAD_INPUT, "a size that is announced is refused before it comes"),
+        at(BAD_INPUT, "an announced size that is too large is refused before the data arrives"),
         at("integration/rpc/hostile-input.test.ts", "in gRPC and in JSON, of any method"),
       ],
       "a message may hold any number of values",
@@ -548,7 +546,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/server/listener.test.ts",
-          "a client is told how many calls it may make at once, and waits with more",
+          "a client learns how many calls it may make at once, and queues more",
         ),
       ],
       "a connection has any number of calls at once",
@@ -566,7 +564,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(ATTACKS, SERVED, "600 connections whose headers come slowly"),
         at(ATTACKS, SERVED, "headers that do not end"),
-        at("integration/server/listener.test.ts", "headers that do not end cost the connection"),
+        at("integration/server/listener.test.ts", "headers that do not end close the connection"),
       ],
       "nothing looks for headers that come slowly",
     ),
@@ -578,7 +576,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     layered(
       "pings, settings and empty data without end",
       [at(ATTACKS, SERVED, "pings, settings and empty data without end")],
-      "Node and its library of HTTP/2 end a connection that is owed 1,000 answers or sent 1,000 empty frames, unless told otherwise, which Berth does not do.",
+      "Node and its library of HTTP/2 end a connection that is owed 1,000 answers or sent 1,000 empty frames, unless configured otherwise, which Berth does not do.",
     ),
     hostile(
       "a reader that stops",
@@ -586,7 +584,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(ATTACKS, SERVED, "output that is not read"),
         at(
           "unit/server/keepalive.test.ts",
-          "whoever stops reading does not wait for a stream that does not end",
+          "a reader that stops does not wait for a stream that does not end",
         ),
       ],
       "whoever stops reading waits for the stream",
@@ -596,7 +594,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/server/streams.test.ts",
-          "a flood of cancels leaves no handler, no call and no stream behind",
+          "a flood of cancels leaves no handler, no call and no stream",
         ),
         at(ATTACKS, SERVED, "10,000 calls that are cancelled as they come"),
       ],
@@ -611,7 +609,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(CRASHES, "every failpoint is in a scenario"),
         at(
           "integration/restart/run-crash-points.test.ts",
-          "a service killed at %s: the run is as it were without",
+          "a service killed at %s: the run is as if nothing had happened",
         ),
       ],
       "a command that a crash cut short is run again by its retry",
@@ -626,7 +624,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "unit/sandboxes/expiry-sweeper.test.ts",
-          "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
+          "a failed removal is retried with growing pauses, each logged, and the sandbox keeps its place until it is gone",
         ),
       ],
       "a removal that failed waits for somebody to ask again",
@@ -636,7 +634,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/restart/docker-restart.test.ts",
-          "a Docker that is killed under load and $keeps: the service stays up and says what became of each sandbox",
+          "a Docker that is killed under load and $keeps: the service stays up and reports what became of each sandbox",
         ),
       ],
       "Calls, the stream of events and the comparison after a lost connection each find what became of a sandbox.",
@@ -646,14 +644,14 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/restart/engine-trouble.test.ts",
-          "a container that is removed while its event is on its way was removed, and not lost",
+          "a container that is removed while its event is in transit counts as removed, and not as lost",
         ),
       ],
       "what was removed counts as lost where its event comes late",
     ),
     layered(
-      "an image that is missing",
-      [at("integration/sandboxes/create-leaves-nothing.test.ts", "an image that cannot be had")],
+      "a missing image",
+      [at("integration/sandboxes/create-leaves-nothing.test.ts", "an unavailable image")],
       "Nothing is made before the image is there, and one catch, for whatever failed, gives back what was reserved.",
     ),
     hostile(
@@ -675,19 +673,19 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         ),
         at(
           "unit/sandboxes/capacity.test.ts",
-          "as many wait as places are being given back, in their order, and there is never one too many",
+          "as many creates wait as places are being released, in order, and the limit is never exceeded",
         ),
       ],
       "there are places for any number of sandboxes",
     ),
     hostile(
       "delete during exec",
-      [at(DELETE, "a delete ends what runs longer than the grace and reports it")],
-      "operations are not told that their sandbox was deleted",
+      [at(DELETE, "a delete ends commands that exceed the grace period, and they report it")],
+      "operations do not report that their sandbox was deleted",
     ),
     layered(
       "double delete",
-      [at(DELETE, "deletes of one sandbox at the same time all return when it is gone")],
+      [at(DELETE, "concurrent deletes of one sandbox all return when it is removed")],
       "A delete joins the one under way; one that did not would wait for its lock, and find the sandbox gone.",
     ),
     layered(
@@ -697,12 +695,12 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     layered(
       "two services on one daemon",
-      [at(RESTART, "two services on one daemon leave each other's alone")],
+      [at(RESTART, "two services on one daemon do not touch each other's sandboxes")],
       "One filter, by the instance's label, keeps them apart. Without it the probe itself would remove the sandboxes of every other service on the daemon.",
     ),
     hostile(
       "request ids across a restart",
-      [at(RESTART, "answers a request id as before, and makes nothing twice")],
+      [at(RESTART, "answers a request id as before, and creates nothing twice")],
       "the retry of a request whose answer was dropped carries it out again",
     ),
   ],
@@ -712,7 +710,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/workspaces/crashes.test.ts",
-          "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
+          "100 concurrent reference changes on 20 workspaces, with three kills in between, leave exact references",
         ),
       ],
       "references are kept in memory, and on the disk a while later",
@@ -727,7 +725,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/workspaces/docker.test.ts",
-          "a forced cleanup deletes nothing under a container that may live, and can be asked for again",
+          "a forced cleanup deletes nothing under a container that may be running, and can be retried",
         ),
       ],
       "force deletes the directory under a live container",
@@ -737,14 +735,14 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(
           "integration/workspaces/crashes.test.ts",
-          "a forced cleanup that a kill cut short is finished at the next start, and its retry is answered once",
+          "a forced cleanup interrupted by a kill is finished at the next start, and its retry is answered once",
         ),
       ],
       "references are kept in memory, and on the disk a while later",
     ),
     hostile(
       "a link planted where a directory was",
-      [at(REFERENCES, "in place of a workspace's directory breaks that one alone, and is not followed")],
+      [at(REFERENCES, "in place of a workspace's directory breaks only that workspace, and is not followed")],
       "a link in the place of a workspace's directory is followed",
     ),
   ],

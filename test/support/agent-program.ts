@@ -3,13 +3,13 @@ import { once } from "node:events";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
-/** The command of the one in TypeScript. */
+/** The command of the agent program in TypeScript. */
 export const AGENT_COMMAND: readonly string[] = [
   process.execPath,
   fileURLToPath(new URL("../integration/clients/agent-driver.ts", import.meta.url)),
 ];
 
-/** What a program with an agent tells. */
+/** A message of an agent program. */
 export interface Told {
   readonly step?: number;
   readonly runId: string;
@@ -19,7 +19,7 @@ export interface Told {
   readonly currentStep?: number;
 }
 
-/** A program with an agent of one of the client classes in it: test/integration/clients/agent-driver.ts or agent_driver.py. */
+/** A program with an agent of one of the clients: test/integration/clients/agent-driver.ts or agent_driver.py. */
 export class AgentProgram {
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #lines: AsyncIterator<string>;
@@ -41,14 +41,14 @@ export class AgentProgram {
     this.#child.stdin.write(`${JSON.stringify(act)}\n`);
   }
 
-  /** The next line that it tells. */
+  /** Its next message. */
   async next(): Promise<Told> {
     const { value, done } = await this.#lines.next();
     if (done) throw new Error(`the program ended: ${this.#stderr}`);
     return JSON.parse(value);
   }
 
-  /** Has it do something, and returns how that came out. */
+  /** Makes it do something, and returns the result. */
   async do(act: object): Promise<Told> {
     this.tell(act);
     return this.done();

@@ -8,20 +8,20 @@ import type { Duplex } from "node:stream";
 import { kubectl } from "./kubernetes.ts";
 import { newDataDir } from "./settings.ts";
 
-/** A call to the API server on its way. */
+/** A call on its way to the API server. */
 export interface ApiRequest {
   readonly method: string;
-  /** Below the server: `/api/v1/namespaces/NS/pods/NAME`. */
+  /** Path on the server: `/api/v1/namespaces/NS/pods/NAME`. */
   readonly path: string;
   readonly query: URLSearchParams;
-  /** Whether it asks for a watch. */
+  /** Whether it is a watch. */
   readonly isWatch: boolean;
 }
 
 /**
- * What becomes of a call: `hang` takes it and says nothing more; a status refuses it in the API server's form, with
- * `made` once the API server has done it all the same; `silent` opens a watch on which nothing comes; `end` opens one
- * and ends it in good order at once.
+ * What happens to a call. `hang`: accepts it and never answers. A status: refuses it in the API server's form; with
+ * `made`, after the API server has carried it out. `silent`: opens a watch without events. `end`: opens a watch and
+ * ends it normally at once.
  */
 export type ApiFault =
   | "hang"
@@ -29,13 +29,13 @@ export type ApiFault =
   | "end"
   | { readonly status: number; readonly reason?: string; readonly message?: string; readonly made?: boolean };
 
-/** A way to the API server on which calls fail on purpose. */
+/** A proxy in front of the API server that makes calls fail on purpose. */
 export class ApiProxy implements AsyncDisposable {
-  /** Of the service account `berth`, by this way. */
+  /** For the service account `berth`, through this proxy. */
   readonly kubeconfig: string;
-  /** Decides about each call, sooner or later; undefined: it passes. */
+  /** Decides about each call, possibly later. Undefined: forwards it. */
   fault: (request: ApiRequest) => ApiFault | undefined | Promise<ApiFault | undefined> = () => undefined;
-  /** Every call, in their order. */
+  /** Every call, in order. */
   readonly requests: ApiRequest[] = [];
   readonly #server = http.createServer();
   readonly #sockets = new Set<Duplex>();
@@ -50,7 +50,7 @@ export class ApiProxy implements AsyncDisposable {
     this.#target = new URL(cluster.server);
     this.#ca = Buffer.from(cluster["certificate-authority-data"], "base64");
     this.kubeconfig = path.join(newDataDir(), "kubeconfig");
-    // Only Berth's end of the way goes without TLS.
+    // Only the connection between Berth and the proxy is without TLS.
     parsed.clusters[0].cluster = { server: `http://127.0.0.1:${port}`, "insecure-skip-tls-verify": true };
     writeFileSync(this.kubeconfig, JSON.stringify(parsed));
     server.on("connection", (socket: Socket) => this.#keep(socket));
@@ -66,7 +66,7 @@ export class ApiProxy implements AsyncDisposable {
     return new ApiProxy(config, (server.address() as AddressInfo).port, server);
   }
 
-  /** Breaks every watch where it is. */
+  /** Breaks every open watch. */
   cutWatches(): void {
     for (const answer of this.#watches) answer.destroy();
   }

@@ -10,13 +10,13 @@ import { type TestSettings, testSettings } from "./settings.ts";
 // As in src/main.ts.
 globalThis.Headers = PlainHeaders;
 
-/** A service in this process, on a port of its own, with a client. */
+/** A service in this process, on its own port, with a client. */
 export interface TestApp {
   readonly app: RunningApp;
   readonly client: Client;
   readonly instance: string;
   readonly log: MemoryLog;
-  /** Ends it, and fails where it left a container or logged an error. */
+  /** Stops it. Fails if it left a container behind or logged an error. */
   stop(): Promise<void>;
 }
 
@@ -40,7 +40,7 @@ export async function startTestApp(changes: TestSettings = {}): Promise<TestApp>
   };
 }
 
-/** Gives every test of a file one service, and ends it after the last. */
+/** Gives all tests of a file one service, and stops it after the last. */
 export function useApp(changes: TestSettings = {}): TestApp {
   let running: TestApp | undefined;
   beforeAll(async () => {
@@ -68,12 +68,12 @@ export function useApp(changes: TestSettings = {}): TestApp {
   };
 }
 
-/** Fails when the instance still has containers, after the short while that a removal may take to show. */
+/** Fails if the instance still has containers after the short time that a removal may take to show. */
 export async function expectNoContainers(instance: string): Promise<void> {
   await expectContainers(instance, 0);
 }
 
-/** Fails unless the instance has that many containers soon. */
+/** Fails unless the instance soon has this many containers. */
 export async function expectContainers(instance: string, count: number): Promise<void> {
   const names = async (): Promise<string[]> =>
     (await containersOf(instance)).map(({ Names }) => Names.join());

@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import type { ToolAnswer, Worker } from "./worker.ts";
 
-/** What tools of a browser return, of which each has its part. */
+/** The data of browser tools. Each tool returns some of the fields. */
 export interface BrowserData {
   readonly url: string;
   readonly title: string;
@@ -26,7 +26,7 @@ export interface BrowserData {
 
 type Params = Readonly<Record<string, unknown>>;
 
-/** A browser of a worker's, by the names of its tools. */
+/** The browser of a worker, with its tools by name. */
 export class BrowserClient {
   readonly worker: Worker;
 
@@ -38,7 +38,7 @@ export class BrowserClient {
     return this.worker.execute<BrowserData>(`browser:${tool}`, params);
   }
 
-  /** Calls a tool that has to succeed. */
+  /** Calls a tool that must succeed. */
   async ok(tool: string, params: Params = {}): Promise<BrowserData> {
     const { code, message, data } = await this.call(tool, params);
     expect({ tool, code, message }).toEqual({ tool, code: 0, message: "success" });
@@ -54,14 +54,14 @@ export class BrowserClient {
     return (await this.ok("evaluate", { script })).result;
   }
 
-  /** The reference that the tree has for the element of a role and name. */
+  /** The reference in the tree to the element with this role and name. */
   async refOf(role: string, name?: string): Promise<string> {
     const { tree } = await this.ok("tree");
     return refIn(tree, role, name);
   }
 }
 
-/** The reference in a tree of the element of a role and name. */
+/** The reference in a given tree to the element with this role and name. */
 export function refIn(tree: string, role: string, name?: string): string {
   const start = `- ${role}${name === undefined ? " " : ` ${JSON.stringify(name)} `}`;
   const line = tree.split("\n").find((text) => text.trimStart().startsWith(start));

@@ -4,13 +4,12 @@ import { expect } from "vitest";
 import { ArchiveCheck } from "../../src/files/archive-check.ts";
 import { readTar } from "../../src/files/tar/tar-reader.ts";
 
-/** Holds still while the rest of the tree changes. */
+/** The content of what stays unchanged while the rest of the tree changes. */
 export const CALM = "content\n";
 
 /**
- * Shell lines for any `sh` that make a tree in the working directory, then
- * create, fill, truncate, append to, rename, exchange for another kind and
- * remove what is in it, until a file `stop` appears or many rounds are over.
+ * Shell lines for any `sh` that create a tree in the working directory, and then create, fill, truncate, append to,
+ * rename, replace by another kind and remove entries in it, until a file `stop` appears or many rounds are over.
  */
 export const CHANGE_TREE = `mkdir -p tree && cd tree || exit
 mkdir calm; printf '${CALM.replace("\n", "\\n")}' >calm/file; ln -s file calm/link
@@ -25,11 +24,11 @@ mkdir -p q$k/r/r/r; mv q$k e$k/q; mv e$k/q $s/q$k; mv $s/q$k/r/r q$k; rm -r q$k 
 { change a & change b & wait; } 2>/dev/null
 `;
 
-/** How many files are in a directory that {@link swapTree} exchanges: `file-0` and so on, each with "public". */
+/** How many files the directory has that {@link swapTree} swaps: `file-0` and so on, each with "public". */
 export const SWAPPED_FILES = 50;
 
 /**
- * Shell lines that make a directory `real`, and exchange it for a link to `target` and back, until a file `stop` appears
+ * Shell lines that create a directory `real`, and swap it for a link to `target` and back, until a file `stop` appears
  * or many rounds are over.
  */
 export function swapTree(target: string): string {
@@ -38,7 +37,10 @@ echo ready; i=0
 while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); mv real aside; ln -s ${target} real; rm real; mv aside real; done`;
 }
 
-/** Fails unless an archive of a tree that changes can be unpacked by us and by the host's tar, and has all that held still. */
+/**
+ * Fails unless Berth and the host's tar can unpack an archive of a changing tree, and it has everything that did not
+ * change.
+ */
 export async function expectWhole(archive: Buffer, calm: string): Promise<void> {
   const check = new ArchiveCheck();
   const contents = new Map<string, string>();

@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 
-/** Makes a certificate that signs itself, for 127.0.0.1 or what is named instead; returns its files. */
+/** Creates a self-signed certificate for 127.0.0.1 or the given names. Returns its files. */
 export async function makeCertificate(
   directory: string,
   name: string,

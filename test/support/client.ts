@@ -16,7 +16,7 @@ const LOADER_OPTIONS = {
   includeDirs: [new URL("../../proto", import.meta.url).pathname],
 };
 
-/** Read from the protos at run time: the tests share no generated code with the service. */
+/** Read from the protos at run time, because tests share no generated code with the service. */
 const protos = loadSync(
   [
     "berth/v1/sandbox.proto",
@@ -30,7 +30,7 @@ const protos = loadSync(
   LOADER_OPTIONS,
 );
 
-/** google.rpc.Status, as gRPC sends it along with an error. */
+/** google.rpc.Status, as gRPC sends it with an error. */
 const { "google.rpc.Status": status } = fromJSON(
   {
     nested: {
@@ -57,18 +57,18 @@ const { "google.rpc.Status": status } = fromJSON(
 
 type Method = MethodDefinition<object, object>;
 
-/** A request, its fields named as in the protos. */
+/** A request, with field names as in the protos. */
 export type Request = Readonly<Record<string, unknown>>;
 
-/** What a call was refused with. */
+/** The error of a refused call. */
 export interface Failure {
-  /** Name of the gRPC code. */
+  /** The name of the gRPC code. */
   readonly code: string;
   readonly message: string;
-  /** Of the ErrorDetail, without its prefix; empty without one. */
+  /** The ErrorDetail's reason without its prefix. Empty if there is no detail. */
   readonly reason: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** When to come back; undefined where it does not say. */
+  /** When to retry. Undefined if it does not say. */
   readonly retryAfterMs?: number;
 }
 
@@ -79,7 +79,7 @@ interface ErrorDetail {
   readonly retry_after: Duration | null;
 }
 
-/** A client of another make than the server: grpc-js over the protos. */
+/** A client with another library than the server's: grpc-js with the protos. */
 export class Client {
   readonly #grpc: grpc.Client;
 
@@ -90,7 +90,7 @@ export class Client {
     credentials = grpc.credentials.createInsecure(),
   ) {
     this.#grpc = new grpc.Client(address, credentials, {
-      // Clients of the same address share connections otherwise, also between tests.
+      // Otherwise clients of the same address share connections, also between tests.
       "grpc.use_local_subchannel_pool": 1,
       "grpc.max_receive_message_length": 64 * 1024 * 1024,
       ...options,
@@ -118,7 +118,7 @@ export class Client {
     });
   }
 
-  /** Makes a call that is answered by a stream. */
+  /** Makes a call with a streaming response. */
   stream<Name extends keyof StreamItems>(
     name: Name,
     request: Request = {},
@@ -134,7 +134,7 @@ export class Client {
     );
   }
 
-  /** Makes a call that sends a stream, at the speed the server takes it. */
+  /** Makes a call that sends a stream, as fast as the server accepts it. */
   upload<Name extends keyof (UploadAnswers & WorkspaceUploadAnswers)>(
     name: Name,
     requests: AsyncIterable<Request> | Iterable<Request>,
@@ -155,12 +155,12 @@ export class Client {
     options.signal?.addEventListener("abort", () => call.cancel(), { once: true });
     const answered = new AbortController();
     pipeline(Readable.from(requests), call as Writable, { signal: answered.signal }).catch(() => {
-      // What went wrong is the answer.
+      // The error is in the answer.
     });
     return answer.promise.finally(() => answered.abort());
   }
 
-  /** Sends bytes as they are to any path. */
+  /** Sends raw bytes to any path. */
   raw(path: string, bytes: Buffer): Promise<Buffer> {
     const same = (buffer: Buffer): Buffer => buffer;
     return new Promise((resolve, reject) => {
@@ -182,13 +182,13 @@ export class Client {
     await this.call("SandboxService/DeleteSandbox", { sandbox_id: sandboxId });
   }
 
-  /** Starts a command and follows it. A string is a line for the shell, a list the argument vector. */
+  /** Starts a command and follows it. A string is a shell line, a list is the argument vector. */
   exec(sandboxId: string, command: string | readonly string[], more: Request = {}): Execution {
     const request = { sandbox_id: sandboxId, ...commandOf(command), ...more };
     return new Execution(this.stream("ProcessService/Exec", request));
   }
 
-  /** Follows a process that was started before. */
+  /** Follows a process that has been started. */
   attach(processId: string, from: { stdout?: number; stderr?: number } = {}): Execution {
     const { stdout = 0, stderr = 0 } = from;
     const request = { process_id: processId, stdout_offset: stdout, stderr_offset: stderr };
@@ -204,7 +204,7 @@ export class Client {
     return this.call("ProcessService/RunCommand", request);
   }
 
-  /** What a shell line writes to stdout; fails unless it ends with code 0. */
+  /** What a shell line writes to stdout. Fails unless it exits with code 0. */
   async output(sandboxId: string, line: string, more: Request = {}): Promise<string> {
     const { stdout, stderr, exit_status: exit } = await this.run(sandboxId, line, more);
     if (exit.exit_code !== 0)
@@ -217,7 +217,7 @@ export class Client {
   }
 }
 
-/** What a call is refused with; fails when it is not. */
+/** The error of a refused call. Fails if the call succeeds. */
 export async function failureOf(call: Promise<unknown>): Promise<Failure> {
   const error = await call.then(
     (answer) => Promise.reject(new Error(`the call did not fail: ${JSON.stringify(answer)}`)),

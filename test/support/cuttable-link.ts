@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import net from "node:net";
 
-/** A way to a service that can be cut, as a network cable or the power of a client's machine. */
+/** A connection to a service that can be cut, like a network cable or the power of a client's machine. */
 export class CuttableLink {
   /** `host:port` for clients. */
   readonly address: string;
@@ -30,13 +30,13 @@ export class CuttableLink {
     return new CuttableLink(server, sockets);
   }
 
-  /** Breaks every connection, and takes no further ones. */
+  /** Breaks every connection, and accepts no more. */
   cut(): void {
     this.#server.close();
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  /** Takes connections again, at the same address. */
+  /** Accepts connections again, at the same address. */
   async restore(): Promise<void> {
     const { hostname, port } = new URL(`tcp://${this.address}`);
     this.#server.listen(Number(port), hostname);
@@ -46,7 +46,7 @@ export class CuttableLink {
 
 function join(from: net.Socket, to: net.Socket): void {
   from.pipe(to);
-  // A broken connection is what this is for.
+  // Broken connections are the purpose of this class.
   from.on("error", () => {});
   from.once("close", () => to.destroy());
 }

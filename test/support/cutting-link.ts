@@ -1,10 +1,10 @@
 import { once } from "node:events";
 import net from "node:net";
 
-/** How a connection breaks: by a reset, as when a machine dies; or by an orderly end, as when a program does. */
+/** How a connection breaks: by a reset, as when a machine dies, or by a normal end, as when a program does. */
 export type CutKind = "reset" | "fin";
 
-/** A way to a service on which each connection breaks after so many bytes from the service, wherever that is. */
+/** A connection to a service that breaks after a number of bytes from the service, wherever that is. */
 export class CuttingLink {
   /** `host:port` for clients. */
   readonly address: string;
@@ -21,7 +21,7 @@ export class CuttingLink {
 
   /**
    * @param target `host:port`
-   * @param lengths of the connections, in bytes, one after another; those that come later do not break.
+   * @param lengths of the connections, in bytes, in order. Later connections do not break.
    */
   static async to(target: string, kind: CutKind, lengths: readonly number[]): Promise<CuttingLink> {
     const { hostname, port } = new URL(`tcp://${target}`);
@@ -33,13 +33,13 @@ export class CuttingLink {
       for (const socket of [near, far]) {
         sockets.add(socket);
         socket.once("close", () => sockets.delete(socket));
-        // A broken connection is what this is for.
+        // Broken connections are the purpose of this class.
         socket.on("error", () => {});
       }
       let room = left.shift() ?? Number.POSITIVE_INFINITY;
       near.pipe(far);
       near.once("close", () => {
-        // Where an end was sent, it is the service's to close.
+        // After an end was sent, the service must close it.
         if (room > 0) far.destroy();
       });
       far.once("close", () => near.destroy());
@@ -59,7 +59,7 @@ export class CuttingLink {
           near.resetAndDestroy();
           far.resetAndDestroy();
         } else {
-          // What still comes is read and dropped: unread bytes would make a reset of it.
+          // Read and drop further data: unread bytes would turn the end into a reset.
           near.resume();
           far.resume();
           near.end();
@@ -77,12 +77,12 @@ export class CuttingLink {
     return this.#cut.size;
   }
 
-  /** Of those that were broken, how many the service has not closed yet. */
+  /** How many of the broken connections the service has not closed yet. */
   get lingering(): number {
     return [...this.#cut].filter((socket) => !socket.closed).length;
   }
 
-  /** Ends it, and every connection over it. */
+  /** Closes it and all connections. */
   close(): void {
     this.#server.close();
     for (const socket of this.#sockets) socket.destroy();

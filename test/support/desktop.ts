@@ -11,12 +11,14 @@ import type { ToolAnswer, Worker } from "./worker.ts";
 
 const script = fileURLToPath(new URL("../../scripts/desktop-rootfs.sh", import.meta.url));
 
-/** The engines with what desktops and browsers need: with bubblewrap, the system of the image berth/desktop. */
+/**
+ * The engines with what desktops and browsers need. bubblewrap uses the root file system of the image berth/desktop.
+ */
 export const DESKTOP_ENGINES: readonly {
   readonly name: "docker" | "bubblewrap";
   readonly settings: TestSettings;
 }[] = ENGINES.flatMap(({ name, settings }) => {
-  // Desktops have not been tried on Kubernetes.
+  // Desktops have not been tested on Kubernetes.
   if (name === "kubernetes") return [];
   return [{ name, settings: name === "docker" ? settings : { ...settings, rootfs: desktopRootfs() } }];
 });
@@ -24,14 +26,14 @@ function desktopRootfs(): string {
   return execFileSync(script, ["--yes"], { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).trim();
 }
 
-/** Makes a sandbox that desktops can share. */
+/** Creates a sandbox that desktops can share. */
 export async function desktopSandbox(client: Client, engine: "docker" | "bubblewrap"): Promise<string> {
   const resources = { memory_bytes: 2 ** 31, pids_limit: 1024, cpu_millis: 2000 };
   const spec: Request = { resources, ...(engine === "docker" && { image: DESKTOP_IMAGE }) };
   return (await client.createSandbox(spec)).sandbox_id;
 }
 
-/** A window, as `vm:windows` lists it. */
+/** A window, as listed by `vm:windows`. */
 export interface DesktopWindow {
   readonly id: number;
   readonly title: string;
@@ -42,7 +44,7 @@ export interface DesktopWindow {
   readonly minimized: boolean;
 }
 
-/** x, y, width and height in pixels of the screen. */
+/** x, y, width and height in screen pixels. */
 export type Bounds = readonly [number, number, number, number];
 
 /** A node of the accessibility tree. */
@@ -56,7 +58,7 @@ export interface TreeNode {
   readonly children?: readonly TreeNode[];
 }
 
-/** What `vm:screenshot` returns. */
+/** The data of `vm:screenshot`. */
 export interface ScreenshotData {
   readonly width: number;
   readonly height: number;
@@ -66,7 +68,7 @@ export interface ScreenshotData {
   readonly session_restarted: boolean;
 }
 
-/** A starting program may take that long on a loaded machine. */
+/** How long a program may take to start on a loaded machine. */
 const PATIENCE = { timeoutMs: 60_000 };
 
 /** The desktop of a worker. */
@@ -83,7 +85,7 @@ export class TestDesktop {
     expect({ status, failure }).toEqual({ status: "SESSION_RESULT_STATUS_CREATED", failure: null });
   }
 
-  /** Runs a tool that succeeds, and returns its data. */
+  /** Runs a tool that must succeed, and returns its data. */
   async do<Data = Record<string, unknown>>(
     tool: string,
     params: Readonly<Record<string, unknown>> = {},
@@ -104,7 +106,7 @@ export class TestDesktop {
     return (await this.do<{ readonly windows: readonly DesktopWindow[] }>("windows")).windows;
   }
 
-  /** The window that fits, as soon as there is one. */
+  /** The window that matches, as soon as there is one. */
   window(fits: (window: DesktopWindow) => boolean): Promise<DesktopWindow> {
     let seen: readonly DesktopWindow[] = [];
     return eventually(
@@ -116,7 +118,7 @@ export class TestDesktop {
     );
   }
 
-  /** Starts a program, and returns its window once that is active and stays where it is. */
+  /** Starts a program. Returns its window when it is active and no longer moves. */
   async open(
     command: string | readonly string[],
     fits: (window: DesktopWindow) => boolean,
@@ -134,7 +136,7 @@ export class TestDesktop {
     return { data, picture: decodePng(png.content) };
   }
 
-  /** What the clipboard has, once it fits. */
+  /** The clipboard's text, as soon as it matches. */
   copied(fits: (text: string) => boolean): Promise<string> {
     let text = "";
     return eventually(
@@ -146,7 +148,7 @@ export class TestDesktop {
     );
   }
 
-  /** The node of the tree that fits, as soon as there is one. */
+  /** The tree's node that matches, as soon as there is one. */
   node(fits: (node: TreeNode) => boolean): Promise<TreeNode> {
     let tree: TreeNode | undefined;
     return eventually(

@@ -6,7 +6,7 @@ import path from "node:path";
 
 const DOCKER_SOCKET = "/var/run/docker.sock";
 
-/** A socket of its own that leads to the Docker daemon, and can be cut as if that had stopped. */
+/** A socket in front of the Docker daemon that can be cut as if the daemon had stopped. */
 export class DockerLink {
   /** For the setting `dockerHost`. */
   readonly host: string;
@@ -14,7 +14,9 @@ export class DockerLink {
   readonly #server: net.Server;
   readonly #sockets = new Set<net.Socket>();
 
-  /** @param unread whether it reads no stdin of processes, so that their connections close with it inside. */
+  /**
+   * @param unread whether it does not read the stdin of processes, so that their connections close with data in them.
+   */
   private constructor(directory: string, unread: boolean) {
     this.#directory = directory;
     this.host = `unix://${path.join(directory, "docker.sock")}`;
@@ -26,7 +28,7 @@ export class DockerLink {
       ] as const) {
         this.#sockets.add(from);
         from.pipe(to);
-        // A broken connection is what this is for.
+        // Broken connections are the purpose of this class.
         from.on("error", () => {});
         from.once("close", () => {
           this.#sockets.delete(from);
@@ -43,13 +45,13 @@ export class DockerLink {
     return link;
   }
 
-  /** Breaks every connection, and takes no further ones. */
+  /** Breaks every connection, and accepts no more. */
   cut(): void {
     this.#server.close();
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  /** Takes connections again. */
+  /** Accepts connections again. */
   async restore(): Promise<void> {
     this.#server.listen(path.join(this.#directory, "docker.sock"));
     await once(this.#server, "listening");

@@ -3,14 +3,14 @@ import { buffer } from "node:stream/consumers";
 import Dockerode from "dockerode";
 import { commandLine, kubectlOutput, NAMESPACE, podOf, processesOfContainer } from "./kubernetes.ts";
 
-/** The daemon, with nothing of Berth between. */
+/** The daemon, without Berth in between. */
 export const docker = new Dockerode();
 
 const INSTANCE_LABEL = "berth.instance";
-/** How long the daemon may take to remove what a test left. */
+/** How long the daemon may take to remove what a test left behind. */
 const REMOVAL_MS = 60_000;
 
-/** Every container of an instance, whatever its state. */
+/** All containers of an instance, in any state. */
 export function containersOf(instance: string): Promise<Dockerode.ContainerInfo[]> {
   return docker.listContainers({ all: true, filters: { label: [`${INSTANCE_LABEL}=${instance}`] } });
 }
@@ -26,7 +26,7 @@ export async function containerOf(instance: string, sandboxId: string): Promise<
   return docker.getContainer(first.Id);
 }
 
-/** Removes every container whose instance begins with the prefix; returns how many there were. */
+/** Removes every container whose instance starts with the prefix. Returns how many there were. */
 export async function removeContainers(instancePrefix: string): Promise<number> {
   const all = await docker.listContainers({ all: true, filters: { label: [INSTANCE_LABEL] } });
   const ours = all.filter(({ Labels }) => Labels[INSTANCE_LABEL]?.startsWith(instancePrefix));
@@ -35,14 +35,14 @@ export async function removeContainers(instancePrefix: string): Promise<number> 
   return ours.length;
 }
 
-/** What a command in a container wrote and how it ended. */
+/** The output of a command in a container, and how it ended. */
 export interface RawResult {
   readonly stdout: Buffer;
   readonly stderr: Buffer;
   readonly exitCode: number;
 }
 
-/** Runs a command by a plain `docker exec`. */
+/** Runs a command with a plain `docker exec`. */
 export async function rawExec(
   container: Dockerode.Container,
   argv: readonly string[],
@@ -68,7 +68,7 @@ export async function rawExec(
   return { stdout: out, stderr: err, exitCode: exitCode ?? -1 };
 }
 
-/** Runs a command in a sandbox with nothing of Berth between, in a directory. */
+/** Runs a command in a sandbox, in a directory, without Berth in between. */
 export async function rawRun(
   instance: string,
   sandboxId: string,
@@ -89,14 +89,14 @@ export async function rawRun(
   return { stdout: Buffer.from(stdout), stderr: Buffer.from(stderr), exitCode: 0 };
 }
 
-/** Command lines of a sandbox's processes, as the host sees them; zombies are left out. */
+/** Command lines of a sandbox's processes, as seen by the host, without zombies. */
 export async function processesOf(instance: string, sandboxId: string): Promise<string[]> {
   if (process.env.BERTH_TEST_ENGINE !== "kubernetes")
     return processesIn(await containerOf(instance, sandboxId));
   return processesOfContainer((await podOf(sandboxId)).container).map(commandLine);
 }
 
-/** The host's ids of a sandbox's processes; zombies are left out. */
+/** The host's pids of a sandbox's processes, without zombies. */
 export async function pidsOf(instance: string, sandboxId: string): Promise<number[]> {
   if (process.env.BERTH_TEST_ENGINE === "kubernetes")
     return processesOfContainer((await podOf(sandboxId)).container).map(Number);
@@ -106,7 +106,7 @@ export async function pidsOf(instance: string, sandboxId: string): Promise<numbe
   return (rows as string[][]).filter(([, state]) => !state?.startsWith("Z")).map(([pid]) => Number(pid));
 }
 
-/** Command lines of the processes in a container, as the host sees them; zombies are left out. */
+/** Command lines of a container's processes, as seen by the host, without zombies. */
 export async function processesIn(container: Dockerode.Container): Promise<string[]> {
   const { Processes: rows } = await container.top({ ps_args: "-eo pid,stat,args" });
   return (rows as string[][])

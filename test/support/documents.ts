@@ -3,16 +3,16 @@ import path from "node:path";
 
 const root = path.join(import.meta.dirname, "../..");
 
-/** A block of code in a document. */
+/** A code block in a document. */
 export interface Snippet {
   /** `README.md:42`, the line above its first. */
   readonly place: string;
-  /** `sh`, `ts` and the like; empty for a picture or an output. */
+  /** `sh`, `ts` and so on. Empty for a picture or output. */
   readonly language: string;
   readonly text: string;
 }
 
-/** The documents that people read: paths below the root, with `/`. What is written by a program is left out. */
+/** The documents that people read, as paths relative to the root, with `/`. Leaves out generated ones. */
 export function documents(): string[] {
   const below = readdirSync(path.join(root, "docs"), { recursive: true, encoding: "utf8" });
   return [
@@ -27,7 +27,7 @@ export function readDocument(name: string): string {
   return readFileSync(path.join(root, name), "utf8");
 }
 
-/** The fenced blocks of a document, in order, without the indentation of a list that they are in. */
+/** The fenced blocks of a document, in order, without the indentation of a list around them. */
 export function snippetsOf(name: string): Snippet[] {
   const text = readDocument(name);
   return [...text.matchAll(/^( *)```(\w*)\n(.*?)^\1```$/gms)].map((match) => {

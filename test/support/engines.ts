@@ -3,18 +3,16 @@ import type { TestSettings } from "./settings.ts";
 export type EngineName = "docker" | "bubblewrap" | "kubernetes";
 
 /**
- * The engines, for suites that hold on each. The whole of a file's tests goes
- * into one block, with a service of its own:
+ * The engines, for suites that every engine must pass. All tests of a file go into one block, with its own service:
  *
  *     describe.each(ENGINES)("on $name", ({ name, settings }) => {
  *       const service = useApp({ ...settings, sessionTtlMs: 1000 });
  *       test("…", () => service.client.…);
  *     });
  *
- * With bubblewrap a sandbox sees this machine's own programs; it takes no image
- * but the service's default (leave it unset), has one user, `user` (1000), and
- * no network. It ends with the service. A test that cannot hold there goes into
- * a block for `docker` alone, beside a word about why.
+ * With bubblewrap a sandbox sees this machine's own programs. It takes only the service's default image (leave it
+ * unset), has one user, `user` (1000), and no network. It ends with the service. A test that cannot pass there goes
+ * into a block only for `docker`, with a comment that says why.
  */
 export const ENGINES: readonly { readonly name: EngineName; readonly settings: TestSettings }[] =
   // npm run test:kubernetes

@@ -5,14 +5,14 @@ import { fileURLToPath } from "node:url";
 import { adapted, type RunningProxy, startProxy } from "./proxy.ts";
 
 const { XDG_CACHE_HOME = path.join(homedir(), ".cache") } = process.env;
-/**
- * Starts As scripts/envoy.sh puts it there. */
+/** Where scripts/envoy.sh puts it. */
 const PROGRAM = path.join(XDG_CACHE_HOME, "berth/envoy/envoy/_bin/envoy");
 const CONFIGURATION = fileURLToPath(new URL("../../deploy/envoy.yaml", import.meta.url));
 
-/** Envoy with deploy/envoy.yaml, adapted where that says so.
+/**
+ * Envoy with deploy/envoy.yaml, adapted where the file says so.
  * @param replicas `host:port` of each
- * @param tenants by the ids of their tokens
+ * @param tenants by token id
  */
 export function startEnvoy(
   replicas: readonly string[],

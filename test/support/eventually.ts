@@ -1,13 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Against a hang: what is waited for may take that long on a busy machine. */
+/** Only against hangs: on a busy machine something may take this long. */
 const TIMEOUT_MS = 60_000;
 const MIN_PAUSE_MS = 20;
 const MAX_PAUSE_MS = 250;
 
 /**
- * Asks again and again until there is an answer other than `undefined` or
- * `false`, and returns it. Fails after `timeoutMs`, with what `describe` says.
+ * Polls until the result is neither `undefined` nor `false`, and returns it. Fails after `timeoutMs`, with what
+ * `describe` returns.
  */
 export async function eventually<T>(
   ask: () => T | Promise<T>,
@@ -22,7 +22,7 @@ export async function eventually<T>(
     if (waited > timeoutMs) {
       throw new Error(`not within ${timeoutMs} ms: ${describe ? JSON.stringify(await describe()) : ask}`);
     }
-    // Asking often costs what is waited for its processor; a tenth of the wait more costs little.
+    // Polling takes CPU time from what it waits for. A pause of a tenth of the time so far costs little.
     await sleep(Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, waited / 10)));
   }
 }

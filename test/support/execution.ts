@@ -1,7 +1,7 @@
 import type { ClientReadableStream } from "@grpc/grpc-js";
 import type { ExitStatus, Gap, ProcessEvent } from "./wire.ts";
 
-/** What a stream of a process came to. */
+/** The content of a process's stream. */
 export interface ExecutionResult {
   readonly stdout: Buffer;
   readonly stderr: Buffer;
@@ -12,9 +12,8 @@ export interface ExecutionResult {
 type Stream = "stdout" | "stderr";
 
 /**
- * Follows a stream of a process, from Exec or AttachProcess, and holds it
- * against the contract: `started` first, bytes without holes except for what a
- * gap names, `exited` last.
+ * Follows a process's stream, from Exec or AttachProcess, and checks that it is as documented: `started` first, bytes
+ * without holes except for gaps, `exited` last.
  */
 export class Execution {
   readonly call: ClientReadableStream<ProcessEvent>;
@@ -30,7 +29,7 @@ export class Execution {
   constructor(call: ClientReadableStream<ProcessEvent>, from = { stdout: 0, stderr: 0 }) {
     this.call = call;
     this.#offsets = { ...from };
-    // Whoever is interested gets the failure; nobody has to be.
+    // The failure is for callers that want it; there may be none.
     this.#started.promise.catch(() => {});
     this.#result.promise.catch(() => {});
     call.on("data", (event: ProcessEvent) => {
@@ -53,22 +52,22 @@ export class Execution {
     return this.#started.promise;
   }
 
-  /** Everything, once the stream has ended. */
+  /** Everything, when the stream has ended. */
   get result(): Promise<ExecutionResult> {
     return this.#result.promise;
   }
 
-  /** What has come so far. */
+  /** The output so far. */
   get output(): Record<Stream, Buffer> {
     return { stdout: Buffer.concat(this.#chunks.stdout), stderr: Buffer.concat(this.#chunks.stderr) };
   }
 
-  /** Where the stream of the given name has come to. */
+  /** The current offset of a stream. */
   offset(stream: Stream): number {
     return this.#offsets[stream];
   }
 
-  /** Waits until stdout holds the text; fails when the stream ends before. */
+  /** Waits until stdout contains the text. Fails if the stream ends before. */
   async until(text: string): Promise<void> {
     while (!this.output.stdout.includes(text)) {
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -81,7 +80,7 @@ export class Execution {
     }
   }
 
-  /** Goes away, as a caller that lost interest. */
+  /** Leaves, like a caller that has lost interest. */
   cancel(): void {
     this.call.cancel();
   }

@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { armFailpoints } from "../../src/base/failpoints.ts";
 
 /**
- * The program, killed when it reaches the place that BERTH_TEST_FAILPOINT names, or
- * the file that BERTH_TEST_FAILPOINT_FILE names: that one may change while it runs.
+ * The program, which is killed when it reaches the failpoint named by BERTH_TEST_FAILPOINT, or by the content of the
+ * file BERTH_TEST_FAILPOINT_FILE, which may change while it runs.
  */
 const { BERTH_TEST_FAILPOINT: wanted, BERTH_TEST_FAILPOINT_FILE: file } = process.env;
 armFailpoints((name) => {

@@ -5,14 +5,13 @@ import path from "node:path";
 import { newDataDir } from "./settings.ts";
 
 /**
- * What the way to the Docker daemon does: `pass` all, `hang` with everything
- * half done, `refuse` and break every connection, or `truncate` each answer
- * after its first bytes.
+ * What happens between the service and the Docker daemon: `pass` everything, `hang` with everything half done, `refuse`
+ * and break every connection, or `truncate` each response after its first bytes.
  */
 export type Fault = "pass" | "hang" | "refuse" | "truncate";
 
 const DOCKER_SOCKET = "/var/run/docker.sock";
-/** Cuts an answer within its headers' end or early body. */
+/** Cuts a response at the end of its headers or early in its body. */
 const TRUNCATED_BYTES = 300;
 
 /** A socket in front of Docker's that fails on purpose. */
@@ -20,7 +19,7 @@ export class FaultProxy {
   readonly path = path.join(newDataDir(), "docker.sock");
   readonly #server = net.createServer({ allowHalfOpen: true }, (client) => this.#accept(client));
   readonly #pairs = new Set<readonly [net.Socket, net.Socket]>();
-  /** The daemon's ends of connections on which events come. */
+  /** The daemon's ends of connections that carry events. */
   readonly #events = new Set<net.Socket>();
   #fault: Fault = "pass";
 
@@ -31,7 +30,7 @@ export class FaultProxy {
     return proxy;
   }
 
-  /** As `DOCKER_HOST` is written. */
+  /** In the form of `DOCKER_HOST`. */
   get host(): string {
     return `unix://${this.path}`;
   }
@@ -47,7 +46,7 @@ export class FaultProxy {
     }
   }
 
-  /** Lets no event through, and everything else; returns how to let them come. */
+  /** Holds back events, and forwards everything else. Returns a function that releases them. */
   holdEvents(): () => void {
     for (const socket of this.#events) socket.pause();
     return () => {

@@ -9,9 +9,8 @@ import { dataDirs, instancePrefix, packageDir } from "./settings.ts";
 const ROOT = path.join(import.meta.dirname, "../..");
 
 /**
- * Says once, before hundreds of tests do, that the daemon is missing; marks the
- * containers of this test run, and takes those away that a worker which died
- * left behind; builds the program that tests start.
+ * Reports once, before hundreds of tests fail, that the daemon is missing. Marks the containers of this test run, and
+ * removes those that a dead worker left behind. Builds the program that tests start.
  */
 export default async function setup(): Promise<() => Promise<void>> {
   try {
@@ -19,7 +18,7 @@ export default async function setup(): Promise<() => Promise<void>> {
   } catch (error) {
     throw new Error("The tests need a Docker daemon. Run them with: npm test", { cause: error });
   }
-  // Each project that has tests in the run comes here.
+  // Called once for each project that has tests in the run.
   if (process.env.BERTH_TEST_RUN === undefined) {
     process.env.BERTH_TEST_RUN = randomBase32(8);
     await buildProgram().catch(async (error) => {
@@ -36,7 +35,7 @@ export default async function setup(): Promise<() => Promise<void>> {
 
 async function buildProgram(): Promise<void> {
   await mkdir(packageDir(), { recursive: true });
-  // What the program looks for beside its folder.
+  // What the program expects next to its folder.
   for (const name of ["package.json", "node_modules"])
     await symlink(path.join(ROOT, name), path.join(packageDir(), name));
   const build = path.join(ROOT, "scripts/build.mjs");

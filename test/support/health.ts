@@ -1,4 +1,4 @@
-/** What the standard health service says of the whole server, as a load balancer asks it. */
+/** The standard health service's status for the whole server, requested like a load balancer does. */
 export async function healthOf(address: string): Promise<string> {
   const answer = await fetch(`http://${address}/grpc.health.v1.Health/Check`, {
     method: "POST",

@@ -8,14 +8,14 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** deploy/helm/berth */
 export const CHART = `${ROOT}deploy/helm/berth`;
 
-/** Runs Helm; returns what it writes. */
+/** Runs Helm. Returns its stdout. */
 export async function helm(...args: readonly string[]): Promise<string> {
   const { stdout: program } = await promisify(execFile)(`${ROOT}scripts/helm.sh`);
   const env = { ...process.env, KUBECONFIG: adminKubeconfig() };
   return (await promisify(execFile)(program.trim(), args, { env })).stdout;
 }
 
-/** Values of the chart, as arguments. */
+/** Values for the chart, as arguments. */
 export function set(values: Readonly<Record<string, string>>): string[] {
   return Object.entries(values).flatMap(([key, value]) => ["--set", `${key}=${value}`]);
 }

@@ -1,7 +1,7 @@
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { onTestFinished } from "vitest";
 
-/** Processes of tar that the service has at work below a directory. */
+/** Pids of the service's tar processes that work below a directory. */
 export async function tarsIn(directory: string): Promise<number[]> {
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
   const working = await Promise.all(
@@ -20,7 +20,7 @@ export async function tarsIn(directory: string): Promise<number[]> {
   return pids.filter((_, index) => working[index]).map(Number);
 }
 
-/** Stops these processes, so that their work does not end by itself, until they are let go or the test ends. */
+/** Stops processes with SIGSTOP, so that their work does not finish, until they are released or the test ends. */
 export function hold(pids: readonly number[]): { release(): void } {
   const signal = (name: NodeJS.Signals, pid: number): void => {
     try {

@@ -1,29 +1,27 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
 
-/** A request message that is made to take long. */
+/** A request message that is designed to be slow to process. */
 export interface HostileMessage {
   readonly about: string;
   readonly bytes: Buffer;
-  /** False for more than the service takes. */
+  /** False if it exceeds what the service accepts. */
   readonly admitted?: false;
 }
 
-/** As large as the service reads. */
+/** The largest message that the service reads. */
 const FULL_BYTES = 4 * 1024 * 1024 - 1024;
-/** So many values are admitted; 8 for a message. */
+/** How many values are accepted. A message counts as 8. */
 const ADMITTED_VALUES = 60_000;
 const ADMITTED_MESSAGES = 6_500;
-/** As deep as messages are looked into. */
+/** How deep messages are inspected. */
 const MAX_DEPTH = 4;
 
 const UNKNOWN_FIELD = Buffer.from([0xf8, 0x7f, 0]);
 
 /**
- * What a message of any type can do to a parser and to those behind it: floods
- * of every field that repeats, a text as long as a message may be in every text
- * field, fields that are not known. What is larger than is admitted is refused
- * in the same way whatever it is: it is made for the types that are not in `seen`
- * yet, as are floods of messages within the message.
+ * Messages of a type that can burden a parser and the code behind it: floods of every repeated field, a text of maximum
+ * length in every text field, unknown fields. Messages beyond the limits are refused in the same way whatever they
+ * contain, so they are only created for types that are not in `seen` yet, and so are floods of nested messages.
  */
 export function hostileMessages(desc: DescMessage, seen: Set<string>): HostileMessage[] {
   const unknown = {
@@ -46,7 +44,7 @@ function texts(desc: DescMessage): HostileMessage[] {
   return [{ about: "texts", bytes: Buffer.concat(fields.map(({ number }) => delimited(number, text))) }];
 }
 
-/** string and bytes, as their numbers are in descriptors. */
+/** The numbers of string and bytes in descriptors. */
 function isText(scalar: number | undefined): boolean {
   return scalar === 9 || scalar === 12;
 }
@@ -114,7 +112,9 @@ function varint(value: number): Buffer {
   }
 }
 
-/** JSON that is made to take long: of what a parser makes most, and, where `full`, as much as is read. */
+/**
+ * JSON that is designed to be slow: it has what a parser creates most objects for, and, with `full`, the maximum size.
+ */
 export function hostileJson(
   desc: DescMessage,
   full: boolean,

@@ -7,18 +7,18 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-/** What a fresh clone has not, or git alone needs. */
+/** What a fresh clone does not have, or only git needs. */
 const LEFT_OUT = new Set(["node_modules", "dist", ".git", ".cache", ".ci"]);
 
-/** The program as a user has it: packed from a copy of the checkout, and installed from nothing but the tarball. */
+/** The program as users have it: packed from a copy of the checkout, and installed from only the tarball. */
 export class InstalledPackage implements Disposable {
   /** Paths of the files in the tarball. */
   readonly files: readonly string[];
-  /** The file `berth` on its user's PATH. */
+  /** The file `berth` in its user's PATH. */
   readonly berth: string;
   /** The folder of the installed package. */
   readonly folder: string;
-  /** An environment with the machine's own Node: not the one of this checkout. */
+  /** An environment with the machine's own Node instead of this checkout's. */
   readonly env: NodeJS.ProcessEnv;
   readonly #dir: string;
 
@@ -31,7 +31,8 @@ export class InstalledPackage implements Disposable {
   }
 
   static async make(): Promise<InstalledPackage> {
-    // Nothing of npm, where that runs the tests; but the authorities that this machine trusts, its registry's among them.
+    // Without npm's variables, in case npm runs the tests, but with the authorities that this machine trusts, including
+    // its registry's.
     const inherited = Object.entries(process.env).filter(
       ([name]) => !/^(npm_|NODE_(?!EXTRA_CA_CERTS$)|BERTH_)/.test(name),
     );

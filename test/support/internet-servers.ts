@@ -1,5 +1,5 @@
-// The servers of a test's internet: DNS, HTTP and HTTPS on every address of the network namespace that this is run in.
-// Arguments: the certificate's files. Writes a line once all of them listen.
+// The servers of a test's internet: DNS, HTTP and HTTPS on every address of its network namespace. Arguments: the
+// certificate's files. Prints a line once all of them listen.
 import { createHash } from "node:crypto";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
@@ -13,10 +13,10 @@ const [cert = "", key = ""] = process.argv.slice(2);
 const TYPE_AAAA = 28;
 const QUESTION_AT = 12;
 
-/** How often each name was asked for. */
+/** How often each name was requested. */
 const asked = new Map<string, number>();
 
-/** What was asked for and answers: the first time a rebinding name has a public address, and then a private one. */
+/** The answers for a name. A rebinding name has a public address the first time, and then a private one. */
 function addressesOf(name: string, type: number): readonly string[] {
   const times = (asked.get(`${name} ${type}`) ?? 0) + 1;
   asked.set(`${name} ${type}`, times);
@@ -27,7 +27,7 @@ function addressesOf(name: string, type: number): readonly string[] {
   return turn.filter((address) => address.includes(":") === (type === TYPE_AAAA));
 }
 
-/** The 16 bytes of an IPv6 address, as ::1 or 2600::5 is written. */
+/** The 16 bytes of an IPv6 address, written like ::1 or 2600::5. */
 function bytesOf(address: string): Buffer {
   if (!address.includes(":")) return Buffer.from(address.split(".").map(Number));
   const [head = "", tail = ""] = address.split("::").map((part) => part.split(":").filter(Boolean));
@@ -59,7 +59,7 @@ function answerTo(query: Buffer): Buffer {
   return Buffer.concat([header, query.subarray(QUESTION_AT, at + 5), ...records]);
 }
 
-/** Tells what it got, redirects, changes the protocol, or sends what nobody reads. */
+/** Returns what it received, redirects, switches protocols, or sends endless data. */
 const reply: RequestListener = (request, response) => {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://server");
   if (pathname === "/redirect") {
@@ -80,7 +80,7 @@ const reply: RequestListener = (request, response) => {
     request.on("end", () => {
       const to = request.socket.localAddress?.replace("::ffff:", "");
       const { authorization, ...headers } = request.headers;
-      // What it knows of a credential without passing it on.
+      // Shows which credential arrived without revealing it.
       const credential = authorization && createHash("sha256").update(authorization).digest("hex");
       const secure = "encrypted" in request.socket;
       response.end(

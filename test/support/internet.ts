@@ -13,19 +13,18 @@ const run = promisify(execFile);
 const SERVERS = fileURLToPath(new URL("internet-servers.ts", import.meta.url));
 const ENV = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
 
-/** The first process of a place; its namespaces end with it. */
+/** The first process of a place. Its namespaces end with it. */
 const HOLD = `ip link set lo up && { [ -z "$1" ] || mount --bind "$1" /etc/resolv.conf; } && echo ready && read -r end`;
 
 /**
- * An internet of a test's own: two network namespaces joined by a cable, one for
- * a service, the other with servers at public and private addresses and DNS. The
- * machine's own network has no part in it, and nothing is left when it ends.
+ * A test's own internet: two connected network namespaces, one for a service, the other with servers at public and
+ * private addresses and DNS. It does not use the machine's network, and leaves nothing behind.
  */
 export class Internet implements AsyncDisposable {
   readonly #directory: string;
   readonly #place: ChildProcessWithoutNullStreams;
   readonly #servers: ChildProcessWithoutNullStreams;
-  /** The authority that vouches for the HTTPS server. */
+  /** The certificate of the authority that signed the HTTPS server's. */
   readonly certificate: string;
   /** Its file. */
   readonly certificateFile: string;
@@ -64,12 +63,12 @@ export class Internet implements AsyncDisposable {
     }
   }
 
-  /** The command that runs a program where the service's namespace is. */
+  /** The command prefix that runs a program in the service's namespace. */
   get within(): readonly string[] {
     return ["nsenter", `--target=${this.#place.pid}`, "--net", "--mount", "--wd=.", "--"];
   }
 
-  /** Runs a program where the service's namespace is; returns its output. */
+  /** Runs a program in the service's namespace. Returns its output. */
   async run(...command: readonly string[]): Promise<string> {
     const [program = "", ...args] = [...this.within, ...command];
     return (await run(program, args, { env: ENV, timeout: 30_000 })).stdout;

@@ -10,8 +10,8 @@ interface Manifest {
 }
 
 /**
- * A namespace like that of deploy/kubernetes, in which the same service account has the same rights. Whoever makes it
- * removes it: {@link removeNamespace}.
+ * Creates a namespace like that of deploy/kubernetes, with the same service account and rights. Remove it with {@link
+ * removeNamespace}.
  * @param level its PodSecurity level.
  */
 export async function makeNamespace(name: string, level = "baseline"): Promise<void> {

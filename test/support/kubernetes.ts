@@ -12,7 +12,7 @@ const SCRIPT = fileURLToPath(new URL("../../scripts/kubernetes.sh", import.meta.
 /** The namespace of deploy/kubernetes. */
 export const NAMESPACE = "berth";
 
-/** A part that is killed meanwhile may leave kubectl waiting for good. */
+/** If a part is killed meanwhile, kubectl may wait forever. */
 const KUBECTL_TIMEOUT_MS = 60_000;
 
 /** The pod of a sandbox. */
@@ -33,7 +33,7 @@ export async function podOf(
   return { name: pod.metadata.name, container: main.containerID.replace("containerd://", "") };
 }
 
-/** This machine's ids of a container's processes: the cluster's node is this machine. Zombies are left out. */
+/** This machine's pids of a container's processes, because the cluster's node is this machine. Without zombies. */
 export function processesOfContainer(container: string): string[] {
   return readdirSync("/proc").filter((pid) => {
     try {
@@ -46,7 +46,7 @@ export function processesOfContainer(container: string): string[] {
   });
 }
 
-/** Command line of a process; empty where it has ended. */
+/** Command line of a process. Empty if it has ended. */
 export function commandLine(pid: string): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trimEnd();
@@ -82,13 +82,13 @@ export function adminKubeconfig(): string {
 }
 
 /**
- * The id of the process of a part on this machine, undefined while it does not run. It starts again a second after its
- * end, under another id.
+ * This machine's pid of a part's process. Undefined while it does not run. It restarts a second after its end, with
+ * another pid.
  */
 export function clusterPartPid(part: ClusterPart): number | undefined {
   const pid = readFileSync(path.join(variable("BERTH_KUBERNETES_STATE"), "pids", part), "utf8").trim();
   try {
-    // Of an ended process the id may be another's, which no test is to kill.
+    // The pid of an ended process may belong to another one, which no test may kill.
     const groups = readFileSync(`/proc/${pid}/cgroup`, "utf8");
     return groups.includes(":/berth-kubernetes/node\n") ? Number(pid) : undefined;
   } catch {
@@ -96,7 +96,7 @@ export function clusterPartPid(part: ClusterPart): number | undefined {
   }
 }
 
-/** Kills a part of the cluster; returns once it has started again. */
+/** Kills a part of the cluster. Returns when it has restarted. */
 export async function killClusterPart(part: ClusterPart): Promise<void> {
   const killed = clusterPartPid(part);
   if (killed === undefined) throw new Error(`${part} does not run`);
@@ -104,7 +104,7 @@ export async function killClusterPart(part: ClusterPart): Promise<void> {
   await eventually(() => ![killed, undefined].includes(clusterPartPid(part)), { timeoutMs: 30_000 });
 }
 
-/** Kills a part of the cluster, which stays away until the end of the scope that uses this. */
+/** Kills a part of the cluster, and keeps it down until the end of the caller's scope. */
 export function holdClusterPart(part: ClusterPart): Disposable {
   const killed = clusterPartPid(part);
   if (killed === undefined) throw new Error(`${part} does not run`);
@@ -114,7 +114,7 @@ export function holdClusterPart(part: ClusterPart): Disposable {
   return { [Symbol.dispose]: () => rmSync(hold) };
 }
 
-/** A port of a pod or a Service on this machine, by `kubectl port-forward`. */
+/** A port of a pod or a Service on this machine, through `kubectl port-forward`. */
 export class ForwardedPort implements AsyncDisposable {
   /** `host:port` */
   readonly address: string;
@@ -148,12 +148,12 @@ interface KubectlOptions {
   readonly input?: string;
 }
 
-/** What kubectl wrote. Rejects with its error. */
+/** kubectl's stdout. Rejects with its error. */
 export async function kubectl(args: readonly string[], options: KubectlOptions = {}): Promise<string> {
   return (await kubectlOutput(args, options)).stdout;
 }
 
-/** What kubectl wrote on both streams. Rejects with its error. */
+/** kubectl's stdout and stderr. Rejects with its error. */
 export async function kubectlOutput(
   args: readonly string[],
   options: KubectlOptions = {},

@@ -7,7 +7,7 @@ import { removeContainers } from "./docker.ts";
 import { ServeProcess, type ServeSettings } from "./program.ts";
 import { newInstance } from "./settings.ts";
 
-/** A service whose process may be killed and begun again: its data directory, its instance and its address stay. */
+/** A service whose process may be killed and started again. Its data directory, instance and address stay. */
 export class LastingService implements AsyncDisposable {
   readonly instance = newInstance();
   readonly #dataDir: string;
@@ -39,7 +39,7 @@ export class LastingService implements AsyncDisposable {
     return this.#address;
   }
 
-  /** Begins the process, where it does not run. */
+  /** Starts the process if it does not run. */
   async begin(): Promise<void> {
     const env = {
       ...this.#env,
@@ -56,12 +56,12 @@ export class LastingService implements AsyncDisposable {
     await this.#process?.end;
   }
 
-  /** Kills the process, without a word. */
+  /** Kills the process with SIGKILL. */
   async kill(): Promise<void> {
     await this.#process?.stop("SIGKILL");
   }
 
-  /** Ends the process as an operator does; returns what it wrote to stderr. */
+  /** Stops the process like an operator. Returns its stderr. */
   async stop(): Promise<string> {
     return (await this.#process?.stop())?.stderr ?? "";
   }
@@ -77,13 +77,13 @@ export class LastingService implements AsyncDisposable {
 export interface LastingApp {
   readonly client: Client;
   readonly instance: string;
-  /** Kills the process, without a word. */
+  /** Kills the process with SIGKILL. */
   kill(): Promise<void>;
-  /** Begins the process, where it does not run. */
+  /** Starts the process if it does not run. */
   begin(): Promise<void>;
 }
 
-/** Gives the tests of a file one service, which runs before the first of them. */
+/** Gives the tests of a file one service, which is started before the first of them. */
 export function useLastingApp(env: Readonly<Record<string, string>>): LastingApp {
   let service: LastingService | undefined;
   let client: Client | undefined;

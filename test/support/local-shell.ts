@@ -6,7 +6,7 @@ import { eventually } from "./eventually.ts";
 import { MAIN } from "./program.ts";
 import { TmuxTerminal } from "./tmux.ts";
 
-/** A shell at a terminal of this machine, as a person has it, with `berth` in its PATH. */
+/** A shell in a terminal on this machine, as a person has it, with `berth` in its PATH. */
 export class LocalShell {
   readonly terminal: TmuxTerminal;
   readonly #dir: string;
@@ -17,8 +17,8 @@ export class LocalShell {
   }
 
   /**
-   * @param address of the service that `berth` calls
-   * @param entry what is run in place of the program's sources
+   * @param address of the service for `berth`
+   * @param entry what to run instead of the program's sources
    */
   static async start(address: string, entry: readonly string[] = [MAIN]): Promise<LocalShell> {
     const dir = await mkdtemp(path.join(tmpdir(), "berth-shell-"));
@@ -32,18 +32,18 @@ export class LocalShell {
     const terminal = await TmuxTerminal.start({ command: ["env", "PS1=local$ ", "sh"], env });
     const shell = new LocalShell(terminal, dir);
     await shell.prompts();
-    // Some of what is tried here would leave a core dump.
+    // Some of these tests would leave a core dump.
     await terminal.enter("ulimit -c 0; clear; echo ready");
     await terminal.shows(/^ready\nlocal\$$/);
     return shell;
   }
 
-  /** Waits until it takes commands. */
+  /** Waits for its prompt. */
   async prompts(): Promise<void> {
     await this.terminal.shows(/local\$$/);
   }
 
-  /** Every setting of its terminal, as `stty -a` tells them. */
+  /** All settings of its terminal, as `stty -a` prints them. */
   async settings(): Promise<string> {
     const file = path.join(this.#dir, "settings");
     await this.terminal.enter(`clear; stty -a > ${file}; echo written`);
@@ -51,7 +51,7 @@ export class LocalShell {
     return readFileSync(file, "utf8");
   }
 
-  /** Exit code of the command before. */
+  /** Exit code of the last command. */
   async exitCode(): Promise<number> {
     await this.prompts();
     await this.terminal.enter("echo code=$?");
@@ -59,7 +59,7 @@ export class LocalShell {
     return Number(/.*^code=(\d+)$/ms.exec(screen)?.[1]);
   }
 
-  /** Process id of what runs in it now. */
+  /** Pid of its foreground process. */
   async foregroundPid(): Promise<number> {
     const pid = await this.terminal.variable("pane_pid");
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
@@ -67,7 +67,7 @@ export class LocalShell {
     return Number(children[0]);
   }
 
-  /** Brings back the program that was stopped, and waits until it has the terminal and goes on. */
+  /** Brings a stopped program to the foreground, and waits until it has the terminal and runs. */
   async foreground(): Promise<void> {
     await this.terminal.enter("fg");
     await eventually(async () => {
@@ -82,7 +82,7 @@ export class LocalShell {
   }
 }
 
-/** What `/proc/PID/stat` tells, from the state on. */
+/** The fields of `/proc/PID/stat`, from the state on. */
 function statOf(pid: number): string[] {
   const text = readFileSync(`/proc/${pid}/stat`, "latin1");
   return text.slice(text.lastIndexOf(")") + 2).split(" ");

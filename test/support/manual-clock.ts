@@ -6,7 +6,7 @@ interface Timer {
   readonly callback: () => void;
 }
 
-/** Time that passes when a test says so. */
+/** Time that only passes when a test says so. */
 export class ManualClock implements Clock {
   readonly #timers = new Set<Timer>();
   bootId = "boot-1";
@@ -27,22 +27,22 @@ export class ManualClock implements Clock {
     return () => this.#timers.delete(timer);
   }
 
-  /** Somebody sets the wall clock forward, or with a negative number back. */
+  /** Sets the wall clock forward, or, with a negative number, back. */
   setWall(byMs: number): void {
     this.#wallAheadMs += byMs;
   }
 
-  /** The service's process ends: its timers never come. */
+  /** Simulates the end of the service's process: its timers never fire. */
   forgetTimers(): void {
     this.#timers.clear();
   }
 
-  /** Timers that are set. */
+  /** The number of timers that are set. */
   get pending(): number {
     return this.#timers.size;
   }
 
-  /** Lets time pass; timers come at their time, in order, and what they begin gets on before the next one. */
+  /** Advances time. Timers fire at their time, in order, and what each one starts may progress before the next one. */
   async advance(ms: number): Promise<void> {
     const until = this.#nowMs + ms;
     await settled();
@@ -65,7 +65,7 @@ export class ManualClock implements Clock {
   }
 }
 
-/** Lets everything get on that waits for nothing outside. */
+/** Lets everything progress that does not wait for something external. */
 export async function settled(): Promise<void> {
   for (let i = 0; i < 3; i++) await setImmediate();
 }

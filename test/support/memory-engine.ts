@@ -14,18 +14,17 @@ import type {
   WaitingSandbox,
 } from "../../src/engine/port.ts";
 
-/** The steps of an engine that a test may hold up or fail. */
+/** The steps of an engine that a test may delay or fail. */
 export type EngineStep = "ensureImage" | "create" | "pause" | "resume" | "remove" | "list" | "setResources";
 
 /**
- * An engine without containers, for what a real one cannot be made to do on
- * time: thousands of interleavings, and failures at a chosen step. What it
- * keeps is what an engine would: a create that fails leaves nothing.
+ * An engine without containers, for what a real one cannot be made to do at the right moment: thousands of
+ * interleavings, and failures at a chosen step. It keeps what an engine would: a failed create leaves nothing behind.
  */
 export class MemoryEngine implements Engine {
   readonly name = "memory";
   readonly undumpable = undefined;
-  /** Awaited before each step; whatever it throws fails the step. */
+  /** Awaited before each step. If it throws, the step fails. */
   before: (step: EngineStep, id: string) => Promise<void> = async () => {};
   readonly sandboxes = new Map<string, EngineSandbox>();
   readonly #watchers = new Set<(event: EngineEvent | "broken") => void>();
@@ -106,7 +105,7 @@ export class MemoryEngine implements Engine {
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     const snapshot = [...this.sandboxes.values()];
-    // What happens while the answer is on its way is not in it.
+    // Does not include what happens while the response is on its way.
     await this.#step("list", "", signal);
     return snapshot;
   }
@@ -163,21 +162,21 @@ export class MemoryEngine implements Engine {
 
   async close(): Promise<void> {}
 
-  /** A sandbox's main process ends by itself. */
+  /** Ends a sandbox's main process. */
   end(ref: string, end: EngineSandboxEnd): void {
     const sandbox = this.#find(ref);
     this.sandboxes.set(ref, { ...sandbox, state: "ended", end });
     this.#tell({ type: "ended", ref, sandboxId: sandbox.sandboxId, end });
   }
 
-  /** Somebody takes a sandbox away. */
+  /** Removes a sandbox behind the service's back. */
   vanish(ref: string): void {
     const { sandboxId } = this.#find(ref);
     this.sandboxes.delete(ref);
     this.#tell({ type: "removed", ref, sandboxId });
   }
 
-  /** The connection to it breaks, as when its daemon is restarted. */
+  /** Breaks the connection, as at a restart of a daemon. */
   breakConnections(): void {
     for (const watcher of this.#watchers) watcher("broken");
   }

@@ -1,6 +1,6 @@
 import type { Logger } from "../../src/base/logger.ts";
 
-/** One line of a {@link MemoryLog}. */
+/** A line of a {@link MemoryLog}. */
 export interface LogLine {
   readonly level: "debug" | "info" | "warn" | "error";
   readonly message: string;

@@ -9,7 +9,9 @@ import { RequestStore } from "../../src/state/request-store.ts";
 import { migrate } from "../../src/state/schema.ts";
 import { TimeStore } from "../../src/state/service-time.ts";
 
-/** SQLite without a file: for tests that need a store and no disk. It goes on for as many services as are begun on it. */
+/**
+ * SQLite without a file, for tests that need a store but no disk. It survives for any number of services started on it.
+ */
 export function memoryStore() {
   const database = Database.open(":memory:");
   migrate(database);

@@ -14,7 +14,7 @@ export async function memoryOf(pid: number): Promise<number> {
   return Number(found[1]) * 1024;
 }
 
-/** Watches the memory of a process; the returned function stops that and tells the most there was. */
+/** Watches the memory of a process. The returned function stops that and returns the maximum. */
 export function watchMemory(pid: number, everyMs = 20): () => Promise<number> {
   let most = 0;
   let over = false;
@@ -25,7 +25,7 @@ export function watchMemory(pid: number, everyMs = 20): () => Promise<number> {
     }
   };
   const looking = look();
-  // A failure is told to whoever stops the watch.
+  // A failure is reported to the caller that stops the watch.
   looking.catch(() => {});
   return async () => {
     over = true;
@@ -34,7 +34,7 @@ export function watchMemory(pid: number, everyMs = 20): () => Promise<number> {
   };
 }
 
-/** A service that can be asked what it holds, which no garbage is part of. */
+/** A service that reports its live memory, without garbage. */
 export class MeasuredService {
   readonly process: ServeProcess;
   readonly #file: string;
@@ -54,7 +54,7 @@ export class MeasuredService {
     );
   }
 
-  /** Bytes of its heap and beside it that are still referred to. */
+  /** Bytes in its heap and outside of it that are still referenced. */
   async live(): Promise<number> {
     await rm(this.#file, { force: true });
     this.process.signal("SIGUSR2");

@@ -1,4 +1,4 @@
-/** The same object while its service lives; whatever is asked of it later fails. */
+/** Wraps an object of a service, so that every use of it after the service's end fails. */
 export function mortal<T extends object>(target: T, alive: { readonly yes: boolean }): T {
   return new Proxy(target, {
     get(object, name) {

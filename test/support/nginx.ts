@@ -5,14 +5,14 @@ import { fileURLToPath } from "node:url";
 import { adapted, type RunningProxy, startProxy } from "./proxy.ts";
 
 const { XDG_CACHE_HOME = path.join(homedir(), ".cache") } = process.env;
-/**
- * Starts as scripts/nginx.sh puts it there. */
+/** Where scripts/nginx.sh puts it. */
 const PROGRAM = path.join(XDG_CACHE_HOME, "berth/nginx/usr/sbin/nginx");
 const CONFIGURATION = fileURLToPath(new URL("../../deploy/nginx.conf", import.meta.url));
 
-/** A Debian nginx with deploy/nginx.conf, adapted where that says so.
+/**
+ * Debian's nginx with deploy/nginx.conf, adapted where the file says so.
  * @param replicas `host:port` of each
- * @param tenants by the ids of their tokens
+ * @param tenants by token id
  */
 export function startNginx(
   replicas: readonly string[],
@@ -26,7 +26,7 @@ export function startNginx(
       [/listen 443 ssl http2;/, `listen unix:${socket} ssl http2;`],
       [/\/etc\/nginx\/tls\.crt/, cert],
       [/\/etc\/nginx\/tls\.key/, key],
-      // Debian's are in /var/lib/nginx, which the installed package has.
+      // Debian's are in /var/lib/nginx, which only the installed package has.
       [/http \{/, `http {\n${kinds.map((kind) => `${kind}_temp_path ${kind};`).join(" ")}`],
     ]);
     writeFileSync(path.join(directory, "nginx.conf"), text);

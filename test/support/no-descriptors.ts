@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 
-/** Takes this process every new descriptor for a while; resolves when it cannot open anything. */
+/** Leaves this process no new descriptors for a while. Resolves when it cannot open anything. */
 export async function withoutDescriptors(ms: number): Promise<{ readonly over: Promise<void> }> {
   const script = `soft=$(prlimit --pid "$1" --nofile --noheadings --output SOFT)
 prlimit --pid "$1" --nofile=4: && echo taken; sleep "$2"; prlimit --pid "$1" --nofile="$soft":`;

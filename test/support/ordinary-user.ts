@@ -7,18 +7,16 @@ import { MAIN } from "./program.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
 
-/** The program as that user reaches it, who may not enter the directories above the repository. */
+/** The program's path for that user, who may not enter the directories above the repository. */
 export const PROGRAM = MAIN.startsWith(ROOT) ? path.relative(ROOT, MAIN) : MAIN;
 
-/** Of a user that no machine has: nothing belongs to it, and it may write no control groups. */
+/** Id of a user that no machine has: it owns nothing and may not write to control groups. */
 export const ORDINARY_ID = 54_321;
 
 /**
- * Runs Node in the repository as an ordinary user, whoever runs the tests. In a
- * mount namespace of its own it sees the repository where that user may go.
- * Its home, which is there until it ends, is also for what it is to hand over.
- * `within` is a command that runs it all, before the program's own; `groups`
- * are the user's beside its own.
+ * Runs Node in the repository as an ordinary user, whoever runs the tests. In its own mount namespace it sees the
+ * repository where that user may enter. Its home exists until it ends, and can be used to pass files. `within`: a
+ * command that runs all of it. `groups`: the user's supplementary groups.
  */
 export function nodeAsOrdinaryUser(
   args: readonly string[],
@@ -52,7 +50,7 @@ exec setpriv --reuid=${ORDINARY_ID} --regid=${ORDINARY_ID} --groups=${[ORDINARY_
   return { child, home };
 }
 
-/** `berth serve` with bubblewrap, run by an ordinary user, its data below that one's home. */
+/** `berth serve` with bubblewrap, run by an ordinary user, with its data below that user's home. */
 export class OrdinaryService {
   readonly address: string;
   readonly #child: ChildProcess;
@@ -62,7 +60,7 @@ export class OrdinaryService {
     this.address = address;
   }
 
-  /** @param within runs it all, before the program's own command. */
+  /** @param within a command prefix that runs all of it. */
   static async start(args: readonly string[] = [], within: readonly string[] = []): Promise<OrdinaryService> {
     const all = [PROGRAM, "serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", ...args];
     const { child } = nodeAsOrdinaryUser(all, { BERTH_LOG_LEVEL: "warn" }, within);

@@ -9,13 +9,13 @@ import { newDataDir } from "./settings.ts";
 const run = promisify(execFile);
 const PATIENT = { timeoutMs: 60_000 };
 const ENV = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
-/** Whatever runs inside ends with its first process, and the machine's own bridge cannot be reached. */
+/** Everything inside ends with the first process, and cannot reach the machine's own bridge. */
 const NAMESPACES = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /**
- * The first process in the namespaces, told what to do by lines. `containerd`
- * is not the daemon's child: as on a machine, it outlives a daemon that is
- * killed, and the containers with it. Old pid files would be taken for true.
+ * The first process in the namespaces, which takes commands as lines. `containerd` is not the daemon's child: as on a
+ * real machine, it outlives a killed daemon, and so do the containers. It removes old pid files, which a daemon would
+ * believe.
  */
 const SCRIPT = `
 set -e
@@ -42,18 +42,14 @@ while read -r what; do
 done
 `;
 
-/** How such a daemon is set up. */
 export interface OwnDockerOptions {
-  /** Whether containers live on while it is away; otherwise it ends them when it comes back. */
+  /** Whether containers survive a daemon's absence. If not, it ends them when it starts again. */
   readonly liveRestore: boolean;
   /** A line as in `/etc/subuid`: its containers get a user namespace with these ids. */
   readonly subIds?: string;
 }
 
-/**
- * A Docker daemon for tests that kill it: in namespaces and with data of its
- * own, where it can do the machine's no harm.
- */
+/** A Docker daemon that tests may kill. It has its own namespaces and data, so that it cannot harm the machine's. */
 export class OwnDocker {
   readonly #directory = newDataDir();
   readonly #init: ChildProcessWithoutNullStreams;
@@ -67,7 +63,7 @@ export class OwnDocker {
     this.#init.stdin.on("error", () => {});
   }
 
-  /** A daemon with an image of the machine's. */
+  /** Starts a daemon with one of the machine's images. */
   static async start(image: string, options: OwnDockerOptions): Promise<OwnDocker> {
     const docker = new OwnDocker(options);
     const archive = path.join(docker.#directory, "image.tar");
@@ -76,12 +72,12 @@ export class OwnDocker {
     return docker;
   }
 
-  /** As `DOCKER_HOST` is written. */
+  /** In the form of `DOCKER_HOST`. */
   get host(): string {
     return `unix://${path.join(this.#directory, "docker.sock")}`;
   }
 
-  /** Starts the daemon; returns when it answers. */
+  /** Starts the daemon. Returns when it answers. */
   async start(): Promise<void> {
     this.#init.stdin.write("start\n");
     const answers = (): Promise<boolean> =>
@@ -93,7 +89,7 @@ export class OwnDocker {
     await eventually(answers, { ...PATIENT, describe });
   }
 
-  /** Kills the daemon alone; returns when it answers no more. */
+  /** Kills only the daemon. Returns when it no longer answers. */
   async kill(): Promise<void> {
     this.#init.stdin.write("kill\n");
     const silent = (): Promise<boolean> =>
@@ -104,17 +100,17 @@ export class OwnDocker {
     await eventually(silent, PATIENT);
   }
 
-  /** What a docker command writes to stdout. */
+  /** The stdout of a docker command. */
   async ask(args: readonly string[]): Promise<string> {
     return (await run("docker", ["--host", this.host, ...args], { env: ENV })).stdout;
   }
 
-  /** Ids of its containers, whatever their state. */
+  /** Ids of its containers, in any state. */
   async containers(): Promise<string[]> {
     return (await this.ask(["ps", "--all", "--quiet"])).split("\n").filter((id) => id !== "");
   }
 
-  /** Ends it for good, with all it runs. */
+  /** Stops it with everything that it runs. */
   async stop(): Promise<void> {
     const ids = await this.containers();
     // Their control groups are the machine's, and would stay.

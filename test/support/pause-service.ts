@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { MAIN, ServeProcess } from "./program.ts";
 import { newDataDir } from "./settings.ts";
 
-/** A service that can be asked how long its event loop was held: see tell-pauses.ts. */
+/** A service that reports how long its event loop was blocked: see tell-pauses.ts. */
 export class PauseService {
   readonly process: ServeProcess;
   readonly #socket: string;
@@ -23,7 +23,7 @@ export class PauseService {
     return new PauseService(await ServeProcess.start(args, env, { entry: ["--import", tell, MAIN] }), socket);
   }
 
-  /** The longest pause since this was asked before, in milliseconds. */
+  /** The longest pause since the last call, in milliseconds. */
   async longestPause(): Promise<number> {
     const socket = connect(this.#socket);
     await once(socket, "connect");

@@ -4,7 +4,9 @@ import path from "node:path";
 import { launch, type Page } from "puppeteer-core";
 import { DESKTOP_IMAGE } from "./images.ts";
 
-/** A person's browser on this machine, driven by puppeteer: the Chromium of the desktop image, on the machine's network. */
+/**
+ * A person's browser on this machine, driven by puppeteer: Chromium from the desktop image, on the machine's network.
+ */
 export class PersonBrowser implements AsyncDisposable {
   readonly page: Page;
   readonly #dir: string;
@@ -17,7 +19,8 @@ export class PersonBrowser implements AsyncDisposable {
   static async start(): Promise<PersonBrowser> {
     const dir = mkdtempSync(path.join(tmpdir(), "berth-person-"));
     const program = path.join(dir, "chromium");
-    // Puppeteer talks to descriptors 3 and 4 of what it starts; with them the browser ends, and its container.
+    // Puppeteer uses descriptors 3 and 4 of the program that it starts. When they close, the browser and its container
+    // end.
     const inside = 'exec /usr/lib/chromium/chromium "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1';
     const container = `docker run --interactive --rm --init --network host ${DESKTOP_IMAGE} sh -c '${inside}'`;
     writeFileSync(program, `#!/bin/sh\nexec ${container} chromium "$@" <&3 >&4\n`);

@@ -1,6 +1,6 @@
 import { inflateSync } from "node:zlib";
 
-/** A picture that can be asked for its pixels. */
+/** A decoded picture. */
 export interface Picture {
   readonly width: number;
   readonly height: number;
@@ -11,7 +11,7 @@ export interface Picture {
 const SIGNATURE = "89504e470d0a1a0a";
 const CHANNELS = 3;
 
-/** Reads a PNG with 8 bits for each of red, green and blue, and lines that are not filtered. Fails for any other. */
+/** Decodes a PNG with 8 bits each of red, green and blue, and unfiltered lines. Fails for any other. */
 export function decodePng(png: Buffer): Picture {
   if (png.subarray(0, 8).toString("hex") !== SIGNATURE) throw new Error("this is not a PNG");
   const parts: Buffer[] = [];
@@ -23,7 +23,7 @@ export function decodePng(png: Buffer): Picture {
   const [width, height] = [png.readUInt32BE(16), png.readUInt32BE(20)];
   if (png.readUInt16BE(24) !== 0x0802) throw new Error("its pixels are not 24 bits");
   const line = width * CHANNELS + 1;
-  // Checks the sum over all of it, too.
+  // Also verifies the checksum.
   const data = inflateSync(Buffer.concat(parts));
   if (data.length !== line * height) throw new Error("it has too many or too few pixels");
   for (let y = 0; y < height; y++) if (data[y * line] !== 0) throw new Error("a line is filtered");

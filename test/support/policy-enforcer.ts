@@ -7,14 +7,14 @@ import type { V1NetworkPolicy, V1Pod } from "@kubernetes/client-node";
 import { kubectl } from "./kubernetes.ts";
 
 /*
- * A network plugin in small for the tests' cluster, whose own enforces no NetworkPolicy. It knows the shapes that Berth
- * uses and no others: pods selected by labels, no ingress, egress to ranges with exceptions and to ports of ranges. Its
+ * A minimal network plugin for the tests' cluster, which otherwise enforces no NetworkPolicy. It only supports what
+ * Berth uses: pods selected by labels, no ingress, egress to address ranges with exceptions and to port ranges. Its
  * rules are in the network namespace of the cluster's node, never on this machine.
  */
 
 const POLL_MS = 200;
 
-/** Enforces the policies of a namespace until the end of the scope. */
+/** Enforces the policies of a namespace until the end of the caller's scope. */
 export class PolicyEnforcer {
   readonly #namespace: string;
   readonly #stop = new AbortController();
@@ -34,7 +34,7 @@ export class PolicyEnforcer {
     return enforcer;
   }
 
-  /** Removes its rules. Rejects where something failed meanwhile. */
+  /** Removes its rules. Rejects if something failed meanwhile. */
   async stop(): Promise<void> {
     this.#stop.abort();
     try {
@@ -93,8 +93,8 @@ export async function inNode(command: readonly string[], input = ""): Promise<st
 }
 
 /**
- * Gives the cluster's node an address and serves it by a program that accepts connections at a port, until the end of
- * the scope.
+ * Adds an address to the cluster's node, with a program that accepts connections on a port, until the end of the
+ * caller's scope.
  */
 export async function serveInNode(address: string, port: number): Promise<AsyncDisposable> {
   await inNode(["ip", "addr", "add", `${address}/32`, "dev", "lo"]);
@@ -123,7 +123,7 @@ function nodePid(): string {
   return pid;
 }
 
-/** The rules as iptables-restore reads them. */
+/** The rules, in the format of iptables-restore. */
 export function rulesOf(chain: string, pods: readonly V1Pod[], policies: readonly V1NetworkPolicy[]): string {
   const blocks: string[] = [];
   const chains = [chain];
@@ -133,7 +133,7 @@ export function rulesOf(chain: string, pods: readonly V1Pod[], policies: readonl
     const own = policies.filter(({ spec }) => selects(spec?.podSelector, pod.metadata?.labels ?? {}));
     return address === undefined || own.length === 0 ? [] : [{ address, own }];
   });
-  // What comes in first: whoever sends may be allowed to.
+  // First the incoming traffic, because its sender may be allowed to send it.
   for (const { address, own } of isolated) {
     if (own.some(({ spec }) => (spec?.ingress ?? []).length > 0))
       throw new Error("ingress is not known here");

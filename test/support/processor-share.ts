@@ -2,9 +2,9 @@ import { once } from "node:events";
 import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
 
-/** How long it is measured. The scheduler shares a CPU out in a few milliseconds. */
+/** How long to measure. The scheduler distributes a CPU within a few milliseconds. */
 const SPIN_MS = 200;
-/** What an idle machine's own business takes. */
+/** The rest is what an idle machine uses by itself. */
 const IDLE_SHARE = 0.9;
 
 const SPIN = `
@@ -17,8 +17,8 @@ parentPort.postMessage((user + system) / 1_000 / (performance.now() - begin));
 `;
 
 /**
- * How much of the machine's processor time whoever wants all of it gets beside what runs already: 1 on an idle machine,
- * a half beside a busy loop on each CPU.
+ * The share of the machine's CPU time that another process could get: 1 on an idle machine, a half if each CPU runs a
+ * busy loop.
  */
 export async function processorShare(): Promise<number> {
   const shares = await Promise.all(

@@ -8,14 +8,14 @@ import { newDataDir, newInstance, packageDir } from "./settings.ts";
 
 const isBuilt = process.env.BERTH_TEST_RUN !== undefined;
 
-/** The program as global-setup.ts has built it, which starts in half of the time that its sources take; else these. */
+/** The program as built by global-setup.ts, which starts twice as fast as the sources; or the sources. */
 export const MAIN = isBuilt
   ? path.join(packageDir(), "dist/main.js")
   : path.join(import.meta.dirname, "../../src/main.ts");
 
 const LAUNCHED = launcherSettings(path.join(import.meta.dirname, "../.."));
 
-/** The same for the program that failing-main.ts makes of it. */
+/** The same for the program with failing-main.ts. */
 export const FAILING_MAIN = isBuilt
   ? path.join(packageDir(), "dist/failing-main.js")
   : path.join(import.meta.dirname, "failing-main.ts");
@@ -28,18 +28,18 @@ export interface ProgramEnd {
   readonly stderr: string;
 }
 
-/** How a run of the program is set up. */
+/** Options for a run of the program. */
 export interface ProgramOptions {
   readonly env?: Readonly<Record<string, string>>;
-  /** All of its stdin. Undefined: an empty one; "open": one that stays open. */
+  /** Its whole stdin. Undefined: empty. "open": stays open. */
   readonly stdin?: Buffer | string | "open";
-  /** What is run, in place of the program's sources. */
+  /** What to run instead of the program's sources. */
   readonly entry?: readonly string[];
-  /** A command that runs the program, as `nsenter`, with its arguments. */
+  /** A command prefix that runs the program, such as `nsenter` with its arguments. */
   readonly within?: readonly string[];
 }
 
-/** Starts the program, as a shell would. */
+/** Starts the program like a shell does. */
 export function startProgram(
   args: readonly string[],
   { env, stdin, entry = [MAIN], within = [] }: ProgramOptions = {},
@@ -47,7 +47,7 @@ export function startProgram(
   const { BERTH_TEST_RUN: _run, ...inherited } = process.env;
   const [file = "", ...before] = [...within, process.execPath];
   const child = spawn(file, [...before, ...entry, ...args], {
-    // No test is to meet, or to leave, anything where a service on this machine keeps its state.
+    // No test may find or leave anything where a service on this machine keeps its state.
     env: {
       ...LAUNCHED,
       ...inherited,
@@ -57,13 +57,13 @@ export function startProgram(
     },
     stdio: "pipe",
   });
-  // A program that does not read its stdin to the end is not a failure of the test.
+  // A program that does not read all of its stdin is not a failure of the test.
   child.stdin.on("error", () => {});
   if (stdin !== "open") child.stdin.end(stdin);
   return child;
 }
 
-/** Waits for a program's end and gathers what it writes. */
+/** Waits for the end of a program and collects its output. */
 export async function endOf(child: ChildProcessWithoutNullStreams): Promise<ProgramEnd> {
   const [[exitCode, signal], stdout, stderr] = await Promise.all([
     once(child, "close") as Promise<[number | null, NodeJS.Signals | null]>,
@@ -78,17 +78,17 @@ export function runProgram(args: readonly string[], options?: ProgramOptions): P
   return endOf(startProgram(args, options));
 }
 
-/** What a {@link ServeProcess} is run of and on. */
+/** How a {@link ServeProcess} is run. */
 export interface ServeSettings {
-  /** What is run in place of the program's sources. */
+  /** What to run instead of the program's sources. */
   readonly entry?: readonly string[];
   readonly within?: readonly string[];
-  /** Of an earlier run; a new one by default. */
+  /** The directory of an earlier run. Default: a new one. */
   readonly dataDir?: string;
   readonly instance?: string;
 }
 
-/** `berth serve` as a process of its own, with the test image as default, on any free port. */
+/** `berth serve` in its own process, with the test image as default, on any free port. */
 export class ServeProcess {
   readonly address: string;
   readonly startLine: string;
@@ -151,12 +151,12 @@ export class ServeProcess {
     });
   }
 
-  /** Runs a client's command against it. */
+  /** Runs a client command against it. */
   run(args: readonly string[], options: ProgramOptions = {}): Promise<ProgramEnd> {
     return runProgram(args, { ...options, env: { BERTH_ADDRESS: this.address, ...options.env } });
   }
 
-  /** Starts a client's command against it. */
+  /** Starts a client command against it. */
   begin(args: readonly string[], options: ProgramOptions = {}): ChildProcessWithoutNullStreams {
     return startProgram(args, { ...options, env: { BERTH_ADDRESS: this.address, ...options.env } });
   }
@@ -178,17 +178,17 @@ export class ServeProcess {
     return this.#child.pid;
   }
 
-  /** Its end, whatever brings it. */
+  /** Its end, for any reason. */
   get end(): Promise<ProgramEnd> {
     return this.#end;
   }
 
-  /** Starts it again, on what it left. For one that has ended. */
+  /** Starts it again, with the data of an ended run. */
   again(args: readonly string[] = [], env: Readonly<Record<string, string>> = {}): Promise<ServeProcess> {
     return ServeProcess.start(args, env, this.#settings);
   }
 
-  /** Ends it where it still runs. For the clean-up of a test that failed. */
+  /** Kills it if it still runs. For the cleanup of a failed test. */
   async dispose(): Promise<void> {
     this.#child.kill("SIGKILL");
     await this.#end;

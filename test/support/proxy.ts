@@ -7,32 +7,32 @@ import path from "node:path";
 import { makeCertificate } from "./certificate.ts";
 import { eventually } from "./eventually.ts";
 
-/** A proxy of deploy/ in front of several services. */
+/** A proxy from deploy/ in front of several services. */
 export interface RunningProxy extends AsyncDisposable {
   /** For gRPC clients: `unix:PATH`. */
   readonly address: string;
   /** The socket it listens on. */
   readonly socket: string;
-  /** The certificate in PEM, which signs itself for `localhost`. */
+  /** The self-signed certificate for `localhost`, in PEM. */
   readonly certificate: Buffer;
 }
 
-/** Starts one: `replicas` are `host:port` of each, `tenants` are by the ids of their tokens. */
+/** Starts a proxy. `replicas`: `host:port` of each. `tenants`: by token id. */
 export type StartProxy = (
   replicas: readonly string[],
   tenants: ReadonlyMap<string, string>,
 ) => Promise<RunningProxy>;
 
-/** Where a proxy finds what it is made of. */
+/** Where a proxy finds its files. */
 interface Place {
-  /** Its own, and where it runs. */
+  /** Its own directory, in which it runs. */
   readonly directory: string;
   readonly cert: string;
   readonly key: string;
   readonly socket: string;
 }
 
-/** A configuration of deploy/, changed in places that must be there. */
+/** A configuration from deploy/, with changes in places that must exist. */
 export function adapted(file: string, changes: readonly (readonly [RegExp, string])[]): string {
   let text = readFileSync(file, "utf8");
   for (const [place, change] of changes) {
@@ -43,7 +43,7 @@ export function adapted(file: string, changes: readonly (readonly [RegExp, strin
 }
 
 /**
- * Starts a proxy, with a directory that goes with it.
+ * Starts a proxy in its own directory, which is removed with it.
  * @param write writes the configuration, and returns the command.
  */
 export async function startProxy(write: (place: Place) => readonly string[]): Promise<RunningProxy> {
@@ -79,7 +79,7 @@ class ProxyProcess implements RunningProxy {
     });
   }
 
-  /** Its socket is there some time before it listens. Throws where it has ended. */
+  /** Its socket exists some time before it listens. Throws if it has ended. */
   async takesConnections(): Promise<boolean> {
     if (this.#child.exitCode !== null) throw new Error(`the proxy ended: ${this.#log}`);
     const connection = net.connect(this.socket);

@@ -8,12 +8,12 @@ import { ServeProcess } from "./program.ts";
 const run = promisify(execFile);
 const root = path.join(import.meta.dirname, "../..");
 
-/** Where the Python client lies. */
+/** The directory of the Python client. */
 export const PYTHON_CLIENT = path.join(root, "clients/python");
 
-/** The services that the tests in clients/python need, and ways to run those. */
+/** The services that the tests in clients/python need, and methods to run these tests. */
 export class PythonTests {
-  /** Which goes at the end. */
+  /** Removed at the end. */
   readonly directory: string;
   readonly #service: ServeProcess;
   readonly #secure: ServeProcess;
@@ -40,7 +40,9 @@ export class PythonTests {
     return new PythonTests(directory, service, secure);
   }
 
-  /** What the tests in clients/python find the services by; nothing else, so that no proxy comes between. */
+  /**
+   * The variables through which the tests in clients/python find the services. Nothing else, so that no proxy is used.
+   */
   get environment(): Record<string, string> {
     return {
       PATH: process.env.PATH ?? "",
@@ -54,7 +56,7 @@ export class PythonTests {
     };
   }
 
-  /** Runs a program in the client's directory; on failure, shows what it wrote. */
+  /** Runs a program in the client's directory. If it fails, shows its output. */
   async passes(file: string, args: readonly string[], env = this.environment): Promise<string> {
     try {
       return (await run(file, [...args], { cwd: PYTHON_CLIENT, env, maxBuffer: 64 << 20 })).stdout;
@@ -64,9 +66,9 @@ export class PythonTests {
     }
   }
 
-  /** Runs those of the client's tests that a marker expression chooses, with the packages of an environment. */
+  /** Runs the client's tests that a marker expression selects, with the packages of an environment. */
   async pytest(name: PythonEnvironment, marked: string, env = this.environment): Promise<string> {
-    // Runs beside each other would clean up the temporary directories of one another.
+    // Concurrent runs would remove each other's temporary directories.
     const place = `--basetemp=${path.join(this.directory, `pytest-${name}-${marked.replace(" ", "-")}`)}`;
     return this.passes(await pythonOf(name), ["-m", "pytest", "-q", "-m", marked, place], env);
   }
@@ -80,7 +82,7 @@ export class PythonTests {
 /** A pinned environment of the client's tests: clients/python/tests/NAME.txt. */
 type PythonEnvironment = "newest" | "lowest" | "checkers";
 
-/** The Python of a pinned environment, which is made at first use. */
+/** The Python of a pinned environment, which is created on first use. */
 export async function pythonOf(name: PythonEnvironment): Promise<string> {
   const requirements = path.join(PYTHON_CLIENT, `tests/${name}.txt`);
   const { stdout } = await run(path.join(root, "scripts/python-env.sh"), [`python-${name}`, requirements]);

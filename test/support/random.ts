@@ -1,4 +1,4 @@
-/** A sequence of numbers from 0 up to, not including, 1 that is the same in every run: mulberry32. */
+/** A sequence of numbers from 0 to less than 1, the same in every run: mulberry32. */
 export function seededRandom(seed: number): () => number {
   let state = seed;
   return () => {

@@ -8,7 +8,7 @@ import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { ServerReflection } from "../../gen/ts/grpc/reflection/v1/reflection_pb.js";
 
-/** Every method that a service says it has, by reflection. */
+/** All methods of a service, by reflection. */
 export async function reflectedMethods(address: string, token: string): Promise<DescMethod[]> {
   const transport = createGrpcTransport({ baseUrl: `http://${address}` });
   const headers = { authorization: `Bearer ${token}` };
@@ -40,7 +40,7 @@ export async function reflectedMethods(address: string, token: string): Promise<
   return names.flatMap((name) => registry.getService(name)?.methods ?? []);
 }
 
-/** Each file behind those that it imports. */
+/** Each file after those that it imports. */
 function inOrder(files: ReadonlyMap<string, FileDescriptorProto>): FileDescriptorProto[] {
   const ordered = new Set<FileDescriptorProto>();
   const add = (name: string) => {

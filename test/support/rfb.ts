@@ -1,12 +1,12 @@
-/** What an RFB client sends and gets: bytes in order, both ways. */
+/** The connection of an RFB client: bytes in order, both ways. */
 export interface RfbLink {
-  /** What the server sends; ends with the connection. */
+  /** What the server sends. Ends with the connection. */
   readonly incoming: AsyncIterator<Uint8Array>;
   send(data: Uint8Array): Promise<void>;
   close(): void;
 }
 
-/** A part of the screen, as the server sent it. */
+/** A part of the screen from the server. */
 interface Update {
   readonly rectangles: number;
   readonly bytes: number;
@@ -15,7 +15,7 @@ interface Update {
 const RAW = 0;
 const DESKTOP_SIZE = -223;
 
-/** A minimal client of RFB 3.8 (RFC 6143): raw encoding, 32 bits a pixel. It fails on whatever is not RFB. */
+/** A minimal client of RFB 3.8 (RFC 6143): raw encoding, 32 bits per pixel. It fails on anything that is not RFB. */
 export class RfbClient {
   readonly #link: RfbLink;
   #held: Buffer = Buffer.alloc(0);
@@ -57,13 +57,13 @@ export class RfbClient {
     return client;
   }
 
-  /** Asks for the screen and waits for a part of it. @param incremental whether only for what changes. */
+  /** Requests the screen and waits for a part of it. @param incremental whether to get only changes. */
   async update(incremental: boolean): Promise<Update> {
     await this.request(incremental);
     return this.receive();
   }
 
-  /** Asks for the screen. */
+  /** Requests the screen. */
   async request(incremental: boolean): Promise<void> {
     const request = Buffer.alloc(10);
     request.writeUInt8(3);
@@ -84,12 +84,12 @@ export class RfbClient {
     }
   }
 
-  /** The color of a pixel, as 0xRRGGBB, when it was last sent. */
+  /** The last known color of a pixel, as 0xRRGGBB. */
   pixel(x: number, y: number): number {
     return this.#frame.readUInt32LE((y * this.width + x) * 4) & 0xff_ff_ff;
   }
 
-  /** Updates until the screen is as wanted. */
+  /** Updates until the condition holds. */
   async until(wanted: () => boolean, timeoutMs = 10_000): Promise<void> {
     const end = performance.now() + timeoutMs;
     while (!wanted()) {
@@ -105,7 +105,7 @@ export class RfbClient {
     await this.#link.send(event);
   }
 
-  /** Presses and releases the key of a symbol of X. */
+  /** Presses and releases the key of an X keysym. */
   async key(symbol: number): Promise<void> {
     const events = Buffer.alloc(16);
     for (const [at, down] of [1, 0].entries()) {
@@ -116,7 +116,7 @@ export class RfbClient {
     await this.#link.send(events);
   }
 
-  /** Types text, and Return for a line feed. */
+  /** Types text, with Return for a line feed. */
   async type(text: string): Promise<void> {
     for (const character of text) {
       const code = character.codePointAt(0) ?? 0;

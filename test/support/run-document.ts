@@ -9,27 +9,26 @@ import { newDataDir, newInstance } from "./settings.ts";
 const root = path.join(import.meta.dirname, "../..");
 const MAX_OUTPUT = 64 << 20;
 
-/** How the snippets of a document are run. */
+/** How to run the snippets of a document. */
 export interface DocumentRun {
-  /** Snippets and lines of shell that are not run here, each by how it begins. */
+  /** Snippets and shell lines that are skipped, by how they start. */
   readonly leftOut?: readonly string[];
   /**
-   * Lines of shell that last until they are stopped, and a command that succeeds once they are ready. Their process
-   * group is `$lasting`.
+   * Shell lines that run until they are stopped, and a command that succeeds once they are ready. Their process group
+   * is `$lasting`.
    */
   readonly lasting?: readonly { readonly line: RegExp; readonly ready: string }[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Whether a service runs and `berth` is the program, as the README has it set up. Default false. */
+  /** Whether a service runs and `berth` is the program, as set up by the README. Default: false. */
   readonly service?: boolean;
-  /** Shell in front of the document's own: what a reader has done before. */
+  /** Shell code before the document's own: what a reader has done before. */
   readonly before?: string;
 }
 
 /**
- * Runs the snippets of a document in their order, as one shell would, on an
- * otherwise silent network of its own, so that addresses can be those of the
- * document. It stops at the first command that fails. Its directory looks as the
- * checkout; files that it makes at the top go with it. Returns what was written.
+ * Runs the snippets of a document in order, as one shell would. It has its own, otherwise silent network, so that
+ * addresses can be those of the document. Stops at the first command that fails. Its directory looks like the checkout;
+ * files that it creates at the top are removed. Returns the output.
  */
 export async function runDocument(name: string, options: DocumentRun, signal: AbortSignal): Promise<string> {
   const snippets = snippetsOf(name);
@@ -68,7 +67,7 @@ export async function runDocument(name: string, options: DocumentRun, signal: Ab
   }
 }
 
-/** This process's environment without what the tests put there, and without colour. */
+/** This process's environment without the variables of the tests, and without colour. */
 export function environmentOfUser(): NodeJS.ProcessEnv {
   const own = /^(BERTH_|VITEST|NODE_|FORCE_COLOR$)/;
   return {
@@ -78,8 +77,8 @@ export function environmentOfUser(): NodeJS.ProcessEnv {
 }
 
 /**
- * `await_lasting READY` waits until the command READY succeeds. Each command that
- * lasts leads a process group, which SIGINT reaches as from a terminal.
+ * `await_lasting READY` waits until the command READY succeeds. Each lasting command leads a process group, which gets
+ * SIGINT as from a terminal.
  */
 const PROLOGUE = `
 set -eEuo pipefail
@@ -134,13 +133,13 @@ async function scriptOf(
     return `${heading}\npython -I ${file}`;
   }
   if (language === "ts") {
-    // In the checkout, where the packages are found that it imports; those of the repository as their sources.
+    // In the checkout, where the packages are found that it imports. The repository's own are used from source.
     return `${heading}\nnode --conditions=@berth/source --input-type=module-typescript <<'END_OF_SNIPPET'\n${text}END_OF_SNIPPET`;
   }
   return "";
 }
 
-/** The commands of a block: lines, with those that continue them. */
+/** The commands of a block: lines, together with their continuations. */
 function commandsOf(text: string): string[] {
   const commands: string[] = [];
   let command = "";

@@ -1,16 +1,16 @@
 import type { Client, Request } from "./client.ts";
 import type { NextStep, ReportStepResponse, Run, RunEnd, RunEvent } from "./wire-runs.ts";
 
-/** What a step says, in short. */
+/** The outcome of a step, in short form. */
 export interface Said {
   readonly result?: string;
   readonly outcome?: "CONTINUE" | "FINISHED" | "ERROR";
-  /** What the assistant says in it. */
+  /** The assistant's messages in it. */
   readonly says?: readonly string[];
   readonly more?: Request;
 }
 
-/** Drives a run over the RPCs, as an agent would. */
+/** Drives a run with RPCs, like an agent. */
 export class RunDriver {
   readonly client: Client;
   readonly runId: string;
@@ -60,7 +60,7 @@ export class RunDriver {
     return answer;
   }
 
-  /** Reports the last step; fails where the run goes on. */
+  /** Reports the last step. Fails if the run continues. */
   async finish(said: Said = {}): Promise<RunEnd> {
     const { run_end: end } = await this.report({ outcome: "FINISHED", ...said });
     if (!end) throw new Error("the run goes on");
@@ -84,7 +84,7 @@ export class RunDriver {
     await this.client.call("RunService/DeleteRun", { run_id: this.runId });
   }
 
-  /** The events so far and to come, until `done` says so or the run is deleted. */
+  /** The past and future events, until `done` returns true or the run is deleted. */
   async events(done: (event: RunEvent) => boolean, afterSequence = 0): Promise<RunEvent[]> {
     const request = { run_id: this.runId, after_sequence: afterSequence };
     const events: RunEvent[] = [];

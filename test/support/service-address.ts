@@ -11,8 +11,8 @@ interface Slices {
 }
 
 /**
- * An address on this machine for a Service of the cluster, which has no kube-proxy: each connection goes to the pod that
- * is the Service's endpoint just then, and is refused where there is none.
+ * An address on this machine for a Service of the cluster, which has no kube-proxy. Each connection goes to the pod
+ * that is currently the Service's endpoint, and is refused if there is none.
  */
 export class ServiceAddress implements AsyncDisposable {
   readonly #server: Server;

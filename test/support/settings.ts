@@ -8,12 +8,12 @@ import { DESKTOP_IMAGE, TEST_IMAGE } from "./images.ts";
 
 const MIB = 1024 * 1024;
 
-/** Settings of a service in a test; the sandboxes' own defaults may be named in part. */
+/** Settings of a service in a test. The defaults of sandboxes may be partial. */
 export type TestSettings = Partial<Omit<AppSettings, "defaults">> & {
   readonly defaults?: Partial<AppSettings["defaults"]>;
 };
 
-/** The settings of a service that comes out of the box, on any free port, under an instance of its own. */
+/** The default settings of a service, on any free port, with its own instance. */
 export function testSettings(changes: TestSettings = {}): AppSettings & { readonly instance: string } {
   return {
     listen: "127.0.0.1:0",
@@ -32,7 +32,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     runtimeClass: undefined,
     imagePullSecrets: [],
     podTemplate: undefined,
-    // That of the tests enforces nothing.
+    // The tests' cluster enforces no policies.
     networkPolicy: "open",
     workspaceVolumeBytes: 64 * MIB,
     storageClass: undefined,
@@ -70,13 +70,14 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     transcriptOwnerQuotaBytes: 2048 * MIB,
     answerQuotaBytes: 1024 * MIB,
     answerOwnerQuotaBytes: 512 * MIB,
+    runOwnerQuotaBytes: 512 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),
     defaults: { ...SANDBOX_DEFAULTS, image: TEST_IMAGE, ...changes.defaults },
   };
 }
 
-/** An instance that the end of the test run finds again: see global-setup.ts. */
+/** An instance that the end of the test run finds: see global-setup.ts. */
 export function newInstance(): string {
   return `${instancePrefix()}${randomBase32(8)}`;
 }
@@ -87,17 +88,17 @@ export function newDataDir(): string {
   return mkdtempSync(path.join(dataDirs(), "data-"));
 }
 
-/** Where the data directories of this test run are. */
+/** The directory with the data directories of this test run. */
 export function dataDirs(): string {
   return path.join(tmpdir(), `berth-${instancePrefix()}data`);
 }
 
-/** A folder that looks to the built program as its package does: global-setup.ts makes it. */
+/** A folder that looks like its package to the built program. Created by global-setup.ts. */
 export function packageDir(): string {
   return path.join(dataDirs(), "package");
 }
 
-/** What the instances of this test run begin with. */
+/** The prefix of this test run's instances. */
 export function instancePrefix(): string {
   return `test-${process.env.BERTH_TEST_RUN ?? "alone"}-`;
 }

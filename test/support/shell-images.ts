@@ -1,6 +1,6 @@
 import { TEST_IMAGE } from "./images.ts";
 
-/** One image for each shell that Berth must work with: what its /bin/sh is. */
+/** An image for each shell that Berth must support as /bin/sh. */
 export const SHELL_IMAGES = [
   ["dash", TEST_IMAGE],
   ["bash", "berth/bash:latest"],

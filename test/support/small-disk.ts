@@ -4,9 +4,9 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { newDataDir } from "./settings.ts";
 
-/** A small file system that only the programs started in it see. It goes with the last of them. */
+/** A small file system that only the programs started in it see. It is gone when the last of them ends. */
 export class SmallDisk {
-  /** Where it is, for programs run in it. */
+  /** Its path for programs that run in it. */
   readonly path: string;
   readonly #pid: number;
   readonly #stop: () => Promise<void>;
@@ -17,7 +17,7 @@ export class SmallDisk {
     this.#stop = stop;
   }
 
-  /** Makes one of so many MiB, in a mount namespace of its own. */
+  /** Creates a file system of a size in MiB, in its own mount namespace. */
   static async make(mib: number): Promise<SmallDisk> {
     const directory = newDataDir();
     const image = path.join(directory, "image");
@@ -54,12 +54,12 @@ export class SmallDisk {
     return new SmallDisk(mountPoint, child.pid, stop);
   }
 
-  /** The command that runs a program where the disk is seen, before the program's own. */
+  /** The command prefix that runs a program where the disk is visible. */
   get enter(): readonly string[] {
     return ["nsenter", `--mount=/proc/${this.#pid}/ns/mnt`];
   }
 
-  /** The same files, as this process reaches them. */
+  /** The path of a file on it for this process. */
   reach(name: string): string {
     return path.join(`/proc/${this.#pid}/root`, this.path, name);
   }

@@ -4,14 +4,14 @@ import { TEST_IMAGE } from "./images.ts";
 import { MemoryLog } from "./memory-log.ts";
 import { testSettings } from "./settings.ts";
 
-/** How long what was closed may take to go. */
+/** How long closed things may take to be gone. */
 const CLOSING_MS = 1_000;
-/** Longer than the service waits between two looks at anything. */
+/** Longer than the pauses between any of the service's periodic checks. */
 const WATCHED_MS = 2_000;
 
 /**
- * Starts the service where it cannot listen, and writes why, what it did
- * afterwards, and what it logged as errors. Then it has nothing more to do.
+ * Starts the service where it cannot listen. Prints why, what it did afterwards, and the errors that it logged. Then it
+ * has nothing more to do.
  */
 const {
   BERTH_LISTEN: listen = "",

@@ -1,25 +1,25 @@
-/** What an entry of a hand-made tar is; everything is written as it is said. */
+/** An entry of a hand-made tar. Everything is written as given. */
 export interface RawEntry {
   readonly name: string | Buffer;
-  /** The character that tells the kind; default "0", a regular file. */
+  /** The character for the kind. Default: "0", a regular file. */
   readonly type?: string;
   readonly linkName?: string | Buffer;
   readonly content?: string | Buffer;
   readonly mode?: number;
   readonly mtime?: number;
-  /** What the header tells, where that is not the content's length. */
+  /** The size in the header, if it differs from the content's length. */
   readonly size?: number;
   /** Default: ustar. */
   readonly magic?: string;
   readonly prefix?: string;
 }
 
-/** Makes a tar by hand, so that nothing of the code under test is trusted. */
+/** Creates a tar by hand, so that the test does not depend on the code under test. */
 export function makeTar(entries: readonly RawEntry[], end: Buffer = Buffer.alloc(1024)): Buffer {
   return Buffer.concat([...entries.flatMap(blocksOf), end]);
 }
 
-/** A pax header that speaks of the next entry. */
+/** A pax header for the next entry. */
 export function pax(records: Readonly<Record<string, string | Buffer>>, type = "x"): RawEntry {
   const lines = Object.entries(records).map(([key, value]) => {
     const rest = Buffer.concat([Buffer.from(` ${key}=`), Buffer.from(value), Buffer.from("\n")]);
@@ -30,7 +30,7 @@ export function pax(records: Readonly<Record<string, string | Buffer>>, type = "
   return { name: "PaxHeader", type, content: Buffer.concat(lines) };
 }
 
-/** GNU's way to give the next entry a long name ("L") or link target ("K"). */
+/** GNU's form of a long name ("L") or link target ("K") for the next entry. */
 export function gnuLong(type: "L" | "K", name: string): RawEntry {
   return { name: "././@LongLink", type, content: `${name}\0`, magic: "ustar  \0" };
 }

@@ -1,14 +1,13 @@
 import { renameSync, writeFileSync } from "node:fs";
 
 /**
- * Imported by a program before its own code, which runs with --expose-gc: on
- * SIGUSR2 it collects all garbage and writes what is left, in bytes, to the file
- * that BERTH_TEST_MEMORY_FILE names.
+ * Imported by a program before its own code, with --expose-gc. On SIGUSR2 it collects all garbage and writes the
+ * remaining bytes to the file BERTH_TEST_MEMORY_FILE.
  */
 const { BERTH_TEST_MEMORY_FILE: file = "" } = process.env;
 process.on("SIGUSR2", () => {
   globalThis.gc?.();
-  // What the first round finalized is collected by the second.
+  // The second round collects what the first one finalized.
   setImmediate(() => {
     globalThis.gc?.();
     const { heapUsed, external } = process.memoryUsage();

@@ -1,15 +1,12 @@
 import { createServer } from "node:net";
 
 /**
- * Imported by a program before its own code: says on the socket that
- * BERTH_TEST_PAUSE_SOCKET names, to whoever connects, how long the event loop
- * was held at most since somebody asked before, in milliseconds.
+ * Imported by a program before its own code. Reports, on the socket BERTH_TEST_PAUSE_SOCKET, the longest time that the
+ * event loop was blocked since the last request, in milliseconds.
  *
- * What counts is the time that the loop's thread has computed without a turn of
- * a timer, and not the time that has passed: a machine with more to do than it
- * has processors takes the thread from its processor for a tenth of a second and
- * more, which is not a pause of the program's making. Waiting for a disk in the
- * middle of a turn is not seen.
+ * It measures the CPU time of the loop's thread without a turn of a timer, not the elapsed time: on an overloaded
+ * machine the thread may lose its CPU for a tenth of a second and more, which is not a pause of the program. It does
+ * not see waits for a disk in the middle of a turn.
  */
 const TICK_MS = 2;
 

@@ -7,14 +7,13 @@ import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { eventually } from "./eventually.ts";
 
-/** How long something may take to appear on a screen: a loaded machine may be slow. */
+/** How long something may take to appear on a screen on a loaded machine. */
 const PATIENCE_MS = 30_000;
-/** The terminal tells of changes; this is for those that it keeps to itself. */
+/** The terminal reports changes. This is for those that it does not report. */
 const LOOK_EVERY_MS = 250;
 
-/** What {@link TmuxTerminal.start} takes. */
 export interface TmuxOptions {
-  /** What runs in it: a program and at least one argument. Its end ends the terminal. */
+  /** What runs in it: a program with at least one argument. The terminal ends with it. */
   readonly command: readonly [string, string, ...string[]];
   readonly env: Readonly<Record<string, string>>;
   readonly columns?: number;
@@ -22,15 +21,15 @@ export interface TmuxOptions {
 }
 
 /**
- * A terminal with a program in it: a tmux server of its own, driven over its
- * control mode. It goes with whoever started it, whatever ends that.
+ * A terminal with a program in it: its own tmux server, driven over the control mode. It always ends with the process
+ * that started it.
  */
 export class TmuxTerminal {
   readonly #dir: string;
   readonly #client: ChildProcessWithoutNullStreams;
   readonly #replies: ((lines: string[] | Error) => void)[] = [];
   #onChange = Promise.withResolvers<void>();
-  /** Why it has ended; empty while it goes on. */
+  /** Why it has ended. Empty while it runs. */
   #ended = "";
   /** The last lines of its control mode. */
   readonly #said: string[] = [];
@@ -50,7 +49,7 @@ export class TmuxTerminal {
     client.stdin.on("error", () => {});
     await once(client, "spawn");
     const terminal = new TmuxTerminal(client, dir);
-    // Not before the client counts as attached: tmux would crash at the first, and the session go at the second.
+    // Only after the client is attached: before, tmux would crash at the first, and the session end at the second.
     await eventually(async () => (await terminal.variable("session_attached")) === "1");
     await terminal.#command("set -g window-size manual");
     await terminal.#command("set destroy-unattached on");
@@ -58,12 +57,12 @@ export class TmuxTerminal {
     return terminal;
   }
 
-  /** Types text as it is. */
+  /** Types literal text. */
   async type(text: string): Promise<void> {
     await this.#command(`send-keys -H ${[...Buffer.from(text)].map((byte) => byte.toString(16)).join(" ")}`);
   }
 
-  /** Presses a key by its name, as `C-c` or `Enter`. */
+  /** Presses keys by name, such as `C-c` or `Enter`. */
   async press(...keys: string[]): Promise<void> {
     await this.#command(`send-keys ${keys.join(" ")}`);
   }
@@ -73,7 +72,7 @@ export class TmuxTerminal {
     await this.type(`${line}\r`);
   }
 
-  /** Puts in text as a mouse does. */
+  /** Pastes text like a mouse does. */
   async paste(text: string): Promise<void> {
     const file = path.join(this.#dir, "paste");
     await writeFile(file, text);
@@ -85,22 +84,22 @@ export class TmuxTerminal {
     await this.#command(`resize-window -x ${columns} -y ${rows}`);
   }
 
-  /** What it shows, one string a line, without spaces at the ends. */
+  /** The lines of its screen, without trailing spaces. */
   async lines(): Promise<string[]> {
     return (await this.#command("capture-pane -p")).map((line) => line.trimEnd());
   }
 
-  /** What it shows, without empty lines at the end. */
+  /** The text of its screen, without empty lines at the end. */
   async text(): Promise<string> {
     return (await this.lines()).join("\n").trimEnd();
   }
 
-  /** A variable of tmux, as `alternate_on` or `cursor_flag`. */
+  /** A variable of tmux, such as `alternate_on` or `cursor_flag`. */
   async variable(name: string): Promise<string> {
     return (await this.#command(`display-message -p '#{${name}}'`)).join("");
   }
 
-  /** Waits until it shows what is wanted, and returns that. Fails with what it shows instead. */
+  /** Waits until the screen matches, and returns it. If it does not, fails with the screen's text. */
   async shows(wanted: RegExp | ((screen: string) => boolean)): Promise<string> {
     const end = performance.now() + PATIENCE_MS;
     for (;;) {
@@ -112,15 +111,15 @@ export class TmuxTerminal {
     }
   }
 
-  /** Resolves when something was drawn after this was called. */
+  /** Resolves when something is drawn after this call. */
   get drawn(): Promise<void> {
     return this.#onChange.promise;
   }
 
-  /** Takes it away, and what runs in it. */
+  /** Ends it, and what runs in it. */
   async dispose(): Promise<void> {
     const exited = this.#client.exitCode === null ? once(this.#client, "exit") : undefined;
-    // Its session goes with its last client, the server with its last session.
+    // Its session ends with its last client, the server with its last session.
     this.#client.stdin.end();
     await exited;
     await rm(this.#dir, { recursive: true, force: true });
@@ -134,19 +133,19 @@ export class TmuxTerminal {
     return promise;
   }
 
-  /** Reads replies, which come in the order of commands, and notes of what was drawn. */
+  /** Reads replies, which arrive in the order of commands, and notifications of output. */
   #listen(): void {
     let reply: { readonly id: string; readonly lines: string[] } | undefined;
     this.#client.stderr.on("data", (chunk: Buffer) => this.#said.push(chunk.toString()));
     createInterface({ input: this.#client.stdout }).on("line", (line) => {
       this.#said.push(line);
       this.#said.splice(0, this.#said.length - 20);
-      // Replies end in the name they began with; what is between may look like anything.
+      // A reply ends with the id that it started with. What is in between may look like anything.
       const [, word, id = ""] = /^%(\w+) ?(.*)$/.exec(line) ?? [];
       if (reply !== undefined && id === reply.id && (word === "end" || word === "error")) {
         const told = word === "end" ? reply.lines : new Error(`tmux: ${reply.lines.join("\n")}`);
         reply = undefined;
-        // Those of the commands that started it end in 0.
+        // Ids of its start commands end in 0.
         if (id.endsWith(" 1")) this.#replies.shift()?.(told);
       } else if (reply !== undefined) reply.lines.push(line);
       else if (word === "begin") reply = { id, lines: [] };

@@ -6,11 +6,11 @@ import { tokenIdIn } from "../../src/tenants/token.ts";
 import { Client } from "./client.ts";
 import { newDataDir } from "./settings.ts";
 
-/** A tokens file of a test, which the end of the test run removes. */
+/** A tokens file for a test. The end of the test run removes it. */
 export class TokensFile {
   readonly path = path.join(mkdtempSync(path.join(newDataDir(), "tokens-")), "tokens.yaml");
 
-  /** Adds a token; returns its text. */
+  /** Adds a token. Returns its text. */
   async add(tenant: string, more: Partial<TokenWanted> = {}): Promise<string> {
     const wanted = { tenant, scope: "user", expires: undefined, note: undefined, ...more } as const;
     return (await addToken(this.path, wanted)).text;

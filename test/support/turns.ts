@@ -1,11 +1,10 @@
-/** How often a turn of the event loop is looked for. */
+/** How often the turns of the event loop are sampled. */
 const TICK_MS = 10;
 
 /**
- * Follows the turns of this thread's event loop. The returned function ends
- * that and returns what each took of the thread's own time, in milliseconds,
- * the one that has not ended among them: a busy machine may keep the thread
- * from a processor for longer.
+ * Follows the turns of this thread's event loop. The returned function stops that and returns the CPU time of each
+ * turn, in milliseconds, including the current one. CPU time, because on a busy machine the thread may lose its CPU for
+ * longer.
  */
 export function followTurns(): () => readonly number[] {
   const turns: number[] = [];

@@ -2,11 +2,11 @@ import type { Client, Request } from "./client.ts";
 import { RfbClient, type RfbLink } from "./rfb.ts";
 import type { WireViewStarted } from "./wire-sessions.ts";
 
-/** A view of a session over the API, with an RFB client at its end. */
+/** A view of a session over the API, with an RFB client. */
 export interface ApiView {
   readonly started: WireViewStarted;
   readonly rfb: RfbClient;
-  /** What its input is written with. */
+  /** The connection for its input. */
   readonly link: RfbLink;
 }
 

@@ -1,6 +1,6 @@
 import type { Timestamp } from "./wire.ts";
 
-/** The messages of the file service that the tests read, as @grpc/proto-loader shows them. */
+/** The messages of the file service that tests read, in the form of @grpc/proto-loader. */
 
 export interface FileInfo {
   readonly kind: string;
@@ -30,7 +30,7 @@ export interface FileChange {
   readonly time: Timestamp;
 }
 
-/** Answers of the unary methods. */
+/** Responses of the unary methods. */
 export interface FileAnswers {
   "FileService/StatFile": FileAnswer & { readonly path: string; readonly raw_path: Buffer };
   "FileService/ListDirectory": {
@@ -44,7 +44,7 @@ export interface FileAnswers {
   "FileService/WriteFile": FileAnswer;
 }
 
-/** Items of the methods that answer with a stream. */
+/** Items of the methods with a streaming response. */
 export interface FileStreamItems {
   "FileService/DownloadFile": {
     readonly part: "header" | "chunk";
@@ -59,7 +59,7 @@ export interface FileStreamItems {
   };
 }
 
-/** Answers of the methods that take a stream. */
+/** Responses of the methods that take a stream. */
 export interface UploadAnswers {
   "FileService/UploadFile": FileAnswer;
   "FileService/UploadArchive": { readonly entry_count: number; readonly size_bytes: number };

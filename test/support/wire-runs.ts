@@ -79,7 +79,7 @@ export interface WatchRunResponse {
   readonly trimmed?: { readonly from_sequence: number; readonly to_sequence: number };
 }
 
-/** Answers of the unary methods of RunService. */
+/** Responses of RunService's unary methods. */
 export interface RunAnswers {
   "RunService/CreateRun": { readonly run: Run };
   "RunService/StartRun": { readonly run: Run; readonly next_step: NextStep };
@@ -92,7 +92,7 @@ export interface RunAnswers {
   "RunService/DeleteRun": Record<string, never>;
 }
 
-/** Items of the streaming methods of RunService. */
+/** Items of RunService's streaming methods. */
 export interface RunStreamItems {
   "RunService/WatchRun": WatchRunResponse;
 }

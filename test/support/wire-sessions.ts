@@ -1,4 +1,4 @@
-/** The messages of SessionService, as @grpc/proto-loader shows them. */
+/** The messages of SessionService, in the form of @grpc/proto-loader. */
 
 import type { Duration, Timestamp } from "./wire.ts";
 
@@ -133,7 +133,7 @@ export interface SessionStreamItems {
   };
 }
 
-/** A plain object as a google.protobuf.Struct. */
+/** Converts a plain object to a google.protobuf.Struct. */
 export function toStruct(object: Readonly<Record<string, unknown>>): WireStruct {
   return { fields: Object.fromEntries(Object.entries(object).map(([key, value]) => [key, toValue(value)])) };
 }
@@ -147,14 +147,14 @@ function toValue(value: unknown): WireValue {
   return { kind: "structValue", structValue: toStruct(value as Record<string, unknown>) };
 }
 
-/** A google.protobuf.Struct as a plain object. */
+/** Converts a google.protobuf.Struct to a plain object. */
 export function fromStruct(struct: WireStruct | null): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(struct?.fields ?? {}).map(([key, value]) => [key, fromValue(value)]),
   );
 }
 
-/** A google.protobuf.Value as JSON has it. */
+/** Converts a google.protobuf.Value to JSON. */
 export function fromValue(value: WireValue | null): unknown {
   switch (value?.kind) {
     case "boolValue":

@@ -1,7 +1,7 @@
 import type { Sandbox, Timestamp } from "./wire.ts";
 import type { FileInfo } from "./wire-files.ts";
 
-/** The messages of WorkspaceService that the tests read; see wire.ts. */
+/** The messages of WorkspaceService that tests read; see wire.ts. */
 export interface Workspace {
   readonly workspace_id: string;
   readonly path: string;

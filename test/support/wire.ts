@@ -1,7 +1,6 @@
 /**
- * The messages that the tests read, as @grpc/proto-loader shows them: names as
- * in the protos, 64-bit numbers as numbers, enums as their names, unset
- * messages as null.
+ * The messages that tests read, in the form of @grpc/proto-loader: names as in the protos, 64-bit numbers as numbers,
+ * enums as names, unset messages as null.
  */
 
 import type { FileAnswers, FileStreamItems } from "./wire-files.ts";
@@ -174,7 +173,7 @@ export interface Process {
   readonly has_terminal: boolean;
 }
 
-/** Answers of the unary methods that the tests call. */
+/** Responses of the unary methods that tests call. */
 export interface UnaryAnswers extends FileAnswers, RunAnswers, SessionAnswers, WorkspaceAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
@@ -199,7 +198,7 @@ export interface UnaryAnswers extends FileAnswers, RunAnswers, SessionAnswers, W
   };
 }
 
-/** Items of the streaming methods that the tests call. */
+/** Items of the streaming methods that tests call. */
 export interface StreamItems
   extends FileStreamItems,
     RunStreamItems,
@@ -210,13 +209,13 @@ export interface StreamItems
   "ProcessService/AttachProcess": ProcessEvent;
 }
 
-/** Seconds as a Duration. */
+/** Converts seconds to a Duration. */
 export function seconds(value: number): Duration {
   const whole = Math.trunc(value);
   return { seconds: whole, nanos: Math.round((value - whole) * 1e9) };
 }
 
-/** A Duration in seconds, or a Timestamp in seconds since 1970. */
+/** Converts a Duration to seconds, or a Timestamp to seconds since 1970. */
 export function inSeconds(duration: Duration | null | undefined): number {
   if (duration === null || duration === undefined) throw new Error("there is no duration or time");
   return duration.seconds + duration.nanos / 1e9;

@@ -11,7 +11,7 @@ import {
   type WireToolResponse,
 } from "./wire-sessions.ts";
 
-/** What a tool answered, its data as JSON has it. */
+/** The result of a tool, with its data as JSON. */
 export interface ToolAnswer<Data = Record<string, unknown>> {
   readonly code: number;
   readonly message: string;
@@ -20,7 +20,7 @@ export interface ToolAnswer<Data = Record<string, unknown>> {
   readonly meta: WireToolMeta;
 }
 
-/** What `bash:run` returns. */
+/** The data of `bash:run`. */
 export interface BashData {
   readonly stdout: string;
   readonly stderr: string;
@@ -32,7 +32,7 @@ export interface BashData {
   readonly session_restarted: boolean;
 }
 
-/** What `python:run` returns. */
+/** The data of `python:run`. */
 export interface PythonData {
   readonly stdout: string;
   readonly stderr: string;
@@ -46,7 +46,7 @@ export interface PythonData {
 
 type Params = Readonly<Record<string, unknown>>;
 
-/** A worker that uses sessions, by a client of another make than the server. */
+/** A worker with sessions, using a client with another library than the server's. */
 export class Worker {
   readonly id: string;
   readonly #client: Client;
@@ -56,7 +56,7 @@ export class Worker {
     this.id = id;
   }
 
-  /** Asks for one session. @param more fields of the resource. @param request fields of the request itself. */
+  /** Requests one session. @param more fields of the resource. @param request fields of the request itself. */
   async create(
     type: string,
     config?: Params,
@@ -91,7 +91,7 @@ export class Worker {
     return (await this.execute<BashData>("bash:run", params, rest)).data;
   }
 
-  /** Runs several tools by their full names, each with its one param; failures come as their reason. */
+  /** Runs several tools by full name, each with its single param. Failures are returned as their reason. */
   async batch(calls: readonly (readonly [string, string])[], more: Request = {}): Promise<unknown[]> {
     const { results } = await this.#client.call("SessionService/ExecuteToolBatch", {
       worker_id: this.id,
@@ -107,7 +107,7 @@ export class Worker {
     });
   }
 
-  /** Follows a tool to its end. @param onOutput hears of all that was written so far. */
+  /** Follows a tool to its end. @param onOutput called with all output so far. */
   async follow(
     tool: string,
     params: Params,
@@ -138,7 +138,7 @@ export class Worker {
     });
   }
 
-  /** What tools there are, with the schemas of their params. */
+  /** The available tools, with the schemas of their params. */
   async tools() {
     const answer = await this.#client.call("SessionService/ListTools", {});
     const tools = answer.tools.map(({ name, params_schema }) => ({
@@ -159,7 +159,7 @@ export class Worker {
   }
 }
 
-/** A response with its data as JSON has it. */
+/** Converts a response, with its data as JSON. */
 export function toolAnswer<Data>(response: WireToolResponse): ToolAnswer<Data> {
   return { ...response, data: fromValue(response.data) as Data };
 }

@@ -9,7 +9,7 @@ import type {
   WorkspaceDiffSummary,
 } from "./wire-workspaces.ts";
 
-/** Calls of WorkspaceService, short. */
+/** Short forms for calls of WorkspaceService. */
 export class WorkspaceClient {
   readonly #client: () => Client;
 
@@ -30,7 +30,7 @@ export class WorkspaceClient {
     return this.#client().call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id: id, spec });
   }
 
-  /** Makes sure that it has a sandbox, and returns that one's id. */
+  /** Ensures that it has a sandbox, and returns its id. */
   async sandbox(id: string, spec: Request = {}): Promise<string> {
     const { sandbox, sandbox_unavailable_reason: reason } = await this.ensure(id, spec);
     if (sandbox === null) throw new Error(`there is no sandbox: ${reason}`);
@@ -64,13 +64,13 @@ export class WorkspaceClient {
     return this.#client().call("WorkspaceService/ListWorkspaces", { page_size: 1000, ...more });
   }
 
-  /** Makes a workspace `id` with what `source` holds. */
+  /** Creates a workspace `id` with the content of `source`. */
   async fork(source: string, id: string, more: Request = {}): Promise<Workspace> {
     const request = { source_workspace_id: source, workspace_id: id, ...more };
     return (await this.#client().call("WorkspaceService/ForkWorkspace", request)).workspace;
   }
 
-  /** How `id` differs from `base`: the changes, in their order, and how many they are. */
+  /** How `id` differs from `base`: the changes in order, and their number. */
   async diff(
     base: string,
     id: string,
@@ -87,7 +87,7 @@ export class WorkspaceClient {
     return { changes, summary };
   }
 
-  /** All of an export. */
+  /** The whole export. */
   async export(id: string): Promise<Buffer> {
     const chunks: Buffer[] = [];
     for await (const { chunk } of this.#client().stream("WorkspaceService/ExportWorkspace", {
@@ -107,7 +107,7 @@ export class WorkspaceClient {
   }
 }
 
-/** Where a workspace of the owner without a name lies. */
+/** The directory of a workspace of the default owner. */
 export function directoryOf(root: string, id: string): string {
   return path.join(root, createHash("sha256").update(id).digest("hex"));
 }

@@ -5,7 +5,7 @@ import { documents, readDocument } from "../support/documents.ts";
 
 const root = path.join(import.meta.dirname, "../..");
 
-/** The anchors of a document's headings, as GitHub makes them. */
+/** The anchors of a document's headings, as GitHub generates them. */
 function anchorsOf(name: string): Set<string> {
   const text = readDocument(name).replaceAll(/^ *```.*?^ *```$/gms, "");
   return new Set(

@@ -113,7 +113,7 @@ test("a service in a group of its own bounds its sandboxes, and takes their grou
   await eventually(() => below(group).every((name) => /^berth-[^/]*-service$/.test(name)), PATIENCE);
 });
 
-test("a service that shares its group works beside it, and after a kill the next one clears up", async () => {
+test("a service that shares its group works in it, and after a kill the next one cleans up", async () => {
   const group = makeGroup("berth-shared");
   const shell = spawn("sleep", ["1000"]);
   onTestFinished(() => void shell.kill());

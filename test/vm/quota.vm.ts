@@ -8,7 +8,7 @@ import { WorkspaceClient } from "../support/workspaces.ts";
 
 const MIB = 1024 * 1024;
 const QUOTA = 4 * MIB;
-/** What a file system may count beside a file's own bytes. */
+/** Bytes that a file system may count in addition to a file's own. */
 const MARGIN = 256 * 1024;
 
 describe.each(["ext4", "xfs"])("on %s with project quotas", (type) => {
@@ -72,7 +72,7 @@ describe.each(["ext4", "xfs"])("on %s with project quotas", (type) => {
   });
 
   test.each([
-    ["beside the workspaces", { workspacesRoot: mkdtempSync(`/run/disks/${type}/workspaces-`) }],
+    ["outside the workspaces", { workspacesRoot: mkdtempSync(`/run/disks/${type}/workspaces-`) }],
     ["on a disk of its own", {}],
   ])("a shared directory %s is held as well, also after a restart", async (_, settings) => {
     const sharedRoot = mkdtempSync(`/run/disks/${type}/shared-`);

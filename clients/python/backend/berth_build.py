@@ -1,4 +1,4 @@
-"""Builds the wheel, the source archive and the editable install (PEP 517 and 660), with nothing but Python."""
+"""Builds the wheel, the source archive and the editable install (PEP 517 and 660). Needs only Python."""
 
 import base64
 import csv
@@ -14,7 +14,7 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent.parent
 _SOURCE = _HERE / "src"
 _SUFFIXES = {".py", ".pyi", ".typed"}
-#: What a source archive holds beside the package.
+#: What a source archive contains besides the package.
 _BESIDE = ("pyproject.toml", "README.md", "LICENSE", "backend/berth_build.py")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: berth_build\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -25,18 +25,18 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Writes a wheel that leads to the sources of this checkout, and returns its name."""
+    """Writes a wheel that refers to the sources of this checkout, and returns its name."""
     return _write_wheel(wheel_directory, {"berth.pth": f"{_SOURCE}\n".encode()})
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Writes the source archive and returns its name. The stubs are in it, so that it builds by itself."""
+    """Writes the source archive and returns its name. It includes the stubs, so that it can be built on its own."""
     project = _project()
     stem = _stem(project)
     files = {"PKG-INFO": _metadata(project).encode()}
     files |= {f"src/{path}": content for path, content in _package()}
     for name in _BESIDE:
-        # In a checkout the licence is the repository's.
+        # In a checkout, the license is that of the repository.
         file = next((place / name for place in (_HERE, _HERE.parent.parent) if (place / name).is_file()), None)
         if file is None:
             raise FileNotFoundError(f"{name} is missing: build from a whole checkout of Berth")

@@ -29,13 +29,13 @@ class Fixer(Agent):
         elif step.number == 2:
             code = await sandbox.files.read_text("calc.py")
             await sandbox.files.write("calc.py", code.replace("a - b", "a + b"))
-            return StepResult("mended calc.py")
+            return StepResult("fixed calc.py")
         tested = await sandbox.run("python3 -B -m unittest -q test_calc", run_id=step.run_id)
         return StepResult(f"the test {'passes' if tested.ok else 'fails'}", finished=tested.ok)
 
 
 async def main(address: str | None = None, image: str = "") -> int:
-    """Runs the agent and prints how it went."""
+    """Runs the agent and prints the result."""
     async with AsyncBerth(address) as berth:
         spec = SandboxSpec(image=image)
         async with Fixer(berth, name="fix the test", max_steps=5, sandbox_spec=spec) as agent:

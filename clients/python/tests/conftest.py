@@ -1,4 +1,4 @@
-"""What the tests have in common. They need a running service: BERTH_ADDRESS; see python.test.ts, which runs them."""
+"""Shared fixtures. The tests need a running service at BERTH_ADDRESS; python.test.ts runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from berth import AsyncBerth, AsyncSandbox, Berth
 
 @pytest.fixture
 def address() -> str:
-    """Where the service is."""
+    """The address of the service."""
     return os.environ["BERTH_ADDRESS"]
 
 
@@ -40,17 +40,19 @@ def sync_berth() -> Iterator[Berth]:
 
 
 class Link:
-    """A way to the service that can be cut: connections pass until `cut`, or until so many bytes came from it."""
+    """A connection to the service that can be cut. Forwards until `cut`, or until a number of bytes came from the
+    service.
+    """
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Bytes that may still come from the service over each of the next connections; then it is cut.
+        #: How many bytes each of the next connections forwards from the service before it is cut.
         self.lengths: list[int] = []
         self.cuts = 0
-        #: While it is clear, what comes from the service is held back.
+        #: While it is clear, data from the service is held back.
         self.passing = asyncio.Event()
         self.passing.set()
         self.open = True
@@ -58,11 +60,11 @@ class Link:
 
     @property
     def address(self) -> str:
-        """For clients."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Takes connections."""
+        """Starts to accept connections."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -72,7 +74,7 @@ class Link:
             writer.transport.abort()
 
     async def stop(self) -> None:
-        """Breaks every connection and takes no more."""
+        """Breaks every connection and accepts no more."""
         if self._server is not None:
             self._server.close()
         self.cut()
@@ -126,7 +128,7 @@ class Link:
 
 @pytest.fixture
 async def link(address: str) -> AsyncIterator[Link]:
-    """A way to the service that can be cut."""
+    """A connection to the service that can be cut."""
     made = Link(address)
     await made.start()
     yield made

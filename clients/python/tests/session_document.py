@@ -1,7 +1,7 @@
-"""The Python blocks of AgentFlow's page on sessions, word for word, with the indentation that a page shows.
+"""The Python blocks of AgentFlow's page on sessions, word for word, with the page's indentation.
 
-A block is run as the page's reader would: with `Sandbox` imported, and, where a block is a part, inside an
-`async with Sandbox() as sandbox`.
+A block is run as a reader of the page would: with `Sandbox` imported, and, if it is only a part, inside an `async with
+Sandbox() as sandbox`.
 """
 
 REUSED = """
@@ -73,7 +73,7 @@ async with Sandbox() as sandbox:
     # }
 """
 
-#: A part: what stands around it is the reader's.
+#: A part: the reader supplies the code around it.
 MODES = """
 # 多次操作同一资源 → 显式创建
 await sandbox.create_session("vm")
@@ -114,7 +114,7 @@ BLOCKS = {
     "context": CONTEXT,
 }
 
-#: What a service without desktops does instead: "vm" is a Python, which has a config and a tool too.
+#: Replacements for a service without desktops: Python stands for "vm", because it also has a config and a tool.
 ON_PYTHON = {
     '"vm:screenshot", {}': '"python:run", {"code": "1"}',
     '"vm:click", {"x": 100}': '"python:run", {"code": "x = 100"}',

@@ -1,4 +1,4 @@
-"""Where a client takes its token from."""
+"""Where a client gets its token from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKEN = "berth_abcdefghij_" + "0" * 43
 
 @pytest.fixture(autouse=True)
 def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of profiles, and no setting of the environment."""
+    """A directory for profiles, and an environment without settings."""
     for name in ("BERTH_ADDRESS", "BERTH_TOKEN", "BERTH_TOKEN_FILE", "BERTH_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

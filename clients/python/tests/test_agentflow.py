@@ -1,4 +1,4 @@
-"""AgentFlow's Sandbox: every block of its page on sessions, and the shapes of the answers."""
+"""AgentFlow's Sandbox: every block of its page on sessions, and the shapes of the results."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from berth.agentflow import Sandbox
 from berth.v1 import session_pb2, session_pb2_grpc
 from session_document import BLOCKS, ON_PYTHON
 
-#: The types that the blocks run on: the page's own where the service has desktops (it is started with an image of
-#: them for these tests alone), and always the one that stands for it.
+#: The session types on which the blocks run: the page's own if the service has desktops (it is started with such an
+#: image only for these tests), and always the replacement.
 VM = pytest.param({}, marks=pytest.mark.vm, id="vm")
 PYTHON = pytest.param(ON_PYTHON, id="python")
 
 
 class Recorded(Sandbox):
-    """A Sandbox that keeps what each call answered, and whose calls those were."""
+    """A Sandbox that records the results of its calls, and the workers."""
 
     answers: list[tuple[str, Any]] = []
     workers: list[str] = []
@@ -56,7 +56,7 @@ class Recorded(Sandbox):
 
 
 async def run_block(name: str, words: Mapping[str, str]) -> tuple[list[Any], list[tuple[str, Any]]]:
-    """Runs a block; returns what it printed and what its calls answered."""
+    """Runs a block. Returns what it printed and the results of its calls."""
     text = BLOCKS[name]
     for word, instead in words.items():
         text = text.replace(word, instead)
@@ -103,7 +103,7 @@ async def test_a_block_of_the_page_runs(name: str, words: Mapping[str, str], ber
         assert sorted((each["resource_type"], each["status"]) for each in result["sessions"]) == sorted(
             [(kind, "active"), ("bash", "active")]
         )
-    # Nothing of it is left.
+    # Nothing is left behind.
     assert len(Recorded.workers) == 1
     assert await berth.sessions.list(worker_id=Recorded.workers[0]) == []
 
@@ -224,7 +224,7 @@ async def test_the_token_of_a_profile_goes_with_its_address(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = grpc.aio.server()
-    # It offers but one of the calls.
+    # It implements only one of the methods.
     service = Tokens()  # type: ignore[abstract] # pyright: ignore[reportAbstractUsage]
     session_pb2_grpc.add_SessionServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -247,7 +247,7 @@ async def test_the_token_of_a_profile_goes_with_its_address(
 
 
 class Tokens(session_pb2_grpc.SessionServiceServicer):
-    """Notes with which tokens it is asked for tools."""
+    """Records the tokens of the requests for tools."""
 
     def __init__(self) -> None:
         self.tokens: list[object] = []

@@ -1,4 +1,4 @@
-"""Commands: their output as it comes, their stdin, their end."""
+"""Commands: their output as it arrives, their stdin, their end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, Chunk, CommandE
 
 
 async def gone(sandbox: AsyncSandbox, process_id: str) -> str:
-    """Waits for the end of a process by reading it to its end; returns how it ended."""
+    """Waits for the end of a process by reading all of its output. Returns how it ended."""
     return (await sandbox.attach(process_id).wait()).cause
 
 
@@ -46,7 +46,7 @@ async def test_long_output_keeps_head_and_tail(sandbox: AsyncSandbox) -> None:
 
 
 async def test_iterating_gives_the_bytes_and_whole_characters(sandbox: AsyncSandbox) -> None:
-    # The character comes in two pieces, and one is never completed.
+    # One character arrives in two pieces, and one is never completed.
     command = r"printf 'a\303'; sleep 0.2; printf '\251b'; sleep 0.2; printf '\303'"
     chunks = [chunk async for chunk in sandbox.exec(command)]
     assert b"".join(chunk.data for chunk in chunks) == b"a\xc3\xa9b\xc3"
@@ -119,7 +119,7 @@ async def test_a_detached_command_goes_on_and_is_attached_at_an_offset(sandbox: 
     async with sandbox.attach(process.process_id, stdout_offset=3) as attached:
         first = await attached.read()
         assert first is not None and (first.offset, first.text) == (3, "45\n")
-        # Where stdin is, it asks the service.
+        # It asks the service for the offset of stdin.
         await attached.write("more\n")
         result = await attached.result()
     assert (result.stdout, result.exit_code) == ("more\n", 0)
@@ -152,7 +152,7 @@ async def test_a_terminal(sandbox: AsyncSandbox) -> None:
 
 
 async def heard(process: AsyncProcess, wanted: str) -> str:
-    """Reads until something comes."""
+    """Reads until the wanted text arrives."""
     text = ""
     while wanted not in text:
         chunk = await process.read()
@@ -203,7 +203,7 @@ async def test_what_cannot_start_says_why(berth: AsyncBerth, sandbox: AsyncSandb
 def test_without_asyncio(sync_berth: Berth) -> None:
     with sync_berth.sandboxes.create() as sandbox:
         assert sandbox.run("echo hello", check=True).stdout == "hello\n"
-        # Ends by itself where leaving it does not end it.
+        # Ends by itself in case leaving the loop does not end it.
         process = sandbox.exec("echo ready; exec sleep 20", reconnect=1000)
         for chunk in process:
             assert chunk.text == "ready\n"
@@ -220,7 +220,7 @@ async def test_a_detached_command_goes_on_where_nobody_reads_it(sandbox: AsyncSa
     async with asyncio.timeout(60):
         while not await sandbox.files.exists("done"):
             await asyncio.sleep(0.05)
-    # It is read on all the same; of what was written in between, the beginning is lost.
+    # Reading continues. Of the output in between, the beginning is lost.
     assert (await process.wait()).stdout_bytes == 200_000_000
 
 
@@ -254,6 +254,6 @@ async def test_what_was_under_way_says_that_the_client_was_closed(address: str, 
     while not await sandbox.processes():
         await asyncio.sleep(0.02)
     await other.close()
-    # Not the CancelledError of a task that somebody canceled.
+    # Not the CancelledError of a canceled task.
     with pytest.raises(errors.CanceledError, match="the client was closed"):
         await running

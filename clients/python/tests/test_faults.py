@@ -1,4 +1,4 @@
-"""A service that is down, a connection that breaks, certificates that do not fit, and a newer service."""
+"""A service that is down, a broken connection, certificates that do not match, and a newer service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from berth import AsyncBerth, Berth, ConnectionLostError, errors
 from berth.v1 import error_pb2, process_pb2, process_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from conftest import Link
 
-#: A port that nothing listens on: the discard service's.
+#: A port on which nothing listens: the discard service's.
 NOWHERE = "127.0.0.1:9"
 
 
@@ -73,7 +73,7 @@ async def test_certificates() -> None:
     async with AsyncBerth(address, retry_for=0) as berth:
         with pytest.raises(errors.UnavailableError, match="Cannot reach Berth at"):
             await berth.sandboxes.stats()
-    # The oldest grpcio says nothing of TLS, the newest of a certificate besides.
+    # The oldest grpcio says nothing about TLS; the newest also mentions a certificate.
     async with AsyncBerth(os.environ["BERTH_ADDRESS"], ca=ca, retry_for=0) as berth:
         with pytest.raises(errors.UnavailableError, match="does not speak TLS there|tcp handshaker shutdown"):
             await berth.sandboxes.stats()
@@ -86,9 +86,9 @@ async def test_certificates() -> None:
 async def test_output_goes_on_where_the_connection_broke(link: Link) -> None:
     link.lengths = [100_000, 150_000, 20, 200_000]
     async with AsyncBerth(link.address, retry_for=20) as berth:
-        # The first connection is spent on what comes before the command.
+        # The first connection is used up before the command.
         async with berth.sandboxes.create() as sandbox:
-            # By its name it starts once, also where even the answer that it has started is lost on the way.
+            # With a request id it starts once, even if the response that it has started is lost.
             process = sandbox.exec("seq 100000; seq 100000 >&2", reconnect=20, request_id=uuid.uuid4().hex)
             chunks = [chunk async for chunk in process]
             for stream in ("stdout", "stderr"):
@@ -112,7 +112,7 @@ async def test_output_goes_on_without_asyncio(link: Link) -> None:
 
 async def test_a_command_starts_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
     async with berth.sandboxes.create() as made:
-        # In the service's greeting, between it and the first answer, and in that.
+        # Cuts in the service's greeting, between it and the first response, and in that response.
         link.lengths = [20, 70, 110, 150, 200]
         async with AsyncBerth(link.address, retry_for=20) as other:
             sandbox = type(made)(other.transport, made.info)
@@ -120,7 +120,7 @@ async def test_a_command_starts_once_wherever_the_connection_breaks(link: Link, 
                 "echo once >> times; cat times", reconnect=20, request_id=uuid.uuid4().hex
             ) as process:
                 assert (await process.result()).stdout == "once\n"
-        # All of the answer may come in fewer bytes than the last of them.
+        # The whole response may arrive in fewer bytes than the last of them.
         assert link.cuts >= 4
 
 
@@ -234,7 +234,7 @@ async def test_what_cannot_be_restored_says_what_was_received(link: Link, berth:
 
 
 class NewerService(sandbox_pb2_grpc.SandboxServiceServicer, process_pb2_grpc.ProcessServiceServicer):
-    """Answers as a service that is newer than this client: enum values, fields and events that it does not know."""
+    """Answers like a service that is newer than this client: with unknown enum values, fields and events."""
 
     def __init__(self) -> None:
         self.tokens: list[object] = []
@@ -273,7 +273,7 @@ class NewerService(sandbox_pb2_grpc.SandboxServiceServicer, process_pb2_grpc.Pro
 
 
 def set_number(message: sandbox_pb2.Sandbox | process_pb2.ExecResponse | process_pb2.ExitStatus, field: int, value: int) -> None:
-    """Sets a field of the message on the wire, whatever this client knows of it."""
+    """Sets a field of the message on the wire, whether or not this client knows it."""
     tag = field << 3
     message.MergeFromString(bytes([tag & 0x7F | 0x80, tag >> 7]) + bytes([value]) if tag > 0x7F else bytes([tag, value]))
 
@@ -283,7 +283,7 @@ async def refuse(
     code: grpc.StatusCode,
     reason: int,
 ) -> None:
-    """Ends the call as the service does, with a detail that names the reason."""
+    """Ends the call like the service does, with a detail that has the reason."""
     detail = error_pb2.ErrorDetail(metadata={"key": "value"})
     detail.retry_after.FromMilliseconds(1500)
     packed = detail.SerializeToString() + bytes([1 << 3, reason & 0x7F | 0x80, reason >> 7])
@@ -301,7 +301,7 @@ def field(number: int, data: bytes) -> bytes:
 @pytest.fixture
 async def newer() -> AsyncIterator[tuple[NewerService, str]]:
     server = grpc.aio.server()
-    # It offers but two of the calls.
+    # It implements only two of the methods.
     service = NewerService()  # type: ignore[abstract] # pyright: ignore[reportAbstractUsage]
     sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(service, server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(service, server)
@@ -327,7 +327,7 @@ async def test_a_newer_service(newer: tuple[NewerService, str]) -> None:
         assert later.value.retry_after == 1.5
         with pytest.raises(errors.UnauthenticatedError):
             await berth.sandboxes.get("token")
-        # What an older service does not have.
+        # An older service does not have these.
         with pytest.raises(errors.UnimplementedError):
             await berth.sandboxes.stats()
     assert set(service.tokens) == {"Bearer secret"}
@@ -344,11 +344,11 @@ def test_every_reason_has_its_class() -> None:
 
 
 async def test_a_client_made_before_a_fork_says_so(address: str) -> None:
-    # A grpcio before 1.53 sometimes never comes back from os.fork() with its support for forks on, and a client
-    # made in the child hangs with it off (https://github.com/grpc/grpc/issues/31885): there the old client's
-    # error is all that the child asks for.
+    # With its support for forks on, a grpcio before 1.53 sometimes never returns from os.fork(); with it off, a client
+    # created in the child hangs (https://github.com/grpc/grpc/issues/31885). So with these versions the child only
+    # checks the old client's error.
     makes_its_own = tuple(int(part) for part in grpc.__version__.split(".")[:2]) >= (1, 53)
-    # In a process of its own: this one has an event loop and connections.
+    # In a separate process, because this one has an event loop and connections.
     program = f"""
 import os, sys
 from berth import Berth

@@ -1,4 +1,4 @@
-"""OpenManus's names: the shapes and messages that code written for them knows."""
+"""OpenManus's names: the shapes and messages that code written for them expects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from berth.openmanus import (
     create_sandbox_client,
 )
 
-#: The service's own image: the tests' engine has no other.
+#: The service's own image: the engine of these tests has no other.
 SETTINGS = SandboxSettings(image="", timeout=60)
 
 
@@ -61,7 +61,7 @@ async def test_a_manager_makes_finds_and_deletes(berth: AsyncBerth) -> None:
         assert manager.get_stats()["total_sandboxes"] == 1
         with pytest.raises(KeyError, match=f"Sandbox {first} not found"):
             await manager.get_sandbox(first)
-        # One that ended by itself is not found either, and its place is free.
+        # A sandbox that ended by itself is not found either, and its place is free.
         await berth.sandboxes.delete(second, grace=0)
         with pytest.raises(KeyError, match=f"Sandbox {second} not found"):
             await manager.get_sandbox(second)
@@ -94,7 +94,7 @@ async def test_a_sandbox_keeps_state_and_files(tmp_path: Path) -> None:
     async with DockerSandbox(SETTINGS) as sandbox:
         assert await sandbox.run_command("cd /tmp; export A=1; pwd") == "/tmp"
         assert await sandbox.run_command("echo $A $PWD; echo err >&2") == "1 /tmp\nerr"
-        # What ends like a prompt is output.
+        # Text that looks like a prompt is output.
         assert await sandbox.run_command("printf 'a$ \\nb\\n\\nc'") == "a$ \nb\n\nc"
         assert sandbox.terminal is not None
         await sandbox.run_command("(exit 5)")
@@ -152,7 +152,7 @@ async def test_a_local_client() -> None:
 
 
 class Scripted(BaseAgent):
-    """Says one thing a step."""
+    """Says one thing per step."""
 
     says: list[str] = []
     prompts: list[str | None] = []
@@ -237,7 +237,7 @@ def test_memory() -> None:
         agent.memory.add_message(Message.user_message(str(number)))
     assert [each.content for each in agent.memory.get_recent_messages(2)] == ["3", "4"]
     assert len(agent.messages) == 3 and agent.memory.get_recent_messages(0) == []
-    # Equal messages of others do not make it stuck, nor does an empty one.
+    # Equal messages of others do not make it stuck, and neither do empty ones.
     agent.messages = [Message.user_message("a")] * 5
     assert not agent.is_stuck()
     agent.messages = [Message.assistant_message("")] * 5

@@ -1,4 +1,4 @@
-"""Secrets of the service by their names. It runs with `--secrets`: "key" is "hunter22"."""
+"""Secrets of the service, by name. The service runs with `--secrets`: "key" is "hunter22"."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ async def test_a_create_that_is_given_up_leaves_nothing(link: Link, berth: Async
     mark = uuid.uuid4().hex
     async with AsyncBerth(link.address) as other:
         await other.sandboxes.stats()
-        # The service has made it, and its answer is on the way.
+        # The service has created it, and its response is on the way.
         link.passing.clear()
         making = asyncio.ensure_future(_made(other, mark))
         async for _ in berth.sandboxes.events():
@@ -194,7 +194,7 @@ async def test_directories_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> N
     assert await sandbox.files.read("copied/b") == b"a"
     await sandbox.files.download_dir("copied", tmp_path / "back")
     assert (tmp_path / "back/sub/a").read_text() == "a" and (tmp_path / "back/b").is_symlink()
-    # What a sandbox made up does not get out of the directory.
+    # A link that a sandbox created does not lead out of the directory.
     await sandbox.run("ln -s /etc/hostname copied/out", check=True)
     with pytest.raises(tarfile.FilterError):
         await sandbox.files.download_dir("copied", tmp_path / "third")
@@ -259,7 +259,7 @@ async def test_sessions(berth: AsyncBerth) -> None:
 
 
 async def test_attachments(berth: AsyncBerth) -> None:
-    # As matplotlib's, which the image need not have.
+    # Stands in for matplotlib, which the image need not have.
     code = """
 import sys, types
 class Figure:

@@ -61,7 +61,7 @@ async def test_a_trace_uses_one_workspace(manager: WorkspaceManager, name: str) 
     await manager.add_trace_ref(other, trace)
     assert manager.get_workspace_id_for_trace(trace) == other
     await manager.cleanup_workspace(name)
-    # Another manager, as after a restart, knows it too, and forgets only what it is given.
+    # Another manager, as after a restart, also knows it, and removes only what it is given.
     async with WorkspaceManager() as later:
         await later.add_trace_ref(other, f"{trace}-2")
         await later.remove_trace_ref(other, f"{trace}-2")
@@ -83,7 +83,7 @@ async def test_what_is_not_there_is_not_made(manager: WorkspaceManager, name: st
 async def test_without_an_engine(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, berth: AsyncBerth
 ) -> None:
-    # The engine refuses every sandbox whose image it does not know.
+    # The engine refuses every sandbox with an unknown image.
     real = type(berth.workspaces).ensure_sandbox
 
     async def refused(self: object, workspace_id: str) -> object:

@@ -28,7 +28,7 @@ class Fixer extends Agent {
     if (step.number === 2) {
       const code = await sandbox.files.readText("calc.py", { signal });
       await sandbox.files.write("calc.py", code.replace("a - b", "a + b"), { signal });
-      return { result: "mended calc.py" };
+      return { result: "fixed calc.py" };
     }
     const verdict = await this.#test(sandbox, step);
     return { result: `the test ${verdict}`, finished: verdict === "passes" };

@@ -1,4 +1,4 @@
-// One binary for a cluster of one node, since its parts share most of their code: the first argument names the part.
+// One binary for a cluster of one node, because its parts share most of their code. The first argument names the part.
 package main
 
 import (

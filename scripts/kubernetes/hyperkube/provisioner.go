@@ -24,8 +24,8 @@ const (
 	storedBy        = "volume.kubernetes.io/storage-provisioner"
 )
 
-// provision makes a directory for each claim of a class of berth.dev/local once a pod of the node uses it, as a copy of
-// the claim that it names as its source, and removes it after the claim.
+// provision creates a directory for each claim of a class of berth.dev/local once a pod on the node uses it, as a copy
+// of the claim's source if it has one, and removes it after the claim.
 func provision(kubeconfig, directory string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -35,7 +35,7 @@ func provision(kubeconfig, directory string) error {
 	if err != nil {
 		return err
 	}
-	// Twice a second: a cluster of one node for tests has few volumes.
+	// Twice a second is enough: a test cluster has few volumes.
 	for ; ; time.Sleep(500 * time.Millisecond) {
 		if err := errors.Join(makeVolumes(client, directory), removeVolumes(client, directory)); err != nil {
 			log.Print(err)
@@ -86,7 +86,7 @@ func makeVolume(client kubernetes.Interface, directory string, claim *core.Persi
 			return fmt.Errorf("cp: %w: %s", err, output)
 		}
 	}
-	// Whatever the umask.
+	// Whatever the umask is.
 	if err := os.Chmod(path, 0o777); err != nil {
 		return err
 	}

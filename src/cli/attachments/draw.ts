@@ -1,23 +1,23 @@
-/** How a terminal takes pictures. */
+/** A protocol with which a terminal draws pictures. */
 export type PictureProtocol = "kitty" | "iterm";
 
-/** The largest picture that is drawn. */
+/** The largest picture to draw. */
 const MAX_BYTES = 16 * 1024 * 1024;
-/** The most that the kitty protocol takes in one sequence, of base64. */
+/** The kitty protocol's limit for one sequence, in characters of base64. */
 const CHUNK = 4096;
-/** About what a character is wide, in pixels: a smaller picture is not blown up. */
+/** Approximate width of a character in pixels, so that small pictures are not enlarged. */
 const CELL_WIDTH = 8;
-/** The first Konsole that draws them. */
+/** The first version of Konsole that draws pictures. */
 const KONSOLE = 220_400;
 
 const PNG_MAGIC = Buffer.from("89504e470d0a1a0a", "hex");
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** How the terminal of this environment takes pictures; undefined: not at all, as far as it says. */
+/** The picture protocol of the terminal, by the environment. Undefined: none, as far as it shows. */
 export function pictureProtocol(env: Environment): PictureProtocol | undefined {
   const { TERM = "", TERM_PROGRAM = "", LC_TERMINAL = "", KONSOLE_VERSION = "" } = env;
-  // A multiplexer between them drops what it does not know.
+  // A terminal multiplexer drops sequences that it does not know.
   if (env.TMUX || env.STY || /^(screen|tmux)/.test(TERM)) return undefined;
   const isKitty =
     Boolean(env.KITTY_WINDOW_ID) || /^xterm-(kitty|ghostty)$/.test(TERM) || TERM_PROGRAM === "ghostty";
@@ -27,8 +27,8 @@ export function pictureProtocol(env: Environment): PictureProtocol | undefined {
 }
 
 /**
- * The sequence that draws a PNG, no wider than the terminal; undefined for other
- * content. It is all base64: nothing in the picture acts on the terminal.
+ * The sequence that draws a PNG, at most as wide as the terminal. Undefined for other content. The picture is sent as
+ * base64, so that nothing in it can act on the terminal.
  */
 export function drawPng(
   content: Uint8Array,

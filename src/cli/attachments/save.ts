@@ -21,10 +21,9 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
 const MAX_NAME = 64;
 
 /**
- * Writes attachments to where `-o` says: `-` is stdout and a name a file, for one
- * of them; a directory, which there is or whose name ends in a slash, takes any number.
- * Returns the files' paths.
- * @throws Failed where there is none to write, or several for one place.
+ * Writes attachments to the target of `-o`. `-` means stdout, and a name means a file; both take one attachment. A
+ * directory, which exists or whose name ends in a slash, takes any number. Returns the paths of the files.
+ * @throws Failed if there is no attachment, or several for one place.
  */
 export async function saveAttachments(
   io: Io,
@@ -69,7 +68,7 @@ async function isDirectory(target: string): Promise<boolean> {
   return found?.isDirectory() ?? false;
 }
 
-/** A name that is a file's and nothing else, whatever the sandbox called it, and that is not taken. */
+/** A free name that is nothing but a file name, whatever the sandbox called the attachment. */
 function fileName({ name, mediaType }: Attachment, taken: ReadonlySet<string>): string {
   const extension = EXTENSIONS[mediaType] ?? ".bin";
   const safe =

@@ -5,7 +5,7 @@ import { drawPng, pictureProtocol } from "./draw.ts";
 
 const DEFAULT_COLUMNS = 80;
 
-/** Draws attachments on a terminal that can, and says of the others how to save them. */
+/** Draws attachments if the terminal can. For the others, says how to save them. */
 export async function showAttachments(io: Io, attachments: readonly Attachment[]): Promise<void> {
   const protocol = io.stdout.isTTY ? pictureProtocol(io.env) : undefined;
   const { columns = DEFAULT_COLUMNS } = io.stdout as { columns?: number };

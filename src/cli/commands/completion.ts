@@ -8,10 +8,10 @@ import { visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { write } from "../io.ts";
 
-/** How long a service may take to say what it has. */
+/** How long a service may take to list what it has. */
 const ASK_TIMEOUT_MS = 1500;
 
-/** `berth completion`: what makes a shell complete the program's command lines. */
+/** `berth completion`: makes a shell complete the program's command lines. */
 export function completionCommand(
   host: CommandHost,
   commands: Readonly<Record<string, (host: CommandHost) => Promise<Command>>>,
@@ -57,7 +57,7 @@ function lineOf({ value, description }: Candidate): string {
   return `${value}\t${visible(description)}`;
 }
 
-/** What a service has; nothing where none answers in time. */
+/** Candidates from the service. None if it does not answer in time. */
 async function liveCandidates(
   host: CommandHost,
   kind: string,
@@ -71,7 +71,7 @@ async function liveCandidates(
       return EXIT.ok;
     });
   } catch {
-    // Who presses Tab wants no failure shown.
+    // Completion shows no errors.
   }
   return found;
 }

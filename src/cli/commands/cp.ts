@@ -15,7 +15,7 @@ interface CpFlags extends ClientFlags {
   readonly parents?: boolean;
 }
 
-/** `berth cp`: files and trees into a sandbox and out of it. */
+/** `berth cp`: copies files and directories into and out of a sandbox. */
 export function cpCommand(host: CommandHost): Command {
   return serviceCommand("cp")
     .summary("copy files and directories into a sandbox, or out of it")
@@ -52,7 +52,7 @@ export function cpCommand(host: CommandHost): Command {
           const progress = new CopyProgress(io);
           const parts = {
             client,
-            // A getter: opening stdin is for the copies that read it.
+            // A getter, so that only copies that read stdin open it.
             get stdin() {
               return io.stdin as AsyncIterable<Buffer>;
             },
@@ -77,13 +77,13 @@ export function cpCommand(host: CommandHost): Command {
     );
 }
 
-/** Puts failures of this machine's files, and of what was found in a tar, into words; others stay. */
+/** Describes failures of local files, and problems in a tar. Returns other errors unchanged. */
 function localFailure(error: unknown): unknown {
   if (error instanceof BerthError) return new Failed(error.message, { cause: error });
   const { errno, path } = error as NodeJS.ErrnoException;
   if (!(error instanceof Error) || errno === undefined) return error;
   const why = getSystemErrorMap().get(errno)?.[1] ?? error.message;
-  // It is written to a temporary place first, which the user need not see.
+  // Hide the temporary directory that the copy is first written to.
   const place = path?.replace(/\/?\.berth-cp-[^/]*(\/tree)?/, "");
   return new Failed(place === undefined ? why : `${place || "/"}: ${why}`, { cause: error });
 }

@@ -13,7 +13,7 @@ interface CreateFlags extends ClientFlags, SpecFlags {
   readonly id?: string;
 }
 
-/** `berth create`: a sandbox to be used by further commands. */
+/** `berth create`: creates a sandbox for further commands. */
 export function createCommand(host: CommandHost): Command {
   return addWorkspaceFlag(addSpecFlags(clientCommand("create")))
     .summary("create a sandbox and print its id")

@@ -1,10 +1,11 @@
 import { once } from "node:events";
-import { access, constants, stat } from "node:fs/promises";
+import { access, constants, stat, statfs } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
 import { Command } from "commander";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import type { Finding } from "../../base/diagnosis.ts";
+import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
@@ -13,14 +14,19 @@ import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { formatTable } from "../format.ts";
+import { formatSize, formatTable } from "../format.ts";
 import { accessOf, type CommandHost } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { parseServiceAddress } from "../service-address.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
+/** More than a service writes to an empty data directory at its start. */
+const START_BYTES = 2 ** 20;
 
-/** The options of the service that it looks at. It takes the others too, so that a service's options can be its own. */
+/**
+ * The options that it checks and shows in its help. It accepts the others too, so that the service's options can be
+ * passed unchanged.
+ */
 const CHECKED: readonly (keyof Config)[] = [
   ...([
     "listen",
@@ -44,7 +50,7 @@ const CHECKED: readonly (keyof Config)[] = [
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes", "auditLog"] as const),
 ];
 
-/** `berth doctor`: whether a service could run here, and what to do where not. */
+/** `berth doctor`: checks whether a service could run here, and says how to fix what is missing. */
 export function doctorCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("doctor").option("--json", "write JSON"), CHECKED)
     .summary("check whether the service can run here, and say how to fix what is missing")
@@ -85,7 +91,7 @@ function report(findings: readonly Finding[], ok: boolean): string {
   return `${table}${fixes.join("")}\n${ok ? "A service can run here: berth serve" : "Something is missing: see above."}\n`;
 }
 
-/** Whether the address is free, or taken by a service that may well be the wanted one. */
+/** Whether the address is free, or used by a service, which may be the expected one. */
 async function diagnoseAddress({ listen }: Config, token: string | undefined): Promise<Finding> {
   const subject = "address";
   const text = formatListenAddress(listen);
@@ -110,7 +116,7 @@ async function diagnoseAddress({ listen }: Config, token: string | undefined): P
   };
 }
 
-/** Whether the service can keep what it has on disk: in its directory, or in one that it can make there. */
+/** Whether the service can write to its data directory, or create it. */
 async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   const subject = "data directory";
   const present = await nearestPresent(dataDir);
@@ -120,18 +126,35 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   }
   try {
     await access(present, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const isReadOnly = (error as NodeJS.ErrnoException).code === "EROFS";
+    const found = isReadOnly
+      ? `the file system of ${present} is read-only`
+      : `this user may not write ${present}`;
+    // A directory that is there may be one that others need.
+    const canMake = !isReadOnly && present !== dataDir;
+    const fix = canMake ? `sudo install -d -m 700 -o "$USER" ${quoteIfNeeded(dataDir)}\n${another}` : another;
+    return { subject, status: "missing", found, fix };
+  }
+  const { bavail, bsize, files, ffree } = await statfs(present);
+  const free = bavail * bsize;
+  // Some file systems count no files.
+  if (free < START_BYTES || (files > 0 && ffree === 0)) {
     return {
       subject,
-      status: "ok",
-      found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
+      status: "missing",
+      found: `the disk of ${present} is full: room for ${formatSize(free)} and ${ffree} files`,
+      fix: `Free space there\n${another}`,
     };
-  } catch {
-    const fix = `sudo install -d -m 700 -o "$USER" ${dataDir}\n${another}`;
-    return { subject, status: "missing", found: `this user may not write ${present}`, fix };
   }
+  return {
+    subject,
+    status: "ok",
+    found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
+  };
 }
 
-/** The directory, or the nearest one above it that is there. */
+/** The directory, or its nearest existing parent. */
 async function nearestPresent(dir: string): Promise<string> {
   for (let place = dir; ; place = path.dirname(place)) {
     const isThere = await access(place).then(
@@ -155,7 +178,7 @@ async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoExcept
   return problem;
 }
 
-/** What a service at the address says of itself; undefined: none answers. */
+/** What a service at the address says about itself. Undefined: none answers. */
 async function runningService(text: string, token: string | undefined): Promise<string | undefined> {
   const client = connectTo(parseServiceAddress(text), { token });
   try {

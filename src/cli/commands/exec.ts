@@ -18,13 +18,13 @@ import { type ClientFlags, type CommandHost, clientCommand, withClient } from ".
 import { write, writeJson } from "../io.ts";
 import { stdinFor, streamProcess } from "../stream-process.ts";
 
-/** Starts a process that keeps running without this program; returns its id and its first event. */
+/** Starts a process that keeps running without this program. Returns its id and its first event. */
 async function startDetached(
   client: ServiceClient,
   request: MessageInitShape<typeof ExecRequestSchema>,
   signal: AbortSignal,
 ): Promise<{ readonly processId: string; readonly response: ExecResponse }> {
-  // Leaving the loop below does not end the call; this does.
+  // Leaving the loop does not end the call, so abort it.
   const leave = new AbortController();
   const detached = { ...request, onDisconnect: OnDisconnect.DETACH };
   const call = client.processes.exec(detached, { signal: AbortSignal.any([signal, leave.signal]) });
@@ -44,7 +44,7 @@ interface Flags extends ClientFlags, ExecFlags {
   readonly detach?: boolean;
 }
 
-/** `berth exec`: a command in a sandbox that is there. */
+/** `berth exec`: runs a command in an existing sandbox. */
 export function execCommand(host: CommandHost): Command {
   return addExecFlags(clientCommand("exec"))
     .summary("run a command in a sandbox")

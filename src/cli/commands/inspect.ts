@@ -17,7 +17,7 @@ import { safeJson, write, writeJson } from "../io.ts";
 import { everyPage } from "../list/pages.ts";
 import { parseTemplate } from "../list/template.ts";
 
-/** What was found under an id. */
+/** What an id refers to. */
 interface Found {
   readonly schema: DescMessage;
   readonly json: unknown;
@@ -29,7 +29,7 @@ type Find = (
   call: { readonly signal: AbortSignal },
 ) => Promise<Found | undefined>;
 
-/** The kinds of things, in the order in which an id is looked for. */
+/** The kinds of things, in the order in which they are tried. */
 const KINDS: Readonly<Record<string, Find>> = {
   sandbox: finder(
     SandboxSchema,
@@ -63,7 +63,7 @@ interface InspectFlags extends ClientFlags {
   readonly format?: string;
 }
 
-/** `berth inspect`: all that the service knows of things. */
+/** `berth inspect`: shows everything that the service knows about things. */
 export function inspectCommand(host: CommandHost): Command {
   return serviceCommand("inspect")
     .summary("show all details of sandboxes, processes, runs, workspaces or sessions")

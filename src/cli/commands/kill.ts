@@ -15,7 +15,7 @@ interface KillFlags extends ClientFlags {
   readonly signal: string;
 }
 
-/** `berth kill`: a signal to processes. */
+/** `berth kill`: sends a signal to processes. */
 export function killCommand(host: CommandHost): Command {
   return clientCommand("kill")
     .summary("send a signal to processes, or to all processes of sandboxes")
@@ -49,7 +49,7 @@ export function killCommand(host: CommandHost): Command {
     );
 }
 
-/** Sends a signal to every process of a sandbox; returns the ids of those that got it. */
+/** Sends a signal to every process of a sandbox. Returns the ids of those that got it. */
 async function signalAll(
   client: ServiceClient,
   sandboxId: string,
@@ -65,7 +65,7 @@ async function signalAll(
           await client.processes.signalProcess({ processId, signal: number }, { signal });
           return [processId];
         } catch (error) {
-          // It may end by itself meanwhile.
+          // It may have ended meanwhile.
           if (reasonOf(error) === ErrorReason.PROCESS_STATE) return [];
           throw error;
         }

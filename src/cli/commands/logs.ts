@@ -25,7 +25,7 @@ interface LogsFlags extends ClientFlags {
   readonly offset?: string;
 }
 
-/** `berth logs`: what a process wrote. */
+/** `berth logs`: shows the output of a process. */
 export function logsCommand(host: CommandHost): Command {
   return clientCommand("logs")
     .summary("show the output of a process")
@@ -63,7 +63,7 @@ export function logsCommand(host: CommandHost): Command {
 }
 
 /**
- * What the flags choose of a process's output.
+ * The part of a process's output that the flags select.
  * @throws UsageError for flags that exclude each other
  */
 function choiceOf({ follow, stdout, stderr, tail, offset }: LogsFlags): (process: Process) => Extract {
@@ -82,7 +82,7 @@ function choiceOf({ follow, stdout, stderr, tail, offset }: LogsFlags): (process
   });
 }
 
-/** Writes an extract of what a process writes; returns how it ended, where that was waited for. */
+/** Writes the selected output of a process. If it waits for the end, returns how the process ended. */
 async function show(
   client: ServiceClient,
   { io, interrupts: { signal } }: CommandHost,
@@ -90,7 +90,8 @@ async function show(
   extract: Extract,
   json: boolean,
 ): Promise<ExitStatus | undefined> {
-  // The service refuses an offset that is not written yet, and need not send what is not asked for.
+  // The service refuses an offset beyond the output so far. For a stream that is not wanted, starts at the end, so that
+  // it is not sent.
   const start = (stream: keyof Place, written: bigint) =>
     written < extract.from[stream] || (extract.only ?? stream) !== stream ? written : extract.from[stream];
   const events = readTranscript(client, {

@@ -45,7 +45,7 @@ const SANDBOXES: ListKind<typeof ListSandboxesResponseSchema, typeof SandboxSche
   ],
 };
 
-/** `berth ls`: which sandboxes there are. */
+/** `berth ls`: lists sandboxes. */
 export function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .summary("list sandboxes")
@@ -93,7 +93,7 @@ function toneOf({ state }: Sandbox): Tone | undefined {
   return state === SandboxState.TERMINATED ? "muted" : "warning";
 }
 
-/** The image that it runs; bubblewrap, which alone isolates so, has none. */
+/** The image that it runs. Sandboxes of bubblewrap, the only ones isolated by namespaces, have none. */
 function imageOf({ isolation, spec }: Sandbox): string {
   return isolation === IsolationLevel.NAMESPACE ? "-" : (spec?.image ?? "");
 }

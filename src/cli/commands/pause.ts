@@ -10,7 +10,7 @@ import { EXIT } from "../exit.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 
-/** `berth pause`: freezes sandboxes. */
+/** `berth pause`: pauses sandboxes. */
 export function pauseCommand(host: CommandHost): Command {
   const command = clientCommand("pause")
     .summary("freeze every process of sandboxes")
@@ -23,7 +23,7 @@ export function pauseCommand(host: CommandHost): Command {
   );
 }
 
-/** `berth resume`: lets paused sandboxes go on. */
+/** `berth resume`: resumes paused sandboxes. */
 export function resumeCommand(host: CommandHost): Command {
   const command = clientCommand("resume")
     .summary("resume the processes of paused sandboxes")
@@ -36,7 +36,7 @@ export function resumeCommand(host: CommandHost): Command {
   );
 }
 
-/** Makes a command do something to each of the sandboxes that its line names. */
+/** Sets a command up to act on each sandbox that its arguments name. */
 function ofSandboxes(
   host: CommandHost,
   command: Command,

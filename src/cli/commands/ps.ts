@@ -35,7 +35,7 @@ const PROCESSES: ListKind<typeof ListProcessesResponseSchema, typeof ProcessSche
   ],
 };
 
-/** `berth ps`: which processes a sandbox has. */
+/** `berth ps`: lists the processes of a sandbox. */
 export function psCommand(host: CommandHost): Command {
   return listCommand("ps")
     .summary("list the processes of a sandbox")
@@ -73,7 +73,7 @@ function stateOf({ exitStatus }: Process): string {
   return cause === ExitCause.SIGNALED ? `${word} (${signal})` : word;
 }
 
-/** A process's command on one line, as a shell would take it, safe to be shown, at most so many characters long. */
+/** A process's command on one line in shell syntax, safe to print, and cut to a length. */
 function commandText(command: Process["command"], most: number): string {
   const text =
     command.case === "argv" ? command.value.args.map(quoteIfNeeded).join(" ") : (command.value ?? "");

@@ -14,7 +14,7 @@ interface RmFlags extends ClientFlags {
   readonly force?: boolean;
 }
 
-/** `berth rm`: deletes sandboxes, each on its own. */
+/** `berth rm`: deletes sandboxes, independently of each other. */
 export function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
     .summary("delete sandboxes")
@@ -50,7 +50,7 @@ export function rmCommand(host: CommandHost): Command {
     );
 }
 
-/** @throws Failed where it has ended; the call's error where there is none. */
+/** @throws Failed if the sandbox has ended; the call's error if there is none. */
 async function requireSandbox(client: ServiceClient, sandboxId: string, signal: AbortSignal): Promise<void> {
   const { sandbox } = await client.sandboxes.getSandbox({ sandboxId }, { signal });
   if (sandbox?.state === SandboxState.TERMINATED)

@@ -15,10 +15,10 @@ import { write, writeJson } from "../io.ts";
 import { jsonDisplay, makeSandbox, textDisplay } from "../make-sandbox.ts";
 import { stdinFor, streamProcess } from "../stream-process.ts";
 
-/** It is never idle while in use; if its client dies, the sandbox goes soon. */
+/** The sandbox is never idle while in use. If its client dies, this soon removes it. */
 const IDLE_TIMEOUT_MS = 60_000;
 
-/** How long the program waits for its sandbox to be deleted before it says so and ends. */
+/** How long the program waits for its sandbox to be deleted. Then it prints a warning and ends. */
 const DELETE_TIMEOUT_MS = 30_000;
 
 interface RunFlags extends ClientFlags, SpecFlags {
@@ -26,7 +26,7 @@ interface RunFlags extends ClientFlags, SpecFlags {
   readonly interactive?: boolean;
 }
 
-/** `berth run`: one command in a sandbox of its own. */
+/** `berth run`: runs one command in its own sandbox. */
 export function runCommand(host: CommandHost): Command {
   return addWorkspaceFlag(addSpecFlags(clientCommand("run")))
     .summary("run a command in a new sandbox and delete the sandbox")
@@ -81,7 +81,7 @@ export function runCommand(host: CommandHost): Command {
     );
 }
 
-/** Deletes the sandbox also when the create failed half way; only one that surely was there is worth a word. */
+/** Deletes the sandbox, also if the create failed halfway. Reports a failure only if the sandbox certainly existed. */
 async function deleteQuietly(
   client: ServiceClient,
   { io }: CommandHost,

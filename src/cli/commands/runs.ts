@@ -23,7 +23,7 @@ import { write, writeJson } from "../io.ts";
 import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
 
-/** `berth runs`: the runs that the service supervises. */
+/** `berth runs`: manages the runs that the service supervises. */
 export function runsCommand(host: CommandHost): Command {
   return new Command("runs")
     .summary("list, show, follow, cancel and delete runs")
@@ -115,7 +115,7 @@ function watchCommand(host: CommandHost): Command {
         withClient(host, flags, EXIT.failed, async (client) => {
           const { signal } = host.interrupts;
           const { run } = await client.runs.getRun({ runId }, { signal });
-          // The end of an earlier pass is history: only one since the newest start ends the watch.
+          // Ends of earlier passes are history: only an end since the newest start ends the watch.
           const since = run?.startTime ? timestampMs(run.startTime) : 0;
           for await (const response of client.runs.watchRun({ runId }, { signal })) {
             const { item } = response;

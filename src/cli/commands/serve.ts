@@ -30,7 +30,7 @@ export function serveCommand(host: CommandHost): Command {
     )
     .action(
       host.action(async (_flags: unknown, command: Command) => {
-        // File modes do not depend on the umask of who starts it.
+        // File modes must not depend on the umask of the user.
         process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = await createLogger(config, host.io);
@@ -56,7 +56,7 @@ export function serveCommand(host: CommandHost): Command {
     );
 }
 
-/** Logs to stderr: text for people, else JSON. */
+/** Logs to stderr, as text for people or as JSON. */
 async function createLogger({ logLevel, logFormat }: Config, { stderr, env }: Io): Promise<Logger> {
   const { pino } = await import("pino");
   const options = { level: logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime };
@@ -81,7 +81,7 @@ async function start(parts: ServiceParts, config: Config, logger: Logger): Promi
     return await parts.start(config, logger);
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
-    // Its words describe the log.
+    // The message says that details are in the log.
     if (error.reason === "INTERNAL") logger.error({ err: error }, "the service could not start");
     const hint =
       error.reason === "ENGINE_UNAVAILABLE"

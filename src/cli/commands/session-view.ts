@@ -16,7 +16,7 @@ interface ViewFlags extends WorkerFlags {
   readonly open?: boolean;
 }
 
-/** `berth session view`: a desktop in a page of this machine's browser. */
+/** `berth session view`: shows a desktop in this machine's browser. */
 export function viewCommand(host: CommandHost): Command {
   return workerCommand("view")
     .description(
@@ -76,7 +76,7 @@ function portOf({ port = "0" }: ViewFlags): number {
   return Number(port);
 }
 
-/** Opens a view and leaves it, so that what is wrong shows here and not in the page. */
+/** Opens a view and closes it, so that errors appear here instead of in the page. */
 async function tryView(client: ServiceClient, request: ViewRequest, signal: AbortSignal): Promise<void> {
   const leave = new AbortController();
   const ends = AbortSignal.any([signal, leave.signal]);

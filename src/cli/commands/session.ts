@@ -53,7 +53,7 @@ interface ResetFlags extends EndFlags, SecretFlags {
 
 const SECRETS_OF = "what tools return";
 
-/** `berth session …`: the sessions of workers. */
+/** `berth session …`: manages the sessions of workers. */
 export function sessionCommand(host: CommandHost): Command {
   return new Command("session")
     .summary("create, list, show and end sessions")
@@ -219,13 +219,13 @@ function graceOf({ grace }: EndFlags) {
   return flagValue("--grace", grace, (text) => durationFromMs(parseDuration(text, { minMs: 0 })));
 }
 
-/** Undefined where no flag is about them. */
+/** Undefined if no flag sets any. */
 function secretsOf({ secretEnv, redactSecrets }: SecretFlags) {
   if (secretEnv === undefined && redactSecrets === undefined) return undefined;
   return { env: keyValues("--secret-env", secretEnv), redact: redactSecrets };
 }
 
-/** Prints the ids of what went well, and what went wrong. */
+/** Prints the ids of the successes, and the failures. */
 async function tellResults(io: Io, results: readonly SessionResult[], json: boolean): Promise<number> {
   for (const { session, status } of results) {
     if (!json && session && status !== SessionResultStatus.NOT_FOUND) {

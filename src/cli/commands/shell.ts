@@ -14,7 +14,7 @@ const DEFAULT_SHELL = "if command -v bash >/dev/null; then exec bash; fi; exec s
 
 interface ShellFlags extends ClientFlags, ExecFlags {}
 
-/** `berth shell`: a program in a sandbox, at this terminal. */
+/** `berth shell`: runs a program in a sandbox, at this terminal. */
 export function shellCommand(host: CommandHost): Command {
   return addExecFlags(serviceCommand("shell"))
     .summary("open a shell in a sandbox, at this terminal")
@@ -42,7 +42,7 @@ export function shellCommand(host: CommandHost): Command {
             args.length === 0
               ? { case: "shell" as const, value: DEFAULT_SHELL }
               : { case: "argv" as const, value: { args } },
-          // Who sits at it ends it: a sandbox's timeout is for commands that run by themselves.
+          // The user ends it: a sandbox's command timeout is for commands that run unattended.
           timeout: durationFromMs(MAX_DURATION_MS),
         };
         const terminal = LocalTerminal.of(host.io);

@@ -17,7 +17,7 @@ import { write, writeJson } from "../io.ts";
 const MAX_WAITING = 10;
 const MAX_MESSAGE = 200;
 
-/** `berth stats`: the figures of the service. */
+/** `berth stats`: shows the service's figures. */
 export function statsCommand(host: CommandHost): Command {
   return clientCommand("stats")
     .summary("show the state of the service")
@@ -38,7 +38,7 @@ export function statsCommand(host: CommandHost): Command {
     );
 }
 
-/** What `berth stats` shows, line by line. */
+/** The lines of `berth stats`. */
 export function statsRows(stats: GetStatsResponse): string[][] {
   const { engine } = stats;
   const active = stats.sandboxes.filter(({ isActive }) => isActive).length;
@@ -65,7 +65,7 @@ export function statsRows(stats: GetStatsResponse): string[][] {
   return lines;
 }
 
-/** The longest waits; `--json` has the rest. */
+/** The longest waits. `--json` has all of them. */
 function waitingRows({ waitingSandboxes, waiting }: GetStatsResponse): string[][] {
   if (waitingSandboxes === 0) return [];
   const lines = waiting

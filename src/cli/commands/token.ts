@@ -30,7 +30,7 @@ interface LsFlags extends TokenFlags {
   readonly format?: string;
 }
 
-/** `berth token`: who may call the service. */
+/** `berth token`: manages the tokens for the service. */
 export function tokenCommand(host: CommandHost): Command {
   return new Command("token")
     .summary("create, list and revoke the tokens of a tokens file")

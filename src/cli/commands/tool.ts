@@ -26,7 +26,7 @@ interface RunFlags extends WorkerFlags {
   readonly output?: string;
 }
 
-/** `berth tool …`: the tools of sessions. */
+/** `berth tool …`: lists and runs the tools of sessions. */
 export function toolCommand(host: CommandHost): Command {
   return new Command("tool")
     .summary("list and run the tools of sessions")
@@ -108,7 +108,7 @@ function runCommand(host: CommandHost): Command {
               const stream = event.value.stream === OutputStream.STDERR ? io.stderr : io.stdout;
               if (!flags.json) await write(stream, event.value.data);
             } else if (event.case === "response") {
-              // With `-o -`, stdout is the attachment's alone.
+              // With `-o -`, stdout contains only the attachment.
               const quiet = flags.json === true || flags.output === "-";
               const exitCode = await tellEnd(io, event.value, { quiet, wrote });
               await takeAttachments(io, event.value, flags);
@@ -147,7 +147,7 @@ async function takeAttachments(
   { code, attachments }: ExecuteToolResponse,
   flags: RunFlags,
 ): Promise<void> {
-  // What the tool failed with is said already.
+  // If the tool failed, its failure is already printed.
   if (flags.output !== undefined && (attachments.length > 0 || code === 0)) {
     for (const file of await saveAttachments(io, attachments, flags.output))
       await write(io.stderr, `${visible(file)}\n`);
@@ -161,7 +161,7 @@ function fieldOf(value: JsonValue, key: string): JsonValue | undefined {
   return value[key];
 }
 
-/** What the code of a tool threw, as an interpreter would show it; undefined: nothing. */
+/** The exception that a tool's code raised, as an interpreter would print it. Undefined: none. */
 function exceptionIn(returned: JsonValue): string | undefined {
   const error = fieldOf(returned, "error") ?? null;
   const name = fieldOf(error, "name");
@@ -174,7 +174,7 @@ function numberIn(value: JsonValue, key: string): number | undefined {
   return typeof found === "number" && found >= 0 ? found : undefined;
 }
 
-/** The names of a tool's params, those in brackets that may be left out. */
+/** The names of a tool's params. Optional ones are in brackets. */
 function paramsOf({ paramsSchema = {} }: Tool): string {
   const { properties, required } = paramsSchema;
   const names = Object.keys(typeof properties === "object" && properties !== null ? properties : {});

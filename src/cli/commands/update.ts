@@ -22,7 +22,7 @@ interface UpdateFlags extends ClientFlags {
 
 type Change = Pick<MessageInitShape<typeof UpdateSandboxRequestSchema>, "idleTimeout" | "maxLifetime">;
 
-/** `berth update`: changes what can be changed of sandboxes. */
+/** `berth update`: changes labels and deadlines of sandboxes. */
 export function updateCommand(host: CommandHost): Command {
   return clientCommand("update")
     .summary("change labels, idle timeout or lifetime of sandboxes")
@@ -80,7 +80,7 @@ export function updateCommand(host: CommandHost): Command {
     );
 }
 
-/** What the flags say of durations; `default` leaves one to the service. */
+/** The durations that the flags set. `default` means the service's default. */
 function changeOf({ idleTimeout, maxLifetime }: UpdateFlags): {
   readonly change: Change;
   readonly paths: string[];
@@ -100,7 +100,7 @@ function changeOf({ idleTimeout, maxLifetime }: UpdateFlags): {
 
 type Labels = Readonly<Record<string, string>>;
 
-/** How the flags change labels; undefined: not at all. */
+/** How the flags change labels. Undefined: not at all. */
 function labelsOf({
   label,
   removeLabel = [],

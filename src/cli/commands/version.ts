@@ -10,7 +10,7 @@ import { write, writeJson } from "../io.ts";
 /** How long the service may take to answer. */
 const ANSWER_TIMEOUT_MS = 3000;
 
-/** `berth version`: of this program, and of the service. */
+/** `berth version`: shows the versions of this program and of the service. */
 export function versionCommand(host: CommandHost): Command {
   return clientCommand("version")
     .summary("show the versions of this program and of the service")
@@ -29,7 +29,7 @@ export function versionCommand(host: CommandHost): Command {
     );
 }
 
-/** The service's version, or why there is none. */
+/** The service's version, or why it is not known. */
 type ServiceVersion =
   | { readonly address: string; readonly version: string }
   | { readonly address: string; readonly error: string };
@@ -38,7 +38,7 @@ async function serviceVersion(client: ServiceClient, signal: AbortSignal): Promi
   const address = client.address.text;
   try {
     const stats = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
-    // An older service does not tell it.
+    // An older service does not report it.
     return { address, version: stats.serverVersion || "unknown" };
   } catch (error) {
     if (signal.aborted) throw error;

@@ -25,16 +25,16 @@ interface WaitFlags extends ClientFlags {
   readonly timeout?: string;
 }
 
-/** How something that was waited for ended. */
+/** How a process or sandbox ended. */
 interface End {
   readonly exitCode: number;
-  /** What is printed. */
+  /** The line to print. */
   readonly text: string;
   readonly remark: string | undefined;
   readonly json: unknown;
 }
 
-/** `berth wait`: until processes or sandboxes have ended. */
+/** `berth wait`: waits until processes or sandboxes have ended. */
 export function waitCommand(host: CommandHost): Command {
   return clientCommand("wait")
     .summary("wait until processes or sandboxes have ended")
@@ -87,7 +87,7 @@ async function waitFor(
       throw error;
     }
   });
-  // All are waited for from the start; a failure of a later one is seen when its turn comes.
+  // All waits start at once. A failure of a later one is reported when it is awaited below.
   for (const end of ends) end.catch(() => {});
   let exitCode: number = EXIT.ok;
   for (const [index, promise] of ends.entries()) {
@@ -119,7 +119,7 @@ async function processEnd(
   return { exitCode, text: String(exitCode), remark, json };
 
   async function lastWord(): Promise<ExitStatus> {
-    // What is written already need not be sent.
+    // Output so far need not be sent.
     const from = { stdout: process?.stdoutBytes ?? 0n, stderr: process?.stderrBytes ?? 0n };
     for await (const { event } of readTranscript(client, {
       processId,
@@ -164,13 +164,13 @@ async function terminationOf(
   };
   let sandbox = await read();
   for (let failures = 0; ; ) {
-    // Leaving the loop below does not end the call; this does.
+    // Leaving the loop does not end the call, so abort it.
     const leave = new AbortController();
     try {
       if (failures > 0) sandbox = await read();
       if (sandbox.termination) return sandbox.termination;
       const call = { signal: AbortSignal.any([signal, leave.signal]) };
-      // From the oldest event kept on: what happened since the read is among them.
+      // Starts with the oldest kept event, so that events since the read above are included.
       for await (const { item } of client.sandboxes.watchEvents({ sandboxId }, call)) {
         failures = 0;
         if (item.case === "event") {

@@ -13,7 +13,7 @@ import { formatSize, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 
-/** What `--exit-code` ends with where there are changes, as `diff` does. */
+/** The exit code of `--exit-code` if there are differences, as with `diff`. */
 const DIFFER = 1;
 
 interface DiffFlags extends ClientFlags {
@@ -21,7 +21,7 @@ interface DiffFlags extends ClientFlags {
   readonly exitCode?: boolean;
 }
 
-/** `berth workspace diff`: a line for each entry that differs. */
+/** `berth workspace diff`: prints a line for each entry that differs. */
 export function diffCommand(host: CommandHost): Command {
   return clientCommand("diff")
     .argument("<base>", "id of the workspace to compare with")
@@ -73,7 +73,7 @@ const LETTERS: Partial<Record<WorkspaceChangeType, string>> = {
   [WorkspaceChangeType.MODIFIED]: "M",
 };
 
-/** As `M dir/file (content, mode)`. */
+/** For example `M dir/file (content, mode)`. */
 function line({ type, path, differences }: WorkspaceChange): string {
   const words = differences.map((each) => formatWord(WorkspaceDifference[each]).replaceAll("-", " "));
   return `${LETTERS[type] ?? "?"} ${visible(path)}${words.length > 0 ? ` (${words.join(", ")})` : ""}\n`;

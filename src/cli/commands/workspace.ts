@@ -30,7 +30,7 @@ import { type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
 import { diffCommand } from "./workspace-diff.ts";
 
-/** `berth workspace export`: all of a workspace as a tar on stdout. */
+/** `berth workspace export`: writes a workspace to stdout as a tar. */
 function exportCommand(host: CommandHost): Command {
   return serviceCommand("export")
     .argument("<workspace>", "its id")
@@ -52,7 +52,7 @@ function exportCommand(host: CommandHost): Command {
     );
 }
 
-/** `berth workspace import`: a tar from stdin into a workspace. */
+/** `berth workspace import`: unpacks a tar from stdin into a workspace. */
 function importCommand(host: CommandHost): Command {
   return clientCommand("import")
     .argument("<workspace>", "its id; created if it does not exist")
@@ -91,7 +91,7 @@ async function* messages(
   }
 }
 
-/** `berth workspace`: directories that outlive sandboxes. */
+/** `berth workspace`: manages directories that outlive sandboxes. */
 export function workspaceCommand(host: CommandHost): Command {
   const command = new Command("workspace")
     .summary("keep directories that outlive sandboxes")
@@ -297,7 +297,7 @@ function cleanupCommand(host: CommandHost): Command {
     );
 }
 
-/** Makes an action of a call: its answer in JSON where that is asked for, else in words. */
+/** Turns a call into a command's action, which prints the response as JSON or as text. */
 function act<D extends DescMessage, F extends object>(
   host: CommandHost,
   schema: D,
@@ -315,7 +315,7 @@ function act<D extends DescMessage, F extends object>(
   },
 ) {
   return host.action(async (...given: unknown[]) => {
-    // Behind the arguments come the flags and the command itself.
+    // Commander passes the flags and the command after the arguments.
     const flags = given.at(-2) as ClientFlags & F;
     const args = given.slice(0, -2) as [string, string];
     return withClient(host, flags, EXIT.failed, async (client) => {

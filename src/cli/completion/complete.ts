@@ -1,59 +1,59 @@
 import type { Command, Option } from "commander";
 import { CLIENT_OPTIONS, type ClientFlags } from "../host.ts";
 
-/** What may stand at the cursor. */
+/** A word that may be at the cursor. */
 export interface Candidate {
   /** The whole word. */
   readonly value: string;
-  /** What it is, for shells that show it. May be empty. */
+  /** For shells that show descriptions. May be empty. */
   readonly description: string;
 }
 
-/** What completes a word. */
+/** How to complete a word. */
 export interface Completion {
   readonly candidates: readonly Candidate[];
-  /** Whether files of this machine may stand there, too. */
+  /** Whether local files may be there, too. */
   readonly files: boolean;
 }
 
-/** What is typed as far as it is understood. */
+/** What has been typed, as far as it is understood. */
 export interface Typed {
-  /** The command's path, as `session ls`. */
+  /** The command's path, for example `session ls`. */
   readonly command: string;
   /** The operands before the cursor. */
   readonly operands: readonly string[];
-  /** What is said of how to reach the service. */
+  /** The flags that say how to reach the service. */
   readonly flags: ClientFlags;
-  /** The word at the cursor, as far as it is typed. */
+  /** The part of the word at the cursor that has been typed. */
   readonly current: string;
 }
 
-/** Where candidates come from. */
+/** The sources of candidates. */
 export interface Sources {
-  /** Every command by its name. */
+  /** Every command by name. */
   readonly commands: Readonly<Record<string, () => Promise<Command>>>;
-  /** Whether commands are described, for which all have to be loaded. */
+  /** Whether commands are described. For that all of them must be loaded. */
   readonly described: boolean;
-  /** What a service has of a kind; undefined where it is not a kind of a service's. */
+  /** The service's things of a kind. Undefined if the service has no such kind. */
   readonly live: (kind: string, typed: Typed) => Promise<readonly Candidate[] | undefined>;
 }
 
 const NOTHING: Completion = { candidates: [], files: false };
 
-/** The placeholders of values that are files of this machine; the service's are in capitals, those of a sandbox have others. */
+/**
+ * Placeholders of values that are local files. Those of the service's options are in capitals. Files in a sandbox have
+ * other placeholders.
+ */
 const FILE = /^(path|file|source|target|FILE|DIR|PATH)$/;
 
-/**
- * Completes the last of some words, those behind the program's name. It is
- * decoration: what is not understood gets no candidates.
- */
+/** Completes the last of the words after the program's name. It never fails: unknown input gets no candidates. */
 export async function complete(words: readonly string[], sources: Sources): Promise<Completion> {
   const { commands, live } = sources;
   const current = words.at(-1) ?? "";
   const path: string[] = [];
   const operands: string[] = [];
   let command: Command | undefined;
-  /** The option whose value comes next. */
+  /** The option that expects a value. */
   let awaiting: Option | undefined;
   let optionsOver = false;
   const flags: Record<string, string> = {};
@@ -109,11 +109,11 @@ export async function complete(words: readonly string[], sources: Sources): Prom
   return ask(argument.name());
 }
 
-/** Of what kind an option's value is: its own name where it names a thing, else its placeholder. */
+/** The kind of an option's value: its own name if that names a thing, otherwise its placeholder. */
 function kindOf({ long, flags }: Option): string {
   const name = (long ?? "").replace(/^--/, "");
   const placeholder = /<([^>]*)>/.exec(flags)?.[1] ?? "";
-  // `--id` is for a new one.
+  // `--id` is the id of something new.
   return placeholder !== "id" ? placeholder : name === "id" ? "" : name;
 }
 

@@ -5,14 +5,14 @@ import type { ServiceClient } from "../client.ts";
 import { formatSize, formatWord } from "../format.ts";
 import type { Candidate, Typed } from "./complete.ts";
 
-/** How many of a kind are offered at most. */
+/** How many candidates of a kind are offered. */
 const MOST = 200;
-/** Of how many sandboxes the processes are offered. */
+/** For how many sandboxes processes are offered. */
 const MOST_SANDBOXES = 30;
 
 type Ask = (client: ServiceClient, typed: Typed, signal: AbortSignal) => Promise<Candidate[]>;
 
-/** What a service has, by the placeholder that stands for it in a command's usage. */
+/** Lists of the service's things, by the placeholder in a command's usage. */
 const KINDS: Readonly<Record<string, Ask>> = {
   sandbox: async (client, _, signal) => (await sandboxesOf(client, signal)).map(ofSandbox),
   process: processesOf,
@@ -51,7 +51,7 @@ const KINDS: Readonly<Record<string, Ask>> = {
   id: (...given) => together([KINDS.sandbox, KINDS.process, KINDS.run, KINDS.workspace], given),
 };
 
-/** Asks a service for what it has of a kind; undefined where it has no such kind. */
+/** Lists a service's things of a kind. Undefined if there is no such kind. */
 export async function askService(
   client: ServiceClient,
   kind: string,
@@ -79,7 +79,7 @@ async function processesOf(
   signal: AbortSignal,
 ): Promise<Candidate[]> {
   const sandboxes = await sandboxesOf(client, signal);
-  // One that has ended can be read and waited for, not killed.
+  // An ended process can be read and waited for, but not killed.
   const query = { pageSize: MOST, showEnded: command !== "kill" };
   const pages = await Promise.all(
     sandboxes
@@ -95,7 +95,7 @@ async function processesOf(
     }));
 }
 
-/** The ends of a copy: sandboxes, and what is in a directory of the one that is typed already. */
+/** Ends of a copy: sandboxes, or the content of a directory in the sandbox that has been typed. */
 async function placesOf(
   client: ServiceClient,
   { current }: Typed,

@@ -1,16 +1,16 @@
-/** The shells that completion is there for. */
+/** The supported shells. */
 export type Shell = "bash" | "zsh" | "fish";
 
 /**
- * What each shell is to load. All that they know of the program is how to ask it: `berth completion SHELL -- WORD…`
- * with the words behind the program's name up to the cursor. It answers in lines: `files` or `words`, for whether
- * files may stand there too; then candidates, each with a tab and its description behind it.
+ * The script for each shell. It only knows how to ask the program: `berth completion SHELL -- WORD…` with the words
+ * from after the program's name up to the cursor. The first line of the answer is `files` or `words`: whether files are
+ * allowed too. Then follow candidates, one per line, each with a tab and its description.
  */
 export const SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `# Completion of berth for bash. To load it: source <(berth completion bash)
 _berth() {
   local line=\${COMP_LINE:0:COMP_POINT} words=() cur word prefix= breaks= kind= i
-  # Bash splits words at : and = as well: what stands behind a word without a space belongs to it.
+  # Bash also splits words at : and =. A piece without a space before it belongs to the previous word.
   for ((i = 0; i < COMP_CWORD; i++)); do
     word=\${COMP_WORDS[i]}
     if ((i > 0)) && [[ $line != [[:space:]]* ]]; then
@@ -26,7 +26,7 @@ _berth() {
     words[\${#words[@]} - 1]+=$line
   fi
   cur=\${words[\${#words[@]} - 1]}
-  # Only what stands behind the last of them is replaced.
+  # Only the part after the last of them is replaced.
   [[ $COMP_WORDBREAKS == *:* ]] && breaks+=:
   [[ $COMP_WORDBREAKS == *=* ]] && breaks+==
   [[ -n $breaks ]] && prefix=\${cur%"\${cur##*[$breaks]}"}

@@ -13,7 +13,7 @@ import { type Chunks, statIfThere, writeLocalFile } from "./local-file.ts";
 import { inside, type LocalPlace, nameOf, type SandboxPlace } from "./place.ts";
 import { type CopyParts, type OnLeftOut, statRemote } from "./upload.ts";
 
-/** Copies a file or a tree out of a sandbox, to a path or to `stdout`. */
+/** Copies a file or a directory out of a sandbox, to a path or to stdout. */
 export async function download(
   parts: CopyParts,
   from: SandboxPlace,
@@ -24,7 +24,7 @@ export async function download(
   const file = await statRemote(parts, from.sandboxId, from.path);
   if (file === undefined) throw new Failed(`${from.sandboxId}:${from.path} is not there`);
   const isTree = file.kind === FileKind.DIRECTORY;
-  // Leaving a loop over a call does not end the call; this does.
+  // Leaving a loop over a call does not end the call, so abort it.
   const leave = new AbortController();
   const ended = AbortSignal.any([signal, leave.signal]);
   const chunks = isTree ? archiveOf(parts, from, ended) : contentOf(parts, from, ended);
@@ -41,7 +41,7 @@ export async function download(
   }
 }
 
-/** Where a copy goes: into a directory that is there, under its own name, else to the path itself. */
+/** The target of a copy: in an existing directory, under its own name; otherwise the path itself. */
 async function localTarget(path: string, name: string | undefined, isTree: boolean): Promise<string> {
   const standing = await statIfThere(path);
   if (standing?.isDirectory()) return inside(path, name);
@@ -77,14 +77,13 @@ const SPECIAL: Readonly<Record<string, string>> = {
 };
 
 /**
- * Unpacks an untrusted tar into a directory, made with that mode
- * where it is missing. Nothing is put outside of it, whatever the tar and the
- * links in the directory say. All of the tar is unpacked before anything moves
- * into place, where files replace files of the same name and others stay.
+ * Unpacks an untrusted tar into a directory, which is created with `mode` if it is missing. Nothing is written outside
+ * of it, whatever the tar and the links in the directory say. The whole tar is unpacked before anything moves into
+ * place. Then files replace files of the same name; other files stay.
  */
 async function unpackTree(chunks: Chunks, target: string, mode: number, onLeftOut: OnLeftOut): Promise<void> {
   const isThere = (await statIfThere(target)) !== undefined;
-  // On the same file system as the target.
+  // On the same file system as the target, so that files can be moved.
   const beside = isThere ? target : path.dirname(target);
   const staging = await mkdtemp(path.join(beside, ".berth-cp-"));
   try {
@@ -104,7 +103,7 @@ async function unpackTree(chunks: Chunks, target: string, mode: number, onLeftOu
   }
 }
 
-/** Moves what is in one directory into another, directories into those of the same name. Follows no link. */
+/** Moves the content of one directory into another, and merges directories of the same name. Follows no link. */
 async function merge(from: ByteString, to: ByteString): Promise<void> {
   const names = await readdir(toBytes(from), { encoding: "buffer" });
   for (const name of names.map(fromBytes)) {

@@ -7,35 +7,34 @@ import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failed } from "../exit.ts";
 
-/** A file of this machine, opened to be read. */
+/** A local file, opened for reading. */
 interface LocalSource {
   readonly stat: Stats;
-  /** How many bytes there are, where that is known. */
+  /** The number of bytes, if known. */
   readonly size: number | undefined;
   readonly chunks: Chunks;
 }
 
-/** Opens what is not a directory: files, but also pipes and devices, which are read to their end. */
+/** Opens anything but a directory: files, but also pipes and devices, which are read until EOF. */
 export async function readLocalFile(file: string): Promise<LocalSource> {
   const standing = await stat(file);
   if (standing.isFIFO()) return { stat: standing, size: undefined, chunks: readPipe(file) };
   const handle = await open(file, "r");
   const info = await handle.stat();
-  // Files that the kernel makes up as they are read say that they are empty.
+  // Files whose content the kernel generates have size 0.
   const size = info.isFile() && info.size > 0 ? info.size : undefined;
   return { stat: info, size, chunks: contentOf(handle, size) };
 }
 
-/** What a file holds, no more than it held when it was opened. Closes it. */
+/** The content of a file, up to its size when it was opened. Closes the file. */
 export async function* contentOf(handle: FileHandle, size: number | undefined): AsyncGenerator<Uint8Array> {
   const end = size === undefined ? {} : { end: size - 1 };
   yield* handle.createReadStream({ highWaterMark: CHUNK_BYTES, ...end }) as AsyncIterable<Buffer>;
 }
 
 /**
- * Writes a file in one step: until all is there, and where that fails, it is as
- * before. One that is there keeps its mode; what is not a file, such as a device,
- * is written to.
+ * Writes a file atomically: until everything is written, or if that fails, the old file stays. An existing file keeps
+ * its mode. Anything that is not a file, such as a device, is written to directly.
  */
 export async function writeLocalFile(
   target: string,
@@ -64,23 +63,25 @@ export async function writeLocalFile(
   }
 }
 
-/** How often to check whether somebody reads a named pipe. */
+/** How often to check whether a named pipe has a reader. */
 const PIPE_POLL_MS = 50;
 
-/** What comes through a named pipe. A thread that waits for its other end would keep the program from ending. */
+/**
+ * The content of a named pipe. Opened without blocking, because a blocked thread would keep the program from ending.
+ */
 function readPipe(file: string): Chunks {
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   return new net.Socket({ fd, readable: true, writable: false });
 }
 
-/** Writes into a named pipe, once somebody reads it. */
+/** Writes to a named pipe as soon as it has a reader. */
 async function writePipe(file: string, chunks: Chunks, signal: AbortSignal): Promise<void> {
   let fd = openForWriting(file);
   for (; fd === undefined; fd = openForWriting(file)) await sleep(PIPE_POLL_MS, undefined, { signal });
   await pipeline(chunks, new net.Socket({ fd, readable: false, writable: true }), { signal });
 }
 
-/** Undefined while nobody reads the pipe. */
+/** Undefined while the pipe has no reader. */
 function openForWriting(pipe: string): number | undefined {
   try {
     return openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK);
@@ -90,7 +91,7 @@ function openForWriting(pipe: string): number | undefined {
   }
 }
 
-/** What stands at a path, links followed; undefined where nothing does. */
+/** The stats of a path, with links followed. Undefined if there is nothing. */
 export async function statIfThere(file: string): Promise<Stats | undefined> {
   try {
     return await stat(file);
@@ -100,13 +101,16 @@ export async function statIfThere(file: string): Promise<Stats | undefined> {
   }
 }
 
-/** Bytes as they come. */
+/** A stream of bytes. */
 export type Chunks = AsyncIterable<Uint8Array>;
 
-/** Messages carry about this many bytes: fewer cost calls, more cost memory. The service takes 1 MiB at most. */
+/**
+ * The approximate size of messages: smaller ones cost more calls, larger ones more memory. The service accepts up to 1
+ * MiB.
+ */
 export const CHUNK_BYTES = 256 * 1024;
 
-/** Puts small chunks together and divides large ones, so that each is worth a message. */
+/** Combines small chunks and splits large ones to the size of a message. */
 export async function* inMessages(chunks: Chunks): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   let held: Uint8Array[] = [];
   let bytes = 0;
@@ -123,7 +127,7 @@ export async function* inMessages(chunks: Chunks): AsyncGenerator<Uint8Array<Arr
   if (bytes > 0) yield Buffer.concat(held, bytes);
 }
 
-/** Gives chunks to a call that reads them. What fails in making them comes out as it is, not as the call's failure. */
+/** Passes chunks to a call that reads them. An error of the chunks is thrown as it is, not as the call's failure. */
 export async function feeding<T>(chunks: Chunks, call: (chunks: Chunks) => Promise<T>): Promise<T> {
   let failure: { readonly error: unknown } | undefined;
   async function* watched(): Chunks {

@@ -8,7 +8,7 @@ export type Place =
   /** stdin or stdout. */
   | { readonly kind: "stream" };
 
-/** Both ends of a copy, of which one is in a sandbox. */
+/** Both ends of a copy. Exactly one is in a sandbox. */
 type Copy =
   | { readonly direction: "up"; readonly from: LocalPlace; readonly to: SandboxPlace }
   | { readonly direction: "down"; readonly from: SandboxPlace; readonly to: LocalPlace };
@@ -17,7 +17,7 @@ export type SandboxPlace = Extract<Place, { kind: "sandbox" }>;
 export type LocalPlace = Exclude<Place, SandboxPlace>;
 
 /**
- * Reads what the command line says of a copy.
+ * Parses the arguments of a copy.
  * @throws UsageError unless exactly one end is in a sandbox
  */
 export function parseCopy(source: string, target: string): Copy {
@@ -31,7 +31,7 @@ export function parseCopy(source: string, target: string): Copy {
   );
 }
 
-/** Reads `-`, `SANDBOX:PATH` or a path of this machine, which is what has a slash before any colon. */
+/** Parses `-`, `SANDBOX:PATH` or a local path. A slash before any colon makes it local. */
 function parsePlace(text: string): Place {
   if (text === "") throw new UsageError("a path is empty; write: berth cp FILE SANDBOX:PATH");
   if (text === "-") return { kind: "stream" };
@@ -40,13 +40,13 @@ function parsePlace(text: string): Place {
   return { kind: "sandbox", sandboxId, path: inside === "" ? "." : inside };
 }
 
-/** The name under which a copy goes into a directory; undefined where what is in the place is meant, as by `dir/.`. */
+/** The name that a copy gets in a directory. Undefined if the content of the place is meant, as with `dir/.`. */
 export function nameOf(place: string): string | undefined {
   const name = path.posix.basename(place);
   return name === "" || name === "." || name === ".." ? undefined : name;
 }
 
-/** A name in a directory; the directory itself where there is no name. */
+/** The path of a name in a directory, or of the directory itself if there is no name. */
 export function inside(directory: string, name: string | undefined): string {
   return name === undefined ? directory : `${directory.replace(/\/+$/, "")}/${name}`;
 }

@@ -5,7 +5,7 @@ import type { Chunks } from "./local-file.ts";
 const FIRST_AFTER_MS = 500;
 const REDRAW_MS = 200;
 
-/** Shows the progress of a copy at a terminal, once it takes a while. */
+/** Shows the progress of a copy on a terminal if it takes a while. */
 export class CopyProgress {
   readonly #io: Io;
   readonly #now: () => number;
@@ -13,14 +13,14 @@ export class CopyProgress {
   #drawnMs: number | undefined;
   #bytes = 0;
 
-  /** @param now the time in milliseconds */
+  /** @param now the current time in milliseconds */
   constructor(io: Io, now: () => number = () => performance.now()) {
     this.#io = io;
     this.#now = now;
     this.#startMs = now();
   }
 
-  /** Passes chunks on and counts them. `total` is how many bytes there are, where that is known. */
+  /** Passes chunks on and counts them. `total`: the number of bytes, if known. */
   async *count(chunks: Chunks, total?: number): AsyncGenerator<Uint8Array> {
     for await (const chunk of chunks) {
       this.#bytes += chunk.length;
@@ -29,7 +29,7 @@ export class CopyProgress {
     }
   }
 
-  /** Leaves the screen clean. */
+  /** Clears the progress line. */
   end(): void {
     if (this.#drawnMs !== undefined) this.#io.stderr.write("\r\x1b[K");
   }
@@ -44,14 +44,14 @@ export class CopyProgress {
 }
 
 /**
- * Says how far a copy is: `copied 12 MiB of 48 MiB (25%), 4 MiB/s, 9s left`.
- * @param elapsedMs more than 0: how long it took so far
+ * Formats the progress of a copy: `copied 12 MiB of 48 MiB (25%), 4 MiB/s, 9s left`.
+ * @param elapsedMs the time so far, more than 0
  */
 export function formatProgress(bytes: number, total: number | undefined, elapsedMs: number): string {
   const rate = bytes / (elapsedMs / 1000);
   const done = `copied ${formatSize(bytes)}`;
   const speed = `${formatSize(Math.round(rate))}/s`;
-  // A file that grows meanwhile is no reason to say anything of more than all.
+  // A file may grow meanwhile: then omit the percentage.
   if (total === undefined || bytes > total) return `${done}, ${speed}`;
   const percent = Math.floor((bytes / total) * 100);
   const left = rate > 0 ? `, ${formatDuration(Math.ceil((total - bytes) / rate) * 1000)} left` : "";

@@ -18,20 +18,20 @@ import { type Chunks, contentOf, feeding, inMessages, readLocalFile } from "./lo
 import { inside, type LocalPlace, nameOf, type SandboxPlace } from "./place.ts";
 import type { CopyProgress } from "./progress.ts";
 
-/** What the copies in both directions need. */
+/** What copies in both directions need. */
 export interface CopyParts {
   readonly client: ServiceClient;
   readonly stdin: Chunks;
-  /** User to act as in the sandbox; undefined: the sandbox's. */
+  /** User in the sandbox. Undefined: the sandbox's default. */
   readonly user: string | undefined;
-  /** Whether to make directories that are missing above the target. */
+  /** Whether to create missing parent directories of the target. */
   readonly parents: boolean;
   readonly progress: CopyProgress;
   readonly onLeftOut: OnLeftOut;
   readonly signal: AbortSignal;
 }
 
-/** Copies a file, a tree or stdin into a sandbox. */
+/** Copies a file, a directory or stdin into a sandbox. */
 export async function upload(parts: CopyParts, from: LocalPlace, to: SandboxPlace): Promise<void> {
   const standing = await statRemote(parts, to.sandboxId, to.path);
   const isDirectory = standing?.kind === FileKind.DIRECTORY;
@@ -65,7 +65,7 @@ async function uploadFile(
     user,
     createParents: parents,
     sizeBytes: size === undefined ? undefined : BigInt(size),
-    // As for any copy, one that is there keeps its own.
+    // An existing file keeps its mode, as with any copy.
     mode: replaced ? undefined : source.mode,
   };
   type Message = MessageInitShape<typeof UploadFileRequestSchema>;
@@ -78,7 +78,7 @@ async function uploadFile(
   );
 }
 
-/** Copies a directory to a path, which is the copy's own. */
+/** Copies a directory to a path. */
 async function uploadTree(parts: CopyParts, directory: string, to: SandboxPlace): Promise<void> {
   const { client, user, signal } = parts;
   const { sandboxId, path } = to;
@@ -91,7 +91,7 @@ async function uploadTree(parts: CopyParts, directory: string, to: SandboxPlace)
   try {
     await uploadArchive(parts, to, parts.progress.count(packTree(directory, parts.onLeftOut)));
   } catch (error) {
-    // Nothing was unpacked into it. That it stays is no news beside why.
+    // Nothing was unpacked into it. If it cannot be removed, the original error still matters more.
     if (made) await client.files.removeFile({ sandboxId, path, user }).catch(() => {});
     throw error;
   }
@@ -110,7 +110,7 @@ async function uploadArchive(
   await feeding(source, (chunks) => client.files.uploadArchive(messages(chunks), { signal }));
 }
 
-/** What stands at a path of a sandbox, links followed; undefined where nothing does. */
+/** The stats of a path in a sandbox, with links followed. Undefined if there is nothing. */
 export async function statRemote(
   { client, user, signal }: CopyParts,
   sandboxId: string,
@@ -125,12 +125,12 @@ export async function statRemote(
   }
 }
 
-/** Says that something is not copied, and what it is. */
+/** Reports an entry that is not copied, and what it is. */
 export type OnLeftOut = (file: string, what: string) => void;
 
 /**
- * Packs what is in a directory into a tar: files, directories and symbolic
- * links, with their modes and times. What else there is, is left out.
+ * Packs the content of a directory into a tar: files, directories and symbolic links, with modes and times. Leaves out
+ * everything else.
  */
 async function* packTree(directory: string, onLeftOut: OnLeftOut): AsyncGenerator<Uint8Array> {
   yield* packDirectory(fromText(directory), "", onLeftOut);

@@ -8,44 +8,44 @@ import { type ClientFlags, type CommandHost, clientCommand, withClient } from ".
 import { write, writeJson } from "../io.ts";
 import { parseTemplate, type Template, type TemplateSubject } from "./template.ts";
 
-/** What the command line says of how a list is written. */
+/** Flags that say how to print a list. */
 export interface ListFlags extends ClientFlags {
   readonly quiet?: boolean;
   readonly format?: string;
 }
 
-/** One column of a list. Its text is safe to be shown. */
+/** A column of a list. Its text is safe to print. */
 export interface Column<T> {
   readonly heading: string;
   text(item: T): string;
-  /** How it is coloured, where colours are wanted. */
+  /** The colour of a cell. */
   tone?(item: T): Tone | undefined;
 }
 
-/** A kind of thing that is listed: `A` is the API's answer with all of them, `T` one of them. */
+/** A kind of thing to list. `A` is the API's response with all of them, `T` is one of them. */
 export interface ListKind<A extends DescMessage, T extends DescMessage> {
   readonly answer: A;
   readonly item: T;
   itemsOf(answer: MessageShape<A>): readonly MessageShape<T>[];
-  /** What names an item to other commands. */
+  /** The id of an item, for other commands. */
   idOf(item: MessageShape<T>): string;
   readonly columns: readonly Column<MessageShape<T>>[];
 }
 
-/** How things are listed that are no messages of the API, or of which nothing else is known. */
+/** How to list things that are not messages of the API. */
 export interface ListForm<T> extends Pick<TemplateSubject<T>, "schema"> {
   jsonOf(item: T): unknown;
-  /** What names an item to other commands. */
+  /** The id of an item, for other commands. */
   idOf(item: T): string;
   readonly columns: readonly Column<T>[];
 }
 
-/** A command that lists things of the service: as a table, as ids, by a template or as JSON. */
+/** Creates a command that lists things of the service: as a table, as ids, with a template or as JSON. */
 export function listCommand(name: string): Command {
   return addListFlags(clientCommand(name));
 }
 
-/** Adds the flags that say how a list is written. */
+/** Adds the flags that say how to print a list. */
 export function addListFlags(command: Command): Command {
   return command
     .option("-q, --quiet", "print only the ids")
@@ -61,7 +61,7 @@ export function addListFlags(command: Command): Command {
     );
 }
 
-/** What a list is asked for with. */
+/** The command line of a list command. */
 export interface ListCall<F extends ListFlags> {
   /** The command's arguments. */
   readonly args: readonly (string | undefined)[];
@@ -71,7 +71,7 @@ export interface ListCall<F extends ListFlags> {
 
 /**
  * An action that lists things.
- * @param read asks the service for all of them
+ * @param read requests all of them from the service
  */
 export function listAction<A extends DescMessage, T extends DescMessage, F extends ListFlags>(
   host: CommandHost,
@@ -80,7 +80,7 @@ export function listAction<A extends DescMessage, T extends DescMessage, F exten
   complain?: (answer: MessageShape<A>) => string,
 ) {
   return host.action(async (...given: unknown[]) => {
-    // Behind the arguments come the flags and the command itself.
+    // Commander passes the flags and the command after the arguments.
     const flags = given.at(-2) as F;
     const args = given.slice(0, -2) as (string | undefined)[];
     const { idOf, columns, item: schema } = kind;
@@ -95,10 +95,10 @@ export function listAction<A extends DescMessage, T extends DescMessage, F exten
   });
 }
 
-/** Writes items; as a whole, with `--json`, what `whole` makes. */
+/** Prints items. With `--json`, prints the result of `whole` instead. */
 type Print<T> = (items: readonly T[], whole: () => unknown) => Promise<void>;
 
-/** How the flags want a list written. @throws UsageError before anything is read */
+/** How the flags say to print a list. @throws UsageError before anything is read */
 export function printerFor<T>(
   io: CommandHost["io"],
   { json, quiet, format }: Pick<ListFlags, "json" | "quiet" | "format">,

@@ -1,4 +1,4 @@
-/** How a page of a list is asked for. */
+/** A request for a page. */
 interface PageRequest {
   readonly pageSize: number;
   readonly pageToken: string;
@@ -6,7 +6,7 @@ interface PageRequest {
 
 const PAGE_SIZE = 1000;
 
-/** Reads a list to its end, page by page. */
+/** Reads all pages of a list. */
 export async function everyPage<P extends { readonly nextPageToken: string }>(
   read: (page: PageRequest) => Promise<P>,
 ): Promise<P[]> {

@@ -3,36 +3,36 @@ import { UsageError } from "../exit.ts";
 import { visible } from "../format.ts";
 import { safeJson } from "../io.ts";
 
-/** What a template is written about. */
+/** What a template refers to. */
 export interface TemplateSubject<T> {
-  /** What names the fields: a message's type, by its JSON, or a list of names. */
+  /** Defines the fields: a message type, by its JSON, or a list of names. */
   readonly schema: DescMessage | Named;
-  /** The columns of a list, by their headings: they go before fields. */
+  /** The columns of a list, by heading. They take precedence over fields. */
   readonly columns: readonly { readonly heading: string; text(item: T): string }[];
 }
 
-/** The fields of an item that is not a message: texts, numbers and the like. */
+/** The fields of an item that is not a message. */
 interface Named {
   readonly named: readonly string[];
 }
 
-/** An item as a template sees it. */
+/** An item, as a template sees it. */
 export interface TemplateItem<T> {
   readonly item: T;
-  /** The item's JSON, in the names of the API. */
+  /** The item as JSON, with the API's names. */
   readonly json: unknown;
 }
 
-/** A part of a template: text, or something of the item. */
+/** A part of a template: text, a column or a field. */
 interface Part<T> {
-  /** What stands above it in a table. */
+  /** Its heading in a table. */
   readonly heading: string;
   of(item: TemplateItem<T>): string;
 }
 
-/** A template that was understood. */
+/** A parsed template. */
 export interface Template<T> {
-  /** The text as it is where headings stand in place of values. */
+  /** The text with headings instead of values. */
   readonly headings: string;
   /** The text for one item. */
   of(item: TemplateItem<T>): string;
@@ -43,9 +43,8 @@ const EXPRESSION =
   /^(?:(?<json>json\s+)?(?<path>\.|(?:\.\w+)+)|index\s+(?<map>(?:\.\w+)+)\s+(?<key>"(?:[^"\\]|\\.)*"))$/;
 
 /**
- * Reads a template, as `{{.ID}}\t{{.spec.image}}`: text, in which `\t` and `\n`
- * stand for tab and newline, and in braces columns and fields of the item.
- * Every field is looked up in the schema, so that no item can surprise it.
+ * Parses a template such as `{{.ID}}\t{{.spec.image}}`: text, in which `\t` and `\n` mean tab and newline, with columns
+ * and fields of the item in braces. Every field is checked against the schema, so that no item can fail later.
  * @throws UsageError that says what is wrong and what to write
  */
 export function parseTemplate<T>(text: string, subject: TemplateSubject<T>): Template<T> {
@@ -110,7 +109,7 @@ function member(value: unknown, name: string): unknown {
     : undefined;
 }
 
-/** What may follow after a field: the fields of a message, the keys of a map or list, anything, or nothing. */
+/** What may follow a field: the fields of a message, the keys of a map or list, anything, or nothing. */
 type Inside =
   | DescMessage
   | Named
@@ -118,7 +117,7 @@ type Inside =
   | "free"
   | undefined;
 
-/** @throws UsageError where no such field can be there, and says which ones can */
+/** @throws UsageError if there is no such field. Lists those that exist. */
 function checkPath(
   schema: DescMessage | Named,
   keys: readonly string[],
@@ -150,7 +149,7 @@ function checkPath(
 function insideOf(field: DescField | undefined): Inside {
   if (field === undefined) return undefined;
   const { message } = field;
-  // Well-known types are written as texts, or are free JSON.
+  // Well-known types are text in JSON, or arbitrary JSON.
   const one = message?.typeName.startsWith("google.protobuf.")
     ? /\.(Struct|Value|ListValue|Any)$/.test(message.typeName)
       ? "free"

@@ -1,20 +1,16 @@
-/** Of what is typed or pasted, this much may wait to be sent. */
+/** How much typed or pasted data may wait to be sent. */
 const MAX_WAITING_BYTES = 1024 * 1024;
 const MAX_AT_ONCE_BYTES = 256 * 1024;
 
-/** Where keys go. */
 interface KeyboardOptions {
-  /** Writes bytes at an offset; resolves with the offset of the next ones. */
+  /** Writes bytes at an offset. Resolves with the offset of the next ones. */
   readonly write: (offset: bigint, data: Uint8Array) => Promise<bigint>;
-  /** Says whether there is room for more. */
+  /** Reports whether there is room for more. */
   readonly onRoom: (room: boolean) => void;
   readonly onFailure: (error: unknown) => void;
 }
 
-/**
- * Sends keys in order, each once. The first goes at once; those that are typed
- * while it is on its way go together after it.
- */
+/** Sends keys in order, each exactly once. Sends the first at once; keys typed meanwhile follow together. */
 export class Keyboard {
   readonly #options: KeyboardOptions;
   readonly #send: () => void;
@@ -53,22 +49,22 @@ const LINE_FEED = 0x0a;
 const TILDE = 0x7e;
 const DOT = 0x2e;
 
-/** What {@link EscapeFilter} makes of keys. */
+/** The result of {@link EscapeFilter}. */
 interface Filtered {
-  /** What goes on. */
+  /** The keys to pass on. */
   readonly keys: Buffer;
-  /** Whether `~.` was typed; what follows it is dropped. */
+  /** Whether `~.` was typed. Keys after it are dropped. */
   readonly leave: boolean;
 }
 
 /**
- * Finds `~.` at the beginning of a line, the way out of a session that does not
- * answer, as in ssh. `~~` there is one tilde; before anything else it stays.
+ * Finds `~.` at the start of a line, which leaves a session that does not answer, as in ssh. `~~` there is one tilde.
+ * Before any other key the tilde stays.
  */
 export class EscapeFilter {
   #at: "line-start" | "tilde" | "line" = "line-start";
 
-  /** Takes keys as they are typed. A tilde that may start an escape is held back until the next key. */
+  /** Takes keys as they are typed. Holds back a tilde that may start an escape until the next key. */
   push(typed: Uint8Array): Filtered {
     const keys: number[] = [];
     for (const key of typed) {
@@ -89,8 +85,8 @@ export class EscapeFilter {
 }
 
 /**
- * Makes a function that does `work` now, or, where it is being done, once more
- * after that: however often it was asked for meanwhile, one time serves all.
+ * Returns a function that runs `work`, or, if it is running, runs it once more afterwards, however often it was called
+ * meanwhile.
  */
 export function oneAtATime(work: () => Promise<void>, onFailure: (error: unknown) => void): () => void {
   let busy = false;

@@ -1,28 +1,28 @@
 import tty from "node:tty";
 import { type Io, write } from "../io.ts";
 
-/** A terminal's size in characters. */
+/** The size of a terminal in characters. */
 export interface TerminalSize {
   readonly columns: number;
   readonly rows: number;
 }
 
-/** Listens to a terminal. */
+/** Callbacks for a terminal's events. */
 interface TerminalEvents {
-  /** Something was typed, as the terminal sends it. */
+  /** Keys were typed. `data` is what the terminal sends for them. */
   keys(data: Buffer): void;
   resized(): void;
-  /** The terminal has gone. */
+  /** The terminal is gone. */
   hungUp(): void;
 }
 
-/** What terminals say that do not know their size. */
+/** For terminals that do not know their size. */
 const USUAL_SIZE: TerminalSize = { columns: 80, rows: 24 };
 const LINE_FEED = 0x0a;
 
 /**
- * The terminal that the program runs in, lent to one that runs elsewhere: keys
- * are taken as they are, what is written is drawn as it is.
+ * This program's terminal, lent to a program that runs elsewhere: keys are passed on raw, and output is drawn
+ * unchanged.
  */
 export class LocalTerminal {
   readonly #stdin: tty.ReadStream;
@@ -36,7 +36,7 @@ export class LocalTerminal {
     this.#stdout = stdout;
   }
 
-  /** The terminal at both stdin and stdout; undefined where one of them is none. */
+  /** The terminal at both stdin and stdout. Undefined if one of them is not a terminal. */
   static of({ stdin, stdout }: Io): LocalTerminal | undefined {
     if (!(stdin instanceof tty.ReadStream && stdout instanceof tty.WriteStream)) return undefined;
     return new LocalTerminal(stdin, stdout);
@@ -47,24 +47,24 @@ export class LocalTerminal {
     return columns > 0 && rows > 0 ? { columns, rows } : USUAL_SIZE;
   }
 
-  /** Lends it, until {@link restore} or the program's end, whatever brings that. */
+  /** Lends the terminal until {@link restore} or the end of the program. */
   lend(events: TerminalEvents): void {
     const stdin = this.#stdin;
     const onKeys = (data: Buffer) => events.keys(data);
     const onResize = () => events.resized();
     const onHangUp = () => events.hungUp();
     const onExit = () => this.restore();
-    // Node ends on this one without giving the terminal back.
+    // On SIGQUIT Node would end without restoring the terminal.
     const onQuit = () => {
       this.restore();
       process.kill(process.pid, "SIGQUIT");
     };
-    // Ctrl-Z goes to the program in the sandbox; this comes from elsewhere.
+    // Ctrl-Z goes to the program in the sandbox, so this signal comes from elsewhere.
     const onStop = () => {
       stdin.setRawMode(false);
       process.kill(process.pid, "SIGSTOP");
     };
-    // Another program had the terminal meanwhile, and may have changed its mode and size.
+    // Another program used the terminal meanwhile, and may have changed its mode and size.
     const onContinue = () => {
       stdin.setRawMode(false);
       stdin.setRawMode(true);
@@ -75,7 +75,7 @@ export class LocalTerminal {
       stdin.pause();
       this.#stdout.off("resize", onResize);
       process.off("exit", onExit).off("SIGQUIT", onQuit).off("SIGTSTP", onStop).off("SIGCONT", onContinue);
-      // It may have gone, and cannot be given back then.
+      // The terminal may be gone. Then it cannot be restored.
       stdin.on("error", () => {});
       stdin.setRawMode(false);
     };
@@ -85,20 +85,20 @@ export class LocalTerminal {
     this.#stdout.on("resize", onResize);
   }
 
-  /** Takes keys, or lets them wait in the kernel. */
+  /** Reads keys, or leaves them in the kernel's buffer. */
   set listening(on: boolean) {
     if (on) this.#stdin.resume();
     else this.#stdin.pause();
   }
 
-  /** Draws; resolves when there is room for more. */
+  /** Draws output. Resolves when there is room for more. */
   async write(data: Uint8Array, signal: AbortSignal): Promise<void> {
     this.#modes.watch(data);
     this.#lastDrawn = data.at(-1) ?? this.#lastDrawn;
     await write(this.#stdout, data, signal);
   }
 
-  /** Makes it what it was before it was lent. Idempotent. */
+  /** Restores the terminal to its state before it was lent. Idempotent. */
   restore(): void {
     const giveBack = this.#giveBack;
     this.#giveBack = undefined;
@@ -108,44 +108,44 @@ export class LocalTerminal {
     giveBack();
   }
 
-  /** Starts a new line, for a message that follows the restore. */
+  /** Starts a new line for a message after the restore. */
   breakLine(): void {
     if (this.#lastDrawn !== LINE_FEED) this.#stdout.write("\n");
   }
 }
 
-/** Private modes that programs change, and how a terminal at rest has them. `h` sets, `l` resets. */
+/** Private modes that programs change, and their normal state. `h` sets, `l` resets. */
 const AT_REST: ReadonlyMap<string, "h" | "l"> = new Map([
-  // Cursor keys of applications, line wrap, a visible cursor.
+  // Application cursor keys, line wrap, visible cursor.
   ["1", "l"],
   ["7", "h"],
   ["25", "h"],
-  // The mouse and the focus, in their many ways.
+  // Mouse and focus reports, in all variants.
   ...["9", "1000", "1002", "1003", "1004", "1005", "1006", "1015"].map((mode) => [mode, "l"] as const),
-  // Marks around what is pasted.
+  // Bracketed paste.
   ["2004", "l"],
-  // The other screen. Last: what it hid comes back when all else is well.
+  // The alternate screen. Last, so that the main screen comes back after all else is reset.
   ["47", "l"],
   ["1047", "l"],
   ["1049", "l"],
 ]);
 
 const SEQUENCE = /\x1b(?:\[\?([0-9;]{1,40})([hl])|([=>]))/g;
-/** No sequence of the above is longer. */
+/** Longer than any sequence above. */
 const MAX_SEQUENCE = 45;
 const KEYPAD = "keypad";
 const PLAIN_TEXT = "\x1b[m";
 
 /**
- * Follows which modes the programs behind a terminal have changed, so that they
- * can be undone where those programs do not get to it themselves.
+ * Tracks the modes that programs behind a terminal have changed, so that they can be reset if the programs cannot do
+ * it.
  */
 export class ScreenModes {
   readonly #changed = new Set<string>();
-  /** The end of what came, where a sequence may go on. */
+  /** The end of the last output, which may be the start of a sequence. */
   #rest = "";
 
-  /** Looks through what is written to the terminal. */
+  /** Checks what is written to the terminal. */
   watch(data: Uint8Array): void {
     const text = this.#rest + Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("latin1");
     for (const [, modes, direction, keypad] of text.matchAll(SEQUENCE)) {
@@ -154,11 +154,11 @@ export class ScreenModes {
         if (AT_REST.has(mode)) this.#note(mode, AT_REST.get(mode) !== direction);
       }
     }
-    // Seeing the last sequence twice changes nothing.
+    // Seeing the last sequence twice does no harm.
     this.#rest = text.slice(-MAX_SEQUENCE).replace(/^[^\x1b]*(?=\x1b|$)/, "");
   }
 
-  /** What brings the terminal to rest; empty where it is. */
+  /** The sequences that reset the terminal. Empty if nothing has changed. */
   undo(): string {
     if (this.#changed.size === 0) return "";
     const modes = [...AT_REST].filter(([mode]) => this.#changed.has(mode));

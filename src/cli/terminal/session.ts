@@ -6,23 +6,22 @@ import { reasonOf } from "../failure.ts";
 import { EscapeFilter, Keyboard, oneAtATime } from "./keyboard.ts";
 import type { LocalTerminal, TerminalSize } from "./local-terminal.ts";
 
-/** What {@link runSession} is to do. */
 export interface SessionOptions {
-  /** Starts the process with a terminal of that size. */
+  /** Starts the process with a terminal of this size. */
   readonly start: (size: TerminalSize, signal: AbortSignal) => AsyncIterable<ExecResponse>;
   readonly terminal: LocalTerminal;
   readonly signal: AbortSignal;
 }
 
 /**
- * Runs a process with a terminal of its own and lends it this one. Whatever
- * ends it, the terminal is as before when this settles, and the process ends.
+ * Runs a process with its own terminal, and lends it this one. However it ends, the terminal is restored when this
+ * settles, and the process is ended.
  */
 export async function runSession(
   client: ServiceClient,
   { start, terminal, signal }: SessionOptions,
 ): Promise<ExitStatus> {
-  // Leaving the loop below does not end the call; this does.
+  // Leaving the loop does not end the call, so abort it.
   const leave = new AbortController();
   const ended = AbortSignal.any([signal, leave.signal]);
   const firstSize = terminal.size;
@@ -47,7 +46,7 @@ export async function runSession(
   }
 }
 
-/** Brings keys and sizes of the terminal to the process, until `ended`. */
+/** Forwards the terminal's keys and sizes to the process, until `ended`. */
 function connect(
   client: ServiceClient,
   processId: string,
@@ -68,7 +67,7 @@ function connect(
     onRoom: (room) => {
       if (!ended.aborted) terminal.listening = room;
     },
-    // Keys typed after the process ended are dropped.
+    // Drops keys typed after the process ended.
     onFailure: (error) => {
       if (reasonOf(error) !== ErrorReason.PROCESS_STATE) leave.abort(error);
     },
@@ -81,7 +80,7 @@ function connect(
       size = { columns, rows };
       await client.processes.resizeTerminal({ processId, ...wireSize(size) }, { signal: ended });
     },
-    // The next size is worth another try; a connection that broke ends the call too.
+    // Ignore failures: the next size is sent anyway, and a broken connection ends the call as well.
     () => {},
   );
   terminal.lend({
@@ -98,11 +97,11 @@ function connect(
     resized: resize,
     hungUp: () => leave.abort(new Interrupted("the terminal has gone", exitCodeOf("SIGHUP"))),
   });
-  // It may have changed since the process was asked for.
+  // The size may have changed since the process was started.
   resize();
 }
 
-/** A size within what the service takes. */
+/** A size within the service's limits. */
 function wireSize({ columns, rows }: TerminalSize): TerminalSize {
   return { columns: Math.min(columns, MAX_SIDE), rows: Math.min(rows, MAX_SIDE) };
 }

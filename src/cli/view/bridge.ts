@@ -4,22 +4,22 @@ import type { ServiceClient } from "../client.ts";
 import { callFailure } from "../failure.ts";
 import { Keyboard } from "../terminal/keyboard.ts";
 
-/** Which session is shown, and how. */
+/** Which session to show, and how. */
 export interface ViewRequest {
   readonly workerId: string;
   readonly resourceType: string;
   readonly readOnly: boolean;
 }
 
-/** Codes of the close: the view ended; it failed. */
+/** Close codes: the view ended, or it failed. */
 const ENDED = 4000;
 const FAILED = 4001;
-/** The longest reason of a close. */
+/** The longest reason that a close may have. */
 const MAX_REASON_BYTES = 123;
 
 /**
- * Carries a view between a session and a WebSocket: as fast as the slower side
- * takes it, each way. Ends with either of them, and with the signal.
+ * Connects a session's view with a WebSocket, in each direction as fast as the slower side reads. Ends with either of
+ * them, or with the signal.
  */
 export async function bridgeView(
   client: ServiceClient,
@@ -29,7 +29,7 @@ export async function bridgeView(
 ): Promise<void> {
   const leave = new AbortController();
   const ended = AbortSignal.any([signal, leave.signal]);
-  // Its close follows.
+  // The close event follows.
   socket.on("error", () => {});
   socket.on("close", () => leave.abort());
   socket.pause();
@@ -57,12 +57,12 @@ async function take(
     feed(client, event.value.processId, socket, leave);
   } else if (event.case === "data") {
     const data = event.value;
-    // Resolves when the connection took it; one that is closed ends the view.
+    // Resolves when the connection has taken it. If it is closed, its close event ends the view.
     await new Promise<void>((resolve) => socket.send(data, () => resolve()));
   }
 }
 
-/** Passes on what the page sends, in order and in as few calls as come in time. */
+/** Forwards what the page sends, in order and in as few calls as possible. */
 function feed(client: ServiceClient, processId: string, socket: WebSocket, leave: AbortController): void {
   const keyboard = new Keyboard({
     write: async (offset, data) => {
@@ -78,7 +78,7 @@ function feed(client: ServiceClient, processId: string, socket: WebSocket, leave
 
 function close(socket: WebSocket, code: number, reason: string): void {
   const bytes = Buffer.from(reason);
-  // Cut between characters.
+  // Cuts between characters.
   const fits = new TextDecoder().decode(bytes.subarray(0, MAX_REASON_BYTES), { stream: true });
   socket.resume();
   socket.close(code, fits);

@@ -3,24 +3,24 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { PAGE_CSS, PAGE_HTML, PAGE_SCRIPT } from "./page.ts";
 
-/** A file of the page: its content, or where that is on disk. */
+/** A file of the page: its content, or its path on disk. */
 export interface PageFile {
   readonly type: string;
   readonly content: string | { readonly path: string };
 }
 
-/** What the page says of itself. */
+/** What the page shows about itself. */
 export interface About {
-  /** What is shown, for a person. */
+  /** The name of what is shown, for people. */
   readonly title: string;
   readonly readOnly: boolean;
 }
 
 const SCRIPT = "text/javascript; charset=utf-8";
-/** The folders of noVNC that its client imports from. */
+/** The folders of noVNC from which its client imports. */
 const FOLDERS = ["core", "vendor"];
 
-/** Every file that the page consists of, by its name in the URL: nothing else is served. */
+/** All files of the page, by name in the URL. Nothing else is served. */
 export async function pageFiles(about: About): Promise<ReadonlyMap<string, PageFile>> {
   const client = createRequire(import.meta.url).resolve("@novnc/novnc");
   const root = path.dirname(path.dirname(client));

@@ -1,4 +1,4 @@
-/** The page: everything it needs is served beside it. */
+/** The page. Everything that it needs comes from the same server. */
 export const PAGE_HTML = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -30,7 +30,7 @@ button:hover { background: #3a404b; }
 main { flex: 1; min-height: 0; }
 `;
 
-/** Shows the desktop, and what became of the connection. */
+/** Shows the desktop, and the state of the connection. */
 export const PAGE_SCRIPT = `import RFB from "./novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);

@@ -9,24 +9,22 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { Failed } from "../exit.ts";
 import { type About, type PageFile, pageFiles } from "./files.ts";
 
-/** How a {@link ViewServer} is set up. */
 interface ViewServerOptions {
   readonly about: About;
-  /** 0: any free one. */
+  /** 0: any free port. */
   readonly port: number;
-  /** Takes each connection of the page. */
+  /** Handles each connection of the page. */
   readonly onSocket: (socket: WebSocket) => void;
 }
 
-/** Tabs, each a view of its own. */
+/** The number of tabs, each with its own view. */
 const MAX_SOCKETS = 8;
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 const TOKEN_BYTES = 24;
 
 /**
- * Serves the page of a view and its WebSocket, on the loopback address. Only who
- * knows the URL gets an answer: not other users of the machine, nor pages from
- * elsewhere, under whatever name of this machine.
+ * Serves the page of a view and its WebSocket on the loopback address. Only clients that know the URL get an answer:
+ * neither other users of the machine do, nor web pages from elsewhere, under whatever name of this machine.
  */
 export class ViewServer {
   readonly url: string;
@@ -53,7 +51,7 @@ export class ViewServer {
     server.on("upgrade", (request, socket, head) => this.#upgrade(request, socket, head));
   }
 
-  /** @throws Failed where the port is taken. */
+  /** @throws Failed if the port is taken. */
   static async start(options: ViewServerOptions): Promise<ViewServer> {
     const files = await pageFiles(options.about);
     const server = http.createServer();
@@ -69,7 +67,7 @@ export class ViewServer {
     return new ViewServer(server, files, options);
   }
 
-  /** Ends it and every connection. */
+  /** Stops it and closes every connection. */
   close(): void {
     for (const socket of this.#sockets.clients) socket.close(1001, "berth was stopped.");
     this.#http.close();
@@ -85,7 +83,7 @@ export class ViewServer {
     response.writeHead(200, { ...this.#headers(request), "content-type": file.type });
     if (request.method === "HEAD") response.end();
     else if (typeof file.content === "string") response.end(file.content);
-    // Who left early misses nothing.
+    // The client has left early: ignore it.
     else await pipeline(createReadStream(file.content.path), response).catch(() => response.destroy());
   }
 
@@ -107,7 +105,7 @@ export class ViewServer {
     });
   }
 
-  /** What a request asks for; undefined where it does not know the URL. */
+  /** The name of the requested file. Undefined if the client does not know the URL. */
   #nameIn({ headers, url = "" }: http.IncomingMessage): string | undefined {
     if (!this.#hosts.has(headers.host ?? "")) return undefined;
     const given = Buffer.from(url.slice(0, this.#prefix.length));

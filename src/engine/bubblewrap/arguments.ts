@@ -4,19 +4,18 @@ import type { Resources } from "../port.ts";
 import { BwrapProblem } from "./errors.ts";
 import { SANDBOX_USER } from "./sandbox-user.ts";
 
-/** The entries of a system's root directory that sandboxes see: its programs and no user's files. */
+/** The entries of the root directory that sandboxes see: programs, but no user's files. */
 const SYSTEM = ["bin", "lib", "lib32", "lib64", "libx32", "sbin", "usr"];
 
-/** What Docker masks too: the kernel's memory and keys, and what programs on the host do. */
+/** Files that Docker also masks: they reveal the kernel's memory and keys, and activity on the host. */
 const MASKED = ["/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug"];
 
-/** A size of its own, since it is not in the sandbox's root file system. */
+/** Size of /dev/shm, which is separate from the sandbox's root file system. */
 const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
 
-/** The descriptors that bwrap gets beside its standard streams. */
+/** The descriptors that bwrap gets in addition to its standard streams. */
 export const BWRAP_FDS = { args: 4, info: 5, gate: 6, filter: 7, status: 8, mounts: 10 } as const;
 
-/** The input of {@link bwrapArguments}. */
 interface BwrapPlan {
   /** From {@link systemArguments}. */
   readonly system: readonly string[];
@@ -25,9 +24,9 @@ interface BwrapPlan {
   readonly resources: Resources;
   /** Directories of the host, read-only. */
   readonly shown: readonly { readonly source: string; readonly target: string }[];
-  /** Directories that are open as descriptors, from {@link BWRAP_FDS}.mounts on. */
+  /** Directories that are open as descriptors, starting with {@link BWRAP_FDS}.mounts. */
   readonly mounts: readonly {
-    /** Their path, instead of a descriptor. */
+    /** Path of the directory, to use instead of a descriptor. */
     readonly source?: string;
     readonly target: string;
     readonly readOnly: boolean;
@@ -60,14 +59,13 @@ function listRoot(rootfs: string): string[] {
 }
 
 /**
- * The description of a sandbox for `bwrap`. Everything writable lies in one file
- * system in memory, so its size limits all of it.
+ * The arguments of `bwrap` for a sandbox. Everything writable is on one file system in memory, whose size limits the
+ * total.
  *
- * The file that bwrap reads from {@link BWRAP_FDS}.gate holds it up halfway: until
- * EOF, the sandbox's outer user namespace can be opened.
+ * A file that bwrap reads from {@link BWRAP_FDS}.gate makes it wait halfway. Until EOF there, the sandbox's outer user
+ * namespace can be opened.
  *
- * It is passed through {@link BWRAP_FDS}.args, because sandboxes see the command
- * line of process 1.
+ * Pass them through {@link BWRAP_FDS}.args, because sandboxes see the command line of process 1.
  */
 export function bwrapArguments(plan: BwrapPlan): string[] {
   const { uid, gid, home } = SANDBOX_USER;

@@ -10,18 +10,18 @@ import { removeGroup } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
-/** The outer bwrap, a host process in its sandbox's group. */
+/** The outer bwrap: a host process that counts in its sandbox's group. */
 const OWN_PROCESSES = 1;
 
 /** The directories of the service's own groups, by controller. */
 type Hierarchies = ReadonlyMap<string, string>;
 
-/** Control groups of version 1: each controller has a hierarchy of its own. */
+/** Control groups of version 1, where each controller has its own hierarchy. */
 export class CgroupsV1 implements ControlGroups {
   readonly limits;
   readonly description;
   readonly homes: readonly string[];
-  /** They stay in the service's groups. */
+  /** Empty: they stay in the service's groups. */
   readonly attendants: readonly string[] = [];
   readonly #homes: ReadonlyMap<string, string>;
   readonly #identity: Identity;
@@ -39,7 +39,10 @@ export class CgroupsV1 implements ControlGroups {
     this.description = `cgroup v1: ${[...homes.keys()].join(", ")}`;
   }
 
-  /** Uses the hierarchies in which this user may create groups below the service's own; undefined where there are none. */
+  /**
+   * Uses the hierarchies in which this user may create groups below the service's own group; undefined if there are
+   * none.
+   */
   static open(hierarchies: Hierarchies, name: string, identity: Identity): CgroupsV1 | undefined {
     const homes = new Map<string, string>();
     for (const controller of ["memory", "cpu", "cpuacct", "pids", "freezer"]) {
@@ -50,7 +53,7 @@ export class CgroupsV1 implements ControlGroups {
         makeDirectories(home);
         homes.set(controller, home);
       } catch {
-        // This user may not write there.
+        // This user has no write permission there.
       }
     }
     return homes.size === 0 ? undefined : new CgroupsV1(homes, identity);
@@ -78,7 +81,7 @@ class GroupV1 implements ControlGroup {
 
   constructor(dirs: ReadonlyMap<string, string>) {
     this.#dirs = dirs;
-    // A thread that moves itself does not wait for others; moving a whole process may block in the kernel.
+    // A thread can move itself without waiting; moving a whole process may block in the kernel.
     this.joinFiles = [...new Set(dirs.values())].map((dir) => path.join(dir, "tasks"));
     const [processes] = dirs.values();
     const [freezer, pids] = [dirs.get("freezer"), dirs.get("pids")];
@@ -91,7 +94,8 @@ class GroupV1 implements ControlGroup {
 
   set({ memoryBytes, cpuMillis, pidsLimit }: Resources): void {
     const memory = String(memoryBytes);
-    // The first may never exceed the second, so the order depends on the direction: write both twice.
+    // The first limit may never exceed the second, so the order depends on the direction of the change: write both
+    // twice.
     const bounds = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
     for (const file of [...bounds, ...bounds]) this.#write("memory", file, memory);
     this.#write("cpu", "cpu.cfs_period_us", String(PERIOD_US));
@@ -105,7 +109,7 @@ class GroupV1 implements ControlGroup {
       while (readGroupFile(this.#file("freezer", "freezer.state")) === "FREEZING") {
         await sleep(2);
         throwIfAborted(signal);
-        // Requested again: the kernel may have missed a process that was being forked.
+        // Repeat the request: the kernel may have missed a process that was being forked.
         this.#write("freezer", "freezer.state", "FROZEN");
       }
     } catch (error) {

@@ -12,13 +12,13 @@ import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
 const CONTROLLERS = ["memory", "cpu", "pids"] as const;
-/** The group of the host's processes that serve sandboxes, outside every sandbox's limits. */
+/** Name of the group for the host's processes that serve sandboxes, outside every sandbox's limits. */
 const ATTENDANTS = "attendants";
 const FREEZE_LOOK_MS = 2;
-/** The outer bwrap, a host process in its sandbox's group. */
+/** The outer bwrap: a host process that counts in its sandbox's group. */
 const OWN_PROCESSES = 1;
 
-/** Control groups of version 2, which has one hierarchy. */
+/** Control groups of version 2, which has a single hierarchy. */
 export class CgroupsV2 implements ControlGroups {
   readonly limits: GroupLimits;
   readonly description: string;
@@ -41,13 +41,16 @@ export class CgroupsV2 implements ControlGroups {
     this.description = `cgroup v2: ${enabled.join(", ") || "no controllers"}`;
   }
 
-  /** Creates groups below the service's own group, `own`, or the nearest usable one above it; undefined where this user may not (docs/engines/bubblewrap.md). */
+  /**
+   * Creates groups below the service's own group, `own`, or below the nearest usable group above it; undefined if this
+   * user is not allowed to (docs/engines/bubblewrap.md).
+   */
   static open(own: string, name: string, identity: Identity): CgroupsV2 | undefined {
     const home = path.join(parentOfHome(own, name), name);
     try {
       makeDirectories(path.join(home, ATTENDANTS));
       enable(home);
-      // To move between two groups a user needs write access to their common ancestor.
+      // To move a process between two groups, a user needs write access to their common ancestor.
       chownSync(path.join(home, "cgroup.procs"), identity.uid, identity.gid);
       return new CgroupsV2(home, wordsOf(path.join(home, "cgroup.subtree_control")), identity);
     } catch {
@@ -65,10 +68,13 @@ export class CgroupsV2 implements ControlGroups {
   }
 }
 
-/** A group with processes of its own cannot delegate controllers, except the root. */
+/**
+ * The parent of the sandboxes' home group. A group that contains processes cannot delegate controllers, except the
+ * root.
+ */
 function parentOfHome(own: string, name: string): string {
   if (enable(own) || (makeRoom(own, `${name}-service`) && enable(own))) return own;
-  // Never leave a group that has limits: they are meant for what runs in it.
+  // Never leave a group that has limits: they are meant for everything that the service runs.
   for (let dir = own; !isBounded(dir); ) {
     dir = path.dirname(dir);
     if (!existsSync(path.join(dir, "cgroup.controllers"))) break;
@@ -77,7 +83,7 @@ function parentOfHome(own: string, name: string): string {
   return own;
 }
 
-/** Delegates a group's controllers to the groups below. Whether there are any, and all were delegated. */
+/** Delegates a group's controllers to the groups below it. Returns whether there are any and all were delegated. */
 function enable(dir: string): boolean {
   const offered = wordsOf(path.join(dir, "cgroup.controllers"));
   const wanted = CONTROLLERS.filter((controller) => offered.includes(controller));
@@ -89,7 +95,7 @@ function wordsOf(file: string): string[] {
   return (readGroupFile(file) ?? "").split(" ");
 }
 
-/** Moves the service, and the program that started it, one level down if they are alone in their group. */
+/** Moves the service, and the program that started it, one level down, if they are alone in their group. */
 function makeRoom(own: string, name: string): boolean {
   const pids = (readGroupFile(path.join(own, "cgroup.procs")) ?? "").split("\n").map(Number);
   if (pids.some((pid) => pid !== process.pid && !isLauncher(pid))) return false;
@@ -102,7 +108,7 @@ function makeRoom(own: string, name: string): boolean {
   return pids.every((pid) => writeGroupFile(path.join(below, "cgroup.procs"), String(pid)));
 }
 
-/** Whether a process is `berth` in an older Node, which runs the service as its child. */
+/** Whether a process is `berth` on an older Node, which runs the service as its child. */
 function isLauncher(pid: number): boolean {
   return (
     pid === process.ppid &&

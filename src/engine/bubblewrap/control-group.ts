@@ -2,7 +2,7 @@ import { rmdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { EngineUsage, Resources } from "../port.ts";
 
-/** What the service can control through control groups on this machine. */
+/** What the service can limit with control groups on this machine. */
 export interface GroupLimits {
   readonly memory: boolean;
   readonly cpu: boolean;
@@ -13,9 +13,9 @@ export interface GroupLimits {
 /** Creates control groups for sandboxes. */
 export interface ControlGroups {
   readonly limits: GroupLimits;
-  /** For a person, in one line. */
+  /** One line for the operator. */
   readonly description: string;
-  /** Directories that hold a group for each sandbox; the janitor removes them after the service. */
+  /** Directories that contain a group for each sandbox. The janitor removes them when the service has ended. */
   readonly homes: readonly string[];
   /** {@link ControlGroup.joinFiles} of the group for the host's processes that serve sandboxes. */
   readonly attendants: readonly string[];
@@ -24,24 +24,24 @@ export interface ControlGroups {
 
 /** The control group of a sandbox, in every hierarchy. */
 export interface ControlGroup {
-  /** A process of one thread joins by writing `0` to each, which the sandboxes' host user may do. */
+  /** A process with one thread joins by writing `0` to each file. The sandboxes' host user has that permission. */
   readonly joinFiles: readonly string[];
-  /** What the sandbox sees of it, read-only. */
+  /** The parts of it that the sandbox sees, read-only. */
   readonly shown: readonly { readonly source: string; readonly target: string }[];
   set(resources: Resources): void;
   freeze(signal?: AbortSignal): Promise<void>;
   thaw(): void;
-  /** How often the OOM killer struck in it. */
+  /** How often the OOM killer has killed in it. */
   oomKills(): number;
-  /** Directories for outside control, where they exist. */
+  /** Directories for {@link OutsideView}, if they exist. */
   readonly outside: { readonly processes?: string; readonly freezer?: string; readonly pids?: string };
-  /** What its controllers count. */
+  /** The usage that its controllers measure. */
   usage(): Partial<EngineUsage>;
   /** Removes it once its last process has ended. */
   remove(): Promise<void>;
 }
 
-/** For a service that may create none. */
+/** For a service that cannot create control groups. */
 export const NO_CONTROL_GROUPS: ControlGroups = {
   limits: { memory: false, cpu: false, pids: false, pause: false },
   description: "no control groups that this user may write",
@@ -60,7 +60,7 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
   }),
 };
 
-/** How long the last processes of a group may take to end. */
+/** How long to wait for the last processes of a group to end. */
 const REMOVE_MS = 10_000;
 
 /** Removes a group's directory as soon as it has no processes. */

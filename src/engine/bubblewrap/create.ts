@@ -14,12 +14,11 @@ import { BubblewrapSandbox } from "./sandbox.ts";
 import { DEFAULT_PATH, HOST_ENV, hostCommand, type Identity, SANDBOX_USER } from "./sandbox-user.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
 
-/** Everything that a sandbox is started with. */
+/** Everything that is needed to start a sandbox. */
 export interface StartPlan {
   readonly spec: EngineSandboxSpec;
   readonly description: EngineSandbox;
   readonly identity: Identity;
-  /** Starts keepers. */
   readonly launcher: Launcher;
   readonly reports: Reports;
   /** Control groups of the host's processes that serve sandboxes. */
@@ -27,16 +26,16 @@ export interface StartPlan {
   readonly group: ControlGroup;
   readonly system: readonly string[];
   readonly etc: readonly string[];
-  /** Undefined where there is no filter of system calls. */
+  /** Undefined if there is no filter of system calls. */
   readonly filterFile: string | undefined;
   readonly mounts: readonly OpenMount[];
-  /** Where root binds them for bwrap. */
+  /** Where root binds the mounts for bwrap. */
   readonly stage: string;
-  /** From the start until the main process reports that it is ready. */
+  /** Timeout from the start until the main process reports that it is ready. */
   readonly readyMs: number;
 }
 
-/** Starts a sandbox and returns when commands can be spawned in it. On failure nothing of it is left but its group. */
+/** Starts a sandbox and returns when commands can be spawned in it. On failure only its control group remains. */
 export async function startSandbox(plan: StartPlan, signal?: AbortSignal): Promise<BubblewrapSandbox> {
   throwIfAborted(signal);
   const failure = Promise.withResolvers<never>();
@@ -59,7 +58,7 @@ export async function startSandbox(plan: StartPlan, signal?: AbortSignal): Promi
   }
 }
 
-/** Waits until the main process is ready; on failure, also where `failed` rejects, until the sandbox is gone. */
+/** Waits until the main process is ready. On failure, also if `failed` rejects, waits until the sandbox is gone. */
 async function becomeReady(
   plan: StartPlan,
   starting: Promise<Started>,
@@ -122,8 +121,8 @@ function script(plan: StartPlan, tag: number): string {
 }
 
 /**
- * Starts a keeper from the service itself: root binds the mounts for it; otherwise
- * it inherits them as open descriptors, which bwrap closes.
+ * Starts a keeper from the service itself. Root binds the mounts for it; any other user passes them as open
+ * descriptors, which bwrap closes.
  */
 function startWithMounts(plan: StartPlan): Promise<Started> {
   const { mounts, stage, identity, attendants, reports } = plan;

@@ -12,7 +12,7 @@ import { createRuntimeDir } from "./runtime-dir.ts";
 import { type Identity, sandboxIdentity } from "./sandbox-user.ts";
 import { findControlGroups } from "./setup.ts";
 
-/** Checks whether bubblewrap can make sandboxes here, by making one that ends at once. */
+/** Checks whether bubblewrap can create sandboxes here, by creating one that ends at once. */
 export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
   try {
     const program = await findBwrap();
@@ -51,7 +51,7 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
   }
 }
 
-/** Makes the files of a service, runs what of them enters sandboxes, and removes them. */
+/** Creates the files that a service would, runs the executable that enters sandboxes, and removes the files. */
 async function tryFilter(
   filter: SystemCallFilter | string,
   identity: Identity,

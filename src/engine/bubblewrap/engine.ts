@@ -37,23 +37,28 @@ import { spawnProcess } from "./spawn.ts";
 /** Options of a {@link BubblewrapEngine}. */
 export interface BubblewrapEngineOptions {
   readonly logger: Logger;
-  /** The name that stands for the system of the sandboxes: no other image is available. */
+  /** The image name that stands for the sandboxes' system. No other image is available. */
   readonly image: string;
   /** Root file system of the sandboxes. Default `/`: the machine's own. */
   readonly rootfs?: string;
-  /** Directories below which host paths may be mounted. Default none. */
+  /** Directories whose subdirectories may be mounted, and which may be mounted themselves. Default none. */
   readonly allowedHostPaths?: readonly string[];
-  /** How long a sandbox may take to get ready, in milliseconds. Default 30 s. */
+  /** How long a sandbox may take to become ready, in milliseconds. Default 30 s. */
   readonly readyMs?: number;
-  /** Default: those of {@link OrphanedPipes}. */
+  /** Default: the defaults of {@link OrphanedPipes}. */
   readonly orphanedPipes?: OrphanedPipesBounds;
 }
 
 const READY_MS = 30_000;
 
+const REF_PREFIX = "bwrap-";
+
+/** Whether a sandbox with this ref is, or was, one of this engine. */
+export const isBubblewrapRef = (ref: string): boolean => ref.startsWith(REF_PREFIX);
+
 /**
- * The embedded engine: sandboxes run the machine's own programs in namespaces that
- * bubblewrap makes. They end with the service, however that ends.
+ * The embedded engine: sandboxes run the machine's own programs in namespaces that bubblewrap creates. They end with
+ * the service, even if it crashes.
  */
 export class BubblewrapEngine implements Engine {
   readonly name = "bubblewrap";
@@ -114,7 +119,7 @@ export class BubblewrapEngine implements Engine {
     await this.#sandbox(ref).resume();
   }
 
-  /** A new sandbox is ready as fast as a claimed one. */
+  /** Not supported, because a new sandbox is ready as fast as a claimed one. */
   async mount(): Promise<void> {
     throw new BerthError("UNSUPPORTED", "Sandboxes of bubblewrap get their mounts when they are made.");
   }
@@ -177,13 +182,13 @@ export class BubblewrapEngine implements Engine {
 
   async listen(ref: string, port: number, signal?: AbortSignal): Promise<Server> {
     const sandbox = this.#running(ref);
-    // Root may enter without the user namespace, in which it would be nobody.
+    // Root can enter without the user namespace, in which it would be `nobody`.
     const entry = process.getuid?.() === 0 ? {} : { userNamespace: sandbox.enter() };
     const isOwn = (): boolean => sandbox.running;
     return sandbox.starting(openLoopbackPort({ pid: sandbox.initPid, isOwn, ...entry }, port, signal));
   }
 
-  /** Nothing outlives the service. */
+  /** No process outlives the service. */
   async recover(left: readonly LeftProcess[]): Promise<readonly undefined[]> {
     return left.map(() => undefined);
   }
@@ -196,7 +201,7 @@ export class BubblewrapEngine implements Engine {
     return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0, waiting: [] };
   }
 
-  /** Removes all sandboxes and every trace of the engine. */
+  /** Removes all sandboxes and everything else that the engine has created. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.allSettled(this.#starting);
@@ -224,7 +229,7 @@ export class BubblewrapEngine implements Engine {
     mounts: readonly OpenMount[],
     signal?: AbortSignal,
   ): Promise<EngineSandbox> {
-    const ref = `bwrap-${randomBase32(20)}`;
+    const ref = `${REF_PREFIX}${randomBase32(20)}`;
     const { sandboxId, generation, owner } = spec;
     const user = spec.user || SANDBOX_USER.name;
     const description: EngineSandbox = {

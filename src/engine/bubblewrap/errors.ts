@@ -1,6 +1,6 @@
 import { BerthError } from "../../base/errors.ts";
 
-/** Converts whatever the engine failed with to an error of the port. `doing` completes "failed while …". */
+/** Converts any failure of the engine to an error of the port. `doing` completes "failed while …". */
 export function translateError(error: unknown, doing: string): BerthError {
   if (error instanceof BerthError) return error;
   if (error instanceof BwrapProblem) {
@@ -49,13 +49,13 @@ export function terminated(): BerthError {
   return new BerthError("SANDBOX_TERMINATED", "The sandbox is gone or no longer runs.");
 }
 
-/** The error for a sandbox that does not come up. `report` is what bwrap or its shell printed. */
+/** The error for a sandbox that fails to start. `report` is what bwrap or its shell printed. */
 export function startFailed(problem: string, report: string): BerthError {
   const details = report.trim() === "" ? "." : `: ${report.trim().slice(0, 500)}`;
   return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`);
 }
 
-/** What is wrong with this machine's bubblewrap, for `doctor` and the start of the service. */
+/** A problem with this machine's bubblewrap, for `berth doctor` and the start of the service. */
 export class BwrapProblem extends Error {
   override readonly name = "BwrapProblem";
   /** Commands that fix it. */

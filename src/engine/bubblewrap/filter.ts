@@ -7,23 +7,21 @@ export interface SystemCallFilter {
   /** For `bwrap --seccomp`. */
   readonly program: Buffer;
   /**
-   * A static executable that takes its caller into the sandbox of process 1 of
-   * its pid namespace, and becomes the program of its first argument there, with
-   * the remaining ones. On the way it drops every capability from the bounding
-   * set and loads the filter. The caller needs all rights over the sandbox's
-   * namespaces, and the inner user namespace must be a child of its own.
-   * Exit code {@link ENTRY_FAILED}: it could not do that.
+   * A static executable that moves its caller into the sandbox of process 1 of its pid namespace, and there executes
+   * its first argument with the remaining arguments. On the way it drops every capability from the bounding set and
+   * loads the filter. The caller needs all rights over the sandbox's namespaces, and the inner user namespace must be a
+   * child of the caller's. It exits with {@link ENTRY_FAILED} on failure.
    */
   readonly entry: Buffer;
 }
 
-/** The exit code of {@link SystemCallFilter.entry} where it cannot enter a sandbox. */
+/** The exit code of {@link SystemCallFilter.entry} if it cannot enter the sandbox. */
 export const ENTRY_FAILED = 125;
 
-/** The first Linux that enters all namespaces of a process at once. */
+/** The first Linux with a `setns` that enters all namespaces of a process at once. */
 const MIN_KERNEL = [5, 8] as const;
 
-/** The filter for this machine. @returns where there is none, what is missing, in words. */
+/** The filter for this machine. @returns text that says what is missing, if there is none. */
 export function findFilter(
   arch: NodeJS.Architecture = process.arch,
   kernel = release(),
@@ -41,13 +39,14 @@ export function findFilter(
 
 interface Machine {
   readonly number: number;
-  /** Instructions with their bytes. They find the `struct sock_fprog` behind them. */
+  /** The bytes of its instructions. The code expects the `struct sock_fprog` right after it. */
   readonly code: string;
 }
 
-// Flags of setns: 0x4e020000 is the mount, cgroup, UTS, IPC and network namespace, 0x10000000 the user namespace. That comes
-// last: it takes the rights over the others away. In it, the process has every capability until it becomes the program, so
-// nothing in the sandbox, which has none, can take it over before the filter is loaded.
+// Flags of setns: 0x4e020000 is the mount, cgroup, UTS, IPC and network namespaces, 0x10000000 the user namespace. The
+// user namespace comes last, because entering it removes the rights over the others. In it, the process has every
+// capability until it executes the program, so nothing in the sandbox, which has none, can take it over before the
+// filter is loaded.
 const MACHINES: Partial<Record<NodeJS.Architecture, Machine>> = {
   x64: {
     number: ELF.machine.x64,
@@ -92,9 +91,9 @@ const MACHINES: Partial<Record<NodeJS.Architecture, Machine>> = {
   },
 };
 
-/** Bytes of a `struct sock_filter`. */
+/** Size of a `struct sock_filter`. */
 const INSTRUCTION_BYTES = 8;
-/** Bytes of a `struct sock_fprog`: the number of instructions, and their address. */
+/** Size of a `struct sock_fprog`: the number of instructions, and their address. */
 const FPROG_BYTES = 16;
 
 function entryExecutable({ number, code }: Machine, program: Buffer): Buffer {

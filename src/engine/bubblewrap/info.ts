@@ -4,7 +4,7 @@ import type { EngineInfo, EngineSandboxSpec } from "../port.ts";
 import type { GroupLimits } from "./control-group.ts";
 import type { BwrapProgram } from "./probe.ts";
 
-/** What this engine is and can do on this machine. */
+/** Describes this engine and its capabilities on this machine. */
 export function describeEngine(
   program: BwrapProgram,
   limits: GroupLimits,
@@ -29,15 +29,15 @@ export function describeEngine(
   };
 }
 
-/** Whether RLIMIT_NPROC counts the processes of one user namespace alone: since Linux 5.14. */
+/** Whether RLIMIT_NPROC counts processes per user namespace, as it does since Linux 5.14. */
 function countsProcessesByNamespace(): boolean {
   const [major = 0, minor = 0] = release().split(".").map(Number);
   return major > 5 || (major === 5 && minor >= 14);
 }
 
 /**
- * Refuses a spec that needs what the engine cannot do. Memory and CPU are not
- * refused where nothing limits them: every spec names them.
+ * Refuses a spec that needs what the engine cannot do. Limits of memory and CPU are not refused even if the engine
+ * cannot enforce them, because every spec has them.
  */
 export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgram): void {
   if (spec.network === "EGRESS") {
@@ -61,11 +61,11 @@ function unsupported(capability: string, what: string): BerthError {
   return new BerthError("UNSUPPORTED", `The bubblewrap engine ${what}.`, { metadata: { capability } });
 }
 
-/** How to run a service with control groups that it may write. */
+/** How to run a service with control groups that it may write to. */
 export const DELEGATE =
   "As root, or with control groups of its own, the service can limit them:\nsystemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap";
 
-/** The limits that sandboxes do not have on this machine, in words; empty where they have all. */
+/** Names the limits that this machine cannot enforce; empty if it can enforce all. */
 export function missingLimits({ capabilities }: EngineInfo): string[] {
   const { memoryLimit, cpuLimit, pidsLimit } = capabilities;
   return [

@@ -5,10 +5,9 @@ import { isAlive } from "../outside/host-process.ts";
 import { HOST_ENV } from "./sandbox-user.ts";
 
 /**
- * Waits for the end of its stdin, which is the end of the service, however it
- * ended. Then it kills the process groups whose ids it has read, thaws control
- * groups of version 1, in which frozen processes do not even die, and removes
- * groups as they become empty.
+ * Waits for EOF on its stdin, which comes when the service ends for any reason. Then it kills the process groups whose
+ * ids it has read, thaws control groups of version 1, in which frozen processes do not even die when killed, and
+ * removes groups as they become empty.
  */
 const SCRIPT = `trap '' HUP INT QUIT TERM PIPE
 groups=
@@ -34,20 +33,20 @@ while [ $n -lt 300 ]; do
 done 2>/dev/null
 [ -z "$runtime" ] || rm -rf -- "$runtime"`;
 
-/** Cleans up after the service, also where that was killed. */
+/** Cleans up after the service, even if the service was killed. */
 export class Janitor {
   readonly #child: ChildProcess;
 
   /**
-   * @param runtimeDir removed with its content; undefined where there is none.
-   * @param homes removed with the control groups directly below.
+   * @param runtimeDir removed with its contents; undefined if there is none.
+   * @param homes removed, with the control groups directly below them.
    */
   constructor(runtimeDir: string | undefined, homes: readonly string[]) {
     this.#child = spawn("/bin/sh", ["-c", SCRIPT, "berth-janitor", runtimeDir ?? "", ...homes], {
       stdio: ["pipe", "ignore", "ignore"],
       env: HOST_ENV,
       cwd: "/",
-      // It must survive a ^C in the service's terminal.
+      // It must survive a Ctrl-C in the service's terminal.
       detached: true,
     });
     this.#child.unref();
@@ -61,7 +60,7 @@ export class Janitor {
     this.#child.stdin?.write(`${group}\n`);
   }
 
-  /** Cleans up now. Resolves when that is done. */
+  /** Cleans up now. Resolves when done. */
   async finish(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.ref();
@@ -71,7 +70,7 @@ export class Janitor {
   }
 }
 
-/** A name for what this service creates on the machine, by which a later one sees whether its creator is dead. */
+/** A name for what this service creates on the machine. A later service can see from it whether the creator is dead. */
 export function ownName(): string {
   return `berth-${process.pid}-${randomBase32(8)}`;
 }

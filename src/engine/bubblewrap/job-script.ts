@@ -4,18 +4,21 @@ import { DEFAULT_PATH } from "./sandbox-user.ts";
 import { joinText, pipesText, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
 
 /**
- * Descriptors of a process's attendant. In the sandbox, the standard streams have
- * their usual numbers, and `report` duplicates stdout; only these reach the program.
+ * Descriptors of a process's attendant. In the sandbox, the standard streams have their usual numbers, and `report` is
+ * a copy of stdout. Only the standard streams reach the program.
  */
 export const JOB_FDS = { report: 3, script: 4, stdin: 5, stdout: 6, stderr: 7 } as const;
 
-/** Starts a process: a shell in the sandbox that reads its script. It runs in a session of its own. */
+/** Starts a process: a shell in the sandbox, in its own session, that reads its script. */
 const JOB_COMMAND = ["/bin/sh", `/proc/self/fd/${JOB_FDS.script}`];
 
-/** The shell's reports before it becomes the program. */
+/** The shell's reports before it executes the program. */
 export const JOB_REPORT = { started: "r", failed: "x", noTerminal: "t" } as const;
 
-/** The outputs are open for reading too: a writer blocks once the service has dropped them, instead of dying of SIGPIPE. */
+/**
+ * The outputs are also opened for reading, so that a writer blocks once the service has dropped them, instead of dying
+ * of SIGPIPE.
+ */
 const OWN_OUTPUTS = `exec ${JOB_FDS.report}>&- 1<>/proc/self/fd/1 2<>/proc/self/fd/2`;
 
 /** A process to start in the sandbox. */
@@ -23,19 +26,18 @@ export interface Job {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly terminal: TerminalSize | undefined;
-  /** Limits that each process sets for itself, where no control group limits the sandbox. */
+  /** Limits that each process sets for itself, if no control group limits the sandbox. */
   readonly limits: { readonly pids: number | undefined; readonly memoryBytes: number | undefined };
 }
 
 /**
- * Looks the program up like `execvp`, reports whether there is one to run, and
- * becomes it. The environment and the arguments are in this text, which no
- * process list on the host shows.
+ * Looks up the program like `execvp`, reports whether it can run, and executes it. The environment and the arguments
+ * are in this text so that no process list on the host shows them.
  */
 export function jobScript({ argv, env, terminal, limits }: Job): string {
   const [program = ""] = argv;
   const assignments = Object.entries(env).map(([name, value]) => quote(`${name}=${value}`));
-  // env would take a program's name with "=" in it for an assignment.
+  // env would take a program name that contains "=" for an assignment.
   const command = program.includes("=") ? ["/bin/sh", "-c", quote('exec "$@"'), "sh", '"$@"'] : ['"$@"'];
   const set = `set -- ${argv.map(quote).join(" ")}`;
   const run = ["exec env -i --", ...assignments, ...command].join(" ");
@@ -58,7 +60,10 @@ ${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};'
 `;
 }
 
-/** The user namespace counts its own processes, so that limit is the sandbox's; that of memory is each process's. */
+/**
+ * The user namespace counts its own processes, so the limit of processes is for the sandbox. The memory limit is for
+ * each process.
+ */
 function limitsText({ pids, memoryBytes }: Job["limits"]): string {
   const lines = [
     ...(pids === undefined ? [] : [`ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids}`]),
@@ -67,7 +72,7 @@ function limitsText({ pids, memoryBytes }: Job["limits"]): string {
   return lines.join("\n");
 }
 
-/** `script` makes the terminal and runs a text in it. */
+/** `script` creates the terminal and runs the text in it. */
 function terminalText({ columns, rows }: TerminalSize, set: string, run: string): string {
   const inner = `stty cols ${columns} rows ${rows}
 printf '${JOB_REPORT.started}%s;' "$(tty)" >&${JOB_FDS.report} || exit
@@ -78,11 +83,11 @@ ${run}`;
 SHELL=/bin/sh exec script -q -e -f -E always -c ${quote(inner)} /dev/null`;
 }
 
-/** Enters a sandbox's outer user namespace; {@link entryArguments} complete it. */
+/** Enters a sandbox's outer user namespace; {@link entryArguments} completes the command. */
 export const ENTRY_COMMAND = ["nsenter", "--preserve-credentials", "--no-fork"];
 export const ENTRY_WIDTH = 6;
 
-/** How an attendant gets into a sandbox. */
+/** What an attendant needs to enter a sandbox. */
 export interface Entry {
   readonly tag: number;
   /** File of the outer user namespace. */
@@ -90,20 +95,18 @@ export interface Entry {
   /** The host's pid of process 1. */
   readonly initPid: number;
   readonly joinFiles: readonly string[];
-  /** Path of the executable that enters with a filter; undefined where there is none. */
+  /** Path of the executable that enters with a filter; undefined if there is no filter. */
   readonly entryFile: string | undefined;
   readonly stdin: boolean;
   readonly terminal: boolean;
 }
 
 /**
- * Completes {@link ENTRY_COMMAND}. The result is the attendant of a process, a
- * shell on the host whose child is the first in the sandbox's pid namespace. That
- * child joins the control groups, enters all other namespaces and the inner user
- * namespace, loads the filter of system calls, and loses every right on the way
- * in, by executing a program as a user that is not root there. The attendant
- * waits for it, outside the sandbox and its control groups, and reports its exit
- * code.
+ * Completes {@link ENTRY_COMMAND}. The command is the attendant of a process: a shell on the host with a child in the
+ * sandbox's pid namespace. The child joins the control groups, enters all other namespaces and the inner user
+ * namespace, and loads the filter of system calls. It loses every capability when it executes a program as a user that
+ * is not root there. The attendant, outside the sandbox and its control groups, waits for the child and reports its
+ * exit code.
  */
 export function entryArguments(entry: Entry): string[] {
   const { userNamespace, initPid } = entry;
@@ -125,7 +128,7 @@ function attendantScript({ tag, initPid, joinFiles, entryFile, stdin, terminal }
     ...[`>&${stdout}`, terminal ? `2>&${stdout}` : `2>&${stderr}`, `${REPORTS_FD}>&1`],
     ...[input, stdout, stderr].map((fd) => `${fd}>&-`),
   ];
-  // The shell inside waits for its script as long as somebody could still write it.
+  // The shell inside waits for its script as long as any process has the pipe open for writing.
   const own = reopenText({ [script]: "<>", [stdout]: ">", [stderr]: ">" });
   return `${pipesText([script, input, stdout, stderr])}exec ${own} 2>/dev/null
 ${reportStartText(tag)}(${joinText(joinFiles)}exec ${[...enter, ...JOB_COMMAND].map(quote).join(" ")}) ${child.join(" ")}

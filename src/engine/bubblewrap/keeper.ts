@@ -14,7 +14,7 @@ import {
   writerOf,
 } from "./shell-pipes.ts";
 
-/** How much output of bwrap and the main process is kept. */
+/** How much output of bwrap and the main process to keep. */
 const MAX_REPORT_CHARS = 2048;
 
 /** The service's side of a sandbox's keeper, which holds the outer user namespace open while it lives. */
@@ -32,11 +32,11 @@ export class Keeper {
   /** Resolves with bwrap's exit code when it has ended, and with it the sandbox. */
   readonly ended: Promise<number>;
 
-  /** Opens its pipes and lets it go on. */
+  /** Opens its pipes and lets it continue. */
   constructor({ pid }: Started, onOutput: (lines: readonly string[]) => void) {
     this.#pid = pid;
     this.#startTime = startTimeOf(pid);
-    // It waits until this is written to.
+    // The keeper waits for a line from this pipe.
     const go = writerOf(pid, KEEPER_FDS.go);
     this.#output = readerOf(pid, KEEPER_FDS.output);
     this.#status = readerOf(pid, KEEPER_FDS.status);
@@ -49,7 +49,7 @@ export class Keeper {
     go.end("\n");
   }
 
-  /** The host's pid of the sandbox's process 1; undefined where bwrap ended before it reported one. */
+  /** The host's pid of the sandbox's process 1; undefined if bwrap ended before it reported one. */
   get initPid(): Promise<number | undefined> {
     return this.#initPid.promise;
   }
@@ -59,7 +59,7 @@ export class Keeper {
     return this.#printed.split("\n").filter((line) => line.startsWith("berth-"));
   }
 
-  /** What bwrap and the main process have printed beside that. */
+  /** What else bwrap and the main process have printed. */
   get printed(): string {
     return this.#printed.replace(/^berth-.*$/gm, "").trim();
   }
@@ -68,12 +68,11 @@ export class Keeper {
     return `/proc/${this.#pid}/fd/${KEEPER_FDS.userNamespace}`;
   }
 
-  /** Stops reading the main process's output. */
   stopReading(): void {
     this.#output.destroy();
   }
 
-  /** Kills the sandbox, as soon as bwrap has reported its child, which would outlive bwrap otherwise. */
+  /** Kills the sandbox, but not before bwrap has reported its child: otherwise the child would outlive bwrap. */
   kill(): void {
     this.#killed = true;
     const { pid, startTime } = this.#child ?? {};
@@ -104,40 +103,38 @@ function signal(pid: number, startTime: string | undefined, name: NodeJS.Signals
   try {
     process.kill(pid, name);
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }
 
 /** Descriptors of a keeper; those of bwrap are {@link BWRAP_FDS}. */
 const KEEPER_FDS = {
-  /** The output of bwrap and of the main process until that is ready. */
+  /** The output of bwrap, and of the main process until it is ready. */
   output: 7,
   /** bwrap's reports of the pid and the end of its child. */
   status: BWRAP_FDS.status,
-  /** A line in it lets the keeper go on; afterwards it is the main process's stdin. */
+  /** A line here lets the keeper continue. Afterwards it is the main process's stdin. */
   go: 9,
-  /** At the end, the sandbox's outer user namespace. */
+  /** In the end, the sandbox's outer user namespace. */
   userNamespace: BWRAP_FDS.args,
 } as const;
 
-/** What a sandbox's keeper is started with. */
 interface KeeperPlan {
   readonly tag: number;
   readonly joinFiles: readonly string[];
   readonly bwrapArguments: readonly string[];
-  /** Path of the program of the filter of system calls; undefined where there is none. */
+  /** Path of the filter program; undefined if there is no filter. */
   readonly filterFile: string | undefined;
   /** The main process. */
   readonly command: readonly string[];
 }
 
 /**
- * A sandbox's keeper, a shell on the host: starts bwrap in the sandbox's control
- * groups, opens the outer user namespace while bwrap is held up, and keeps it
- * open for attendants to enter. It ends the sandbox when the service is gone,
- * which closes the socket that it reads. SIGTERM ends both.
+ * A sandbox's keeper, a shell on the host. It starts bwrap in the sandbox's control groups, opens the outer user
+ * namespace while bwrap waits, and keeps it open so that attendants can enter. It ends the sandbox when the service is
+ * gone, which it notices by EOF on the socket that it reads. SIGTERM ends the keeper and the sandbox.
  *
- * It must not end by a signal or with 255: xargs would start nothing more.
+ * It must not end by a signal or with exit code 255, because xargs would then start nothing more.
  */
 export function keeperScript({ tag, joinFiles, bwrapArguments, filterFile, command }: KeeperPlan): string {
   const { args, info, gate, filter, status } = BWRAP_FDS;
@@ -178,13 +175,12 @@ exit 0
 `;
 }
 
-/** The lines by which the setup script reports. */
+/** The lines that the setup script reports. */
 export const SETUP_MARKERS = { ready: "berth-ready", badWorkingDir: "berth-bad-working-dir" } as const;
 
 /**
- * The main process of every sandbox: creates the working dir, reports that it is
- * ready, drops its output and then blocks in a read. The read also ends with the
- * service, which holds the other end of the pipe.
+ * The main process of every sandbox: creates the working directory, reports that it is ready, closes its output and
+ * then blocks in a read. The read also ends when the service does, which holds the other end of the pipe.
  */
 const SCRIPT = `PATH=${DEFAULT_PATH}
 unset IFS
@@ -197,7 +193,7 @@ exec >/dev/null 2>&1
 read -r x
 `;
 
-/** The argument list of a sandbox's main process. The value is an argument, so nothing needs quoting. */
+/** The argument list of a sandbox's main process. The directory is an argument, so nothing needs quoting. */
 export function setupCommand(workingDir: string): string[] {
   return ["/bin/sh", "-c", SCRIPT, "berth", workingDir];
 }

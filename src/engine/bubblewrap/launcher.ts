@@ -5,32 +5,30 @@ import { childrenOf } from "../outside/host-process.ts";
 import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
 
-/** How long after the end of a process it is reaped. */
+/** How long after its end a process is reaped. */
 const COLLECT_MS = 1000;
-/** How long the last processes may take to end on close. */
+/** How long a close waits for the last processes to end. */
 const CLOSE_MS = 5000;
 
-/** Options of a {@link Launcher}. */
 interface LauncherOptions {
   readonly identity: Identity;
-  /** Files of control groups that it and everything it starts join. */
+  /** Files of the control groups that the launcher and everything it starts join. */
   readonly joinFiles: readonly string[];
   readonly reports: Reports;
   /** The beginning of every command. */
   readonly command: readonly string[];
-  /** The number of arguments that complete a command. */
+  /** The number of further arguments of each command. */
   readonly width: number;
-  /** Arguments of a command that does nothing and ends with 0. */
+  /** Further arguments that make a command do nothing and exit with 0. */
   readonly nothing: readonly string[];
-  /** Called with the process group of everything that it starts. */
+  /** Called with the process group that contains everything it starts. */
   readonly onGroup: (group: number) => void;
 }
 
 /**
- * Starts programs on the host as the sandboxes' user. A fork of the service itself
- * copies the page tables of all its memory, which blocks it for milliseconds. So
- * a small program forks in its place: `xargs`, which reads commands from its stdin
- * and runs any number of them at once. They report over a socket that they inherit.
+ * Starts programs on the host as the sandboxes' user. A fork of the service itself copies the page tables of all its
+ * memory, which blocks it for milliseconds. So a small program forks instead: `xargs`, which reads commands from its
+ * stdin and runs any number of them at once. They report over an inherited socket.
  */
 export class Launcher {
   readonly #options: LauncherOptions;
@@ -43,14 +41,14 @@ export class Launcher {
 
   /** Runs the command with these arguments. Resolves when it has reported its start under its tag. */
   async start(args: (tag: number) => readonly string[]): Promise<Started> {
-    // Fails if an xargs gave up meanwhile, and then the next one takes over. What the first one started nevertheless
-    // reports under a tag that nobody expects, and is ended.
+    // If the xargs has given up meanwhile, this fails and the next xargs takes over. If the first one did start
+    // something, it reports under a tag that is no longer expected, and is ended.
     const started = await this.#start(args).catch(() => this.#start(args));
     void started.code.then(() => this.collect());
     return started;
   }
 
-  /** Reaps what has just ended, soon: `xargs` does that only when it starts something. */
+  /** Soon reaps what has ended: `xargs` does that only when it starts something. */
   collect(): void {
     this.#collectTimer ??= setTimeout(() => {
       this.#collectTimer = undefined;
@@ -73,14 +71,14 @@ export class Launcher {
     }
   }
 
-  /** Ends it. What it has started should have ended. */
+  /** Ends the launcher. Everything it has started should have ended before. */
   async close(): Promise<void> {
     clearTimeout(this.#collectTimer);
     await this.#forker?.close();
   }
 }
 
-/** One `xargs`. It gives up when a signal has killed what it started, and then another one replaces it. */
+/** One `xargs`. It gives up when a signal kills a program that it started; then another one replaces it. */
 class Forker {
   readonly #child: ChildProcess;
   readonly #waiting = new Set<(error: Error) => void>();
@@ -140,15 +138,15 @@ class Forker {
   }
 }
 
-/** By then a shell that nobody expects has started its child. */
+/** By then an unexpected shell has started its child. */
 const UNEXPECTED_MS = 1000;
 
 /** A shell on the host that has reported its start. */
 export interface Started {
   readonly pid: number;
-  /** Pid of its child, where it reported one. */
+  /** Pid of its child, if it reported one. */
   readonly child: number | undefined;
-  /** Resolves with the exit code that it reports, if it does. */
+  /** Resolves with the exit code that it reports, if it reports one. */
   readonly code: Promise<number>;
 }
 
@@ -158,9 +156,8 @@ interface Entry {
 }
 
 /**
- * The reports of shells on the host, in lines: `s TAG PID [CHILD]` for the start
- * of a shell, and `e TAG CODE` for the end of its child. Nothing inside a sandbox
- * has the socket.
+ * Receives the reports of shells on the host. Each is a line: `s TAG PID [CHILD]` for the start of a shell, `e TAG
+ * CODE` for the end of its child. Nothing inside a sandbox has access to the socket.
  */
 export class Reports {
   readonly #entries = new Map<number, Entry>();
@@ -185,7 +182,7 @@ export class Reports {
     };
   }
 
-  /** How many shells have not reported everything. */
+  /** How many shells still have to report something. */
   get expected(): number {
     return this.#entries.size;
   }
@@ -208,7 +205,7 @@ export class Reports {
     if (kind === "s") {
       if (entry === undefined) setTimeout(() => endUnexpected(first, second), UNEXPECTED_MS).unref();
       else entry.started.resolve({ pid: first, child: second, code: entry.code.promise });
-      // A shell that reports its child reports no end.
+      // A shell that reports a child does not report its end.
       if (second !== undefined) this.#entries.delete(Number(tag));
     }
     if (kind !== "e") return;
@@ -217,12 +214,12 @@ export class Reports {
   }
 }
 
-/** Ends a shell that nobody expects: a keeper by its trap, an attendant by killing its child. */
+/** Ends an unexpected shell: a keeper by SIGTERM, which it traps, an attendant by killing its child. */
 function endUnexpected(pid: number, child: number | undefined): void {
   try {
     if (child !== undefined) process.kill(pid, "SIGTERM");
     else for (const own of childrenOf(pid)) process.kill(own, "SIGKILL");
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }

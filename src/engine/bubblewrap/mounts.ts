@@ -6,7 +6,7 @@ import { checkMounts, O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
 import type { Identity } from "./sandbox-user.ts";
 
-/** An open directory of the host to mount in a sandbox. Its owner closes it. */
+/** An open directory of the host, to mount in a sandbox. Its owner must close it. */
 export interface OpenMount {
   readonly fd: number;
   /** Its resolved path. */
@@ -16,8 +16,8 @@ export interface OpenMount {
 }
 
 /**
- * Checks mounts and opens their directories. From then on they are what was
- * checked, whatever replaces their paths (docs/engines/docker.md).
+ * Checks mounts and opens their directories. From then on the directories are those that were checked, even if
+ * something else takes their paths (docs/engines/docker.md).
  * @throws `NOT_ALLOWED`.
  */
 export async function openMounts(
@@ -47,10 +47,10 @@ export async function openMounts(
 }
 
 /**
- * bwrap resolves mounts by path as an unprivileged user, who may be unable to reach
- * them. So root binds them to a reachable place, in a mount namespace that only
- * bwrap and its sandbox see, and checks that they are what the service has open.
- * Nothing inherits those descriptors, because they also lead out of the directories.
+ * bwrap resolves mounts by path as an unprivileged user, who may be unable to reach them. So root binds them to a
+ * reachable path, in a mount namespace that only bwrap and its sandbox see, and checks that they are the directories
+ * that the service has open. The descriptors themselves are not inherited, because a process could use them to leave
+ * the directories.
  */
 const STAGE = `stage=$1 service=$2 n=$3 i=0
 shift 3
@@ -68,7 +68,7 @@ export function stagedPath(stage: string, index: number): string {
   return path.join(stage, String(index));
 }
 
-/** Prefixes a command of root's that runs bwrap with the staging of mounts. */
+/** Prefixes a command that runs bwrap, as root, with the staging of mounts. */
 export function withStagedMounts(
   stage: string,
   mounts: readonly OpenMount[],

@@ -9,14 +9,14 @@ import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 /** The `bwrap` of this machine. */
 export interface BwrapProgram {
   readonly version: string;
-  /** Whether it mounts directories from open descriptors, which nobody can swap meanwhile. */
+  /** Whether it can mount directories from open descriptors, which cannot be swapped meanwhile. */
   readonly bindsDescriptors: boolean;
 }
 
 /** The first version that can forbid new user namespaces. */
 const MIN_VERSION = [0, 8];
 
-/** The version and abilities of `bwrap`. @throws BwrapProblem where it is missing or too old. */
+/** Finds the version and abilities of `bwrap`. @throws BwrapProblem if it is missing or too old. */
 export async function findBwrap(): Promise<BwrapProgram> {
   const version = /(\d+(\.\d+)*)/.exec(await ask("--version"))?.[1];
   if (version === undefined)
@@ -43,13 +43,13 @@ async function ask(flag: string): Promise<string> {
   }
 }
 
-/** Host programs that the engine uses, with their packages. */
+/** Host programs that the engine uses, and the packages that contain them. */
 const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
-/** A program that sandboxes need where there is no filter, and with it a new session. */
+/** A program that sandboxes need for a new session if there is no filter. */
 const SETSID = "setsid";
 
-/** Makes a sandbox with all namespaces that ends at once. @throws BwrapProblem where that fails. */
+/** Creates a sandbox with all namespaces, which ends at once. @throws BwrapProblem if that fails. */
 export async function probeSandbox(identity: Identity, system: readonly string[]): Promise<void> {
   for (const [name, packageName] of Object.entries(HOST_PROGRAMS)) await requireProgram(name, packageName);
   const needs = `command -v ${SETSID} && command -v env`;
@@ -69,7 +69,7 @@ export async function probeSandbox(identity: Identity, system: readonly string[]
   }
 }
 
-/** Runs the executable that enters sandboxes, which finds none. @throws BwrapProblem where it cannot be run. */
+/** Runs the executable that enters sandboxes, without a sandbox to enter. @throws BwrapProblem if it cannot be run. */
 export async function probeEntry(identity: Identity, entryFile: string): Promise<void> {
   const [program, args] = hostCommand(identity, [], [entryFile, "/bin/true"]);
   try {

@@ -13,9 +13,11 @@ export interface RuntimeDir {
   readonly path: string;
   /** Arguments of bwrap that show the /etc of its sandboxes. */
   readonly etc: readonly string[];
-  /** Undefined where there is no filter. */
+  /** Undefined if there is no filter. */
   readonly filterFiles: FilterFiles | undefined;
-  /** Empty on the host. A sandbox's mounts are staged below it, in a mount namespace of its bwrap. */
+  /**
+   * A directory that is empty on the host. A sandbox's mounts are staged below it, in the mount namespace of its bwrap.
+   */
   readonly stage: string;
 }
 
@@ -25,7 +27,7 @@ export interface FilterFiles {
   readonly entry: string;
 }
 
-/** Creates the directory, and removes those of dead services. */
+/** Creates the directory, and removes the directories of dead services. */
 export async function createRuntimeDir(
   name: string,
   rootfs: string,
@@ -34,7 +36,7 @@ export async function createRuntimeDir(
   const parent = tmpdir();
   for (const entry of (await readdir(parent)).filter(isLeftover)) await clear(path.join(parent, entry));
   const dir = path.join(parent, name);
-  // Fails if it exists, so nobody else's directory is used. The sandboxes' host user reads /etc through it.
+  // Fails if it exists, so that no other user's directory is used. The sandboxes' host user reads /etc through it.
   await mkdir(dir, { mode: 0o755 });
   const etc = path.join(dir, "etc");
   const mounted = await writeSyntheticEtc(etc, rootfs);
@@ -44,12 +46,12 @@ export async function createRuntimeDir(
   return { path: dir, etc: ["--ro-bind", etc, "/etc", ...mounted], filterFiles, stage };
 }
 
-/** Well below the ten days after which cleaners of /tmp, such as systemd-tmpfiles, remove what nobody has touched. */
+/** Well below the ten days after which cleaners of /tmp, such as systemd-tmpfiles, remove unused files. */
 const TOUCH_MS = 12 * 3_600_000;
 
 /**
- * Keeps cleaners of /tmp from removing what the directory holds, as long as the service runs: sandboxes read it through
- * read-only mounts, which leave its times as they are.
+ * Keeps cleaners of /tmp from removing the directory's contents while the service runs: sandboxes read them through
+ * read-only mounts, which do not update access times.
  */
 export function keepRuntimeDir(dir: string): Disposable {
   const timer = setInterval(() => void touchAll(dir).catch(() => {}), TOUCH_MS).unref();
@@ -73,15 +75,18 @@ async function clear(dir: string): Promise<void> {
   try {
     if ((await stat(dir)).uid === process.getuid?.()) await rm(dir, { recursive: true, force: true });
   } catch {
-    // The next start tries again.
+    // The next start of a service tries again.
   }
 }
 
 const UNDUMPABLE = "berth-undumpable.so";
-/** Where sandboxes see the library that shells preload to be undumpable. */
+/** Path, inside sandboxes, of the library that shells preload to be undumpable. */
 export const UNDUMPABLE_TARGET = `/etc/${UNDUMPABLE}`;
 
-/** As {@link COPIED}, with hundreds of entries, so that a copy would take most of the start. */
+/**
+ * Like {@link COPIED}, but with hundreds of entries: copying them would take most of the start. They are mounted
+ * instead.
+ */
 const MOUNTED = ["X11", "alternatives", "fonts", "ssl/certs"];
 
 /** The parts of /etc that programs need and that reveal nothing about the machine or its users. */
@@ -120,8 +125,8 @@ const COPIED = [
 ];
 
 /**
- * Writes the /etc that sandboxes see: harmless parts of the system's, and one user. Returns arguments of bwrap for the
- * parts that are mounted over it.
+ * Writes the /etc that sandboxes see: harmless parts of the system's /etc, and one user. Returns arguments of bwrap for
+ * the parts that are mounted over it.
  */
 async function writeSyntheticEtc(dir: string, rootfs: string): Promise<string[]> {
   await mkdir(dir, { mode: 0o755 });
@@ -131,15 +136,15 @@ async function writeSyntheticEtc(dir: string, rootfs: string): Promise<string[]>
     makeDirectories(path.dirname(path.join(dir, name)), 0o755);
     if (MOUNTED.includes(name) && lstatSync(source, { throwIfNoEntry: false })?.isDirectory()) {
       await mkdir(path.join(dir, name), { mode: 0o755 });
-      // It may go away while the service runs, as with the package that brought it.
+      // It may disappear while the service runs, for instance if its package is removed.
       mounted.push("--ro-bind-try", source, `/etc/${name}`);
       continue;
     }
     try {
-      // Nobody is served yet, and the asynchronous one takes twice the processor's time.
+      // No calls are served yet, and the asynchronous version uses twice the CPU time.
       cpSync(source, path.join(dir, name), { recursive: true, verbatimSymlinks: true });
     } catch {
-      // What is missing or unreadable is left out.
+      // Leave out what is missing or unreadable.
     }
   }
   const { name, uid, gid, home } = SANDBOX_USER;

@@ -18,11 +18,14 @@ import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
 import type { Started } from "./launcher.ts";
 
-/** Each process that starts keeps a CPU at work: several would start no sooner, and keep other sandboxes waiting. */
+/** A starting process keeps a CPU busy: several at once would not start sooner, and would delay other sandboxes. */
 const STARTS_AT_ONCE = 1;
-/** Entering processes, which count for the limit of a sandbox without control groups but are not seen in its pid namespace. */
+/**
+ * Allowance for entering processes, which count towards the limit of a sandbox without control groups but are not
+ * visible in its pid namespace.
+ */
 const UNSEEN_PROCESSES = 8;
-/** A sandbox whose last kill for want of memory was seen longer ago than this when it ends was ended by another one. */
+/** If a sandbox ends within this time after a new OOM kill was seen, the OOM killer is taken as the cause. */
 const OOM_TO_END_MS = 3_000;
 
 /** A sandbox whose main process is ready. */
@@ -48,20 +51,20 @@ export class BubblewrapSandbox {
   #resources: Resources;
   readonly #description: EngineSandbox;
   readonly #keeper: Keeper;
-  /** Starts of processes under way with their start times, oldest first. */
+  /** Process starts in progress, with their start times, oldest first. */
   readonly #starting = new Map<Promise<unknown>, number>();
-  /** Pids of the host's processes that wait for one inside. */
+  /** Pids of attendants. */
   readonly #attendants = new Set<number>();
-  /** Resolves when its main process has ended, and with it all others. */
+  /** Resolves when its main process, and therefore every process, has ended. */
   readonly ended: Promise<EngineSandboxEnd>;
   readonly #watchers = new Set<() => void>();
-  /** Kills for want of memory that somebody has asked for, and when they were first seen. */
+  /** Number of OOM kills at the last check, and when that number was first seen. */
   #oomKills = { count: 0, seenAtMs: 0 };
   #phase: Phase = { state: "running" };
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
   readonly outside: OutsideControl;
-  /** Whose turn it is to start a process. */
+  /** Queue of process starts. */
   readonly starts = new Turns(STARTS_AT_ONCE);
 
   constructor({ description, keeper, initPid, group, env, resources }: SandboxParts) {
@@ -86,7 +89,10 @@ export class BubblewrapSandbox {
     });
   }
 
-  /** Calls a watcher at its end. Returns how to unwatch, which a promise cannot do. */
+  /**
+   * Calls a watcher when the sandbox ends. Returns a function that removes the watcher, which a promise could not
+   * offer.
+   */
   onEnd(watcher: () => void): () => void {
     if (this.running) this.#watchers.add(watcher);
     else watcher();
@@ -111,14 +117,17 @@ export class BubblewrapSandbox {
     return { ...this.#description, state: state === "paused" ? "paused" : "running" };
   }
 
-  /** The file of the outer user namespace, which owns the others. @throws `SANDBOX_TERMINATED`, `SANDBOX_NOT_RUNNING`. */
+  /**
+   * The file of the outer user namespace, which owns the other namespaces. @throws `SANDBOX_TERMINATED`,
+   * `SANDBOX_NOT_RUNNING`.
+   */
   enter(): string {
     if (this.#removal !== undefined || this.#phase.state === "ended") throw terminated();
     if (this.#phase.state === "running") return this.#keeper.userNamespace;
     throw new BerthError("SANDBOX_NOT_RUNNING", "The sandbox is paused. Resume it first.");
   }
 
-  /** Delays a pause while a process starts, which would be frozen halfway in. */
+  /** Delays a pause while a process starts, which would otherwise be frozen halfway in. */
   async starting<T>(start: Promise<T>): Promise<T> {
     this.#starting.set(start, performance.now());
     try {
@@ -128,13 +137,12 @@ export class BubblewrapSandbox {
     }
   }
 
-  /** Remembers an attendant while it runs. */
   attend({ pid, code }: Started): void {
     this.#attendants.add(pid);
     void code.then(() => this.#attendants.delete(pid));
   }
 
-  /** What it uses now: by its control groups, else by its process tree. */
+  /** Its current usage, by its control groups, else by its process tree. */
   usage(): EngineUsage {
     const counted = this.group.usage();
     const { memoryBytes, cpuNanos, pids } = counted;
@@ -173,9 +181,9 @@ export class BubblewrapSandbox {
     const groupScoped = processes !== undefined;
     const scope = groupScoped ? groupScope(processes, `/${this.#description.ref}`) : namespaceScope(initPid);
     return new OutsideView({
-      // A service that is not root could not see into such a process either.
+      // A service that is not root could not inspect such a process either.
       scope,
-      // An entering process can be seen and stopped there before it has joined the group.
+      // An entering process is visible, and can be stopped, in the namespace before it has joined the group.
       entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,
       isHalfWayIn: (name) => name === "nsenter",
       level: idsOf(initPid, "NSpid").length - 1,
@@ -193,13 +201,15 @@ export class BubblewrapSandbox {
     });
   }
 
-  /** Keeps momentary freezes and pauses apart. A pause under way waits for starts, so a freeze does not wait for it. */
   #lookForOomKills(): number {
     const count = this.group.oomKills();
     if (count !== this.#oomKills.count) this.#oomKills = { count, seenAtMs: performance.now() };
     return count;
   }
 
+  /**
+   * Keeps momentary freezes and pauses apart. A pause in progress waits for starts, so a freeze does not wait for it.
+   */
   #freezer(freezer: Freezer): Freezer {
     return {
       get paused() {
@@ -219,13 +229,13 @@ export class BubblewrapSandbox {
     };
   }
 
-  /** Changes its limits; those set process by process change for later processes only. */
+  /** Changes its limits. Those that each process sets for itself change only for later processes. */
   setResources(resources: Resources): void {
     this.group.set(resources);
     this.#resources = resources;
   }
 
-  /** Kills it; resolves when its last process and its control group are gone. */
+  /** Kills the sandbox; resolves when its last process and its control group are gone. */
   remove(): Promise<void> {
     this.#removal ??= this.#remove().catch((error: unknown) => {
       this.#removal = undefined;
@@ -236,13 +246,13 @@ export class BubblewrapSandbox {
 
   async #remove(): Promise<void> {
     this.#keeper.kill();
-    // A frozen process does not die in a control group of version 1.
+    // In a control group of version 1 a frozen process does not die.
     this.group.thaw();
     await this.ended;
     await this.group.remove();
   }
 
-  /** Runs pauses and resumes one after the other. */
+  /** Runs pauses and resumes one at a time. */
   #change(act: () => Promise<void>): Promise<void> {
     const changing = this.#changing.then(() => {
       if (this.#removal !== undefined || !this.running) throw terminated();
@@ -253,7 +263,7 @@ export class BubblewrapSandbox {
   }
 }
 
-/** Waits until a process is gone or a zombie. All of its pid namespace ends with process 1. */
+/** Waits until a process is gone or a zombie. When process 1 ends, its whole pid namespace does. */
 async function processGone(pid: number, startTime: string | undefined): Promise<void> {
   if (startTime === undefined) return;
   for (let pauseMs = 1; startTimeOf(pid) === startTime; pauseMs = Math.min(pauseMs * 2, 50)) {
@@ -263,11 +273,11 @@ async function processGone(pid: number, startTime: string | undefined): Promise<
   }
 }
 
-/** Clock ticks a second in /proc: the same on every Linux that Node runs on. */
+/** Clock ticks per second in /proc: the same on every Linux that Node runs on. */
 const TICKS = 100;
 const PAGE_BYTES = 4096;
 
-/** The use of processes and all their descendants; ended ones count with their parent. */
+/** The usage of processes and all their descendants. The CPU time of ended children counts with their parent. */
 function usageOfTree(roots: readonly number[]): EngineUsage {
   const usage = { memoryBytes: 0, cpuNanos: 0, pids: 0 };
   const seen = new Set<number>();

@@ -16,31 +16,30 @@ import { type BwrapProgram, findBwrap, probeEntry, probeSandbox } from "./probe.
 import { createRuntimeDir, type FilterFiles, keepRuntimeDir } from "./runtime-dir.ts";
 import { type Identity, sandboxIdentity } from "./sandbox-user.ts";
 
-/** All that the sandboxes of a running engine share. */
+/** Everything that the sandboxes of a running engine share. */
 export interface BubblewrapSetup {
   readonly program: BwrapProgram;
   readonly info: EngineInfo;
   readonly identity: Identity;
   readonly groups: ControlGroups;
   readonly reports: Reports;
-  /** Starts the keepers of sandboxes, each from its script. */
+  /** Starts the keepers of sandboxes, from their scripts. */
   readonly keepers: Launcher;
-  /** Starts the attendants of processes. */
   readonly attendants: Launcher;
-  /** Arguments of bwrap that show the system. */
+  /** Arguments of bwrap for the system's directories. */
   readonly system: readonly string[];
   /** As in {@link RuntimeDir}. */
   readonly etc: readonly string[];
-  /** Undefined where sandboxes have no filter of system calls. */
+  /** Undefined if sandboxes have no filter of system calls. */
   readonly filterFiles: FilterFiles | undefined;
   /** As in {@link RuntimeDir}. */
   readonly stage: string;
-  /** Removes every trace; no sandbox may be left. */
+  /** Removes everything. All sandboxes must be gone. */
   close(): Promise<void>;
 }
 
 /**
- * Checks by making a sandbox that they can be made here, and prepares the machine.
+ * Checks, by creating one, that sandboxes can be created here, and prepares the machine.
  * @throws BwrapProblem that says what is missing and how to fix it.
  */
 export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
@@ -82,7 +81,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   };
 }
 
-/** Opens control groups for the sandboxes of a service of this name, and removes those of dead services. */
+/** Opens control groups for the sandboxes of the service with this name, and removes those of dead services. */
 export async function findControlGroups(name: string, identity: Identity): Promise<ControlGroups> {
   let own: Map<string, string>;
   try {
@@ -106,7 +105,7 @@ export async function findControlGroups(name: string, identity: Identity): Promi
 async function clearLeftovers(parent: string): Promise<void> {
   for (const name of list(parent).filter(isLeftover)) {
     const home = path.join(parent, name);
-    // A group with processes stays.
+    // A group that contains processes stays.
     for (const group of list(home)) await rmdir(path.join(home, group)).catch(() => {});
     await rmdir(home).catch(() => {});
   }
@@ -125,9 +124,8 @@ function list(dir: string): string[] {
 const O_CLOEXEC = 0o2000000;
 
 /**
- * Closes what the service inherited beside the standard streams: sandboxes would
- * inherit it in turn. What Node opened itself is close-on-exec, which
- * distinguishes the two.
+ * Closes descriptors that the service inherited, except the standard streams: sandboxes would inherit them too.
+ * Descriptors that Node itself opened are close-on-exec, which distinguishes them.
  */
 export function closeInheritedDescriptors(): void {
   for (const name of readdirSync("/proc/self/fd")) {
@@ -141,7 +139,7 @@ function isInherited(fd: number): boolean {
     const flags = /^flags:\s+([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "utf8"))?.[1];
     return flags !== undefined && (Number.parseInt(flags, 8) & O_CLOEXEC) === 0;
   } catch {
-    // The descriptor that listed the directory is closed by now.
+    // This was the descriptor that listed the directory; it is closed by now.
     return false;
   }
 }

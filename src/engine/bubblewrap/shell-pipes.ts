@@ -2,21 +2,20 @@ import { closeSync, constants, openSync } from "node:fs";
 import { Socket } from "node:net";
 import { quote } from "../../base/shell-quote.ts";
 
-/** The descriptor over which shells on the host report, in the format of {@link Reports}. */
+/** The descriptor that shells on the host report to, in the format of {@link Reports}. */
 export const REPORTS_FD = 3;
 
 /**
- * Script text: makes pipes with these descriptors. Node could only pass sockets,
- * which nobody can reopen as `/dev/stdin`. A here-document is a pipe, which the
- * shell itself fills if the document is short. It must have a line, which is read
- * out again. The service opens the other ends through `/proc`.
+ * Script text: creates pipes as these descriptors. Node could only pass sockets, which cannot be reopened as
+ * `/dev/stdin`. A short here-document is a pipe that the shell fills by itself. It needs at least one line, which is
+ * then read and dropped. The service opens the other ends through `/proc`.
  */
 export function pipesText(fds: readonly number[]): string {
   const documents = fds.map((fd) => `${fd}<<E`).join(" ");
   return `exec ${documents}\n${"\nE\n".repeat(fds.length)}${fds.map((fd) => `read -r x <&${fd}\n`).join("")}`;
 }
 
-/** Script text: reopens pipes: `<` to read, `>` to write, `<>` for both. */
+/** Script text: reopens pipes, with `<` to read, `>` to write, `<>` for both. */
 export function reopenText(ways: Readonly<Record<number, "<" | ">" | "<>">>): string {
   const redirections = Object.entries(ways).map(([fd, way]) => `${fd}${way}/proc/self/fd/${fd}`);
   return redirections.join(" ");
@@ -27,18 +26,18 @@ export function reportStartText(tag: number, child = ""): string {
   return `read -r x y </proc/self/stat\nprintf 's ${tag} %s ${child}\\n' $x >&${REPORTS_FD}\n`;
 }
 
-/** Script text: joins control groups, in a shell of one thread. */
+/** Script text: joins control groups. The shell must have one thread. */
 export function joinText(files: readonly string[]): string {
   return files.map((file) => `echo 0 >${quote(file)} || exit 125\n`).join("");
 }
 
-/** The read end of a pipe that a process has as a descriptor. */
+/** Opens the read end of a pipe that a process has as a descriptor. */
 export function readerOf(pid: number, fd: number): Socket {
   const own = openSync(`/proc/${pid}/fd/${fd}`, constants.O_RDONLY | constants.O_NONBLOCK);
   return asSocket(own, { readable: true, writable: false });
 }
 
-/** The write end of a pipe that a process has as a descriptor. */
+/** Opens the write end of a pipe that a process has as a descriptor. */
 export function writerOf(pid: number, fd: number): Socket {
   const own = openSync(`/proc/${pid}/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK);
   return asSocket(own, { readable: false, writable: true });

@@ -18,9 +18,7 @@ import type { Launcher, Started } from "./launcher.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
 import { readerOf, writerOf } from "./shell-pipes.ts";
 
-/** What {@link spawnProcess} needs of the engine. */
 interface SpawnParts {
-  /** Starts attendants. */
   readonly launcher: Launcher;
   readonly limits: Job["limits"];
   readonly leftovers: Leftovers;
@@ -28,21 +26,20 @@ interface SpawnParts {
   readonly entryFile: string | undefined;
 }
 
-/** How much output of a process that does not start is kept. */
+/** How much output of a process that does not start to keep. */
 const MAX_REPORT_CHARS = 2048;
 
-/** An attendant that has not started by then cannot enter. */
+/** How long an attendant may take to start. After that it is considered unable to enter. */
 const ENTER_MS = 20_000;
 /** How often {@link BubblewrapProcess.wait} checks that its attendant is alive. */
 const LOOK_MS = 1000;
 
 /**
- * Starts a process in a sandbox: an attendant enters the outer user namespace
- * from the host, and its child the rest of the sandbox, where a shell reads
- * what to become.
+ * Starts a process in a sandbox. An attendant enters the outer user namespace from the host, and its child enters the
+ * rest of the sandbox, where a shell reads the script that executes the program.
  *
- * The pid of process 1 may have been reused; then entering fails, because the
- * outer namespace gives rights over its own namespaces alone.
+ * If the pid of process 1 has been reused, entering fails, because the outer namespace gives rights only over its own
+ * namespaces.
  */
 export async function spawnProcess(
   sandbox: BubblewrapSandbox,
@@ -93,7 +90,7 @@ interface JobStreams {
   readonly stderr: Socket | undefined;
 }
 
-/** Resolves when an attendant has started. One that starts after this has failed is ended. */
+/** Resolves when an attendant has started. An attendant that starts after this has failed is ended. */
 async function startAttendant(
   sandbox: BubblewrapSandbox,
   args: (tag: number) => string[],
@@ -139,7 +136,7 @@ function openStreams(
   }
 }
 
-/** The shell inside waits for its script, and goes no further until its report is read. */
+/** The shell inside waits for its script, and does not continue until its report is read. */
 function giveUp({ script, stdin, stdout, stderr }: JobStreams): void {
   if (script.writable) script.end("exit\n");
   for (const stream of [stdin, stdout, stderr]) stream?.destroy();
@@ -152,7 +149,10 @@ function outputsOf({ stdout, stderr }: JobStreams) {
   ];
 }
 
-/** The report of the shell inside, without its last character; empty where there was none. What follows is the program's output. */
+/**
+ * Reads the report of the shell inside, without its last character; empty if there was none. The rest of the stream is
+ * the program's output.
+ */
 async function reportOf(stdout: Socket, signal: AbortSignal | undefined): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
   const onClose = () => resolve("");
@@ -202,7 +202,7 @@ async function startError(
   return translateError(cause, "starting a process");
 }
 
-/** `exit_code` is what a shell would exit with. */
+/** @param exitCode what a shell would exit with. */
 function programMissing(program: string, exitCode: string): BerthError {
   const problem = exitCode === "127" ? "no such program" : "it cannot be run";
   return new BerthError("INVALID_ARGUMENT", `argv: ${JSON.stringify(program)}: ${problem}.`, {
@@ -210,7 +210,6 @@ function programMissing(program: string, exitCode: string): BerthError {
   });
 }
 
-/** The rest of a stream. */
 async function readRest(socket: Socket): Promise<string> {
   let text = "";
   socket.on("data", (chunk: Buffer) => {
@@ -237,17 +236,16 @@ async function resizeTerminal(
 
 /** A process in a sandbox, over its pipes. Paused until {@link resume} is called. */
 export class BubblewrapProcess implements SpawnedProcess {
-  /** It ends with the service. */
+  /** The process ends with the service. */
   readonly handle = undefined;
   readonly #attendant: Started;
   readonly #resizeTerminal: ((size: TerminalSize) => Promise<void>) | undefined;
   readonly #streams: PipeStreams;
-  /** Resolves with its exit code. */
   readonly #exited: Promise<number>;
   #hasExited = false;
 
   /**
-   * @param attendant waits, outside, for the process and reports its end.
+   * @param attendant waits for the process, outside the sandbox, and reports its end.
    * @param resizeTerminal undefined without a terminal.
    */
   constructor(
@@ -267,7 +265,7 @@ export class BubblewrapProcess implements SpawnedProcess {
     });
   }
 
-  /** Settles, never rejects, when nobody holds its output pipes any more. */
+  /** Resolves when no process holds its output pipes any more. Never rejects. */
   get silent(): Promise<void> {
     return this.#streams.silent;
   }
@@ -312,18 +310,18 @@ export class BubblewrapProcess implements SpawnedProcess {
     this.#streams.close(canceled());
   }
 
-  /** Closes the pipes, whatever becomes of those that write to them. */
+  /** Closes the pipes without regard for processes that write to them. */
   destroy(): void {
     this.close();
     this.#streams.destroy();
   }
 
-  /** Resolves, as for a killed process, once nobody is left to report its end. */
+  /** Resolves, as if the process was killed, once no attendant is left to report its end. */
   async #attendantLost(signal: AbortSignal): Promise<number> {
     const { pid } = this.#attendant;
     for (let missing = 0; missing < 2 && !signal.aborted; ) {
       await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
-      // A report under way arrives before the second look.
+      // A report that is on its way arrives before the second check.
       missing = /[ZX]/.test(statOf(pid)?.[0] ?? "X") ? missing + 1 : 0;
     }
     return 137;

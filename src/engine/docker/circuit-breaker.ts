@@ -1,9 +1,9 @@
-/** One use of what a {@link CircuitBreaker} guards. Only the first call of a method counts. */
+/** One attempt to use what a {@link CircuitBreaker} guards. Only the first call of a method counts. */
 export interface Attempt {
   succeed(): void;
-  /** Returns the milliseconds until the next attempt; undefined where another attempt has reported the same failure. */
+  /** Returns the milliseconds until the next attempt; undefined if another attempt has already reported the failure. */
   fail(): number | undefined;
-  /** The outcome says nothing about what is guarded. */
+  /** Ends the attempt without a verdict: the outcome says nothing about what is guarded. */
   cancel(): void;
 }
 
@@ -11,15 +11,14 @@ const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 5 * 60_000;
 
 /**
- * Avoids what has failed, and retries it after pauses that double from 1 s to 5
- * minutes, one attempt at a time.
+ * Stops attempts after a failure, and allows retries, one at a time, after pauses that double from 1 s to 5 minutes.
  */
 export class CircuitBreaker {
   readonly #now: () => number;
   #pauseMs = 0;
   #retryAt = 0;
   #probing = false;
-  /** Distinguishes attempts that started before the last failure. */
+  /** Number of failures so far. Identifies attempts that started before the last failure. */
   #failures = 0;
 
   /** @param now in milliseconds, on a clock that does not jump. */
@@ -32,12 +31,11 @@ export class CircuitBreaker {
     return this.#pauseMs > 0;
   }
 
-  /** Whether an attempt is allowed now. */
   get ready(): boolean {
     return !this.open || (!this.#probing && this.#now() >= this.#retryAt);
   }
 
-  /** Undefined where no attempt is allowed. */
+  /** Starts an attempt; undefined if none is allowed. */
   begin(): Attempt | undefined {
     if (!this.ready) return undefined;
     const isProbe = this.open;
@@ -56,7 +54,7 @@ export class CircuitBreaker {
         if (end()) this.#pauseMs = 0;
       },
       fail: () => {
-        // Of concurrent attempts only the first reports the failure.
+        // Of concurrent attempts, only the first failure counts.
         if (!end() || failuresBefore !== this.#failures) return undefined;
         this.#fail();
         return this.#pauseMs;

@@ -9,37 +9,39 @@ import {
 import { PIPES_TARGET } from "./named-pipes.ts";
 import { setupCommand } from "./setup.ts";
 
-/** What root inside needs to run package managers, and no more. */
+/** The capabilities that root inside needs to run package managers. */
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
 
-/** Open files per process: plenty, and cheap for programs that close them all. */
+/** Limit of open files per process: plenty, yet cheap for programs that close every possible descriptor. */
 const OPEN_FILES = 16_384;
 
-/** What {@link containerConfig} needs beside the spec. */
+/** What {@link containerConfig} needs in addition to the spec. */
 interface ContainerFacts {
   readonly name: string;
   readonly labels: SandboxLabels;
   /** The environment of the image, as `NAME=value`. */
   readonly imageEnv: readonly string[];
-  /** The spec's mounts with checked sources. */
+  /** The spec's mounts, with checked sources. */
   readonly mounts: readonly HostMount[];
-  /** An empty directory, a shared mount, which makes the container's root a slave of the overlay that the host sees (docs/warm-pool.md). */
+  /**
+   * An empty directory that is a shared mount. Mounting it makes the container's root a slave of the overlay that the
+   * host sees (docs/warm-pool.md).
+   */
   readonly inert?: string | undefined;
-  /** The directory of its named pipes; undefined where it has none. */
+  /** The directory of its named pipes; undefined if it has none. */
   readonly pipes?: string | undefined;
-  /** Docker network to join, and its resolvers; empty: the daemon's. */
+  /** Docker network to join, and its resolvers. Empty: the daemon's defaults. */
   readonly network: { readonly name: string; readonly dns: readonly string[] };
   /** The daemon's hard limit of open files, if known; a container cannot have more. */
   readonly openFilesLimit: number | undefined;
 }
 
-/** A container's description with its unique name. */
+/** The configuration of a container, with its unique name. */
 export type NamedContainer = ContainerCreateOptions & { readonly name: string };
 
 /**
- * The description of a sandbox's container, with all its hardening. Users control
- * neither Docker's working directory (its path could lead through a descriptor
- * of the runtime: CVE-2024-21626) nor its entry point, health check or volumes.
+ * The configuration of a sandbox's container, with all hardening. Users control neither Docker's working directory (its
+ * path could lead through a descriptor of the runtime: CVE-2024-21626) nor the entry point, health check or volumes.
  */
 export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts): NamedContainer {
   const { diskBytes } = spec.resources;
@@ -91,12 +93,12 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
   };
 }
 
-/** Whether an environment sets HOME. To Docker an empty one is none. */
+/** Whether an environment sets HOME. Docker treats an empty HOME as unset. */
 function setsHome(env: readonly string[]): boolean {
   return env.some((entry) => entry.startsWith("HOME=") && entry.length > "HOME=".length);
 }
 
-/** The limits that can change while a container runs, in Docker's terms. Swap counts as memory. */
+/** The limits that can change while a container runs, as Docker's options. Swap counts as memory. */
 export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources) {
   return {
     Memory: memoryBytes,
@@ -106,7 +108,7 @@ export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources)
   };
 }
 
-/** Where {@link ContainerFacts.inert} appears. */
+/** Where {@link ContainerFacts.inert} is mounted. */
 const INERT_TARGET = "/run/berth";
 
 function inertMount(source: string): MountSettings {
@@ -119,7 +121,7 @@ function inertMount(source: string): MountSettings {
   };
 }
 
-/** Read-only: its pipes can still be written to. */
+/** Read-only, which still allows writing to pipes in it. */
 function pipesMount(hostPath: string): HostMount {
   return { kind: "host", hostPath, target: PIPES_TARGET, readOnly: true, giveToUser: false };
 }
@@ -134,7 +136,7 @@ function bindMount(mount: HostMount): MountSettings {
   };
 }
 
-/** A container's labels: its owner, and what must be known of it without a store. Immutable. */
+/** A container's labels: its owner, and what Berth must know about it without the store. Immutable. */
 export interface SandboxLabels {
   readonly instance: string;
   readonly sandboxId: string;
@@ -159,7 +161,7 @@ function formatLabels(labels: SandboxLabels): Record<string, string> {
   };
 }
 
-/** Parses what {@link formatLabels} wrote; missing values default to the most cautious. */
+/** Parses the output of {@link formatLabels}. Missing values get the most cautious default. */
 export function parseLabels(labels: Readonly<Record<string, string>>): SandboxLabels {
   return {
     instance: labels[INSTANCE_LABEL] ?? "",

@@ -16,28 +16,28 @@ import { PIPES_TARGET, type PipeNames, type PipePaths, pathsIn } from "./named-p
 import { Zygote } from "./zygote.ts";
 import { ZYGOTE_FILES, ZYGOTE_SCRIPT } from "./zygote-script.ts";
 
-/** Beside the pipes: the library that shells preload to be undumpable. */
+/** The library that shells preload to be undumpable. It is in the directory of the pipes. */
 const UNDUMPABLE = "undumpable.so";
 /** Where a container with pipes sees that library. */
 export const UNDUMPABLE_TARGET = `${PIPES_TARGET}/${UNDUMPABLE}`;
 
-/** The standard streams, as the last letters of their pipes' names. */
+/** The last letters of the pipes' names: stdin, stdout, stderr. */
 const STREAMS = ["i", "o", "e"] as const;
-/** Pipes that one `mkfifo` makes. */
+/** Pipes per `mkfifo`. */
 const BATCH = 48;
 const MAKE_MS = 10_000;
 const STOCK = "stock";
-/** Between attempts to remove a directory. */
+/** Pauses between attempts to remove a directory. */
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 30_000;
 
 /** The named pipes of one process. */
 export interface ProcessPipes extends PipePaths {
-  /** Where the container sees them. */
+  /** Paths inside the container. */
   readonly inside: PipePaths;
 }
 
-/** The outcome of a shell's use of pipes. The first call counts. */
+/** Takes the outcome of one use of pipes by a shell. Only the first call counts. */
 export interface PipesAttempt {
   worked(): void;
   failed(reason: unknown): void;
@@ -47,21 +47,23 @@ export interface PipesAttempt {
 
 /** A container's directory of pipes. */
 interface PipesDirectory {
-  /** On the host. */
+  /** Path on the host. */
   readonly path: string;
-  /** Ready for requests, which it reads when the container has started; undefined where it has none. */
+  /**
+   * Accepts requests already, and reads them when the container has started; undefined if the container has no zygote.
+   */
   readonly zygote: Zygote | undefined;
-  /** The container has it, or failed for another reason. */
+  /** Call this when the container has the directory, or failed for another reason. */
   settled(): void;
-  /** The daemon cannot mount it. */
+  /** Call this if the daemon cannot mount the directory. */
   refused(reason: unknown): void;
 }
 
 /**
- * The directory for named pipes to containers. A container sees in `/proc/self/mountinfo` where in its file system a
- * mounted directory lies. So for root it is in `run`, if that is a file system of its own, as on every host: its path
- * reveals nothing about the data directory. Otherwise it is in the data directory. It is the same for every run of the
- * service until the machine restarts, when no container has pipes any more.
+ * The directory for named pipes to containers. A container sees in `/proc/self/mountinfo` the path of a mounted
+ * directory within its file system. So for root it is in `run`, if that is a separate file system, as on every host:
+ * then the path reveals nothing about the data directory. Otherwise it is in the data directory. It stays the same for
+ * every run of the service until the machine restarts, after which no container has pipes any more.
  * @param run a directory that is emptied when the machine stops. Default `/run`.
  */
 export function pipesDirectory(dataDir: string, instance: string, run = "/run"): string {
@@ -73,46 +75,44 @@ export function pipesDirectory(dataDir: string, instance: string, run = "/run"):
 }
 
 /**
- * Named pipes between shells in containers and Berth, bypassing the daemon, which
- * copies every byte twice. Each container gets a directory of the host, mounted
- * read-only: pipes in it can be opened for writing, and nothing in it can be
- * replaced. A process's pipes belong to the user it runs as, and no other user
- * can open them; where they cannot be given away, nobody else learns their names
- * (docs/docker-pipes.md).
+ * Named pipes between shells in containers and Berth. They bypass the daemon, which copies every byte twice. Each
+ * container gets a directory of the host, mounted read-only: pipes in it can be opened for writing, but nothing in it
+ * can be replaced. A process's pipes belong to the user it runs as, and no other user can open them. If the service
+ * cannot change their owner, other users do not know their names (docs/docker-pipes.md).
  *
- * The daemon has to share the service's file system. The first pipe that works proves that. Until then a failure
- * disables pipes for every container for a while; afterwards only for the container whose pipes failed.
+ * The daemon must share the service's file system. The first pipe that works proves that it does. Until then, a failure
+ * disables pipes for all containers for a while; afterwards only for the container whose pipes failed.
  */
 export class ContainerPipes {
   readonly #root: string;
   readonly #logger: Logger;
   /** Names of pipes in {@link STOCK}. */
   readonly #stock: string[] = [];
-  /** Containers whose directory this run made. */
+  /** Containers whose directory this run of the service created. */
   readonly #own = new Set<string>();
   readonly #left: LeftPipes;
-  /** Guards directories for containers and, until a pipe has worked, pipes for shells. */
+  /** Guards the creation of directories and, until a pipe has worked, of pipes. */
   readonly #sharing = new CircuitBreaker();
   #proven = false;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
-  /** Files of {@link STOCK} that every container's directory gets a hard link to. */
+  /** Files in {@link STOCK} that every container's directory gets a hard link to. */
   #shared: readonly string[] = [];
   #making: Promise<void> | undefined;
 
-  /** @param root a directory for this service alone; created if missing. */
+  /** @param root a directory for this service only; created if missing. */
   constructor(root: string, logger: Logger) {
     this.#root = root;
     this.#logger = logger;
     this.#left = new LeftPipes(logger);
   }
 
-  /** Whether no shell gets pipes for now. */
+  /** Whether pipes are disabled for all shells at present. */
   get failing(): boolean {
     return !this.#proven && this.#sharing.open;
   }
 
-  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where it gets none. */
+  /** Creates a container's directory, to mount at {@link PIPES_TARGET}; undefined if pipes are disabled. */
   async create(container: string): Promise<PipesDirectory | undefined> {
     const attempt = this.#closing.signal.aborted ? undefined : this.#sharing.begin();
     if (attempt === undefined) return undefined;
@@ -138,14 +138,14 @@ export class ContainerPipes {
     }
   }
 
-  /** The zygote of a container; undefined where it has none. */
+  /** The zygote of a container; undefined if there is none. */
   zygote(container: string): Zygote | undefined {
     return existsSync(path.join(this.#directory(container), ZYGOTE_FILES.requests))
       ? new Zygote(this.#directory(container))
       : undefined;
   }
 
-  /** For a shell that wants pipes; undefined where none gets them for now. */
+  /** Starts an attempt to use pipes; undefined if they are disabled at present. */
   begin(): PipesAttempt | undefined {
     const attempt = this.#proven ? undefined : this.#sharing.begin();
     if (!this.#proven && attempt === undefined) return undefined;
@@ -162,8 +162,8 @@ export class ContainerPipes {
   }
 
   /**
-   * Puts three pipes into a container's directory, for a process of one user. Rejects where that fails.
-   * @param uid of that user on the host.
+   * Puts three pipes for a process of one user into a container's directory. Rejects if that fails.
+   * @param that user's uid on the host.
    */
   async take(container: string, uid: number): Promise<ProcessPipes> {
     throwIfAborted(this.#closing.signal);
@@ -175,11 +175,11 @@ export class ContainerPipes {
     return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
   }
 
-  /** Moves pipes of the stock to a directory, under names of their own. @param uid who gets them. Default: the service keeps them. */
+  /** Moves pipes from the stock to a directory, under new names. @param uid their new owner. Default: the service. */
   async #move(names: readonly string[], directory: string, uid = process.getuid?.() ?? 0): Promise<void> {
     while (this.#stock.length < names.length) await this.#refill();
     const pipes = this.#stock.splice(-names.length).map((pipe) => this.#inStock(pipe));
-    // The next caller that needs them gets the error of a failed refill.
+    // The next caller that needs pipes gets the error of a failed refill.
     if (this.#stock.length < BATCH / 2) void this.#refill().catch(() => {});
     try {
       await Promise.all(
@@ -199,8 +199,8 @@ export class ContainerPipes {
   }
 
   /**
-   * Removes a container's directory; returns after the first attempt and keeps
-   * retrying if it failed. Nobody may take pipes there any more. Idempotent.
+   * Removes a container's directory. Returns after the first attempt, and keeps retrying if that failed. No pipes must
+   * be taken there afterwards. Idempotent.
    */
   async remove(container: string): Promise<void> {
     this.#own.delete(container);
@@ -224,24 +224,27 @@ export class ContainerPipes {
     return found;
   }
 
-  /** The pipes of a process of an earlier run, with their unread output; undefined where they no longer exist. */
+  /**
+   * The pipes of a process of an earlier run of the service, with their unread output; undefined if they no longer
+   * exist.
+   */
   claim(container: string, names: PipeNames): ClaimedPipes | undefined {
     return this.#left.claim(pathsIn(this.#directory(container), names));
   }
 
-  /** Drains unclaimed pipes, so that no writer blocks for ever. */
+  /** Drains unclaimed pipes so that no writer blocks for ever. */
   drainUnclaimed(): void {
     this.#left.drain();
   }
 
-  /** Removes what nobody uses, and detaches from the rest. */
+  /** Removes unused files, and detaches from the rest. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#making?.catch(() => {});
     this.#left.close();
-    // A stock that could not be made need not be removed.
+    // There may be no stock.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
-    // It stays while containers have pipes in it.
+    // This fails while containers have pipes in it.
     await rmdir(this.#root).catch(() => {});
   }
 
@@ -256,7 +259,7 @@ export class ContainerPipes {
 
   async #tryRemove(container: string): Promise<boolean> {
     try {
-      // A pipe that was being taken may still be moved in.
+      // A pipe that was being taken may still arrive.
       const inUse = { maxRetries: 5, retryDelay: 20 };
       await rm(this.#directory(container), { recursive: true, force: true, ...inUse });
       return true;
@@ -290,10 +293,11 @@ export class ContainerPipes {
     const stock = path.join(this.#root, STOCK);
     await rm(stock, { recursive: true, force: true });
     makeDirectories(stock, 0o700);
-    // Every user of a container reads the library, whatever the service's umask; root alone starts the executable.
+    // Every user of a container must be able to read the library, regardless of the service's umask. Only root starts
+    // the executable.
     const files = [
       { name: UNDUMPABLE, content: undumpableLibrary(), mode: 0o644 },
-      // Whoever can write requests is root in the container: they must belong to nobody but root.
+      // Anyone who can write requests is root in the container, so only root may own these files.
       { name: ZYGOTE_FILES.entry, content: process.getuid?.() === 0 ? userEntry() : undefined, mode: 0o700 },
       { name: ZYGOTE_FILES.script, content: ZYGOTE_SCRIPT, mode: 0o600 },
     ];
@@ -327,7 +331,7 @@ export class ContainerPipes {
 
 const makeFifos = promisify(execFile);
 
-/** Lets a user open a pipe of mode 0600. */
+/** Makes a user the owner of a pipe with mode 0600. */
 async function give(pipe: string, uid: number): Promise<void> {
   if (uid === process.getuid?.()) return;
   try {
@@ -335,7 +339,7 @@ async function give(pipe: string, uid: number): Promise<void> {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "EPERM" && code !== "EINVAL") throw error;
-    // The service may not give it away. Root can open it regardless; others by its name, which only they know.
+    // The service cannot change the owner. Root can open the pipe anyway; others need its name, which only they know.
     if (uid !== 0) await chmod(pipe, 0o666);
   }
 }

@@ -1,33 +1,33 @@
 import { untilAborted } from "../../base/async.ts";
 
-/** A range of a container's ids, and where it starts on the host. */
+/** A range of a container's ids, and its start on the host. */
 interface IdRange {
   readonly inside: number;
   readonly outside: number;
   readonly count: number;
 }
 
-/** A user's uid. */
+/** A user's uid, inside the container and on the host. */
 export interface UserId {
   readonly inside: number;
   readonly onHost: number;
 }
 
-/** Prints how the container's ids map to the host's, one range a line. Needs no process. */
+/** Prints how the container's ids map to the host's, one range per line. Uses only shell builtins. */
 export const PRINT_ID_RANGES = `while read -r inside outside count; do printf 'berth-ids %s %s %s\\n' $inside $outside $count; done </proc/self/uid_map`;
 
-/** Prints that, and the uid that the shell runs as. */
+/** Prints those ranges, and the uid that the shell runs as. */
 export const PRINT_IDS = `${PRINT_ID_RANGES}
 while read -r name uid x; do [ $name != Uid: ] || printf 'berth-uid %s\\n' $uid; done </proc/self/status`;
 
-/** Names remembered of one container; past that they are asked for again. */
+/** Limit of names cached per container. Beyond it the cache is cleared. */
 const MAX_NAMES = 256;
 
-/** Maps the users of one container to those of the host. */
+/** Maps the users of one container to uids of the host. */
 export class ContainerUsers {
   readonly #ask: (user: string) => Promise<string>;
   readonly #asking = new Map<string, Promise<void>>();
-  /** Uids inside, by the name that an exec is given. */
+  /** Uids inside the container, by the user's name in an exec. */
   readonly #names = new Map<string, number>();
   #ranges: readonly IdRange[] | undefined;
 
@@ -44,20 +44,19 @@ export class ContainerUsers {
     if (ranges.length > 0) this.#ranges = ranges;
   }
 
-  /** Whether the ranges of ids are known. */
   get knowsRanges(): boolean {
     return this.#ranges !== undefined;
   }
 
-  /** What was learned of a user may be stale. */
+  /** Forgets a user, whose uid may have changed. */
   forget(user: string): void {
     this.#names.delete(user);
   }
 
   /**
-   * The uid, in the container and on the host, of a user as an exec names it; asks the container where
-   * that is unknown. Undefined where the host has no such user.
-   * @throws what asking throws.
+   * The uid of a user, named as in an exec, in the container and on the host. Asks the container if it is not known
+   * yet. Undefined if the uid has no mapping to the host.
+   * @throws the errors of `ask`.
    */
   async uidOf(user: string, signal?: AbortSignal): Promise<UserId | undefined> {
     if (this.#uidInside(user) === undefined || this.#ranges === undefined) {
@@ -66,7 +65,7 @@ export class ContainerUsers {
     return this.known(user);
   }
 
-  /** The same where the container need not be asked; else undefined. */
+  /** Like {@link uidOf}, but undefined if the container would have to be asked. */
   known(user: string): UserId | undefined {
     const uid = this.#uidInside(user);
     if (uid === undefined) return undefined;
@@ -79,7 +78,7 @@ export class ContainerUsers {
     return number === undefined ? this.#names.get(user) : Number(number);
   }
 
-  /** Callers that ask for the same user share one answer. */
+  /** Concurrent callers for the same user share one request. */
   #learn(user: string): Promise<void> {
     const asking =
       this.#asking.get(user) ??

@@ -12,11 +12,11 @@ import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";
 import { type SetupReport, setupDone, startFailed } from "./setup.ts";
 
-/** Bounds on the steps of a create, in milliseconds. */
+/** Timeouts of the steps of a create, in milliseconds. */
 interface CreateTimeouts {
   readonly createMs: number;
   readonly startMs: number;
-  /** From attaching until the setup reports that it is ready. */
+  /** From the attach until the setup reports that it is ready. */
   readonly readyMs: number;
   readonly removeMs: number;
 }
@@ -26,19 +26,19 @@ export interface CreatedContainer extends SetupReport {
   readonly id: string;
 }
 
-/** How long a caller waits for the cleanup of a failed create. The cleanup itself goes on. */
+/** How long a caller waits for the cleanup of a failed create. After that, the cleanup continues in the background. */
 const CLEANUP_PATIENCE_MS = 5_000;
 
-/** When to look again for a container whose create got no answer: it may appear late. */
+/** When to look again for a container whose create got no answer. It may appear late. */
 const LATE_LOOKS_MS = [1_000, 5_000, 30_000];
 
-/** A unique container name. It contains the sandbox id where that is valid in a name. */
+/** A unique container name. It contains the sandbox id if the id is valid in a name. */
 export function containerName(sandboxId: string): string {
   const readable = /^[a-zA-Z0-9_.-]{1,64}$/.test(sandboxId) ? sandboxId : "sandbox";
   return `berth-${readable}-${randomBytes(6).toString("hex")}`;
 }
 
-/** Brings containers to where commands can be spawned in them, or leaves nothing behind. */
+/** Creates and starts containers. Leaves nothing behind on failure. */
 export class ContainerMaker {
   readonly #daemon: Daemon;
   readonly #logger: Logger;
@@ -52,9 +52,9 @@ export class ContainerMaker {
     this.#timeouts = timeouts;
   }
 
-  /** Creates and starts a container. On failure nothing of it is left. */
+  /** Creates and starts a container, and returns when commands can be spawned in it. On failure nothing is left. */
   async create(config: NamedContainer, signal?: AbortSignal): Promise<CreatedContainer> {
-    // This request is never aborted: Docker would carry it out regardless.
+    // This request is never aborted, because Docker would carry it out anyway.
     const creating = this.#daemon.call(
       "creating a container",
       (docker, abortSignal) => docker.createContainer({ ...config, abortSignal }),
@@ -70,14 +70,14 @@ export class ContainerMaker {
     }
   }
 
-  /** Waits, not for long, for cleanups under way, and stops looking for late containers. */
+  /** Waits a short time for cleanups in progress, and stops looking for late containers. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
   async #start(id: string, signal?: AbortSignal): Promise<SetupReport> {
-    // Attached before the start, so that the output of a process that dies at once is read.
+    // Attach before the start, to get the output even of a process that dies at once.
     const output = await this.#daemon.call(
       "attaching to a container",
       async (docker, abortSignal) => {
@@ -115,7 +115,7 @@ export class ContainerMaker {
     }
   }
 
-  /** Removes what a failed create may have made. Returns when that is done or takes too long. */
+  /** Removes what a failed create may have left. Returns when done, or when it takes too long. */
   async #discard(name: string, creating: Promise<unknown>): Promise<void> {
     const removal = this.#removeCreated(name, creating)
       .catch((error: unknown) => {
@@ -145,19 +145,19 @@ export class ContainerMaker {
   }
 }
 
-/** A refused start is SANDBOX_START_FAILED, unless the refusal has a reason of its own. */
+/** A refused start is SANDBOX_START_FAILED, unless the refusal has a more specific reason. */
 function startError(error: BerthError): BerthError {
   const answer = answerTo(error);
   if (!answer || error.reason === "NO_SPACE" || error.reason === "UNSUPPORTED") return error;
   return startFailed("Docker could not start its container", daemonWords(answer.text), error.cause);
 }
 
-/** Attempts at a container that Docker says it cannot remove just now. */
+/** Number of attempts while Docker says that it cannot remove the container. */
 const MAX_FAILURES = 5;
 
 /**
- * Removes a container with its anonymous volumes; returns when it is gone, also
- * where somebody else is removing it. `timeoutMs` bounds all attempts together.
+ * Removes a container with its anonymous volumes. Returns when it is gone, also if someone else is removing it.
+ * `timeoutMs` limits all attempts together.
  */
 export async function removeContainer(
   daemon: Daemon,
@@ -177,7 +177,7 @@ export async function removeContainer(
       return;
     } catch (error) {
       if (isGone(error)) return;
-      // Docker fails like this while a process is hard to kill or a mount is busy.
+      // Docker fails like this while a process does not die or a mount is busy.
       const worthRepeating = isBeingRemoved(error) || (isDaemonFailure(error) && ++failures < MAX_FAILURES);
       if (!worthRepeating || performance.now() + pauseMs > deadline) throw error;
     }
@@ -211,7 +211,7 @@ export function parseUsage(stats: ContainerStats): EngineUsage {
   }
   const { usage = 0, stats: memory } = stats.memory_stats;
   const detail = memory as unknown as Record<string, number | undefined> | undefined;
-  // Page cache that the kernel can reclaim at any time does not count: cgroup v1's name, then v2's.
+  // Do not count page cache that the kernel can reclaim at any time. The first name is cgroup v1's, the second v2's.
   const cache = detail?.total_inactive_file ?? detail?.inactive_file ?? 0;
   return {
     memoryBytes: Math.max(0, usage - cache),

@@ -11,10 +11,10 @@ import { NoAnswerError, translateError } from "./errors.ts";
 
 /** Where the daemon of this machine listens by default. */
 export const DEFAULT_SOCKET = "/var/run/docker.sock";
-/** A burst of calls opens many connections; each that is kept costs the daemon a descriptor and both sides memory. */
+/** A burst of calls opens many connections. Each idle one costs the daemon a descriptor, and both sides memory. */
 const CONNECTIONS = { keepAlive: true, maxFreeSockets: 4 };
 
-/** Bounds of one call. */
+/** Limits of one call. */
 export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
   /** Default: the daemon's `callTimeoutMs`. */
@@ -22,11 +22,11 @@ export interface CallOptions {
 }
 
 /**
- * The connection to a Docker daemon. Everything goes through {@link call}: every
- * call ends in time, with a `BerthError` where it fails.
+ * The connection to a Docker daemon. Everything goes through {@link call}, which enforces a timeout and fails with a
+ * `BerthError`.
  */
 export class Daemon {
-  /** Path of the daemon's socket on this machine; undefined where it is reached over the network. */
+  /** Path of the daemon's socket on this machine; undefined if it is reached over the network. */
   readonly socketPath: string | undefined;
   readonly #docker: Docker;
   readonly #agent: HttpAgent;
@@ -40,7 +40,7 @@ export class Daemon {
     if (url.protocol === "unix:") {
       this.socketPath = url.pathname;
       this.#agent = new HttpAgent(CONNECTIONS);
-      // An explicit undefined keeps the driver from mixing DOCKER_HOST in.
+      // An explicit undefined keeps the driver from using DOCKER_HOST.
       this.#docker = connect({
         socketPath: url.pathname,
         host: undefined,
@@ -57,9 +57,8 @@ export class Daemon {
   }
 
   /**
-   * Runs one call. `doing` completes "Docker failed while …". `run` passes its
-   * signal on to the driver; it is aborted with the caller's or when time is up,
-   * and then the call fails at once, whether the driver reacts or not.
+   * Runs one call. `doing` completes "Docker failed while …". `run` should pass its signal to the driver. The signal is
+   * aborted with the caller's or at the timeout; then the call fails at once, even if the driver does not react.
    */
   async call<T>(
     doing: string,
@@ -86,7 +85,7 @@ export class Daemon {
     }
   }
 
-  /** Whether it is Podman's service, which answers Docker's API with differences of its own. */
+  /** Whether it is Podman's service, whose version of Docker's API has differences. */
   async isPodman(): Promise<boolean> {
     if (this.#isPodman === undefined) {
       const { Components } = await this.call("asking for its version", (docker) => docker.version());
@@ -95,23 +94,22 @@ export class Daemon {
     return this.#isPodman;
   }
 
-  /** Closes idle connections. */
   close(): void {
     this.#agent.destroy();
   }
 }
 
 /**
- * The driver's types lack its agent. For every request the driver formats its
- * options for a log that is off, and an agent leads to every open connection:
- * with 30 of them that took longer than the requests did.
+ * The driver's types lack its `agent` option. For every request the driver formats its options for a debug log, even
+ * when that is off, and the agent references every open connection. With 30 connections the formatting took longer than
+ * the requests, so the agent formats as a plain word.
  */
 function connect(options: DockerOptions & { readonly agent: HttpAgent }): Docker {
   Object.defineProperty(options.agent, inspect.custom, { value: () => "Agent" });
   return new Docker(options);
 }
 
-/** The files that Docker's environment variables name, read as by its command line. */
+/** Reads the files that Docker's environment variables name, as Docker's command line does. */
 function tlsFiles(): { ca: Buffer; cert: Buffer; key: Buffer } | undefined {
   const { DOCKER_TLS_VERIFY, DOCKER_CERT_PATH } = process.env;
   if (!DOCKER_TLS_VERIFY || !DOCKER_CERT_PATH) return undefined;
@@ -122,10 +120,9 @@ function tlsFiles(): { ca: Buffer; cert: Buffer; key: Buffer } | undefined {
 const HEADER_BYTES = 8;
 
 /**
- * Splits the frames in which Docker sends stdout and stderr over one connection: a
- * byte for the stream, three zeros, the payload's length as 32 bits big-endian,
- * the payload. Payloads are passed on as they arrive, as views of the chunks, so
- * the work is linear whatever the frame's size.
+ * Parses the frames in which Docker sends stdout and stderr over one connection: a byte for the stream, three zeros,
+ * the payload's length as 32 bits big-endian, the payload. Payloads are passed on as they arrive, as views of the
+ * chunks, so the work is linear for frames of any size.
  */
 export class Demux {
   readonly #header = Buffer.alloc(HEADER_BYTES);
@@ -137,7 +134,7 @@ export class Demux {
     this.#onData = onData;
   }
 
-  /** Whether the next byte belongs to a frame that is incomplete. */
+  /** Whether the last frame is incomplete. */
   get insideFrame(): boolean {
     return this.#payloadLeft > 0 || (this.#headerBytes > 0 && this.#headerBytes < HEADER_BYTES);
   }
@@ -162,7 +159,7 @@ export class Demux {
   }
 }
 
-/** Parses a stream of JSON values, one a line, as Docker sends progress and events. */
+/** Parses a stream of JSON values, one per line, which is how Docker sends progress and events. */
 export async function* jsonLines<T>(stream: AsyncIterable<Buffer | string>): AsyncGenerator<T> {
   const decoder = new StringDecoder("utf8");
   let rest = "";

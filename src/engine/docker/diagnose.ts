@@ -8,7 +8,7 @@ import { DockerEngine, type DockerEngineOptions } from "./engine.ts";
 import { answerTo } from "./errors.ts";
 import { podmanFacts } from "./podman.ts";
 
-/** The fields of `docker info` that are used, beside those of the engine's info. */
+/** The fields of `docker info` used here, in addition to those of the engine's info. */
 interface DaemonFacts {
   readonly Driver: string;
   readonly CgroupDriver: string;
@@ -21,9 +21,8 @@ interface DaemonFacts {
 const CALL_TIMEOUT_MS = 10_000;
 
 /**
- * Checks a Docker daemon as a service with these options would find it. `image` is
- * the default image, `desktopImage` that of desktops and browsers. Changes nothing,
- * and ends in time.
+ * Checks whether a service with these options could use the Docker daemon. `image` is the default image, `desktopImage`
+ * that of desktops and browsers. Changes nothing, and ends within timeouts.
  */
 export async function diagnoseDocker(
   options: DockerEngineOptions,
@@ -148,7 +147,7 @@ function capabilities(info: EngineInfo, facts: DaemonFacts, isRootless: boolean)
   ];
 }
 
-/** Whether Docker knows the runtimes that are allowed. */
+/** Checks that Docker knows the allowed runtimes. */
 export function diagnoseRuntimes(
   facts: Pick<DaemonFacts, "Runtimes">,
   allowed: Readonly<Record<string, IsolationLevel>>,
@@ -203,7 +202,7 @@ async function isDirectory(dir: string): Promise<boolean> {
 /** How long a registry may take to answer. */
 const REGISTRY_TIMEOUT_MS = 15_000;
 
-/** Checks whether the default image is there or can be pulled. */
+/** Checks that the default image is present or can be pulled. */
 async function diagnoseImage(daemon: Daemon, image: string): Promise<Finding> {
   const subject = "default image";
   const { found, isAvailable } = await lookUp(daemon, image);
@@ -220,7 +219,7 @@ async function diagnoseImage(daemon: Daemon, image: string): Promise<Finding> {
   };
 }
 
-/** Checks whether the image of desktops and browsers is there or can be pulled; everything else goes without it. */
+/** Checks that the image of desktops and browsers is present or can be pulled. Everything else works without it. */
 async function diagnoseDesktopImage(daemon: Daemon, image: string): Promise<Finding> {
   const subject = "desktop image";
   const { found, isAvailable } = await lookUp(daemon, image);
@@ -251,7 +250,7 @@ async function isThere(daemon: Daemon, image: string): Promise<boolean> {
   }
 }
 
-/** Why the image cannot be pulled; undefined: it can. */
+/** Why the image cannot be pulled; undefined if it can. */
 async function pullRefusal(daemon: Daemon, image: string): Promise<string | undefined> {
   try {
     await daemon.call("asking a registry", (docker) => docker.getImage(image).distribution(), {

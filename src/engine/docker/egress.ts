@@ -9,10 +9,10 @@ import { NOT_PUBLIC_IPV4 } from "../../base/public-address.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 
-/** The bridge's interface on the host, by which the rules match its traffic. */
+/** The bridge's interface on the host. The firewall rules match traffic by it. */
 const EGRESS_BRIDGE = "berth0";
 
-/** The Docker network of every sandbox with EGRESS on a daemon, whatever the instance. */
+/** The Docker network for all sandboxes with EGRESS on a daemon, of every instance. */
 const NETWORK = "berth-egress";
 
 const NETWORK_OPTIONS = {
@@ -23,9 +23,8 @@ const NETWORK_OPTIONS = {
 const IPTABLES_TIMEOUT_MS = 10_000;
 
 /**
- * The network that reaches the public internet and nothing else: not the
- * machine, not its other networks, not other sandboxes. It is created on first
- * use, and its firewall rules are checked each time.
+ * The network that reaches the public internet and nothing else: not the machine, not its other networks, not other
+ * sandboxes. It is created on first use, and its firewall rules are checked on each use.
  */
 export class Egress {
   readonly #daemon: Daemon;
@@ -60,7 +59,7 @@ export class Egress {
     if (network.EnableIPv6 || options.some(([key, value]) => network.Options?.[key] !== value)) {
       throw unsafe(`its network ${NETWORK} has other settings. Remove it with: docker network rm ${NETWORK}`);
     }
-    // A daemon in another network namespace has its bridge, and needs its rules, there.
+    // The bridge, and the rules for it, are in the daemon's network namespace, which may be another one.
     await access(`/sys/class/net/${EGRESS_BRIDGE}`).catch((error: unknown) => {
       throw unsafe("Docker's networks are not on the machine of the service", error);
     });
@@ -109,7 +108,7 @@ export class Egress {
         }),
       );
     } catch (error) {
-      // Another service may have been faster.
+      // Another service may have created it meanwhile.
       const found = await this.#find();
       if (found) return found;
       throw error;
@@ -120,7 +119,10 @@ export class Egress {
   }
 }
 
-/** Whether a bridge's own traffic, from one sandbox to another, passes the firewall: Docker sets it, and anybody may reset it. */
+/**
+ * The setting that makes traffic within a bridge, from one sandbox to another, pass the firewall. Docker sets it, but
+ * any other program may reset it.
+ */
 const BRIDGE_FILTER = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
 async function requireFilteredBridge(): Promise<void> {
@@ -131,7 +133,10 @@ async function requireFilteredBridge(): Promise<void> {
   );
 }
 
-/** The kernel gives every interface an address of IPv6, by which the host could be reached past the rules for IPv4. */
+/**
+ * The kernel gives every interface an IPv6 address, through which sandboxes could reach the host despite the rules for
+ * IPv4.
+ */
 async function disableIPv6(): Promise<void> {
   const file = `/proc/sys/net/ipv6/conf/${EGRESS_BRIDGE}/disable_ipv6`;
   try {
@@ -153,7 +158,7 @@ async function iptables(command: string, args: readonly string[], input = ""): P
     maxBuffer: 64 << 20,
     env: { ...process.env, PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` },
   });
-  // A command that ends without reading reports why by its exit code.
+  // A command that ends without reading its input reports why through its exit code.
   running.child.stdin?.on("error", () => {}).end(input);
   return (await running).stdout;
 }
@@ -167,26 +172,28 @@ function unsafe(problem: string, cause?: unknown): BerthError {
 
 const CHAIN = "BERTH-EGRESS";
 
-/** As `iptables -S` prints it, so that rules compare as text. */
+/** Written as `iptables -S` prints it, so that rules can be compared as text. */
 const REJECT = "-j REJECT --reject-with icmp-port-unreachable";
 
 const CHAIN_RULES = NOT_PUBLIC_IPV4.map((range) => `-A ${CHAIN} -d ${range} ${REJECT}`);
 
-/** What must come first in chains that others use: for forwarded traffic, and for traffic to the machine itself. */
+/**
+ * The rules that must come first in chains shared with others: for forwarded traffic, and for traffic to the machine
+ * itself.
+ */
 const FIRST_RULES = [
   { chain: "DOCKER-USER", rule: `-i ${EGRESS_BRIDGE} -j ${CHAIN}` },
   { chain: "INPUT", rule: `-i ${EGRESS_BRIDGE} ${REJECT}` },
 ];
 
-/** Whether Docker forwards through the chain for others' rules. */
+/** Whether forwarded traffic passes Docker's chain for user-defined rules. */
 export function hasUserChain(listing: string): boolean {
   return listing.split("\n").includes("-A FORWARD -j DOCKER-USER");
 }
 
 /**
- * Compares the output of `iptables -S` with the rules that keep sandboxes from all
- * but the public internet. Returns the input for `iptables-restore --noflush`
- * that repairs them in one step; undefined where they are right.
+ * Compares the output of `iptables -S` with the rules that limit sandboxes to the public internet. Returns the input
+ * for `iptables-restore --noflush` that repairs them in one step; undefined if they are correct.
  */
 export function repairEgressRules(listing: string): string | undefined {
   const lines = listing.split("\n");

@@ -65,11 +65,11 @@ interface DockerTimeouts {
   readonly createMs: number;
   /** Starting a container. Default 60 s. */
   readonly startMs: number;
-  /** From the start until it is ready for commands. Default 30 s. */
+  /** From the start of a container until it is ready for commands. Default 30 s. */
   readonly readyMs: number;
   /** Removing a container. Default 60 s. */
   readonly removeMs: number;
-  /** Until a registry answers first. Default 30 s. */
+  /** Until a registry first answers. Default 30 s. */
   readonly registryMs: number;
   /** A pull without any progress. Default 120 s. */
   readonly pullStallMs: number;
@@ -92,29 +92,34 @@ export interface DockerEngineOptions {
   /** Distinguishes this service's containers from others on the same daemon. */
   readonly instance: string;
   readonly logger: Logger;
-  /** As in `DOCKER_HOST`, which is the default; then `unix:///var/run/docker.sock`. */
+  /** Written as in `DOCKER_HOST`. Default: `DOCKER_HOST`, else `unix:///var/run/docker.sock`. */
   readonly host?: string;
-  /** Directories below which host paths may be mounted. Default none. */
+  /** Directories whose subdirectories may be mounted, and which may be mounted themselves. Default none. */
   readonly allowedHostPaths?: readonly string[];
   /** OCI runtimes that a spec may name, with the isolation each gives. Default none. */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
   /**
-   * Resolvers of sandboxes with EGRESS. They need public addresses: the
-   * machine's own is often a private one, which such a sandbox cannot reach.
-   * Default 1.1.1.1 and 8.8.8.8.
+   * Resolvers of sandboxes with EGRESS. They must have public addresses: the machine's own resolver often has a private
+   * one, which such a sandbox cannot reach. Default 1.1.1.1 and 8.8.8.8.
    */
   readonly egressDns?: readonly string[];
-  /** A directory of this service alone for named pipes to containers. Default: Docker's own streams are used. */
+  /**
+   * A directory, for this service only, for named pipes to containers. Default: none, and Docker's own streams are
+   * used.
+   */
   readonly pipesDir?: string;
-  /** Default: those of {@link OrphanedPipes}. */
+  /** Default: the defaults of {@link OrphanedPipes}. */
   readonly orphanedPipes?: OrphanedPipesBounds;
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
-/** When a removal gets help: Docker waits for processes that were stopped halfway into the container. */
+/**
+ * How long a removal may take before Berth kills the container's processes from outside: Docker waits for starts that
+ * were stopped halfway.
+ */
 const STUCK_REMOVAL_MS = 1_500;
 
-/** The engine over a Docker daemon. */
+/** The engine that uses a Docker daemon. */
 export class DockerEngine implements Engine {
   readonly name = "docker";
   readonly #options: DockerEngineOptions;
@@ -124,13 +129,13 @@ export class DockerEngine implements Engine {
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
   readonly #stage = new MountStage();
-  /** Default users of containers' commands; a missing one is read from its container. */
+  /** Default users of containers' commands. A missing one is read from its container. */
   readonly #users = new Map<string, string>();
-  /** Containers that take mounts until somebody uses them. */
+  /** Containers that accept more mounts, until they are first used. */
   readonly #lateTargets = new Map<string, LateTarget>();
-  /** Containers that this engine removes just now: to Podman they are exited ones meanwhile. */
+  /** Containers that this engine is removing. Podman reports them as exited meanwhile. */
   readonly #removing = new Set<string>();
-  /** Undefined where all streams go through the daemon. */
+  /** Undefined if all streams go through the daemon. */
   readonly #pipes: ContainerPipes | undefined;
   readonly #early: EarlyShells | undefined;
   readonly #orphanedPipes: OrphanedPipes;
@@ -145,7 +150,7 @@ export class DockerEngine implements Engine {
     },
   });
   #info: EngineInfo | undefined;
-  /** The recovery of pipes that an earlier run of the service left. */
+  /** The recovery of pipes of an earlier run of the service. */
   #recovered: Promise<void> | undefined;
 
   constructor(options: DockerEngineOptions) {
@@ -159,7 +164,7 @@ export class DockerEngine implements Engine {
     this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
     this.#egress = new Egress(this.#daemon, options.logger);
     const { pipesDir } = options;
-    // A daemon that is reached over the network shares no files with the service.
+    // A daemon on the network shares no files with the service.
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
       this.#pipes = new ContainerPipes(pipesDir, options.logger);
     this.#early = this.#pipes && new EarlyShells(this.#pipes);
@@ -174,7 +179,7 @@ export class DockerEngine implements Engine {
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
     const runtimes = this.#options.allowedRuntimes ?? {};
-    // The firewall's rules are for Docker's bridge; what holds on Podman's is not known.
+    // The firewall rules are for Docker's bridge. They are not known to work with Podman.
     const egress = !(await this.#daemon.isPodman()) && (await this.#egress.available());
     this.#info = await readInfo(
       this.#daemon,
@@ -211,13 +216,13 @@ export class DockerEngine implements Engine {
       openFilesLimit: await daemonOpenFilesLimit(this.#daemon.socketPath),
     };
     const staged = await this.#stage.stage(checked);
-    // A kernel of its own sees no mount that comes later, and opens no named pipe of the host's.
+    // A sandbox with its own kernel sees no later mounts, and cannot open named pipes of the host.
     const sharesKernel = isolation === "CONTAINER";
     const inert = spec.takesMounts && sharesKernel ? (await this.#stage.inert())?.inert : undefined;
     try {
       const make = (pipes: string | undefined) =>
         this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
-      // Podman starts commands with pipes too slowly, or not at all.
+      // With Podman, commands with pipes start too slowly, or not at all.
       const { id: ref, owner } =
         sharesKernel && !(await this.#daemon.isPodman())
           ? await this.#withPipes(labels.user, name, spec, make)
@@ -284,10 +289,13 @@ export class DockerEngine implements Engine {
     await pipesGone;
   }
 
-  /** Kills everything in a container from outside. A pause that froze a start halfway in would keep it from dying. */
+  /**
+   * Kills everything in a container from outside. It thaws the container first: a start that a pause froze halfway
+   * could not die.
+   */
   async #unblock(ref: string): Promise<void> {
     this.#outside.thaw(ref);
-    // What is gone by now cannot be killed, and the removal itself says how it ends.
+    // Errors do not matter: the container may be gone by now, and the removal reports its own outcome.
     await this.#outside
       .known(ref)
       ?.killAll()
@@ -349,7 +357,7 @@ export class DockerEngine implements Engine {
 
   async listen(ref: string, port: number, signal?: AbortSignal): Promise<Server> {
     const { State, Config } = await this.#inspect(ref, signal);
-    // A kernel of its own has a loopback of its own.
+    // A sandbox with its own kernel has its own loopback interface.
     if (!this.#seesProcesses || parseLabels(Config.Labels).isolation !== "CONTAINER") {
       throw new BerthError(
         "UNSUPPORTED",
@@ -357,7 +365,7 @@ export class DockerEngine implements Engine {
         { metadata: { capability: "egress_domains" } },
       );
     }
-    // The daemon's pids may belong to another pid namespace, and then mean any process.
+    // If the daemon is in another pid namespace, its pids mean other processes here.
     const isOwn = (): boolean => groupsOf(State.Pid).includes(ref);
     return openLoopbackPort({ pid: State.Pid, isOwn }, port, signal);
   }
@@ -367,7 +375,7 @@ export class DockerEngine implements Engine {
   }
 
   async outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined> {
-    // A daemon that is reached over the network runs processes on another machine.
+    // A daemon on the network runs processes on another machine.
     if (this.#daemon.socketPath === undefined) return undefined;
     return untilAborted(
       this.#outside.of(ref, () => this.#inspect(ref)),
@@ -391,7 +399,7 @@ export class DockerEngine implements Engine {
     this.#daemon.close();
   }
 
-  /** Whether containers' processes are processes of this machine that the service may look into. */
+  /** Whether containers' processes run on this machine and the service may inspect them. */
   get #seesProcesses(): boolean {
     return this.#daemon.socketPath !== undefined && process.getuid?.() === 0;
   }
@@ -420,7 +428,7 @@ export class DockerEngine implements Engine {
     );
   }
 
-  /** Makes a container with a directory of pipes if it can have one. */
+  /** Creates a container, with a directory of pipes if it can have one. */
   async #withPipes(
     user: string,
     name: string,
@@ -443,7 +451,7 @@ export class DockerEngine implements Engine {
       early?.abandon();
       zygote?.close();
       await this.#pipes?.remove(name);
-      // The daemon does not share the service's files.
+      // This error means that the daemon does not share the service's file system.
       if (!answerTo(error)?.text.includes("bind source path does not exist")) throw error;
       pipes.refused(error);
       return this.#withoutPipes(make);
@@ -461,7 +469,7 @@ export class DockerEngine implements Engine {
     return made;
   }
 
-  /** Recovers the pipes of containers of an earlier run of the service. */
+  /** Recovers the pipes of containers from an earlier run of the service. */
   async #recoverPipes(containers: readonly ContainerInfo[]): Promise<void> {
     const names = new Map(containers.map(({ Id, Names: [name = ""] }) => [name.slice(1), Id]));
     for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
@@ -486,9 +494,9 @@ export class DockerEngine implements Engine {
     );
   }
 
-  /** How a container that does not run ended; undefined where it is gone or being removed. */
+  /** How a stopped container ended; undefined if it is gone or being removed. */
   async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
-    // Docker answers only when the removal is over, and takes longer for it.
+    // Docker would answer only after the removal, and the request would slow that down.
     if (this.#removing.has(ref)) return undefined;
     try {
       const { State: state } = await this.#inspect(ref, signal);

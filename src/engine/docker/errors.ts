@@ -1,20 +1,18 @@
 import { abortError, BerthError } from "../../base/errors.ts";
 
-/** Why a call was ended that Docker did not answer in time. */
+/** The reason for aborting a call that Docker did not answer in time. */
 export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
 
-/** The daemon's refusal of a request. */
 interface DaemonAnswer {
   readonly statusCode: number;
   readonly text: string;
 }
 
 /**
- * Converts whatever a call to Docker failed with to an error of the port. `doing`
- * completes the sentence "Docker failed while …". Docker has no error codes, so
- * the text decides what a status means.
+ * Converts any failure of a call to Docker to an error of the port. `doing` completes the sentence "Docker failed while
+ * …". Docker has no error codes, so the text of the message decides what a status means.
  */
 export function translateError(error: unknown, doing: string, signal?: AbortSignal): BerthError {
   if (error instanceof BerthError) return error;
@@ -87,7 +85,7 @@ function connectionError(error: unknown, doing: string): BerthError {
   }
 }
 
-/** The daemon's status and text, if a driver's error is an answer. */
+/** The daemon's status and text, if the driver's error is an answer of the daemon. */
 function daemonAnswer(error: unknown): DaemonAnswer | undefined {
   if (typeof error !== "object" || error === null || !("statusCode" in error)) return undefined;
   const { statusCode, json, message } = error as { statusCode: number; json?: unknown; message?: string };
@@ -101,7 +99,7 @@ export function answerTo(error: unknown): DaemonAnswer | undefined {
   return error instanceof BerthError ? daemonAnswer(error.cause) : undefined;
 }
 
-/** A message of Docker's without the host's paths, short enough for an error message. */
+/** A message from Docker, without the host's paths, and short enough for an error message. */
 export function daemonWords(text: string): string {
   return text
     .replace(

@@ -12,13 +12,13 @@ interface DaemonEvent {
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
 
-/** A container whose last kill by the OOM killer is longer ago than this when it ends was ended by another one. */
+/** If a container ends within this time after an OOM kill, the OOM killer is taken as the cause. */
 const OOM_TO_DIE_MS = 3_000;
 
-/** How a container ended. Undefined where it is gone or being removed. */
+/** How a container ended. Undefined if it is gone or being removed. */
 type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
 
-/** What happens to the containers of an instance, from the call on, not from the first item taken. */
+/** Events of an instance's containers. They are collected from the call on, not from the first iteration. */
 export function watchEvents(
   daemon: Daemon,
   instance: string,
@@ -31,7 +31,7 @@ export function watchEvents(
       const stream = await docker.getEvents({
         filters: {
           type: ["container"],
-          // The last two are Podman's words for them; what it reports is "die" and "remove".
+          // The last two are Podman's names in filters. It reports the events as "die" and "remove".
           event: ["oom", "die", "destroy", "died", "remove"],
           label: [`${INSTANCE_LABEL}=${instance}`],
         },
@@ -43,7 +43,7 @@ export function watchEvents(
     },
     { signal },
   );
-  // The iterator reports the failure, if anybody iterates.
+  // The iterator reports the failure.
   opening.catch(() => {});
   return translateEvents(opening, findEnd, signal);
 }
@@ -71,7 +71,7 @@ async function* translateEvents(
           const sinceOomMs = timeMs - (oomKilledAt.get(ref) ?? timeMs);
           oomKilledAt.delete(ref);
           const end = await findEnd(ref, signal);
-          // A removal kills first, and its own event follows.
+          // A removal first kills the container; the event of the removal follows.
           if (end === undefined) break;
           const outOfMemory = end.outOfMemory && sinceOomMs < OOM_TO_DIE_MS;
           yield { type: "ended", ref, sandboxId, end: { ...end, outOfMemory } };
@@ -95,15 +95,14 @@ async function* translateEvents(
 }
 
 /**
- * How a main process ended. Docker remembers for ever that the OOM killer once
- * killed some process of the container; only together with SIGKILL does that
- * explain the end of the main one, and not where it is known to be long ago.
+ * How a main process ended. Docker never forgets that the OOM killer killed some process of the container. That
+ * explains the end of the main process only if it ended by SIGKILL, and not if the OOM kill is known to be long ago.
  */
 export function ended(exitCode: number, outOfMemorySeen: boolean): EngineSandboxEnd {
   return { exitCode, outOfMemory: outOfMemorySeen && exitCode === 137 };
 }
 
-/** Closes the stream on abort, also where nobody iterates. */
+/** Closes the stream on abort, even if nobody iterates. */
 function closeOnAbort(stream: NodeJS.ReadableStream, signal: AbortSignal): void {
   const onAbort = () => destroy(stream);
   signal.addEventListener("abort", onAbort, { once: true });

@@ -9,12 +9,12 @@ import type { Daemon } from "./daemon.ts";
 import { translateError } from "./errors.ts";
 import type { PipeNames, PipePaths } from "./named-pipes.ts";
 
-/** How long a start that was given up may still take effect. */
+/** How long an abandoned start may still take effect. */
 const LATE_START_MS = 2_000;
-/** Docker gives this exit code also to a process whose output it could not deliver. */
+/** Docker also reports this exit code for a process whose output it could not deliver. */
 export const UNDELIVERED = 126;
 
-/** A process to start by `exec` in a container. */
+/** A process to start in a container by `exec`. */
 export interface ExecStart {
   readonly containerId: string;
   /** Name or `uid[:gid]`; empty: root. */
@@ -26,7 +26,7 @@ export interface ExecStart {
 }
 
 /**
- * Creates an `exec` in a container, in the directory `/`. It does not start it.
+ * Creates an `exec` in a container, in the directory `/`, without starting it.
  * @param request `attached`: whether its standard streams go through the daemon.
  */
 export function createExec(
@@ -41,14 +41,14 @@ export function createExec(
       docker.getContainer(containerId).exec({
         Cmd: [...argv],
         Env: Object.entries(env ?? {}).map(([name, value]) => `${name}=${value}`),
-        // Root by its number: an image need not have a list of users.
+        // Root by its number, because an image need not have /etc/passwd.
         User: user || "0",
         WorkingDir: "/",
         AttachStdin: attached && stdin,
         AttachStdout: attached,
         AttachStderr: attached,
         Tty: terminal !== undefined,
-        // Daemons before API 1.42 ignore it; for them the size is set after the start.
+        // Daemons before API 1.42 ignore this. For them the size is set after the start.
         ...(terminal ? { ConsoleSize: [terminal.rows, terminal.columns] } : {}),
         abortSignal,
       }),
@@ -56,25 +56,25 @@ export function createExec(
   );
 }
 
-/** What is known of a process, apart from its streams. */
+/** The state of a process, apart from its streams. */
 export interface ProcessState {
-  /** Names it to a later run of the service. */
+  /** Identifies it to a later run of the service. */
   readonly handle: string;
   /**
    * The exit code, once the process has ended.
-   * @param outputEnded settles when its output has ended, which its own end may precede.
+   * @param outputEnded settles when its output has ended. The process may end earlier.
    */
   exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number>;
   /**
-   * Why the output ended: undefined where it is complete. Output ends just as properly where the daemon or the
-   * container dies.
+   * Why the output ended; undefined if it is complete. The streams themselves do not show it: they also end cleanly if
+   * the daemon or the container dies.
    */
   whyEnded(): Promise<Error | undefined>;
 }
 
 /** The state of an `exec`, as the daemon knows it. */
 export class ExecState implements ProcessState {
-  /** The daemon's id of it. */
+  /** The daemon's id of the `exec`. */
   readonly handle: string;
   readonly #daemon: Daemon;
 
@@ -91,7 +91,7 @@ export class ExecState implements ProcessState {
     );
   }
 
-  /** Waits until a start has taken effect, or can no longer be expected to. Never rejects. */
+  /** Waits until a start has taken effect, or is no longer expected to. Never rejects. */
   async startOver(): Promise<void> {
     const deadline = performance.now() + LATE_START_MS;
     try {
@@ -101,11 +101,11 @@ export class ExecState implements ProcessState {
         await sleep(50);
       }
     } catch {
-      // The container is gone, or Docker is: nothing starts there.
+      // The container is gone, or Docker is, so nothing will start.
     }
   }
 
-  /** Polls, more often after `outputEnded`. */
+  /** Polls the daemon, more often after `outputEnded`. */
   async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
     let endSeen = false;
@@ -124,7 +124,6 @@ export class ExecState implements ProcessState {
     }
   }
 
-  /** Asks Docker for the process. */
   async whyEnded(): Promise<Error | undefined> {
     try {
       await this.inspect();
@@ -136,24 +135,23 @@ export class ExecState implements ProcessState {
 }
 
 /**
- * How long to wait before the next poll while others may hold the process's
- * pipes: short for young processes, long for old ones. Nearly every process ends
- * its output, which ends the wait.
+ * Delay before the next poll while other processes may hold the process's pipes: short for young processes, long for
+ * old ones. Almost every process ends its output, which ends the wait early.
  */
 function checkDelayMs(elapsedMs: number): number {
   const maxMs = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
   return Math.min(Math.max(elapsedMs / 4, 1), maxMs);
 }
 
-/** What a process's handle holds. */
+/** The contents of a process's handle. */
 interface Handle {
-  /** Of its {@link ProcessState}. */
+  /** Handle of its {@link ProcessState}. */
   readonly state: string;
-  /** In its container's directory; undefined where its streams go through the daemon. */
+  /** Names of its pipes in its container's directory; undefined if its streams go through the daemon. */
   readonly pipes: PipeNames | undefined;
 }
 
-/** Names a process to a later run of the service. */
+/** Makes the handle that identifies a process to a later run of the service. */
 export function formatHandle({ handle }: ProcessState, pipes?: PipePaths): string {
   const names = pipes === undefined ? [] : [pipes.stdin, pipes.stdout, pipes.stderr];
   return [handle, ...names.map((pipe) => path.basename(pipe))].join(" ");
@@ -166,9 +164,8 @@ export function parseHandle(handle: string): Handle {
 }
 
 /**
- * A process that an earlier run of the service started through the daemon's
- * streams, or whose pipes are gone. Its output is lost; Docker keeps its exit
- * code for some minutes.
+ * A process of an earlier run of the service that used the daemon's streams, or whose pipes are gone. Its output is
+ * lost; Docker keeps its exit code for some minutes.
  */
 export class DetachedProcess implements SpawnedProcess {
   readonly handle: string;

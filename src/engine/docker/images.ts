@@ -7,14 +7,14 @@ import type { EnsureImageOptions, PullProgress } from "../port.ts";
 import { type CallOptions, type Daemon, jsonLines } from "./daemon.ts";
 import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
 
-/** Valid names of images, and nothing that could redirect a request. */
+/** Valid image names. They contain nothing that could redirect a request. */
 const REFERENCE =
   /^[a-zA-Z0-9][\w.-]*(:\d+)?(\/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@[a-z0-9+._-]+:[a-f0-9]{32,})?$/;
 
-/** How long the last answer about an image stands: a create ensures that it is there, and then asks for its facts. */
+/** How long the last answer about an image is reused: a create first ensures the image, and then asks for its facts. */
 const RECENT_MS = 1_000;
 
-/** What sandboxes need of an image. */
+/** What sandboxes need to know about an image. */
 interface ImageFacts {
   /** Its `USER`; empty: root. */
   readonly user: string;
@@ -29,13 +29,12 @@ interface Pull {
   waiters: number;
 }
 
-/** The images of a daemon: looks them up and pulls them, each once however many callers ask. */
+/** Looks up and pulls the images of a daemon. Concurrent pulls of the same image are shared. */
 export class Images {
   readonly #daemon: Daemon;
   readonly #logger: Logger;
   readonly #timeouts: PullTimeouts;
   readonly #pulls = new Map<string, Pull>();
-  /** The last answer. */
   #recent: { readonly image: string; readonly facts: ImageFacts; readonly at: number } | undefined;
 
   constructor(daemon: Daemon, logger: Logger, timeouts: PullTimeouts) {
@@ -44,7 +43,7 @@ export class Images {
     this.#timeouts = timeouts;
   }
 
-  /** What is known of an image, from the last second. @throws `IMAGE_UNAVAILABLE` where it is not there. */
+  /** The facts about an image, at most a second old. @throws `IMAGE_UNAVAILABLE` if it is not present. */
   async facts(image: string, options?: CallOptions): Promise<ImageFacts> {
     const recent = this.#recent;
     if (recent?.image === image && performance.now() - recent.at < RECENT_MS) return recent.facts;
@@ -81,7 +80,10 @@ export class Images {
     }
   }
 
-  /** Pulls the image unless it is there. Callers of one image share one pull, which is aborted when the last of them leaves. */
+  /**
+   * Pulls the image unless it is present. Callers for the same image share one pull, which is aborted when the last
+   * caller leaves.
+   */
   async ensure(image: string, { signal, onProgress }: EnsureImageOptions): Promise<void> {
     try {
       await this.#inspect(image, { signal });
@@ -97,7 +99,7 @@ export class Images {
     } finally {
       if (onProgress) pull.listeners.delete(onProgress);
       if (--pull.waiters === 0) {
-        // Nobody may join a pull that is being aborted.
+        // No caller may join a pull that is being aborted.
         if (this.#pulls.get(image) === pull) this.#pulls.delete(image);
         pull.abort.abort(canceled());
       }
@@ -142,7 +144,7 @@ function noImageName(image: string, cause?: unknown): BerthError {
   );
 }
 
-/** How long a pull may stall. */
+/** How long a pull may stall, in milliseconds. */
 interface PullTimeouts {
   /** Until the registry first answers. */
   readonly firstAnswerMs: number;
@@ -150,16 +152,14 @@ interface PullTimeouts {
   readonly stallMs: number;
 }
 
-/** Minimum time between two reports of progress. */
 const REPORT_INTERVAL_MS = 200;
 
-/** The longest timer; the pull has its own timeouts. */
+/** The longest possible timer: the pull has its own timeouts. */
 const UNBOUNDED_MS = 2 ** 31 - 1;
 
 /**
- * Pulls an image. Fails with `IMAGE_UNAVAILABLE` when the registry refuses,
- * cannot be reached, or stalls for longer than the timeouts allow. Docker aborts
- * the pull with the signal.
+ * Pulls an image. Fails with `IMAGE_UNAVAILABLE` when the registry refuses, cannot be reached, or stalls for longer
+ * than the timeouts allow. An abort of the signal aborts the pull in Docker too.
  */
 async function pullImage(
   daemon: Daemon,
@@ -230,7 +230,7 @@ function unreachable(image: string, cause: unknown): BerthError {
   );
 }
 
-/** One line of Docker's progress during a pull. */
+/** One line of Docker's progress report during a pull. */
 interface PullMessage {
   readonly id?: string;
   readonly status?: string;
@@ -244,7 +244,6 @@ interface Layer {
   done: boolean;
 }
 
-/** Adds up the progress of each layer. */
 class PullLayers {
   readonly #layers = new Map<string, Layer>();
 

@@ -10,7 +10,7 @@ import type {
 import type { CallOptions, Daemon } from "./daemon.ts";
 import { podmanFacts } from "./podman.ts";
 
-/** The fields of `docker info` that are used. */
+/** The fields of `docker info` used here. */
 interface DaemonInfo {
   readonly ServerVersion: string;
   readonly NCPU: number;
@@ -27,14 +27,14 @@ interface DaemonInfo {
   readonly SecurityOptions: readonly string[] | null;
 }
 
-/** What the daemon does not know of this engine. */
+/** Settings that the daemon does not know. */
 interface InfoOptions {
   readonly runtimes: Readonly<Record<string, IsolationLevel>>;
   readonly egress: boolean;
   readonly egressDomains: boolean;
 }
 
-/** What the daemon is and what its machine can do. */
+/** Describes the daemon and what its machine can do. */
 export async function readInfo(
   daemon: Daemon,
   options: InfoOptions,
@@ -43,7 +43,7 @@ export async function readInfo(
   const info: DaemonInfo = await daemon.call(
     "asking for its version",
     (docker, abortSignal): Promise<DaemonInfo> => {
-      // The driver takes options here; its types lack them.
+      // The driver accepts options here, but its types lack them.
       const asker = docker as unknown as { info(options: object): Promise<DaemonInfo> };
       return asker.info({ abortSignal });
     },
@@ -69,7 +69,7 @@ export async function readInfo(
   };
 }
 
-/** Which control groups its containers have. */
+/** Which controllers of control groups the containers have. */
 interface Controls {
   readonly some: boolean;
   readonly memory: boolean;
@@ -92,7 +92,9 @@ function filtersSystemCalls({ SecurityOptions }: DaemonInfo): boolean {
   return seccomp !== undefined && !seccomp.includes("unconfined");
 }
 
-/** Docker limits a container's disk on overlay2 over XFS with project quotas, which only the mount options show. */
+/**
+ * Docker can limit a container's disk only on overlay2 over XFS with project quotas, which only the mount options show.
+ */
 async function hasDiskLimit(daemon: Daemon, info: DaemonInfo): Promise<boolean> {
   const onXfs = info.DriverStatus?.some(([key, value]) => key === "Backing Filesystem" && value === "xfs");
   if (info.Driver !== "overlay2" || !onXfs || daemon.socketPath === undefined) return false;
@@ -127,7 +129,7 @@ export function requireCapabilities(spec: EngineSandboxSpec, capabilities: Engin
   ]);
 }
 
-/** Refuses limits that the engine cannot hold: some daemons take them and ignore them. */
+/** Refuses limits that the engine cannot enforce: some daemons accept and ignore them. */
 export function requireLimits(resources: Resources, capabilities: EngineCapabilities): void {
   const advice = ". `berth doctor` says what the operator can do";
   refuseUnable(capabilities, [
@@ -145,14 +147,13 @@ function refuseUnable(capabilities: EngineCapabilities, asked: Asked): void {
   }
 }
 
-/** Of the daemon that is root. */
+/** PID file of a daemon that runs as root. */
 const PID_FILE = "/var/run/docker.pid";
 
 /**
- * The hard limit of open files of the Docker daemon on this machine, which its
- * containers cannot exceed. The daemon is the one whose process id is beside its
- * socket, as that of a daemon without root is; else the machine's own. Undefined
- * where it cannot be read.
+ * The hard limit of open files of the Docker daemon on this machine, which its containers cannot exceed. Uses the PID
+ * file next to the socket, if there is one, as for a rootless daemon; otherwise the machine's own daemon. Undefined if
+ * it cannot be read.
  */
 export async function daemonOpenFilesLimit(socketPath: string | undefined): Promise<number | undefined> {
   const own = socketPath?.replace(/\.sock$/, ".pid");

@@ -10,22 +10,24 @@ import type { PipePaths } from "./named-pipes.ts";
 import { openPipe, pipeSocket, StdinCloser } from "./named-pipes.ts";
 import { ZYGOTE_FILES } from "./zygote-script.ts";
 
-/** The pipes of a process of an earlier run of the service, which this run reads on. */
+/** The pipes of a process of an earlier run of the service, which this run continues to read. */
 export interface ClaimedPipes {
   readonly paths: PipePaths;
   readonly ends: PipeEnds;
-  /** What lay in them; it precedes what the ends deliver. */
+  /** Bytes that were already in the pipes. They precede what the ends deliver. */
   readonly left: readonly { readonly stream: OutputStream; readonly chunk: Buffer }[];
 }
 
 /** The default capacity of a pipe. */
 const MAX_LEFT_BYTES = 64 * 1024;
-/** Pipes that are no process's. */
+/** Names of pipes that do not belong to a process. */
 const ZYGOTES: ReadonlySet<string> = new Set(Object.values(ZYGOTE_FILES));
-/** Between two reads of an unclaimed pipe: short, so that a command that still writes to it gets on. */
+/** Pause between two reads of an unclaimed pipe. Short, so that a command that still writes to it makes progress. */
 const TURN_MS = 25;
 
-/** The pipes, with their unread output, that an earlier run of the service left in the directories of live containers. */
+/**
+ * The pipes that an earlier run of the service left in the directories of live containers, with their unread output.
+ */
 export class LeftPipes {
   readonly #logger: Logger;
   /** Paths that are neither claimed nor drained. */
@@ -39,14 +41,13 @@ export class LeftPipes {
     this.#logger = logger;
   }
 
-  /** Adds the pipes in a directory. */
   async add(directory: string): Promise<void> {
     for (const entry of await readdir(directory, { withFileTypes: true }).catch(() => []))
       if (entry.isFIFO() && !ZYGOTES.has(entry.name)) this.#unclaimed.add(path.join(directory, entry.name));
     if (this.#claimsOver) this.drain();
   }
 
-  /** Takes the pipes of a process; undefined where none of its outputs exists any more. */
+  /** Takes the pipes of a process; undefined if none of its outputs exists any more. */
   claim(paths: PipePaths): ClaimedPipes | undefined {
     const outputs: PipeEnds["outputs"][number][] = [];
     const left: ClaimedPipes["left"][number][] = [];
@@ -67,7 +68,7 @@ export class LeftPipes {
     const left = [...this.#unclaimed];
     this.#unclaimed.clear();
     const isStdin = (file: string): boolean => file.endsWith("i");
-    // A shell that waits for somebody to read its report ends when its stdin is opened.
+    // A shell that waits for its report to be read ends when its stdin is opened.
     for (const file of left) if (!isStdin(file)) this.#read(file);
     for (const file of left) if (isStdin(file)) this.#end(file);
   }
@@ -108,13 +109,13 @@ export class LeftPipes {
   }
 }
 
-/** What lies in a pipe now, so that an end reported earlier is known at once. */
+/** Reads what is in a pipe now, so that an end that was reported earlier is known at once. */
 function readNow(fd: number): Buffer {
   const bytes = Buffer.alloc(MAX_LEFT_BYTES);
   try {
     return bytes.subarray(0, readSync(fd, bytes));
   } catch {
-    // It is empty, and somebody may still write to it.
+    // It is empty, and a process may still write to it.
     return bytes.subarray(0, 0);
   }
 }

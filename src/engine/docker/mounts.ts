@@ -20,27 +20,25 @@ import { O_PATH } from "../mounts.ts";
 import { isAlive } from "../outside/host-process.ts";
 import type { HostMount } from "../port.ts";
 
-/** Holds a directory for each stage, named after its process's pid. */
+/** Contains a directory for each stage, named after the pid of its service. */
 const STAGE_ROOT = "/run/berth/mounts";
 
 /** Name of the empty directory in a stage. */
 const INERT = "inert";
 
-/** Mounts whose sources stay what they were when checked, until they are released. */
+/** Mounts whose sources stay the directories that were checked, until they are released. */
 interface StagedMounts {
   readonly mounts: readonly HostMount[];
-  /** Call this once the container runs, or never will. Idempotent. */
+  /** Call this once the container runs, or will never run. Idempotent. */
   release(): Promise<void>;
 }
 
 /**
- * Pins checked mounts: Docker resolves a path again when the container starts, and
- * a sandbox that may write above it could have put a symbolic link there
- * meanwhile. So each directory is opened, compared with what was checked, and
- * bound with `nosuid,nodev` to a path that only root can change (docs/engines/docker.md).
+ * Pins checked mounts. Docker resolves a path again when the container starts, and a sandbox that can write to a parent
+ * directory could have put a symbolic link there meanwhile. So each directory is opened, compared with the checked one,
+ * and bound with `nosuid,nodev` to a path that only root can change (docs/engines/docker.md).
  *
- * That needs root and the daemon's own mount namespace. Elsewhere the sources
- * are passed on as checked.
+ * This needs root and the daemon's mount namespace. Otherwise the checked paths are passed on as they are.
  */
 export class MountStage {
   #dir: Promise<string | undefined> | undefined;
@@ -68,7 +66,10 @@ export class MountStage {
     return { mounts: [...staged], release };
   }
 
-  /** The stage, and in it an empty shared mount for containers that take mounts later; undefined where that is impossible. */
+  /**
+   * The stage's directory, and in it an empty shared mount for containers that accept mounts later; undefined if that
+   * is impossible.
+   */
   async inert(): Promise<{ readonly dir: string; readonly inert: string } | undefined> {
     this.#dir ??= prepare();
     const dir = await this.#dir;
@@ -78,14 +79,14 @@ export class MountStage {
     return inert === undefined ? undefined : { dir, inert };
   }
 
-  /** Removes its directory, which is empty once every mount is released. */
+  /** Removes the stage's directory, which is empty once every mount is released. */
   async close(): Promise<void> {
     const dir = await this.#dir;
     if (dir !== undefined) await clear(dir).catch(() => {});
   }
 }
 
-/** Makes a stage's directory and clears those of dead processes. Undefined where staging is impossible. */
+/** Creates a stage's directory, and clears those of dead services. Undefined if staging is impossible. */
 async function prepare(): Promise<string | undefined> {
   if (process.platform !== "linux" || process.getuid?.() !== 0 || !(await sharesMountsWithDaemon()))
     return undefined;
@@ -95,7 +96,7 @@ async function prepare(): Promise<string | undefined> {
       if (!isAlive(Number.parseInt(name, 10))) await clear(path.join(STAGE_ROOT, name));
     }
     const dir = await mkdtemp(path.join(STAGE_ROOT, `${process.pid}-`));
-    // Root in a container may not mount.
+    // Root in a container may lack the permission to mount.
     await bind(dir, path.join(dir, "probe"));
     await unbind(path.join(dir, "probe"));
     return dir;
@@ -104,7 +105,10 @@ async function prepare(): Promise<string | undefined> {
   }
 }
 
-/** Docker makes a container's root a slave of the host's if one of its mounts is a slave, which needs a shared source. */
+/**
+ * Docker makes a container's root a slave of the host's if one of its mounts is a slave, which requires a shared
+ * source.
+ */
 async function makeInert(inert: string): Promise<string | undefined> {
   try {
     await mkdir(inert, { mode: 0o755 });
@@ -125,14 +129,14 @@ async function sharesMountsWithDaemon(): Promise<boolean> {
   }
 }
 
-/** Binds `source`, a real path that must still lead to what was checked. */
+/** Binds `source`, a real path that must still lead to the checked directory. */
 async function bind(source: string, target: string): Promise<void> {
   let handle: FileHandle | undefined;
   try {
     handle = await openDirectory(source);
     if ((await readlink(`/proc/self/fd/${handle.fd}`)) !== source) throw new Error("it leads elsewhere now");
     await mkdir(target, { mode: 0o700 });
-    // Not canonicalized: the path must go through the open descriptor.
+    // `-c` disables canonicalization: the path must go through the open descriptor.
     await run("mount", ["-n", "-c", "-o", "bind,nosuid,nodev", "/proc/self/fd/3", target], handle.fd);
   } catch (error) {
     await rmdir(target).catch(() => {});
@@ -149,7 +153,7 @@ async function bind(source: string, target: string): Promise<void> {
 }
 
 async function unbind(target: string): Promise<void> {
-  // Lazily: the daemon may have it open.
+  // A lazy unmount: the daemon may have it open.
   await run("umount", ["-n", "-c", "-l", target]).catch(() => {});
   await rmdir(target);
 }
@@ -165,7 +169,7 @@ async function run(command: string, args: readonly string[], fd?: number): Promi
   await runWith(command, args, fd === undefined ? [] : [fd]);
 }
 
-/** Runs a command with open descriptors, from 3 on. */
+/** Runs a command with these open descriptors, numbered from 3. */
 async function runWith(command: string, args: readonly string[], fds: readonly number[]): Promise<void> {
   const child = spawn(command, args, { stdio: ["ignore", "ignore", "pipe", ...fds] });
   let stderr = "";
@@ -176,24 +180,23 @@ async function runWith(command: string, args: readonly string[], fds: readonly n
   if (code !== 0) throw new Error(`${command} ended with ${code}: ${stderr.trim()}`);
 }
 
-/** A running container that takes mounts. */
+/** A running container that accepts mounts. */
 export interface LateTarget {
   /** Its root directory on the host. */
   readonly root: string;
   readonly pid: number;
-  /** Targets of its own mounts. */
+  /** Targets of its existing mounts. */
   readonly taken: readonly string[];
-  /** Owner of directories that become the user's; undefined: root. */
+  /** The owner for mounts with `giveToUser`; undefined: root. */
   readonly owner: { readonly uid: number; readonly gid: number | undefined } | undefined;
 }
 
-/** Where every container has mounts over its root directory. */
+/** Paths at which every container has mounts. */
 const TAKEN = ["/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 /**
- * Binds each source to a private stage with its options, so that the flags are set
- * before the container sees it, and from there into the container. An argument is
- * `FROM_FD:TO_FD:STAGE:OPTIONS`.
+ * Binds each source with its options to a private stage, so that the flags are set before the container sees it, and
+ * from there into the container. Each argument is `FROM_FD:TO_FD:STAGE:OPTIONS`.
  */
 const SCRIPT = `stages= made=0
 for arg do
@@ -206,9 +209,9 @@ done
 [ -z "$stages" ] || umount -n -c -l $stages
 [ "$made" = $# ]`;
 
-/** The target of late mounts in an inspected container; undefined where nothing can be mounted in it. */
+/** The target for late mounts, from the container's inspection; undefined if nothing can be mounted in it. */
 export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarget | undefined {
-  // Its content depends on the storage driver; the types know only one.
+  // Its fields depend on the storage driver; the types cover only one.
   const { MergedDir: root } = (info.GraphDriver?.Data ?? {}) as { readonly MergedDir?: unknown };
   if (typeof root !== "string" || info.State.Pid <= 0) return undefined;
   const [, uid, gid] = /^(\d+)(?::(\d*))?$/.exec(owner) ?? [];
@@ -221,12 +224,11 @@ export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarge
 }
 
 /**
- * Mounts directories in a running container that nobody has used yet. Its root is
- * a slave of the overlay that the host sees, so what is bound there appears
- * inside. Docker unmounts the overlay with everything below it before it removes
- * the container's files (docs/warm-pool.md).
+ * Mounts directories in a running container that nobody has used yet. The container's root is a slave of the overlay
+ * that the host sees, so a mount there also appears inside. Docker unmounts the overlay with everything below it before
+ * it removes the container's files (docs/warm-pool.md).
  * @param stage a directory that only root can change.
- * @throws `UNSUPPORTED` where that is impossible; the container is then useless.
+ * @throws `UNSUPPORTED` if that is impossible. The container must then be discarded.
  */
 export async function mountLate(
   target: LateTarget,
@@ -269,7 +271,7 @@ export async function mountLate(
   }
 }
 
-/** Opens a directory in a container step by step, creates what is missing and follows no link. */
+/** Opens a directory in a container, one path component at a time. Creates missing directories and follows no links. */
 async function makeDirectory(root: string, inside: string): Promise<FileHandle> {
   let at = await openDirectory(root);
   for (const name of inside.split("/").filter((part) => part !== "")) {
@@ -291,14 +293,14 @@ function openDirectory(directory: string): Promise<FileHandle> {
   return open(directory, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
 }
 
-/** Fails unless the mounts have appeared in the container, which is up to the kernel and Docker. */
+/** Throws unless the mounts have appeared in the container. Whether they do depends on the kernel and Docker. */
 async function assertInside(pid: number, mounts: readonly HostMount[]): Promise<void> {
   const lines = (await readFile(`/proc/${pid}/mountinfo`, "utf8")).split("\n");
   const points = new Set(lines.map((line) => line.split(" ")[4]));
   if (mounts.some(({ target }) => !points.has(escaped(target)))) throw unsupported();
 }
 
-/** A path as mountinfo writes it. */
+/** Escapes a path like mountinfo does. */
 function escaped(target: string): string {
   return target.replace(
     /[ \t\n\\]/g,
@@ -311,7 +313,7 @@ async function give(
   { uid, gid }: { readonly uid: number; readonly gid: number | undefined },
 ): Promise<void> {
   if (directory === undefined) return;
-  // A descriptor opened with O_PATH cannot be changed itself.
+  // A descriptor opened with O_PATH does not allow changing the directory.
   const opened = await open(`/proc/self/fd/${directory.fd}/.`, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await opened.chown(uid, gid ?? (await opened.stat()).gid);

@@ -5,7 +5,7 @@ import path from "node:path";
 /** Where a container sees its directory of pipes. */
 export const PIPES_TARGET = "/run/berth-pipes";
 
-/** Names of the three pipes of a process, in its container's directory. Each is random: none reveals another. */
+/** Names of the three pipes of a process in its container's directory. Each is random, so none reveals another. */
 export type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
 
 /** The paths of the named pipes of one process. */
@@ -25,26 +25,28 @@ export function openPipe(file: string, mode: number): number {
   return openSync(file, mode | constants.O_NONBLOCK | constants.O_NOFOLLOW);
 }
 
-/** A stream over an end of a pipe. Its user learns of an error by its close. */
+/** A stream for one end of a pipe. It reports errors only by closing. */
 export function pipeSocket(fd: number, direction: "readable" | "writable"): Socket {
   const socket = new Socket({ fd, readable: direction === "readable", writable: direction === "writable" });
   return socket.on("error", () => {});
 }
 
-/** Removes a process's pipes: the names serve until both sides have opened them, and a later run of the service until they are drained. */
+/**
+ * Removes a process's pipes. Their names are needed until both sides have opened them, and for a later run of the
+ * service until they are drained.
+ */
 export function removePipes({ stdin, stdout, stderr }: PipePaths): void {
   for (const file of [stdin, stdout, stderr]) unlink(file, () => {});
 }
 
-/** How soon a reader that reopens a closed stdin gets EOF. */
+/** Bounds of how soon a reader that reopens a closed stdin gets EOF. */
 const MIN_PAUSE_MS = 2;
 const MAX_PAUSE_MS = 250;
 
 /**
- * Keeps giving EOF to readers that reopen a closed stdin. Opening a named pipe
- * for reading blocks until somebody has it open for writing, so this opens it
- * for a moment now and then. It also releases a shell whose job has ended and
- * that waits the same way until a service can read its report.
+ * Keeps giving EOF to readers that reopen a closed stdin. Opening a named pipe for reading blocks until it is open for
+ * writing, so this opens it briefly from time to time. That also releases a shell whose job has ended and which waits
+ * in the same way for a service to read its report.
  */
 export class StdinCloser {
   readonly #pipe: string;
@@ -53,21 +55,21 @@ export class StdinCloser {
   #stopped = false;
 
   /**
-   * @param pipe the path of a stdin.
-   * @param onUnused called once nobody can open it any more.
+   * @param pipe the path of the stdin.
+   * @param onUnused called once no process can open it any more.
    */
   constructor(pipe: string, onUnused: () => void = () => {}) {
     this.#pipe = pipe;
     this.#onUnused = onUnused;
   }
 
-  /** Starts, or starts again with the shortest pause. */
+  /** Starts, or restarts with the shortest pause. */
   start(): void {
     clearTimeout(this.#timer);
     this.#open(MIN_PAUSE_MS);
   }
 
-  /** Starts unless it has. */
+  /** Starts unless already started. */
   startOnce(): void {
     if (this.#timer === undefined) this.start();
   }
@@ -84,7 +86,7 @@ export class StdinCloser {
         closeSync(openPipe(this.#pipe, constants.O_WRONLY));
       } catch (error) {
         const { code } = error as NodeJS.ErrnoException;
-        // No reader has it open, or its name is gone: nobody can open it again.
+        // No reader has it open, or its name is gone, so no process can open it again.
         if (code === "ENXIO" || code === "ENOENT") {
           this.stop();
           return this.#onUnused();

@@ -23,24 +23,27 @@ import { parseLabels } from "./container-config.ts";
 import type { StartGate } from "./start-gate.ts";
 
 const SIGKILL = 9;
-/** How long starts under way may keep a container from being frozen. */
+/** How long starts in progress may delay freezing a container. */
 const CLOSE_MS = 200;
 
-/** Outside control of containers whose processes the service sees: those of a daemon on its machine, if it runs as root. */
+/**
+ * Outside control of containers whose processes the service can see: if the daemon is on this machine and the service
+ * runs as root.
+ */
 export class OutsideViews {
   readonly #gate: StartGate;
   readonly #views = new Map<string, OutsideControl | undefined>();
   readonly #opening = new Map<string, Promise<OutsideControl | undefined>>();
   readonly #freezers = new Map<string, Freezer>();
   readonly #namespaces = new NamespaceTable();
-  /** Kill the first processes of containers. */
+  /** Functions that kill a container's first process. */
   readonly #ends = new Map<string, () => void>();
 
   constructor(gate: StartGate) {
     this.#gate = gate;
   }
 
-  /** Undefined where the container's processes are not visible. Callers at the same time share one inspection. */
+  /** The view of a container; undefined if its processes are not visible. Concurrent callers share one inspection. */
   async of(ref: string, inspect: () => Promise<ContainerInspectInfo>): Promise<OutsideControl | undefined> {
     if (this.#views.has(ref)) return this.#views.get(ref);
     if (process.getuid?.() !== 0) return undefined;
@@ -55,7 +58,7 @@ export class OutsideViews {
     }
   }
 
-  /** What {@link of} returned before. */
+  /** The previous result of {@link of}. */
   known(ref: string): OutsideControl | undefined {
     return this.#views.get(ref);
   }
@@ -68,22 +71,25 @@ export class OutsideViews {
     this.#freezers.delete(ref);
   }
 
-  /** Kills a container's first process, and so all others, if it is visible. Docker takes some milliseconds to get to that. */
+  /**
+   * Kills a container's first process, and thereby all others, if it is visible. Docker would take some milliseconds to
+   * do so.
+   */
   end(ref: string): void {
     this.#ends.get(ref)?.();
   }
 
-  /** Thaws a container that a pause left frozen, where its control group can be reached. */
+  /** Thaws a container that a pause left frozen, if its control group is accessible. */
   thaw(ref: string): void {
     this.#freezers.get(ref)?.thaw();
   }
 
   async #open(ref: string, { State, Config }: ContainerInspectInfo): Promise<OutsideControl | undefined> {
-    // With a kernel of its own it shows no processes to this one.
+    // The host does not see the processes of a sandbox with its own kernel.
     if (parseLabels(Config.Labels).isolation !== "CONTAINER" || State.Pid <= 1) return undefined;
     const groups = groupsOf(State.Pid)
       .split("\n")
-      // The daemon's pids may belong to another pid namespace, and then mean any process.
+      // If the daemon is in another pid namespace, its pids mean other processes here.
       .filter((line) => line.includes(ref));
     const mountinfo = await readFile("/proc/self/mountinfo", "latin1");
     const found = groupDirectories(groups.join("\n"), mountinfo);
@@ -102,12 +108,13 @@ export class OutsideViews {
     const oomFile = directories.has("memory") ? "memory.oom_control" : "memory.events";
     return new OutsideView({
       scope,
-      // The runtime moves a process into the container's group after it has become visible, and stoppable, there.
+      // The runtime moves a process into the container's group only after the process is visible, and can be stopped,
+      // in the namespace.
       entering: namespaceScope(State.Pid, this.#namespaces),
       isHalfWayIn: (name) => name.startsWith("runc:["),
       level: idsOf(State.Pid, "NSpid").length - 1,
       freezer: freeze,
-      // `docker exec` by hand fails in a container that is frozen.
+      // An operator's `docker exec` fails in a frozen container.
       freezeLast: true,
       oldestStartMs: () => this.#gate.oldestStartMs(ref),
       oomKills: () => (memory === undefined ? undefined : readCount(`${memory}/${oomFile}`, "oom_kill")),
@@ -115,7 +122,7 @@ export class OutsideViews {
     });
   }
 
-  /** A start in a frozen container fails, and Docker's own pause must not be undone. */
+  /** Keeps starts out while the container is frozen, because they would fail, and does not undo Docker's own pause. */
   #gated(ref: string, freezer: Freezer): Freezer {
     return {
       get paused() {

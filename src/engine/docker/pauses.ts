@@ -3,24 +3,23 @@ import { throwIfAborted } from "../../base/errors.ts";
 import { answerTo, translateError } from "./errors.ts";
 
 /**
- * Least time between a pause and a resume of a container. Docker sets a
- * container's state when a call succeeds and once more when containerd's event
- * arrives; a late event of the call before overrides the state of the newer one.
- * Docker then takes a frozen container for running, and refuses to resume it.
+ * Minimum time between a pause and a resume of a container. Docker sets a container's state when a call succeeds, and
+ * again when containerd's event arrives. A late event of an earlier call overwrites the state of a newer one. Docker
+ * then believes that a frozen container is running, and refuses to resume it.
  */
 const PAUSE_SETTLE_MS = 300;
 
-/** How containers are paused and resumed. */
+/** What {@link Pauses} needs to pause and resume containers. */
 export interface PauseParts {
-  /** Asks Docker to. @throws what Docker answers, which is a refusal where it is so already. */
+  /** Asks Docker to pause or resume. @throws Docker's refusal, also if the container is already in that state. */
   call(ref: string, paused: boolean, signal: AbortSignal | undefined): Promise<void>;
-  /** What Docker takes a container for. */
+  /** The state of a container according to Docker. */
   state(ref: string, signal: AbortSignal | undefined): Promise<{ Running: boolean; Paused: boolean }>;
-  /** Thaws a container by its control group, where that can be reached. */
+  /** Thaws a container through its control group, if that is accessible. */
   thaw(ref: string, signal: AbortSignal | undefined): Promise<void>;
 }
 
-/** Pauses and resumes containers, so that Docker's late events cannot leave one frozen. */
+/** Pauses and resumes containers such that Docker's late events cannot leave one frozen. */
 export class Pauses {
   readonly #parts: PauseParts;
   /** The last change of each container, by `performance.now()`. */
@@ -30,7 +29,7 @@ export class Pauses {
     this.#parts = parts;
   }
 
-  /** Idempotent. @throws `SANDBOX_TERMINATED` where the container has ended, and what Docker refuses. */
+  /** Pauses or resumes. Idempotent. @throws `SANDBOX_TERMINATED` if the container has ended, or Docker's refusal. */
   async set(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
     const last = this.#last.get(ref);
     if (last !== undefined && last.paused !== paused) {
@@ -42,7 +41,7 @@ export class Pauses {
       this.#noteChange(ref, paused);
     } catch (error) {
       if (!answerTo(error)) throw error;
-      // Docker refuses what is so already; the container's state distinguishes that from other refusals.
+      // Docker refuses if the container is already in that state. Its state distinguishes that from other refusals.
       const state = await this.#parts.state(ref, signal);
       if (!state.Running) {
         throw translateError({ statusCode: 409, message: "is not running" }, "pausing a container");

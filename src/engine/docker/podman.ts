@@ -4,16 +4,16 @@ import type { resourceLimits } from "./container-config.ts";
 
 const CPU_PERIOD_MICROS = 100_000;
 
-/** What Podman's answers in Docker's form do not have. */
+/** Facts that Podman's Docker-compatible API does not report. */
 export interface PodmanFacts {
   readonly isRootless: boolean;
-  /** The control groups' controllers that its containers get, for instance `memory`. */
+  /** The controllers of control groups that its containers get, for instance `memory`. */
   readonly controllers: readonly string[];
 }
 
 /**
- * Asks Podman's own API: in Docker's form it claims every limit that the kernel
- * has, also without root, where it starts containers and ignores them.
+ * Asks Podman's own API. Its Docker-compatible API claims to support every limit that the kernel has, even without
+ * root, where it ignores them.
  */
 export async function podmanFacts(docker: Dockerode, abortSignal: AbortSignal): Promise<PodmanFacts> {
   const dial = promisify(docker.modem.dial.bind(docker.modem));
@@ -27,7 +27,7 @@ export async function podmanFacts(docker: Dockerode, abortSignal: AbortSignal): 
   return { isRootless: host.security.rootless, controllers: host.cgroupControllers ?? [] };
 }
 
-/** Changes a container's limits through Podman's own API: its service lacks Docker's call before version 5. */
+/** Changes a container's limits through Podman's own API: before version 5 Podman lacks Docker's call. */
 export async function updateInPodman(
   docker: Dockerode,
   ref: string,

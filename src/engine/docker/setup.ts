@@ -4,21 +4,20 @@ import { PRINT_ID_RANGES } from "./container-users.ts";
 import { Demux } from "./daemon.ts";
 import { START_ZYGOTE } from "./zygote-script.ts";
 
-/** How much output of a container that is not ready yet is kept. */
+/** How much output of a container to keep until it is ready. */
 const MAX_REPORT_CHARS = 2048;
 
-/** What a container reported when it was ready. */
+/** What a container reports when it is ready. */
 export interface SetupReport {
   /** Its user as `uid[:[gid]]`; empty: root. */
   readonly owner: string;
-  /** All it printed, its ranges of ids included. */
+  /** Everything it printed, including its ranges of ids. */
   readonly printed: string;
 }
 
 /**
- * Reads the output of a container's main process, from before its start until it
- * reports that it is ready. If it ends before, or does not report in time, this
- * fails with what it printed.
+ * Reads the output of a container's main process, from before its start until it reports that it is ready. Fails with
+ * what the process printed if it ends before that or does not report in time.
  */
 export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupReport> {
   const { promise, resolve, reject } = Promise.withResolvers<SetupReport>();
@@ -45,31 +44,29 @@ export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupRepor
   return promise.finally(() => clearTimeout(timer));
 }
 
-/** The error for a container that does not come up. `report` is what it or Docker printed. */
+/** The error for a container that fails to start. `report` is what it or Docker printed. */
 export function startFailed(problem: string, report: string, cause?: unknown): BerthError {
   const details = report === "" ? "." : `: ${report}`;
   return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`, { cause });
 }
 
-/** The lines by which the setup script reports. */
+/** The lines that the setup script reports. */
 const SETUP_MARKERS = {
   ready: "berth-ready",
   unknownUser: "berth-unknown-user",
   badWorkingDir: "berth-bad-working-dir",
-  /** Followed by the user as `uid[:[gid]]`; nothing: root. */
+  /** Followed by the user as `uid[:[gid]]`, or by nothing for root. */
   owner: "berth-owner ",
 } as const;
 
 /**
- * The main process of every sandbox, as root: starts the zygote, creates the working dir, gives it
- * and the `giveToUser` mounts to the user, reports that it is ready and then
- * blocks in a read, which SIGTERM ends at once and which needs no further process.
- * It is a writer of its own stdin, where it can be: Podman closes that with the
- * first attachment.
+ * The main process of every sandbox, as root: starts the zygote, creates the working directory, makes the user the
+ * owner of it and of the `giveToUser` mounts, reports that it is ready and then blocks in a read. SIGTERM ends the read
+ * at once, and the read needs no other process. The process also opens its stdin for writing, if it can, because Podman
+ * closes stdin with the first attachment.
  *
- * It looks user names up in the container's own files, as Docker does. printf
- * assembles the markers, so that no error message that quotes the script can be
- * taken for one.
+ * It looks up user names in the container's own files, as Docker does. printf assembles the markers, so that an error
+ * message that quotes the script cannot be mistaken for a marker.
  */
 const SCRIPT = `${START_ZYGOTE}
 shift
@@ -110,14 +107,14 @@ if true <>/proc/self/fd/0; then exec <>/proc/self/fd/0; fi 2>/dev/null
 read -r x
 `;
 
-/** The argument list of a sandbox's main process. Values are arguments, so nothing needs quoting. */
+/** The argument list of a sandbox's main process. All values are arguments, so nothing needs quoting. */
 export function setupCommand(options: {
-  /** Whether the container's environment sets HOME; otherwise each user has that of the list of users. */
+  /** Whether the container's environment sets HOME; otherwise each user's HOME is from /etc/passwd. */
   readonly setsHome: boolean;
   readonly workingDir: string;
   /** Name or `uid[:gid]`; empty: root. */
   readonly user: string;
-  /** Mount targets whose owner becomes the user. */
+  /** Mount targets that the user shall own. */
   readonly giveToUser: readonly string[];
 }): string[] {
   const setsHome = options.setsHome ? "y" : "";

@@ -15,12 +15,11 @@ import type { StartGate } from "./start-gate.ts";
 const START_TIMEOUT_MS = 30_000;
 
 /**
- * Starts a process whose standard streams go through the daemon. Returns when it
- * is known to run (or to have run): Docker answers before it tries, and reports
- * a failure to start as if it were the process's output.
+ * Starts a process whose standard streams go through the daemon. Returns when it is known to run or to have run. Docker
+ * answers before it tries to start the process, and reports a failed start as if it were the process's output.
  *
- * It starts in `/`: Docker never gets a working directory, since the runtime
- * resolves it with descriptors of its own open (CVE-2024-21626).
+ * It starts in `/`. Docker never gets a working directory, because the runtime resolves it while its own descriptors
+ * are open (CVE-2024-21626).
  */
 export async function spawnAttached(
   daemon: Daemon,
@@ -39,7 +38,7 @@ export async function spawnAttached(
     leave();
     return spawned;
   } catch (error) {
-    // Docker goes on with a start that its caller has given up.
+    // Docker continues a start that its caller has abandoned.
     if (exec) void new ExecState(daemon, exec.id).startOver().finally(leave);
     else leave();
     throw error;
@@ -63,7 +62,7 @@ async function start(
       { signal },
     )
     .catch((error: BerthError) => {
-      // Podman refuses here what Docker reports as output.
+      // Podman refuses here; Docker reports the same failure as output.
       const words = answerTo(error)?.text ?? "";
       throw NO_SUCH_USER.test(words) ? startError(daemonWords(words)) : error;
     });
@@ -73,7 +72,7 @@ async function start(
     await proveStarted(daemon, exec, socket, tty, signal);
     const streams = { socket, writes, tty, stdin: request.stdin };
     const spawned = new AttachedProcess(daemon, exec, streams, sink, leftovers);
-    // A process that has ended already needs no terminal.
+    // A process that has already ended needs no terminal size.
     if (request.terminal) await spawned.resize(request.terminal).catch(() => {});
     spawned.resume();
     return spawned;
@@ -84,10 +83,9 @@ async function start(
 }
 
 /**
- * Waits until the process runs, without losing what it writes. Its first bytes
- * prove that, unless they could be the daemon's own report.
- * Then, and while it is silent, Docker is polled: a process that started has a
- * pid, one that failed has an exit code and none.
+ * Waits until the process runs, without losing its output. Its first bytes prove that it runs, unless they could be the
+ * daemon's own report. In that case, and while it is silent, Docker is polled: a process that started has a pid; one
+ * that failed to start has an exit code but no pid.
  */
 async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boolean, signal?: AbortSignal) {
   const deadline = performance.now() + START_TIMEOUT_MS;
@@ -102,7 +100,7 @@ async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boo
         { signal },
       );
       if (state.Pid > 0) return;
-      // Podman has no pid of a process that has ended, and 0 as the exit code before the start too.
+      // Podman reports no pid for an ended process, and exit code 0 also before the start.
       if (state.ExitCode === 0 && chunk !== undefined) return;
       if (state.ExitCode !== null && state.ExitCode !== 0) {
         const output = (await Promise.race([first.chunk, sleep(1000)])) ?? Buffer.alloc(0);
@@ -121,18 +119,18 @@ async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boo
 }
 
 const CR_LF = Buffer.from("\r\n");
-/** Of the frame before the first bytes, where there is no terminal. */
+/** Size of the frame header before the first bytes, if there is no terminal. */
 const HEADER_BYTES = 8;
 const PODMAN_REPORT = "Error: ";
 
-/** Whether output may be the daemon's: Docker's ends in CR LF, Podman's begins with a word. */
+/** Whether output may be a report of the daemon: Docker's end with CR LF, Podman's start with a fixed prefix. */
 function maybeReport(output: Buffer, tty: boolean): boolean {
   const at = tty ? 0 : HEADER_BYTES;
   const begin = output.toString("latin1", at, at + PODMAN_REPORT.length);
   return output.subarray(-2).equals(CR_LF) || begin === PODMAN_REPORT;
 }
 
-/** The first bytes of a stream, which stay in it; null where it ends without any. Stopping pauses the stream. */
+/** Reads the first bytes of a stream without consuming them; null if it ends without any. `stop` pauses the stream. */
 function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonly stop: () => void } {
   const { promise, resolve } = Promise.withResolvers<Buffer | null>();
   const onData = (chunk: Buffer) => {
@@ -146,7 +144,7 @@ function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonl
   };
   socket.on("data", onData);
   socket.once("close", () => resolve(null));
-  // The next reader learns of an error from the stream's state.
+  // The next reader sees an error in the stream's state.
   socket.on("error", () => resolve(null));
   return { chunk: promise, stop };
 }
@@ -167,7 +165,7 @@ function startError(report: string): BerthError {
   if (/container .*(not running|stopped)|no running task|not found: unknown/i.test(report)) {
     return new BerthError("SANDBOX_TERMINATED", "The sandbox's container no longer runs.", { cause });
   }
-  // The runtime fails like this when the sandbox's cgroup allows it no process or no memory.
+  // The runtime fails like this when the sandbox's control group has no process or memory left for it.
   if (/init-p|procready|resource temporarily unavailable|cannot allocate|signal: killed|EOF/i.test(report)) {
     return new BerthError(
       "TOO_MANY_OPERATIONS",
@@ -178,7 +176,7 @@ function startError(report: string): BerthError {
   return new BerthError("ENGINE_UNAVAILABLE", `Docker could not start the process: ${report}`, { cause });
 }
 
-/** `exit_code` is what a shell would exit with. */
+/** @param exitCode what a shell would exit with. */
 function commandError(report: string, exitCode: string, cause: Error): BerthError {
   return new BerthError("INVALID_ARGUMENT", `argv: ${report}`, {
     metadata: { field: "argv", exit_code: exitCode },
@@ -186,12 +184,11 @@ function commandError(report: string, exitCode: string, cause: Error): BerthErro
   });
 }
 
-/** What became of writes to a stream. */
 interface Writes {
   readonly failed: boolean;
 }
 
-/** Has a stream go on where a write fails: the process has ended then, but its output may still be there to read. */
+/** Keeps a stream readable after a write fails: the process has ended then, but its output may still be unread. */
 function readPastWrites(socket: Duplex): Writes {
   const writes = { failed: false };
   const write = socket._write.bind(socket);
@@ -205,7 +202,6 @@ function readPastWrites(socket: Duplex): Writes {
   return writes;
 }
 
-/** The connection of a process. */
 interface AttachedStreams {
   readonly socket: Duplex;
   readonly writes: Writes;
@@ -213,7 +209,7 @@ interface AttachedStreams {
   readonly stdin: boolean;
 }
 
-/** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
+/** A running `exec` with its hijacked connection. Paused until {@link resume} is called. */
 class AttachedProcess implements SpawnedProcess {
   readonly handle: string;
   readonly #daemon: Daemon;
@@ -222,9 +218,9 @@ class AttachedProcess implements SpawnedProcess {
   readonly #socket: Duplex;
   readonly #takesStdin: boolean;
   readonly #writes: Writes;
-  /** Settles, never rejects, when the connection has ended. */
+  /** Resolves when the connection has ended. Never rejects. */
   readonly ended: Promise<void>;
-  /** Undefined once its end was called. */
+  /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
   readonly #leftovers: Leftovers;
   /** Stops the slow drain of the output. */
@@ -305,7 +301,7 @@ class AttachedProcess implements SpawnedProcess {
     } catch (error) {
       const answer = answerTo(error);
       if (answer === undefined) throw error;
-      // Podman's way to say that it is done.
+      // Podman answers 201 for success.
       if (answer.statusCode === 201) return;
       throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.", { cause: error });
     }
@@ -315,7 +311,7 @@ class AttachedProcess implements SpawnedProcess {
     return this.#trusted(await this.#state.exitCode(this.ended, signal));
   }
 
-  /** Undefined where the output is complete. */
+  /** Why the output ended; undefined if it is complete. */
   async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
     const isOver = this.#socket.readableEnded || (await this.#wasReset());
     if (isOver && !insideFrame) return this.#state.whyEnded();
@@ -323,18 +319,18 @@ class AttachedProcess implements SpawnedProcess {
   }
 
   /**
-   * Whether Docker closed the connection with stdin in it that nobody had read. On a Unix socket that is reported in
-   * place of the end, after all that it had written has been read. Podman closes before it has written all.
+   * Whether Docker closed the connection while it contained unread stdin. A Unix socket then reports a reset instead of
+   * EOF, after everything that Docker had written has been read. Podman closes before it has written everything.
    */
   async #wasReset(): Promise<boolean> {
     const { errored, readableLength } = this.#socket;
     const isReset = (errored as NodeJS.ErrnoException | null)?.code === "ECONNRESET" && readableLength === 0;
     if (!isReset || this.#daemon.socketPath === undefined) return false;
-    // One that does not answer is no proof of anything.
+    // A daemon that does not answer proves nothing.
     return !(await this.#daemon.isPodman().catch(() => true));
   }
 
-  /** Rejects a code that may be Docker's own. */
+  /** Throws for an exit code that may be Docker's own. */
   #trusted(exitCode: number): number {
     if (exitCode !== UNDELIVERED || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
     throw new BerthError(
@@ -344,8 +340,8 @@ class AttachedProcess implements SpawnedProcess {
   }
 
   /**
-   * Keeps draining the output: Docker would report a false exit code for a
-   * process that writes to a closed connection.
+   * Keeps draining the output, because Docker would report a wrong exit code for a process that writes to a closed
+   * connection.
    */
   close(reason: Error = canceled()): void {
     this.#end(reason);
@@ -356,7 +352,7 @@ class AttachedProcess implements SpawnedProcess {
     this.#leftovers.keep({ silent: this.ended, destroy: () => this.#socket.destroy() });
   }
 
-  /** Closes the connection, whatever becomes of the exit code. */
+  /** Closes the connection, even if the exit code becomes wrong. */
   destroy(reason?: Error): void {
     this.close(reason);
     this.#socket.destroy();

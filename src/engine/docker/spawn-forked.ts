@@ -14,18 +14,18 @@ import type { StartGate } from "./start-gate.ts";
 import { ForkedState, RequestTooLongError, suitsZygote, type Zygote, type ZygoteAnswer } from "./zygote.ts";
 import { type EarlyShell, GO, type Requested, request } from "./zygote-request.ts";
 
-/** How long a zygote may take. It takes milliseconds, and nothing runs unless it is in time. */
+/** How long a zygote may take to start a shell. It normally takes milliseconds. If it is late, nothing runs. */
 const OPEN_TIMEOUT_MS = 2_000;
 
 /**
- * A shell that starts keeps a CPU at work: several at once would start hardly
- * sooner, and keep other sandboxes waiting. A crowd of requests fills the pipe.
+ * A starting shell keeps a CPU busy: several at once would hardly start sooner, and would delay other sandboxes. Too
+ * many requests at once would also fill the pipe.
  */
 const FORKS_AT_ONCE = 1;
 
-/** The user of a process has another uid than its pipes were given to. */
+/** The pipes of a process were given to a uid that is not its user's. */
 class WrongUidError extends Error {
-  /** The right one, as the container counts users. */
+  /** The correct uid inside the container. */
   readonly uid: number;
 
   constructor(uid: number) {
@@ -34,13 +34,12 @@ class WrongUidError extends Error {
   }
 }
 
-/** What the zygote leaves to the daemon: no fault of its own. */
+/** The zygote did not find the user, so the daemon has to look it up. Not a failure of the zygote. */
 class UnknownUserError extends Error {}
 
-/** What {@link Forks} needs. */
 interface ForksParts {
   readonly zygote: Zygote;
-  /** For the first that wants it. */
+  /** A shell that started with the container, for the first request that fits it. */
   readonly early: EarlyShell | undefined;
   readonly gate: StartGate;
   readonly users: ContainerUsers;
@@ -48,11 +47,11 @@ interface ForksParts {
   /** Name of the container's directory of pipes. */
   readonly name: string;
   readonly logger: Logger;
-  /** Rejects where the container has ended, or the daemon does not answer. */
+  /** Rejects if the container has ended or the daemon does not answer. */
   findContainer(): Promise<void>;
 }
 
-/** Starts processes in one container by its zygote. */
+/** Starts processes in one container through its zygote. */
 export class Forks {
   readonly #parts: ForksParts;
   #early: EarlyShell | undefined;
@@ -64,7 +63,7 @@ export class Forks {
     this.#early = parts.early;
   }
 
-  /** Starts a process. Undefined where the daemon has to: nothing runs yet, and nothing will. */
+  /** Starts a process. Undefined if the daemon has to start it: then nothing runs yet, and nothing will. */
   async spawn(start: ExecStart): Promise<PipedProcess | undefined> {
     const { zygote, users } = this.#parts;
     const { user, request } = start;
@@ -81,7 +80,7 @@ export class Forks {
     }
   }
 
-  /** Undefined where the daemon has to. */
+  /** One attempt of {@link spawn}. Undefined if the daemon has to start the process. */
   async #try(
     start: ExecStart,
     uid: UserId,
@@ -106,7 +105,7 @@ export class Forks {
     }
   }
 
-  /** The uid of a user, as the container counts users; undefined where the daemon has to find it out. */
+  /** The uid of a user inside the container; undefined if the daemon has to determine it. */
   async uidOf(user: string): Promise<number | undefined> {
     const { users, zygote } = this.#parts;
     const attempt = users.knowsRanges && zygote.alive ? this.#breaker.begin() : undefined;
@@ -120,7 +119,7 @@ export class Forks {
     }
   }
 
-  /** The state of a process of an earlier run of the service; undefined where its zygote did not start it. */
+  /** The state of a process of an earlier run of the service; undefined if the zygote did not start it. */
   find(handle: string): ForkedState | undefined {
     return ForkedState.find(handle, this.#parts);
   }
@@ -131,8 +130,8 @@ export class Forks {
   }
 
   /**
-   * Where this fails, the program has not run and will not: it starts when a line comes over stdin, which is sent last.
-   * An {@link EarlyShell} has run, and ends with its stdin.
+   * If this fails, the program has not run and will not: it starts only when it reads a line from stdin, which is sent
+   * last. (An {@link EarlyShell} already runs, and ends with its stdin.)
    */
   async #fork(start: ExecStart, uid: UserId, early: AbortSignal | undefined): Promise<PipedProcess> {
     const { zygote, gate, findContainer } = this.#parts;
@@ -183,7 +182,7 @@ export class Forks {
   }
 }
 
-/** Waits for the byte by which the shell reports that it has opened its pipes. Nothing follows it before the go-ahead. */
+/** Waits for the byte that the shell writes when it has opened its pipes. Nothing follows it before the go-ahead. */
 async function untilOpened(
   stdout: Readable,
   answer: Promise<ZygoteAnswer>,

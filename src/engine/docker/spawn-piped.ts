@@ -14,31 +14,32 @@ import { createExec, type ExecStart, ExecState, formatHandle, type ProcessState 
 import { openPipe, type PipePaths, pipeSocket, removePipes, StdinCloser } from "./named-pipes.ts";
 import type { StartGate } from "./start-gate.ts";
 
-/** How long a shell that has started may take to open its pipes. */
+/** How long a started shell may take to open its pipes. */
 const OPEN_TIMEOUT_MS = 15_000;
-/** How long a shell may still open pipes that were given up. */
+/** How long a shell may still open abandoned pipes. */
 const LATE_OPEN_MS = 5_000;
 
 /**
- * Opens the pipes, reports that by one byte, and becomes the program. Both outputs
- * are opened for reading too: a writer blocks while the service is away instead
- * of dying of SIGPIPE. The names come in variables, since every user can read
- * the arguments of a process, and only its own user the environment.
+ * Opens the pipes, reports that with one byte, and executes the program. Both outputs are also opened for reading, so
+ * that a writer blocks while the service is down, instead of dying of SIGPIPE. The names are in variables, because any
+ * user can read the arguments of a process, but only its own user can read its environment.
  */
 const scriptFor = (stdin: string): string =>
   `exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR" <"${stdin}" && unset BERTH_STDIN BERTH_STDOUT BERTH_STDERR && printf . && exec "$@"`;
 const SCRIPT = scriptFor("$BERTH_STDIN");
 const SCRIPT_WITHOUT_STDIN = scriptFor("/dev/null");
 
-/** Whether {@link spawnPiped} can serve a request: the image is known to have the shell that opens the pipes. */
+/**
+ * Whether {@link spawnPiped} can handle a request: only if it runs the shell that would also open the pipes, so that
+ * the image is known to have it.
+ */
 export function takesPipes({ argv, terminal }: SpawnRequest): boolean {
   return argv[0] === "/bin/sh" && terminal === undefined;
 }
 
 /**
- * Starts a process whose standard streams are named pipes. Fails with a
- * `BerthError` where the daemon does, and with another error where the pipes
- * fail, in which case the daemon's own streams may work.
+ * Starts a process whose standard streams are named pipes. Fails with a `BerthError` if the daemon fails, and with
+ * another error if the pipes fail, in which case the daemon's own streams may work.
  */
 export async function spawnPiped(
   daemon: Daemon,
@@ -70,7 +71,7 @@ export async function spawnPiped(
     return spawned;
   } catch (error) {
     abandon(pipes, opened);
-    // Docker goes on with a start that its caller has given up.
+    // Docker continues a start that its caller has abandoned.
     if (state !== undefined) void state.startOver().finally(leave);
     else leave?.();
     throw error;
@@ -81,7 +82,7 @@ export async function spawnPiped(
 export interface OpenedPipes {
   readonly ends: PipeEnds;
   readonly stdout: Socket;
-  /** Closes what keeps the pipes alive until the process has opened them. */
+  /** Closes the descriptors that keep the pipes open until the process has opened them. */
   readonly release: () => void;
 }
 
@@ -93,7 +94,7 @@ export function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes 
     return fd;
   };
   try {
-    // An end that is opened alone would see EOF or EPIPE at once.
+    // With only one end open, it would see EOF or EPIPE at once.
     const names = [pipes.stdout, pipes.stderr, ...(withStdin ? [pipes.stdin] : [])];
     const keepers = names.map((file) => open(file, constants.O_RDWR));
     const input = withStdin ? open(pipes.stdin, constants.O_WRONLY) : undefined;
@@ -116,7 +117,9 @@ export function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes 
   }
 }
 
-/** Gives up pipes that the other side may yet open: a shell that comes late finds no name, and one halfway in gets EOF. */
+/**
+ * Abandons pipes that the other side may yet open: a late shell finds no pipe, and one that has opened some gets EOF.
+ */
 export function abandon(pipes: PipePaths, opened: OpenedPipes | undefined): void {
   abandonPipes(pipes);
   if (opened === undefined) return;
@@ -140,7 +143,7 @@ function start(daemon: Daemon, exec: Exec, signal?: AbortSignal): Promise<void> 
   );
 }
 
-/** Waits for the byte by which the shell reports that it has opened its pipes, and takes it from the output. */
+/** Waits for the byte that the shell writes when it has opened its pipes, and removes it from the output. */
 export async function untilOpened(
   state: { inspect(signal?: AbortSignal): Promise<{ Running: boolean; ExitCode: number | null }> },
   stdout: Readable,
@@ -166,7 +169,7 @@ export async function untilOpened(
       problem = `the shell ended with ${code} before it opened its pipes`;
       break;
     }
-    // What has opened them meanwhile has left its byte there, and must not run again.
+    // If the shell has opened them meanwhile, its byte is there now, and the program must not be started a second time.
     await untilPolled();
   } finally {
     stdout.off("data", onData);
@@ -174,19 +177,19 @@ export async function untilOpened(
   if (!isOpen) throw new Error(problem);
 }
 
-/** Waits until what had arrived on any descriptor has been read. */
+/** Waits until everything that has arrived on any descriptor has been read. */
 async function untilPolled(): Promise<void> {
-  // The first comes at the end of the event loop's turn, the second after it has polled again.
+  // The first fires at the end of this turn of the event loop, the second after the next poll.
   for (let i = 0; i < 2; i++) await setImmediate();
 }
 
-/** Removes the names of pipes that were given up, and gives EOF to whoever has opened them. */
+/** Removes the names of abandoned pipes, and gives EOF to processes that have opened them. */
 function abandonPipes({ stdin, stdout, stderr }: PipePaths): void {
   for (const file of [stdout, stderr]) unlink(file, () => {});
   new StdinCloser(stdin, () => unlink(stdin, () => {})).start();
 }
 
-/** A running process whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
+/** A running process whose standard streams are Berth's pipes. Paused until {@link resume} is called. */
 export class PipedProcess implements SpawnedProcess {
   readonly handle: string;
   readonly #state: ProcessState;
@@ -194,7 +197,7 @@ export class PipedProcess implements SpawnedProcess {
   readonly #stdinCloser: StdinCloser;
   #dropped = false;
 
-  /** @param pipes is removed when the output has ended. */
+  /** @param pipes removed when the output has ended. */
   constructor(state: ProcessState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink, leftovers: Leftovers) {
     this.handle = formatHandle(state, pipes);
     this.#state = state;
@@ -202,12 +205,12 @@ export class PipedProcess implements SpawnedProcess {
     this.#streams = new PipeStreams(ends, sink, leftovers, () => state.whyEnded());
     void this.ended.then(() => {
       this.#stdinCloser.stop();
-      // Others may hold pipes that were dropped: a later run of the service goes on reading them.
+      // Keep dropped pipes: processes may hold them, and a later run of the service continues to read them.
       if (!this.#dropped) removePipes(pipes);
     });
   }
 
-  /** Settles, never rejects, when its output has ended. */
+  /** Resolves when its output has ended. Never rejects. */
   get ended(): Promise<void> {
     return this.#streams.silent;
   }
@@ -248,7 +251,10 @@ export class PipedProcess implements SpawnedProcess {
     this.#stdinCloser.start();
   }
 
-  /** Drops the pipes too. Whoever still writes, or has reported its end, then blocks until a later run of the service reads on. */
+  /**
+   * Drops the pipes too. Processes that still write, or shells that have reported their end, then block until a later
+   * run of the service reads the pipes.
+   */
   destroy(): void {
     this.#dropped = true;
     this.#stdinCloser.stop();

@@ -22,49 +22,45 @@ import { StartGate } from "./start-gate.ts";
 import type { Zygote } from "./zygote.ts";
 import type { EarlyShell } from "./zygote-request.ts";
 
-/** How long a container may take to print its ids, and how much of that is read. */
+/** How long a container may take to print its ids, and how much of the output to read. */
 const ANSWER_TIMEOUT_MS = 10_000;
 const MAX_ANSWER_CHARS = 4096;
 
-/** A container in which processes are started. */
 interface Container {
-  /** Name of its directory of pipes; undefined where it has none. */
+  /** Name of its directory of pipes; undefined if it has none. */
   readonly name: string | undefined;
   readonly users: ContainerUsers;
-  /** Undefined where it has no zygote. */
+  /** Undefined if it has no zygote. */
   readonly forks: Forks | undefined;
   readonly breaker: CircuitBreaker;
-  /** It is being removed. */
   ending: boolean;
 }
 
-/** A start that gets pipes. */
 interface PipedStart extends ExecStart, PipesAttempt {
   readonly container: Container;
   /** Name of the container's directory of pipes. */
   readonly name: string;
 }
 
-/** The pipes could not be made or opened; the daemon's own streams may work. */
+/** The pipes could not be created or opened. The daemon's own streams may work. */
 class PipesFailedError extends Error {}
 
 interface Spawned extends SpawnedProcess {
-  /** Settles, never rejects, when its output has ended. */
+  /** Resolves when its output has ended. Never rejects. */
   readonly ended: Promise<void>;
-  /** @param reason the end of its sink, where that has not come yet. Default `CANCELED`. */
+  /** @param reason the argument of the sink's `end`, if it has not ended yet. Default `CANCELED`. */
   destroy(reason?: Error): void;
 }
 
-/** What started together with a container. */
 interface StartedWith {
   readonly zygote?: Zygote | undefined;
   readonly early?: EarlyShell | undefined;
 }
 
-/** How long the output of processes may go on when their container is gone. Some runtimes never end it. */
+/** How long the output of processes may continue when their container is gone. Some runtimes never end it. */
 const LINGER_MS = 1_000;
 
-/** Starts processes in containers: over named pipes where they work, else through the daemon's streams. */
+/** Starts processes in containers, over named pipes if they work, else through the daemon's streams. */
 export class Spawner {
   /** Keeps starts and pauses of one container apart. */
   readonly gate = new StartGate();
@@ -88,7 +84,7 @@ export class Spawner {
     this.#logger = logger;
   }
 
-  /** Number of containers whose shells get no pipes; 0 where the engine uses none. */
+  /** Number of containers whose shells get no pipes; 0 if the engine does not use pipes. */
   get withoutPipes(): number {
     if (this.#pipes === undefined) return 0;
     if (this.#pipes.failing) return this.#containers.size;
@@ -99,9 +95,9 @@ export class Spawner {
   }
 
   /**
-   * Adds a container. Returns its users, for the caller to add what it knows of them.
-   * @param name of its directory of pipes; undefined where it has none.
-   * @param started what started with it. Default: nothing, and its zygote is looked for.
+   * Adds a container. Returns its users, to which the caller can add what it knows.
+   * @param name the name of its directory of pipes; undefined if it has none.
+   * @param started what started with it. Default: nothing; then this looks for its zygote.
    */
   add(containerId: string, name: string | undefined, started: StartedWith = {}): ContainerUsers {
     const users = new ContainerUsers((user) => this.#askIds(containerId, user));
@@ -114,7 +110,7 @@ export class Spawner {
     return this.#containers.has(containerId);
   }
 
-  /** Takes no more pipes for a container that is being removed, and removes those it has. */
+  /** Marks a container as being removed: it gets no more pipes, and its pipes are removed. */
   async end(containerId: string): Promise<void> {
     const container = this.#containers.get(containerId);
     if (container === undefined) return;
@@ -130,7 +126,7 @@ export class Spawner {
     setTimeout(() => this.#destroyIn(containerId), LINGER_MS).unref();
   }
 
-  /** @param user name or `uid[:gid]`; empty: root. */
+  /** @param user a name or `uid[:gid]`; empty: root. */
   async spawn(
     containerId: string,
     user: string,
@@ -150,7 +146,6 @@ export class Spawner {
     return processes;
   }
 
-  /** Detaches from all processes. */
   close(): void {
     for (const spawned of this.#running.keys()) spawned.destroy();
     for (const { forks } of this.#containers.values()) forks?.close();
@@ -199,7 +194,7 @@ export class Spawner {
     });
   }
 
-  /** Rejects where a container has ended, or the daemon does not answer. */
+  /** Rejects if a container has ended or the daemon does not answer. */
   async #find(containerId: string): Promise<void> {
     const { State: state } = await this.#daemon.call("inspecting a container", (docker, abortSignal) =>
       docker.getContainer(containerId).inspect({ abortSignal }),
@@ -218,7 +213,7 @@ export class Spawner {
     } catch (error) {
       if (!(error instanceof PipesFailedError)) throw error;
       const spawned = await this.#spawnAttached(start);
-      // Only now: if nothing can be started at all, the pipes are not to blame.
+      // Only report the failure now: if the daemon's streams had failed too, the pipes would not be the cause.
       piped.failed(error.cause);
       return spawned;
     } finally {
@@ -230,7 +225,7 @@ export class Spawner {
     return spawnAttached(this.#daemon, this.gate, start);
   }
 
-  /** Undefined where pipes must not be tried. */
+  /** Starts an attempt with pipes; undefined if pipes must not be tried. */
   #beginPiped(start: ExecStart): PipedStart | undefined {
     const { containerId } = start;
     const container = this.#containers.get(containerId);
@@ -266,7 +261,7 @@ export class Spawner {
     };
   }
 
-  /** Undefined where the daemon's streams have to serve. @throws PipesFailedError */
+  /** Undefined if the daemon's streams must be used. @throws PipesFailedError */
   async #spawnPiped(start: PipedStart): Promise<Spawned | undefined> {
     const { container, name, user } = start;
     const early = startSignal(start.request, start.signal);
@@ -281,7 +276,7 @@ export class Spawner {
     } catch (error) {
       throwIfAborted(early);
       if (error instanceof BerthError) {
-        // The daemon refuses again when its own streams are tried, and then with the full message.
+        // The daemon will refuse again when its own streams are tried, and then with the full message.
         if (answerTo(error) !== undefined) return undefined;
         throw error;
       }
@@ -290,7 +285,7 @@ export class Spawner {
     }
   }
 
-  /** What {@link PRINT_IDS} prints in a container, or as much of it as is not known yet. */
+  /** Runs {@link PRINT_IDS} in a container, or as much of it as is needed, and returns the output. */
   async #askIds(containerId: string, user: string): Promise<string> {
     const uid = await this.#containers.get(containerId)?.forks?.uidOf(user);
     if (uid !== undefined) return `berth-uid ${uid}`;

@@ -2,23 +2,22 @@ import { Mutex } from "async-mutex";
 import { untilAborted } from "../../base/async.ts";
 
 interface Gate {
-  /** Held across a pause, and for a moment by each start that enters. */
+  /** Held during a pause, and briefly by each start that enters. */
   readonly entrance: Mutex;
-  /** Starts under way with their start times, oldest first. */
+  /** Starts in progress with their start times, oldest first. */
   readonly starts: Map<Promise<void>, number>;
 }
 
 /**
- * Keeps the pause of a container and the start of a process in it apart. If they
- * overlap, the new process is frozen halfway in, the runtime waits for it with
- * the container locked, and neither a resume nor a removal gets through again.
+ * Keeps a container's pauses and its process starts apart. If they overlapped, the new process would be frozen halfway
+ * in, the runtime would wait for it with the container locked, and neither a resume nor a removal would work again.
  */
 export class StartGate {
   readonly #gates = new Map<string, Gate>();
 
   /**
-   * Admits a start once no pause is under way; starts do not wait for each other.
-   * The returned function ends the start.
+   * Admits a start once no pause is in progress. Starts do not wait for each other. Call the returned function when the
+   * start is over.
    */
   async enter(containerId: string, signal?: AbortSignal): Promise<() => void> {
     const { entrance, starts } = this.#of(containerId);
@@ -36,7 +35,7 @@ export class StartGate {
     }
   }
 
-  /** Runs `act` while nothing starts in the container; new starts wait. */
+  /** Runs `act` while nothing starts in the container. New starts wait. */
   async closed<T>(containerId: string, act: () => Promise<T>): Promise<T> {
     const { entrance, starts } = this.#of(containerId);
     return entrance.runExclusive(async () => {
@@ -46,8 +45,8 @@ export class StartGate {
   }
 
   /**
-   * Runs `act` while nothing more is admitted to the container. Waits at most
-   * `withinMs` for starts under way, and for a pause under way: if that goes on, `act` gets `false`.
+   * Runs `act` while no more starts are admitted to the container. First waits at most `withinMs` for starts and a
+   * pause in progress. If the pause continues, `act` gets `false`.
    */
   async closedWithin<T>(
     containerId: string,
@@ -65,7 +64,7 @@ export class StartGate {
       return act(false);
     }
     try {
-      // A start that a signal has stopped halfway ends only with its container.
+      // A start that a signal stopped halfway may last as long as its container.
       await untilAborted(Promise.all(starts.keys()), late).catch(() => {});
       return await act(true);
     } finally {
@@ -73,7 +72,7 @@ export class StartGate {
     }
   }
 
-  /** Age of the oldest start under way, in milliseconds; 0 without one. */
+  /** Age of the oldest start in progress, in milliseconds; 0 if there is none. */
   oldestStartMs(containerId: string): number {
     const [startedAt] = this.#gates.get(containerId)?.starts.values() ?? [];
     return startedAt === undefined ? 0 : performance.now() - startedAt;

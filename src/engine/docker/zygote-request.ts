@@ -5,29 +5,28 @@ import type { ExecStart } from "./exec.ts";
 import { abandon, type OpenedPipes, openPipes } from "./spawn-piped.ts";
 import type { Zygote, ZygoteAnswers } from "./zygote.ts";
 
-/** Lets a shell that has opened its pipes become its program, with its stdin or without. */
+/** The line that lets a shell that has opened its pipes execute its program, with or without stdin. */
 export const GO = { withStdin: "stdin\n", withoutStdin: "\n" };
 
-/** A program on its way from a zygote. */
+/** A program that a zygote was asked to start. */
 export interface Requested {
   readonly id: string;
   readonly answers: ZygoteAnswers;
   readonly pipes: ProcessPipes;
   readonly opened: OpenedPipes;
-  /** What of the program's input is on its way, with the go-ahead before it. Undefined: nothing. */
+  /** The go-ahead and the part of the program's input that have already been sent. Undefined: nothing. */
   readonly sent?: Buffer;
 }
 
 const NOTHING = new Uint8Array();
 
-/** The user that a program runs as. */
 interface As {
   readonly user: string;
-  /** As the container counts users. */
+  /** The uid inside the container. */
   readonly uid: number;
 }
 
-/** Asks a zygote for a program. On failure its pipes are given up. */
+/** Asks a zygote to start a program. On failure its pipes are abandoned. */
 export function request(
   zygote: Zygote,
   pipes: ProcessPipes,
@@ -46,8 +45,8 @@ export function request(
 }
 
 /**
- * A shell that is asked for before its container starts: it is there as soon as that is, and has read what every such
- * shell reads first.
+ * A shell that is requested before its container starts. It is ready as soon as the container is, and has read the
+ * first input of every such shell.
  */
 export class EarlyShell {
   readonly requested: Requested;
@@ -60,7 +59,7 @@ export class EarlyShell {
     this.#shell = shell;
   }
 
-  /** @param pipes belong to the uid. @throws what asking the zygote throws */
+  /** @param pipes belong to the uid. @throws the errors of {@link request} */
   static start(zygote: Zygote, pipes: ProcessPipes, as: As, shell: FirstShell): EarlyShell {
     const requested = request(zygote, pipes, as, shell);
     const { stdin } = requested.opened.ends;
@@ -69,7 +68,7 @@ export class EarlyShell {
     return new EarlyShell({ ...requested, sent: shell.input }, as.user, shell);
   }
 
-  /** Whether it is what should start. */
+  /** Whether it fits the process to start. */
   suits({ user, request: { argv, env = {}, stdin, input = NOTHING } }: ExecStart): boolean {
     const { argv: own, input: read } = this.#shell;
     const isSame = argv.length === own.length && argv.every((word, place) => word === own[place]);
@@ -82,20 +81,23 @@ export class EarlyShell {
   }
 }
 
-/** Images and users whose uid is remembered. */
+/** Limit of cached uids of images' users. */
 const MAX_UIDS = 256;
 
-/** Asks for the first shells of containers, whose pipes need the uid of the user that runs them. */
+/** Requests the first shells of containers. Their pipes must belong to the uid of the user that runs the shell. */
 export class EarlyShells {
   readonly #pipes: ContainerPipes;
-  /** By image and user, as it was in the last container: another one may differ, which its zygote notices. */
+  /** By image and user, as seen in the last container. Another container may differ; its zygote notices that. */
   readonly #uids = new Map<string, UserId>();
 
   constructor(pipes: ContainerPipes) {
     this.#pipes = pipes;
   }
 
-  /** Undefined where that cannot be: everything then starts later. @param name of the container's directory of pipes. */
+  /**
+   * Requests the first shell of a container; undefined if that is impossible, and then it starts later as usual. @param
+   * name the container's directory of pipes.
+   */
   async start(
     name: string,
     { image, user }: ImageUser,
@@ -112,7 +114,7 @@ export class EarlyShells {
     }
   }
 
-  /** Stores the uid of a user in a container of an image; undefined: it is not known. */
+  /** Stores the uid of a user in a container of an image. Undefined: not known. */
   learn(of: ImageUser, uid: UserId | undefined): void {
     if (uid === undefined) return;
     if (this.#uids.size >= MAX_UIDS) this.#uids.clear();

@@ -11,53 +11,55 @@ import type { ProcessState } from "./exec.ts";
 import { openPipe, type PipePaths, pipeSocket } from "./named-pipes.ts";
 import { READ_SCRIPT, ZYGOTE_FILES } from "./zygote-script.ts";
 
-/** What the kernel writes to a pipe in one piece, or not at all (`PIPE_BUF`): no other line comes between. */
+/** The kernel writes up to this many bytes to a pipe atomically (`PIPE_BUF`), so no other line gets in between. */
 const MAX_LINE_BYTES = 4096;
-/** What a line holds of a longer request: each character may be a quote, which takes four bytes. */
+/** The part of a longer request that fits on a line: each character may be a quote, which takes four bytes. */
 const MAX_PART_CHARS = 1000;
-/** All lines of a request: they have to fit into the pipe, which holds 64 KiB. */
+/** Limit for all lines of a request: they must fit into the pipe, whose capacity is 64 KiB. */
 const MAX_REQUEST_CHARS = 40 * 1024;
-/** More than an answer. What is longer is of something else that writes to the pipe. */
+/** Longer than any answer. A longer line comes from another writer to the pipe. */
 const MAX_ANSWER_CHARS = 64;
-/** Answers read at once; further ones wait for a moment, as they are not of a zygote. */
+/** How much to read at once. More than that does not come from a zygote, and waits for a moment. */
 const MAX_READ_BYTES = 4096;
 const PAUSE_MS = 50;
-/** How long it may take to look a user or a process up. */
+/** How long the look-up of a user or a process may take. */
 const ANSWER_TIMEOUT_MS = 1_000;
-/** How long an answer may take once a process's output has ended, before the shell that waits is looked for, and how often then. */
+/**
+ * How long an answer may take once a process's output has ended, before Berth looks for the shell that waits; and the
+ * longest pause between two looks.
+ */
 const LATE_ANSWER_MS = 2_000;
 const MAX_PAUSE_MS = 30_000;
 
 const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
-/** Variables of the zygote's own. */
+/** Names of the zygote's own variables. */
 const OWN = /^BERTHZ_|^BERTH_(STDIN|STDOUT|STDERR|GO)$/;
 
-/** A program for a zygote to start. */
 interface ZygoteRequest {
-  /** As an exec names it. */
+  /** Named as in an exec. */
   readonly user: string;
-  /** The uid that the pipes belong to, as the container counts users; undefined: only ask for the user's uid. */
+  /** The uid, inside the container, that the pipes belong to; undefined: only ask for the user's uid. */
   readonly uid: number | undefined;
-  /** As the container sees them. */
+  /** Paths inside the container. */
   readonly pipes: PipePaths;
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Distinguishes its processes from those that the daemon started. */
+/** Prefix of handles of processes that a zygote started. Those that the daemon started have none. */
 const HANDLE_PREFIX = "zygote-";
 
-/** How a zygote answers. */
+/** An answer of a zygote. */
 export type ZygoteAnswer =
   | { readonly kind: "exited"; readonly code: number }
-  /** The pipes belong to somebody else. */
+  /** The pipes belong to another uid than this one, the user's. */
   | { readonly kind: "uid"; readonly uid: number }
   | { readonly kind: "unknown-user" }
   | { readonly kind: "process-exists"; readonly exists: boolean };
 
-/** What comes of a request. */
+/** The answers to a request. */
 export interface ZygoteAnswers {
-  /** The pid, in the container, of the shell that waits for the process. */
+  /** The pid, inside the container, of the shell that waits for the process. */
   readonly waiterPid: Promise<number>;
   readonly end: Promise<ZygoteAnswer>;
 }
@@ -67,10 +69,10 @@ interface Waiting {
   readonly onEnd: (answer: ZygoteAnswer) => void;
 }
 
-/** What a program that a zygote starts needs, apart from its pipes. */
+/** The parts of a request that decide whether a zygote can start it. */
 type Startable = Pick<SpawnRequest, "terminal" | "env">;
 
-/** Whether a zygote can start a request: its pipes are all that it has, and a shell can set its environment. */
+/** Whether a zygote can start a request: it has no terminal, and a shell can set its environment. */
 export function suitsZygote({ terminal, env = {} }: Startable): boolean {
   const names = Object.keys(env);
   return terminal === undefined && names.every((name) => IDENTIFIER.test(name) && !OWN.test(name));
@@ -86,15 +88,15 @@ export class Zygote {
   #answers: Socket | undefined;
   #rest = "";
   #isGone = false;
-  /** Keeps the first requests until its container has started. */
+  /** A descriptor that keeps the first requests in the pipe until the container has started. */
   #keeper: number | undefined;
 
-  /** @param directory the container's, of pipes. */
+  /** @param directory the container's directory of pipes. */
   constructor(directory: string) {
     this.#directory = directory;
   }
 
-  /** One whose container has not started. What is requested until {@link started} is called waits for that. */
+  /** A zygote whose container has not started. Requests wait until it starts; call {@link started} then. */
   static prepare(directory: string): Zygote {
     const zygote = new Zygote(directory);
     const keeper = openPipe(path.join(directory, ZYGOTE_FILES.requests), constants.O_RDWR);
@@ -103,13 +105,13 @@ export class Zygote {
     return zygote;
   }
 
-  /** Its container has started, or never will. */
+  /** Call this when its container has started, or never will. */
   started(): void {
     if (this.#keeper !== undefined) closeSync(this.#keeper);
     this.#keeper = undefined;
   }
 
-  /** Whether it reads requests, as far as this can be seen: a service without descriptors cannot look. */
+  /** Whether it reads requests, as far as the service can see: without a free descriptor it cannot check. */
   get alive(): boolean {
     if (this.#isGone) return false;
     try {
@@ -120,27 +122,27 @@ export class Zygote {
     }
   }
 
-  /** Whether it was seen to read no more requests. It never will again. */
+  /** Whether it is known to read no more requests. It never will again. */
   get gone(): boolean {
     return this.#isGone;
   }
 
   /**
-   * Asks for a process. Returns its id, under which the answer comes.
-   * @throws RequestTooLongError; what opening the pipe throws where the zygote is gone
+   * Asks for a process. Returns the id of the request, for {@link answers}.
+   * @throws RequestTooLongError; errors of opening the pipe, if the zygote is gone
    */
   request({ user, uid, pipes: { stdin, stdout, stderr }, argv, env }: ZygoteRequest): string {
     const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
     return this.#send("Z", [user, String(uid ?? "-"), stdin, stdout, stderr, ...variables, "--", ...argv]);
   }
 
-  /** Whether there is a process, by its pid in the container; undefined where the zygote does not answer in time. */
+  /** Whether a process exists, by its pid inside the container; undefined if the zygote does not answer in time. */
   async exists(pid: number): Promise<boolean | undefined> {
     const answer = await this.#answerInTime(this.#send("K", [String(pid)]));
     return answer?.kind === "process-exists" ? answer.exists : undefined;
   }
 
-  /** The uid of a user, as the container counts users; undefined where the zygote does not know it in time. */
+  /** The uid of a user inside the container; undefined if the zygote does not find it in time. */
   async uidOf(user: string): Promise<number | undefined> {
     const pipes = { stdin: "", stdout: "", stderr: "" };
     const id = this.request({ user, uid: undefined, pipes, argv: [], env: {} });
@@ -148,7 +150,7 @@ export class Zygote {
     return answer?.kind === "uid" ? answer.uid : undefined;
   }
 
-  /** The answers to a request, also to one of an earlier run of the service. They may never come. */
+  /** The answers to a request, which may be from an earlier run of the service. They may never come. */
   answers(id: string): ZygoteAnswers {
     const { promise: waiterPid, resolve: onPid } = Promise.withResolvers<number>();
     const { promise: end, resolve: onEnd } = Promise.withResolvers<ZygoteAnswer>();
@@ -157,7 +159,7 @@ export class Zygote {
     return { waiterPid, end };
   }
 
-  /** Nobody waits for an answer any more. */
+  /** Forgets a request: nobody waits for its answer any more. */
   forget(id: string): void {
     this.#waiting.delete(id);
   }
@@ -168,7 +170,6 @@ export class Zygote {
     this.#answers?.destroy();
   }
 
-  /** Sends a request; returns its id. */
   #send(name: string, words: readonly string[]): string {
     const id = randomBytes(8).toString("hex");
     const lines = linesOf(`${name} ${[id, ...words].map(word).join(" ")}`);
@@ -193,7 +194,7 @@ export class Zygote {
     try {
       return openPipe(path.join(this.#directory, ZYGOTE_FILES.requests), constants.O_WRONLY);
     } catch (error) {
-      // Nobody reads. Other errors may be of the moment.
+      // Nobody reads the pipe. Other errors may be temporary.
       if ((error as NodeJS.ErrnoException).code === "ENXIO") this.#isGone = true;
       throw error;
     }
@@ -201,7 +202,7 @@ export class Zygote {
 
   #listen(): void {
     if (this.#answers !== undefined) return;
-    // For writing too: it never ends.
+    // Also open for writing, so that it never gets EOF.
     const fd = openPipe(path.join(this.#directory, ZYGOTE_FILES.answers), constants.O_RDWR);
     const socket = pipeSocket(fd, "readable");
     this.#answers = socket;
@@ -232,13 +233,13 @@ export class Zygote {
 }
 
 /**
- * A command of one line as lines that a pipe takes whole. A longer one is gathered in a variable of the zygote's first: of
- * one that breaks off nothing runs, and the next long one replaces what is left.
+ * Splits a one-line command into lines that can each be written to a pipe atomically. The zygote collects a longer
+ * command in a variable first: if it breaks off, nothing of it runs, and the next long command replaces the rest.
  */
 function linesOf(command: string): Buffer[] {
   const whole = Buffer.from(`${command}\n`);
   if (whole.length <= MAX_LINE_BYTES) return [whole];
-  // By bytes: a part may end within a character.
+  // Split by bytes: a part may end within a character.
   const text = Buffer.from(command).toString("latin1");
   const lines: string[] = [];
   for (let at = 0; at < text.length; at += MAX_PART_CHARS) {
@@ -250,7 +251,7 @@ function linesOf(command: string): Buffer[] {
   return lines.map((line) => Buffer.from(line, "latin1"));
 }
 
-/** A word of one line of a shell. */
+/** Quotes a word for one line of shell script. */
 function word(text: string): string {
   return quote(text).replaceAll("\n", `'"$BERTHZ_N"'`);
 }
@@ -263,14 +264,13 @@ function parseAnswer(text: string): ZygoteAnswer | undefined {
   return isUid ? { kind: "uid", uid: Number(digits) } : { kind: "exited", code: Number(digits) };
 }
 
-/** What {@link ForkedState} asks. */
 interface ForkedParts {
   readonly zygote: Zygote;
-  /** Rejects where the container has ended, or the daemon does not answer. */
+  /** Rejects if the container has ended, or the daemon does not answer. */
   findContainer(): Promise<void>;
 }
 
-/** A process that a zygote has started. */
+/** The state of a process that a zygote has started. */
 export class ForkedState implements ProcessState {
   readonly handle: string;
   readonly #waiterPid: number;
@@ -278,7 +278,7 @@ export class ForkedState implements ProcessState {
   readonly #parts: ForkedParts;
   #hasAnswer = false;
 
-  /** @param id of its request. */
+  /** @param id the id of its request. */
   constructor(id: string, waiterPid: number, answer: Promise<ZygoteAnswer>, parts: ForkedParts) {
     this.handle = `${HANDLE_PREFIX}${id}-${waiterPid}`;
     this.#waiterPid = waiterPid;
@@ -289,7 +289,9 @@ export class ForkedState implements ProcessState {
     });
   }
 
-  /** The process that a handle names, of an earlier run of the service; undefined where that is another kind's. */
+  /**
+   * The process of an earlier run of the service that a handle identifies; undefined if the handle is of another kind.
+   */
   static find(handle: string, parts: ForkedParts): ForkedState | undefined {
     if (!handle.startsWith(HANDLE_PREFIX)) return undefined;
     const [id = "", pid] = handle.slice(HANDLE_PREFIX.length).split("-");
@@ -317,14 +319,14 @@ export class ForkedState implements ProcessState {
     }
   }
 
-  /** Resolves when the shell that waits for the process has ended, and its answer has not come. */
+  /** Resolves when the shell that waits for the process has ended without an answer. */
   async #untilWaiterIsGone(signal: AbortSignal | undefined): Promise<void> {
     const { zygote, findContainer } = this.#parts;
     for (let pauseMs = LATE_ANSWER_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       await sleep(pauseMs, undefined, { ref: false, signal });
       if (this.#hasAnswer) return;
       await findContainer();
-      // A process may close its output long before it ends. Without a zygote nobody knows.
+      // A process may close its output long before it ends. Without a zygote there is no way to know.
       const exists = await zygote.exists(this.#waiterPid).catch(() => undefined);
       if (exists === false || zygote.gone) return;
     }

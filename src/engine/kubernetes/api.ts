@@ -10,17 +10,20 @@ import { untilAborted } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import { ApiError, isPassing, NoAnswerError, translateError } from "./errors.ts";
 
-/** Where the API server is, and how the service proves who it is. */
+/** Where the API server is, and how the service authenticates. */
 export interface ApiOptions {
-  /** A kubeconfig. Default: the service account of the pod that the service runs in, else `$KUBECONFIG` or `~/.kube/config`. */
+  /**
+   * Path of a kubeconfig. Default: the service account of the pod that the service runs in, else `$KUBECONFIG` or
+   * `~/.kube/config`.
+   */
   readonly kubeconfig?: string | undefined;
-  /** Of the kubeconfig. Default: its current one. */
+  /** A context of the kubeconfig. Default: its current context. */
   readonly context?: string | undefined;
-  /** Default: the context's, the service account's, else `default`. */
+  /** Default: the namespace of the context or of the service account, else `default`. */
   readonly namespace?: string | undefined;
 }
 
-/** One call. */
+/** Options of one call. */
 export interface ApiCall {
   /** Sent as JSON. */
   readonly body?: unknown;
@@ -34,32 +37,38 @@ export interface ApiCall {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What a watch reports. */
+/** An event of a watch. */
 export interface WatchEvent<T> {
   readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
   readonly object: T;
 }
 
 const CALL_TIMEOUT_MS = 30_000;
-/** The API server closes a watch after this time; the next one goes on where it ended. */
+/** The API server closes a watch after this time. The next watch continues from there. */
 const WATCH_SECONDS = 300;
-/** API servers send a bookmark each minute at the latest: a watch that brings nothing for longer leads nowhere. */
+/** API servers send a bookmark at least every minute, so a watch that is silent for longer than this is dead. */
 const SILENT_WATCH_MS = 90_000;
-/** How often a call is made that fails for what passes, and how long the pauses are where the API server names none. */
+/**
+ * How many times to try a call that fails with a transient error, and the first pause if the API server gives no time
+ * to retry after.
+ */
 const ATTEMPTS = 3;
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 2_000;
-/** A line of a watch is one object, which the API server bounds at 3 MiB or so. */
+/** Limit of a line of a watch, which is one object. The API server limits objects to about 3 MiB. */
 const MAX_ANSWER_BYTES = 64 << 20;
 const EXEC_PROTOCOL = "v5.channel.k8s.io";
 const HANDSHAKE_TIMEOUT_MS = 15_000;
-/** Longer than this without a sign of life, a connection counts as broken. Also keeps proxies from closing idle ones. */
+/**
+ * Interval of pings. A connection without an answer to a ping counts as broken. Pings also keep proxies from closing
+ * idle connections.
+ */
 const HEARTBEAT_MS = 20_000;
 
 /**
- * Calls to an API server. The client library finds it and proves who the service is (KubeConfig: certificates, tokens
- * that change, programs that make them, proxies). Its generated calls and its watch are not used: they load 10 MB of
- * code, and neither bounds a call's time nor reports a watch's errors.
+ * Calls to an API server. The client library finds the server and authenticates (KubeConfig: certificates, rotating
+ * tokens, credential plugins, proxies). Its generated calls and its watch are not used: they load 10 MB of code, calls
+ * have no timeout, and the watch does not report errors.
  */
 export class Api {
   readonly namespace: string;
@@ -75,7 +84,7 @@ export class Api {
 
   /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used. */
   static async open(options: ApiOptions): Promise<Api> {
-    // Loaded where it is needed: other engines start faster without it.
+    // Loaded only here, because other engines start faster without it.
     const { KubeConfig } = await import("@kubernetes/client-node/dist/config.js");
     const config = new KubeConfig();
     try {
@@ -96,21 +105,20 @@ export class Api {
     return new Api(config, server, options.namespace ?? context.namespace ?? "default");
   }
 
-  /** Address of the API server. */
   get server(): string {
     return this.#server.origin;
   }
 
-  /** A path below the namespace: `pods/NAME`. */
+  /** The path of something in the namespace, such as `pods/NAME`. */
   path(rest: string, group = "api/v1"): string {
     return `${group}/namespaces/${encodeURIComponent(this.namespace)}/${rest}`;
   }
 
   /**
-   * Makes a call and returns the object of the answer. What fails for a moment is tried again, if it reads or
-   * removes, or the API server did not take it.
+   * Makes a call and returns the object in the answer. Retries transient failures if the call reads or deletes, or if
+   * the API server did not accept it.
    * @param doing completes "Kubernetes failed while …".
-   * @throws {@link ApiError} behind a `BerthError` where the API server refuses.
+   * @throws {@link ApiError} behind a `BerthError` if the API server refuses.
    */
   async call<T>(method: string, path: string, doing: string, call: ApiCall = {}): Promise<T> {
     const { signal, timeoutMs = CALL_TIMEOUT_MS, contentType = "application/json" } = call;
@@ -140,9 +148,9 @@ export class Api {
   }
 
   /**
-   * Watches until the stream ends, which the API server closes every few minutes. One that breaks or falls silent has
-   * ended too: what it did not bring, the next one does.
-   * @throws as {@link call} where it cannot be opened.
+   * Watches until the stream ends; the API server closes it every few minutes. A stream that breaks or falls silent
+   * also just ends: the next watch delivers what this one missed.
+   * @throws as {@link call} if it cannot be opened.
    */
   async *watch<T>(
     path: string,
@@ -159,15 +167,15 @@ export class Api {
       answer = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
       const { statusCode = 0 } = answer;
       if (statusCode >= 300) throw ApiError.of(statusCode, await boundedText(answer));
-      // A machine that is gone sends no end of the stream; probes of the kernel find that out.
+      // A machine that is gone does not close the stream; the kernel's keep-alive probes detect that.
       answer.socket.setKeepAlive(true, HEARTBEAT_MS);
       answer.setEncoding("utf8");
       isOpen = true;
-      let begun = "";
+      let partial = "";
       for await (const chunk of answer as AsyncIterable<string>) {
         silence.refresh();
-        const lines = `${begun}${chunk}`.split("\n");
-        begun = lines.pop() ?? "";
+        const lines = `${partial}${chunk}`.split("\n");
+        partial = lines.pop() ?? "";
         for (const line of lines) if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
       }
     } catch (error) {
@@ -192,14 +200,14 @@ export class Api {
       ...(agent && { agent }),
       headers: auth == null ? headers : { ...headers, authorization: basic(auth) },
       perMessageDeflate: false,
-      // A mask of zeros is none, and saves a copy and a pass over all that is sent. Masks keep proxies that read along from
-      // being deceived, and none reads TLS.
+      // A mask of zeros changes nothing, and saves a copy and a pass over all data. Masks protect proxies that
+      // interpret plain traffic; with TLS there are none.
       ...(url.protocol === "wss:" && { generateMask: (mask: Buffer) => void mask.fill(0) }),
       handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
-      // What the other end sends in one frame is bounded by its buffers of 32 KiB.
+      // Far more than the other end sends in one frame: its buffers hold 32 KiB.
       maxPayload: 16 << 20,
     });
-    // An error always ends in "close", which whoever holds the socket hears.
+    // An error is always followed by "close", which the user of the socket handles.
     socket.on("error", () => {});
     const refused = once(socket, "unexpected-response").then(async ([, answer]: unknown[]) => {
       const refusal = answer as IncomingMessage;
@@ -248,7 +256,10 @@ export class Api {
     return { ...options, headers, ...(agent instanceof HttpsAgent && { agent: this.#keptAlive(agent) }) };
   }
 
-  /** The library's agents make a connection for each call, which takes as long as the call. */
+  /**
+   * An agent that keeps connections alive. The library's agents open a connection for each call, which takes as long as
+   * the call itself.
+   */
   #keptAlive(agent: HttpsAgent): Agent {
     const kept = this.#agents.get(agent) ?? new HttpsAgent({ ...agent.options, keepAlive: true });
     this.#agents.set(agent, kept);
@@ -279,11 +290,11 @@ async function boundedText(answer: IncomingMessage): Promise<string> {
   return text(answer);
 }
 
-/** Ends a connection whose other end has gone without a word. */
+/** Ends a connection whose other end has gone silently. */
 function keepAlive(socket: WebSocket): void {
   let isAlive = true;
   const timer = setInterval(() => {
-    // Paused, it reads no signs of life either.
+    // A paused socket does not read answers to pings.
     if (!isAlive && !socket.isPaused) return socket.terminate();
     isAlive = socket.isPaused;
     socket.ping();

@@ -30,7 +30,7 @@ import { setUp, untilStarted } from "./start.ts";
 import { addClaims, type ClaimOptions, claimLabel, volumeMountsOf } from "./volumes.ts";
 import type { PodWarnings } from "./warnings.ts";
 
-/** What {@link Claims} is made of. */
+/** What {@link Claims} needs. */
 export interface ClaimsParts {
   readonly api: Api;
   readonly pods: Pods;
@@ -40,37 +40,37 @@ export interface ClaimsParts {
   readonly logger: Logger;
   /** How long a pod may take to start. */
   readonly startTimeoutMs: number;
-  /** A name for a pod. */
+  /** Returns a new pod name. */
   newName(): string;
   /** Removes a pod; returns when it is gone. Never rejects. */
   remove(pod: string): Promise<void>;
-  /** @throws where this service may not change anything just now. */
+  /** @throws if this service must not change anything at present. */
   assertHeld(): void;
 }
 
 const ANNOTATION = {
   owner: "berth.dev/owner",
   workspaceId: "berth.dev/workspace",
-  /** Names the call that made the claim. */
+  /** Identifies the call that created the claim. */
   making: "berth.dev/making",
 } as const;
-/** The role of pods in which the service works on claims. */
+/** The role of pods in which the service itself works on claims. */
 const WORK = "volume";
-/** Where such a pod has the claim. */
+/** Where such a pod mounts the claim. */
 const VOLUME = "/volume";
-/** Where it has another one beside it. */
+/** Where it mounts a second claim. */
 const OTHER = "/other-volume";
 
 const PAGE = 250;
 const GONE_POLL_MS = 200;
 const REMOVE_TIMEOUT_MS = 60_000;
-/** How long an API server that lost an answer may be away: longer than a restart takes. */
+/** How long to keep asking an API server after its answer was lost. Longer than a restart takes. */
 const ANSWER_MS = 15_000;
 const SETUP_TIMEOUT_MS = 30_000;
-/** How long a failed start waits for its pod to be gone. */
+/** How long a failed start waits for its pod to be removed. */
 const CLEAN_UP_MS = 10_000;
 
-/** Volumes as claims of the namespace: whatever provisions them, the cluster finds by their class. */
+/** Volumes as PersistentVolumeClaims of the namespace. Their storage class decides what provisions them. */
 export class Claims implements EngineVolumes {
   readonly shareable: boolean;
   readonly clones: boolean;
@@ -106,7 +106,7 @@ export class Claims implements EngineVolumes {
       await api.call("POST", api.path("persistentvolumeclaims"), "creating a claim", { body });
       return true;
     } catch (error) {
-      // A quota that changes meanwhile is a conflict too.
+      // Check the reason: a quota that changes meanwhile is also a conflict.
       if (refusalOf(error)?.reason === "AlreadyExists") return false;
       const wasMade = mayHaveHappened(error) ? await this.#wasMade(volume.name, nonce) : undefined;
       if (wasMade !== undefined) return wasMade;
@@ -122,7 +122,7 @@ export class Claims implements EngineVolumes {
     }
   }
 
-  /** Whether a claim was made by a call whose answer was lost; undefined where there is none, or nobody answers. */
+  /** Whether a call whose answer was lost created the claim; undefined if there is no claim, or no answer. */
   async #wasMade(name: string, nonce: string): Promise<boolean | undefined> {
     const limit = AbortSignal.timeout(ANSWER_MS);
     while (!limit.aborted) {
@@ -155,7 +155,7 @@ export class Claims implements EngineVolumes {
         "listing claims",
         { signal },
       );
-      // Other objects of the instance, such as its own data, have no such annotations.
+      // Other claims of the instance, such as the one for its own data, have no such annotation.
       const ours = page.items.filter(
         ({ metadata }) => metadata?.annotations?.[ANNOTATION.owner] !== undefined,
       );
@@ -200,7 +200,8 @@ export class Claims implements EngineVolumes {
     options: { readonly signal: AbortSignal; readonly timeoutMs?: number },
   ): Promise<OpenVolume & { readonly otherPath: string }> {
     const mounts = [mountAt(VOLUME, name), { ...mountAt(OTHER, other), readOnly: true }];
-    // Where sandboxes have the other, its volume may be on their node alone; of this one no pod has anything yet.
+    // If sandboxes have mounted the other volume, it may be available only on their node. No pod has mounted this one
+    // yet.
     return Object.assign(await this.#open(mounts, [other], options), { otherPath: OTHER });
   }
 
@@ -233,7 +234,7 @@ export class Claims implements EngineVolumes {
     return new WorkPlace(this.#parts, pod);
   }
 
-  /** Adds to the error for a pod that did not start what Kubernetes says of claims that are not bound. */
+  /** Adds to the error for a pod that did not start what Kubernetes reports about claims that are not bound. */
   async explain(error: unknown, mounts: readonly EngineMount[]): Promise<unknown> {
     if (!(error instanceof BerthError) || error.reason !== "SANDBOX_START_FAILED") return error;
     const claims = new Set(volumeMountsOf(mounts).map(({ volume }) => volume));
@@ -258,7 +259,7 @@ export class Claims implements EngineVolumes {
     );
     const time = ({ lastTimestamp, eventTime, metadata }: CoreV1EventList["items"][number]): string =>
       String(lastTimestamp ?? eventTime ?? metadata.creationTimestamp ?? "");
-    // Of the same time, a warning says more than that somebody waits.
+    // Of events at the same time, a warning says more than a message about waiting.
     const last = items
       .filter(({ metadata }) => metadata !== undefined)
       .sort(
@@ -316,7 +317,7 @@ export class Claims implements EngineVolumes {
   }
 }
 
-/** A pod of Berth's own with a claim. */
+/** A pod in which Berth itself works on a claim. */
 class WorkPlace implements OpenVolume {
   readonly path = VOLUME;
   readonly #parts: ClaimsParts;

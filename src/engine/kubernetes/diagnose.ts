@@ -17,22 +17,21 @@ import { removeProbes } from "./network/probe.ts";
 import { INSTANCE_LABEL, newPodName, privilegedPod, sandboxPod } from "./pod.ts";
 
 const CALL_TIMEOUT_MS = 10_000;
-/** More than a test of the network takes. */
+/** Longer than a test of the network takes. */
 const NETWORK_TIMEOUT_MS = 180_000;
-/** Begins the instances of doctors. */
+/** Prefix of the instance names that `berth doctor` uses. */
 const DOCTOR = "doctor-";
 const LEFTOVER_MS = 10 * 60_000;
 
-/** A right that the service needs. */
 interface Right {
   readonly group: string;
   readonly resource: string;
   readonly verbs: readonly string[];
-  /** What does not work without it; undefined: nothing does. */
+  /** What does not work without it; undefined: nothing works. */
   readonly without?: string;
 }
 
-/** What the engine calls; deploy/kubernetes/rbac.yaml grants it. */
+/** The permissions that the engine needs. deploy/kubernetes/rbac.yaml grants them. */
 const RIGHTS: readonly Right[] = [
   { group: "", resource: "pods", verbs: ["create", "get", "list", "watch", "delete"] },
   { group: "", resource: "pods/exec", verbs: ["get", "create"] },
@@ -60,8 +59,8 @@ const RIGHTS: readonly Right[] = [
 ];
 
 /**
- * Checks a cluster as a service with these options would find it, up to a pod of the default image that runs for a
- * moment. Leaves nothing behind, and ends in time.
+ * Checks whether a service with these options could use the cluster, up to running a pod of the default image for a
+ * moment. Leaves nothing behind, and ends within timeouts.
  */
 export async function diagnoseKubernetes(
   options: KubernetesEngineOptions,
@@ -81,7 +80,7 @@ export async function diagnoseKubernetes(
       },
     ];
   }
-  // Of its own, so that it disturbs no service and no other doctor.
+  // A separate instance, so that it disturbs no service and no other doctor.
   const instance = `${DOCTOR}${randomBytes(4).toString("hex")}`;
   let engine: KubernetesEngine;
   try {
@@ -117,7 +116,10 @@ export async function diagnoseKubernetes(
   }
 }
 
-/** Removes what doctors left that were killed; by the API server's clock, long after they can have run. */
+/**
+ * Removes what killed doctors left behind, once it is old enough, by the API server's clock, that no doctor can still
+ * be using it.
+ */
 async function removeLeftovers(api: Api, instance: string): Promise<void> {
   const group = "apis/networking.k8s.io/v1";
   const timeoutMs = CALL_TIMEOUT_MS;
@@ -142,7 +144,7 @@ async function removeLeftovers(api: Api, instance: string): Promise<void> {
   }
 }
 
-/** Whether the namespace takes sandboxes, and nothing that is more than a sandbox. Asks without making anything. */
+/** Checks that the namespace accepts pods of sandboxes and refuses more privileged ones. Uses dry runs. */
 async function diagnosePodSecurity(
   api: Api,
   options: KubernetesEngineOptions,
@@ -230,7 +232,7 @@ async function diagnoseRights(api: Api): Promise<Finding[]> {
   }));
 }
 
-/** Adds rights to the Role of deploy/kubernetes/rbac.yaml. */
+/** A command that adds permissions to the Role of deploy/kubernetes/rbac.yaml. */
 function manifest(namespace: string, { group, resource }: Right, verbs: readonly string[]): string {
   const rule = JSON.stringify({ apiGroups: [group], resources: [resource], verbs });
   return `kubectl --namespace ${namespace} patch role berth --type=json --patch '[{"op":"add","path":"/rules/-","value":${rule}}]'   # or all of them: deploy/kubernetes/rbac.yaml`;
@@ -295,7 +297,7 @@ async function diagnoseRuntimeClass(api: Api, name: string): Promise<Finding> {
 
 const IS_DEFAULT = "storageclass.kubernetes.io/is-default-class";
 
-/** Whether workspaces have a storage class: the one of the options, or the cluster's default. */
+/** Checks the storage class for workspaces: that of the options, or the cluster's default. */
 async function diagnoseStorageClass(api: Api, wanted: string | undefined): Promise<Finding> {
   const subject = "storage class";
   const without = "so there are no workspaces";
@@ -333,7 +335,7 @@ async function diagnoseStorageClass(api: Api, wanted: string | undefined): Promi
   };
 }
 
-/** How long a probe may take: a first pull takes minutes, which a doctor does not wait for. */
+/** How long a probe may take. A first pull can take minutes, which a doctor does not wait for. */
 const PROBE_TIMEOUT_MS = 90_000;
 
 async function diagnosePod(engine: KubernetesEngine, api: Api, image: string): Promise<Finding> {

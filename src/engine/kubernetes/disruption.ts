@@ -1,7 +1,7 @@
 import type { V1Pod } from "@kubernetes/client-node";
 import type { EngineSandboxEnd } from "../port.ts";
 
-/** Words of Kubernetes for a pod that it ends, as a condition of the type DisruptionTarget has them. */
+/** Reasons in the condition DisruptionTarget of a pod that Kubernetes ends, with Berth's words for each. */
 const CAUSES: Readonly<Record<string, string>> = {
   DeletionByTaintManager: "evicted for a taint of",
   EvictionByEvictionAPI: "evicted by an operator from",
@@ -10,8 +10,8 @@ const CAUSES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Why Kubernetes ends a pod by itself; undefined where it does not. Without the right to see nodes: what happens to a
- * node stands in its pods too.
+ * Why Kubernetes itself ends a pod; undefined if it does not. Needs no permission to see nodes, because what happens to
+ * a node shows in its pods too.
  */
 export function disruptionOf(pod: V1Pod): Pick<EngineSandboxEnd, "cause" | "lostNode"> | undefined {
   const node = pod.spec?.nodeName;
@@ -34,7 +34,7 @@ function isNodeLost(pod: V1Pod, reason: string): boolean {
   return reason === "DeletionByTaintManager" && isNodeSilent(pod);
 }
 
-/** Whether the node does not answer: no kubelet takes a pod for not ready whose containers are. */
+/** Whether the node does not answer: a kubelet never reports a pod as not ready while its containers are ready. */
 function isNodeSilent(pod: V1Pod): boolean {
   return condition(pod, "Ready")?.status === "False" && condition(pod, "ContainersReady")?.status === "True";
 }

@@ -61,35 +61,44 @@ export interface KubernetesEngineOptions extends ApiOptions, PodOptions, Network
   /** Distinguishes this service's pods from others in the namespace. */
   readonly instance: string;
   readonly logger: Logger;
-  /** Runtime classes that a spec may name, with the isolation each gives; also that of `runtimeClass`. Default none. */
+  /**
+   * Runtime classes that a spec may name, with the isolation each gives. Also gives the isolation of `runtimeClass`.
+   * Default none.
+   */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
   readonly networkPolicy?: NetworkPolicyWord;
-  /** What pods run by which the network is tested, with `enforced`: any image with a shell. Without it nothing is promised. */
+  /**
+   * The image of pods that test the network, with `enforced`: any image with a shell. Without it there is no test, and
+   * no network is offered.
+   */
   readonly probeImage?: string | undefined;
-  /** Who takes the lease on the instance. Default: nobody does, and others may have the instance too. */
+  /**
+   * The name under which to take the lease on the instance. Default: no lease is taken, so other services may use the
+   * instance too.
+   */
   readonly holder?: string;
-  /** How long a sandbox may take to start, the pull of its image included. Default 2 minutes. */
+  /** How long a sandbox may take to start, including the pull of its image. Default 2 minutes. */
   readonly startTimeoutMs?: number;
-  /** How claims are made that sandboxes mount. Default: sandboxes have none. */
+  /** How to create claims for sandboxes to mount. Default: sandboxes have no volumes. */
   readonly volumes?: ClaimOptions | undefined;
 }
 
 const START_TIMEOUT_MS = 120_000;
 const SETUP_TIMEOUT_MS = 30_000;
-/** Each is an exec, of which API servers and kubelets take few at a time. */
+/** Each setup is an exec. API servers and kubelets handle only a few at a time. */
 const SETUPS_AT_ONCE = 16;
 const REMOVE_TIMEOUT_MS = 60_000;
-/** How often the API server is asked whether a pod is gone; the watch says so at once. */
+/** How often to ask the API server whether a pod is gone. Normally the watch reports it at once. */
 const GONE_POLL_MS = 1_000;
-/** How long a failed create waits for its pod to be gone, before the removal goes on by itself. */
+/** How long a failed create waits for its pod to be gone. After that, the removal continues in the background. */
 const CLEAN_UP_MS = 10_000;
-/** How long the end of a pod takes to be seen, once its processes have ended. */
+/** How long it takes until the end of a pod is visible, once its processes have ended. */
 const POD_END_MS = 4_000;
 
-/** Of pods of Berth's own that serve it for a moment. */
+/** Roles of Berth's own short-lived pods. */
 const HELPER_ROLES: ReadonlySet<string> = new Set(["probe", "network-probe", "volume"]);
 
-/** The engine over a Kubernetes cluster: a sandbox is a pod. */
+/** The engine that uses a Kubernetes cluster. A sandbox is a pod. */
 export class KubernetesEngine implements Engine {
   readonly name = "kubernetes";
   readonly undumpable = undefined;
@@ -101,13 +110,12 @@ export class KubernetesEngine implements Engine {
   readonly #images: ImageUsers;
   readonly #orphanedPipes = new OrphanedPipes();
   readonly #setUps = new Turns(SETUPS_AT_ONCE);
-  /** Pods that this engine removes just now. */
   readonly #removing = new Set<string>();
-  /** Names of pods of Berth's own that serve this engine just now. */
+  /** Names of Berth's own pods that this engine is using. */
   readonly #helpers = new Set<string>();
   readonly #lease: InstanceLease | undefined;
   readonly #keeper: PolicyKeeper;
-  /** Where the operator says that the cluster enforces NetworkPolicy. */
+  /** Set if the operator declares that the cluster enforces NetworkPolicy. */
   readonly #guard: NetworkGuard | undefined;
   #info: EngineInfo | undefined;
 
@@ -166,7 +174,7 @@ export class KubernetesEngine implements Engine {
     return this.#info;
   }
 
-  /** Waits for the test of the network; why one does not hold. Undefined without `enforced`. */
+  /** Waits for the test of the network, and returns why a network is not enforced. Undefined without `enforced`. */
   async networkProblems(
     signal?: AbortSignal,
   ): Promise<{ readonly none: string | undefined; readonly egress: string | undefined } | undefined> {
@@ -176,7 +184,7 @@ export class KubernetesEngine implements Engine {
     return { none: guard.problemOf("NONE"), egress: guard.problemOf("EGRESS") };
   }
 
-  /** Removes the instance's network policies, which only one without sandboxes can spare. */
+  /** Removes the instance's network policies. The instance must have no sandboxes. */
   async removePolicies(): Promise<void> {
     await this.#keeper.remove();
   }
@@ -197,7 +205,7 @@ export class KubernetesEngine implements Engine {
     const user = spec.user || (await this.#images.of(spec.image, signal));
     const name = newPodName();
     const body = sandboxPod(name, spec, this.#facts(user, isolation));
-    // A call that is given up halfway may still make the pod: it is waited for, then the pod is removed.
+    // An aborted call may still create the pod, so do not abort it: wait for it, then remove the pod.
     const making = this.#api.call<V1Pod>("POST", this.#api.path("pods"), "creating a pod", { body });
     try {
       await making;
@@ -211,7 +219,7 @@ export class KubernetesEngine implements Engine {
       return describePod(pod);
     } catch (error) {
       const refused = refusalOf(await making.then(undefined, (made: unknown) => made));
-      // One that an API server failed on may be made all the same.
+      // The pod may have been created even if the API server failed.
       if (refused === undefined || refused.status >= 500) await within(this.#removeNamed(name), CLEAN_UP_MS);
       throw (await this.volumes?.explain(error, spec.mounts)) ?? error;
     }
@@ -241,7 +249,7 @@ export class KubernetesEngine implements Engine {
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     throwIfAborted(signal);
     const { name, uid } = parseRef(ref);
-    // No pod of this engine has such a ref.
+    // No pod of this engine has a ref without a uid.
     if (uid === "") return;
     this.#lease?.assertHeld();
     this.#removing.add(ref);
@@ -283,7 +291,7 @@ export class KubernetesEngine implements Engine {
         retryAfterMs: 1000,
       });
     }
-    // The shell that reads counts too.
+    // Do not count the shell that reads the figures.
     return { memoryBytes, cpuNanos, pids: pids - 1 };
   }
 
@@ -298,7 +306,7 @@ export class KubernetesEngine implements Engine {
     const pod = this.#running(ref);
     const ownEnv = pod.spec?.containers.find(({ name }) => name === CONTAINER)?.env ?? [];
     const value = (text = ""): string => text.replaceAll("$$", "$");
-    // The shells on the way drop these.
+    // The shells that start the process would drop these.
     const special = ownEnv
       .filter(({ name }) => !passesShells(name))
       .map((entry) => [entry.name, value(entry.value)]);
@@ -319,12 +327,12 @@ export class KubernetesEngine implements Engine {
     throw this.#unsupported(ref, "egress_domains", "open ports in sandboxes, which egress_domains need");
   }
 
-  /** Streams of an exec cannot be opened again: nobody knows how what ran has ended. */
+  /** The streams of an exec cannot be opened again, so nobody knows how a process ended. */
   async recover(left: readonly LeftProcess[]): Promise<readonly undefined[]> {
     return left.map(() => undefined);
   }
 
-  /** Nodes are other machines. */
+  /** Not supported, because nodes are other machines. */
   async outside(): Promise<undefined> {
     return undefined;
   }
@@ -364,7 +372,7 @@ export class KubernetesEngine implements Engine {
     );
   }
 
-  /** The pod of a sandbox that runs, as far as is known. @throws `SANDBOX_TERMINATED` */
+  /** The pod of a running sandbox, as far as is known. @throws `SANDBOX_TERMINATED` */
   #running(ref: string): V1Pod {
     const pod = this.#pods.get(ref);
     if (pod !== undefined && endOf(pod) === undefined && !this.#removing.has(ref)) return pod;
@@ -375,7 +383,7 @@ export class KubernetesEngine implements Engine {
     const error = startError(status);
     if (error !== undefined) return error;
     if (this.#removing.has(ref)) return terminated(undefined);
-    // Where Kubernetes ended the streams, the pod itself may have ended, which is seen later.
+    // If Kubernetes ended the streams, the pod itself may have ended, which becomes visible later.
     const limit = AbortSignal.timeout(status === undefined ? 0 : POD_END_MS);
     const isEnded = await this.#pods
       .until(
@@ -404,9 +412,9 @@ export class KubernetesEngine implements Engine {
     this.#helpers.delete(name);
   }
 
-  /** Removes pods of Berth's own that serve nobody: of an earlier run, or what could not be removed at its time. */
+  /** Removes Berth's own pods that are no longer used: those of an earlier run, and those whose removal failed. */
   #removeLeft(pods: readonly V1Pod[]): void {
-    // Without the lease they may be another service's.
+    // Without the lease they may belong to another service.
     if (!this.#lease?.isHeld) return;
     for (const { metadata } of pods) {
       const { name = "", labels, deletionTimestamp } = metadata ?? {};
@@ -420,9 +428,9 @@ export class KubernetesEngine implements Engine {
   /** Deletes a pod, and waits until it is gone. */
   async #remove(name: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
     const path = this.#api.path(`pods/${name}`);
-    // Sent even where nobody waits any more.
+    // Send this even if nobody waits any more.
     const known = uid === undefined ? undefined : this.#pods.get(`${name}.${uid}`);
-    // A lost node confirms no removal. Should it come back, its kubelet ends what is not a pod any more.
+    // A lost node cannot confirm the removal. If it comes back, its kubelet ends containers whose pod is gone.
     const gracePeriodSeconds = known && endOf(known)?.lostNode !== undefined ? 0 : 1;
     const body = { gracePeriodSeconds, ...(uid !== undefined && { preconditions: { uid } }) };
     const isGone = async (): Promise<boolean> => {
@@ -451,7 +459,7 @@ export class KubernetesEngine implements Engine {
       }
     } catch (error) {
       if (isRefusal(error, 404)) return;
-      // Another pod's has this name; or something changed meanwhile, and it is there.
+      // A conflict: another pod has this name, or the pod has changed meanwhile and still exists.
       if (!isRefusal(error, 409) || !(await isGone())) throw error;
     } finally {
       stop();

@@ -1,6 +1,6 @@
 import { abortError, BerthError } from "../../base/errors.ts";
 
-/** Why a call was ended that the API server did not answer in time. */
+/** The reason for aborting a call that the API server did not answer in time. */
 export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
@@ -9,9 +9,9 @@ export class NoAnswerError extends Error {
 export class ApiError extends Error {
   override readonly name = "ApiError";
   readonly status: number;
-  /** A word of the API's, for instance `NotFound`; empty where the answer was none of the API server. */
+  /** The API's reason, for instance `NotFound`; empty if the answer was not from the API server. */
   readonly reason: string;
-  /** When to try again, where the answer says so. */
+  /** When to retry, if the answer says so. */
   readonly retryAfterMs: number | undefined;
 
   constructor(status: number, reason: string, message: string, retryAfter?: string) {
@@ -21,27 +21,28 @@ export class ApiError extends Error {
     this.retryAfterMs = /^\d{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) * 1000 : undefined;
   }
 
-  /** Reads the `Status` object of an answer; what is none is quoted. */
+  /** Parses the `Status` object of an answer. Anything else is quoted as text. */
   static of(status: number, body: string, retryAfter?: string): ApiError {
     try {
       const { reason, message } = JSON.parse(body) as { reason?: unknown; message?: unknown };
       if (typeof message === "string")
         return new ApiError(status, typeof reason === "string" ? reason : "", message, retryAfter);
     } catch {
-      // A proxy's page, or a kubelet's plain text.
+      // Not a `Status`: a proxy's page, or plain text from a kubelet.
     }
     return new ApiError(status, "", body.trim().slice(0, 500), retryAfter);
   }
 }
 
-/** Whether an error is the API server's refusal with a status. */
+/** Whether an error is a refusal of the API server with this status. */
 export function isRefusal(error: unknown, status: number): boolean {
   return refusalOf(error)?.status === status;
 }
 
 /**
- * Whether a call failed for what may be over in a moment. What has changed nothing: an API server with too many calls,
- * or a quota that others change just now. For a call that reads or removes also one that restarts, or a broken connection.
+ * Whether a call failed with a transient error and can be retried. That is an overloaded API server, or a quota that
+ * others are changing: then nothing was changed. For calls that read or delete it is also a restarting API server, or a
+ * broken connection.
  */
 export function isPassing(error: unknown, method: string): boolean {
   const mayRepeat = method === "GET" || method === "DELETE";
@@ -52,7 +53,7 @@ export function isPassing(error: unknown, method: string): boolean {
   return status === 429 || (mayRepeat && status >= 500);
 }
 
-/** Whether a call that changes something and failed may have changed it all the same. */
+/** Whether a failed call may have made its change nevertheless. */
 export function mayHaveHappened(error: unknown): boolean {
   const refused = refusalOf(error);
   if (refused !== undefined) return refused.status >= 500;
@@ -66,13 +67,12 @@ export function refusalOf(error: unknown): ApiError | undefined {
   return error instanceof BerthError && error.cause instanceof ApiError ? error.cause : undefined;
 }
 
-/** What kubelets and container runtimes say of a container that does not run. */
+/** Messages of kubelets and container runtimes about a container that does not run. */
 const NOT_RUNNING =
   /container not found|completed pod|not running|no running task|unable to upgrade connection: (pod|container)|does not have a host assigned/i;
 
 /**
- * Converts whatever a call failed with to an error of the port. `doing`
- * completes the sentence "Kubernetes failed while …".
+ * Converts any failure of a call to an error of the port. `doing` completes the sentence "Kubernetes failed while …".
  */
 export function translateError(error: unknown, doing: string, signal?: AbortSignal): BerthError {
   if (error instanceof BerthError) return error;
@@ -96,7 +96,7 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
       error,
     );
   }
-  // A ValidatingAdmissionPolicy refuses with whatever status its author chose.
+  // A ValidatingAdmissionPolicy refuses with any status that its author chose.
   if (status === 403 || /denied (the )?request:/.test(message)) return forbidden(message, error);
   if (status === 400 || status === 422) {
     return new BerthError("INVALID_ARGUMENT", `Kubernetes refused the request while ${doing}: ${words}`, {
@@ -112,7 +112,7 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
   return unavailable(`Kubernetes failed while ${doing} (status ${status}): ${words}`, error);
 }
 
-/** What admission refuses; a right that the service lacks is the operator's matter. */
+/** The error for what admission refuses, and for permissions that the service lacks, which the operator has to fix. */
 function forbidden(message: string, cause: ApiError): BerthError {
   const words = quoted(message);
   if (/violates PodSecurity/i.test(message)) {
@@ -169,7 +169,7 @@ function connectionError(error: unknown, doing: string): BerthError {
   return unavailable(`The connection to the API server broke while ${doing}.`, error);
 }
 
-/** A message of the cluster's, short enough for an error message. */
+/** A message from the cluster, shortened for use in an error message. */
 export function quoted(message: string): string {
   return message.replace(/\s+/g, " ").trim().slice(0, 500);
 }

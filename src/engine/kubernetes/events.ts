@@ -4,10 +4,10 @@ import { disruptionOf } from "./disruption.ts";
 import { describePod, endOf, ROLE_LABEL, refOf } from "./pod.ts";
 import type { PodChange, Pods } from "./pods.ts";
 
-/** More than this unread is a reader that is gone; it lists again. */
+/** Limit of unread events. Beyond it the reader counts as gone, and must list again. */
 const MAX_UNREAD = 100_000;
 
-/** What happens to sandboxes, from the call on, not from the first item taken. */
+/** Events of sandboxes. They are collected from the call on, not from the first iteration. */
 export function watchEvents(pods: Pods, signal: AbortSignal): AsyncIterable<EngineEvent> {
   const unread: EngineEvent[] = [];
   let lost: Error | undefined;
@@ -52,7 +52,7 @@ function eventOf({ pod, before, gone }: PodChange): EngineEvent | undefined {
   const { sandboxId } = describePod(pod);
   if (gone) return { type: "removed", ref, sandboxId };
   if (before === undefined || endOf(before)) return undefined;
-  // A removal ends first, and its own event follows.
+  // A removal first ends the pod; the event of the removal follows.
   if (pod.metadata?.deletionTimestamp !== undefined && disruptionOf(pod) === undefined) return undefined;
   const end = endOf(pod);
   return end && { type: "ended", ref, sandboxId, end };

@@ -4,13 +4,22 @@ import type { OutputStream, TerminalSize } from "../port.ts";
 import type { Api } from "./api.ts";
 import { CONTAINER } from "./pod.ts";
 
-/** The first byte of a frame, of the protocol `v5.channel.k8s.io` (https://kubernetes.io/docs/reference/generated/kubernetes-api/, `exec`). */
+/**
+ * The first byte of a frame in the protocol `v5.channel.k8s.io`
+ * (https://kubernetes.io/docs/reference/generated/kubernetes-api/, `exec`).
+ */
 const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4, close: 255 } as const;
-/** What files are sent in: with 32 KiB, as kubelets copy stdin, an API server takes a third less. */
+/**
+ * Frame size for input. With frames of 32 KiB, the size in which kubelets copy stdin, throughput through the API server
+ * is a third lower.
+ */
 const MAX_FRAME_BYTES = 256 * 1024;
-/** More than this waits in the service before a writer has to wait. */
+/** How much may be buffered in the service before a writer has to wait. */
 const MAX_WAITING_BYTES = 1 << 20;
-/** Kubernetes passes a terminal's size and its input on by different ways. Input that follows a new size waits this long. */
+/**
+ * Kubernetes passes on a terminal's size and its input by different paths. Input that follows a new size waits this
+ * long.
+ */
 const RESIZE_MS = 50;
 
 /** How an exec ended, as Kubernetes reports it. */
@@ -24,17 +33,17 @@ export interface ExecStatus {
 /** What an exec reports. */
 export interface ExecEvents {
   data(stream: OutputStream, chunk: Buffer): void;
-  /** Called once. Status: undefined where the connection broke before it came. */
+  /** Called once. The status is undefined if the connection broke before it arrived. */
   close(status: ExecStatus | undefined): void;
 }
 
-/** The streams of a command in a pod: one websocket, which no one can open again. */
+/** The streams of a command in a pod, over one WebSocket. They cannot be opened again. */
 export class ExecSocket {
   readonly #socket: WebSocket;
   readonly #waiting = new Set<() => void>();
-  /** When input may follow the terminal's last size. */
+  /** When input may follow the last change of the terminal's size. */
   #inputFrom = 0;
-  /** Under way, and the last of them. */
+  /** Writes in progress, and the last of them. */
   #writes = 0;
   #lastWrite: Promise<void> = Promise.resolve();
   #closesStdin = false;
@@ -79,12 +88,11 @@ export class ExecSocket {
     return new ExecSocket(await api.connect(path, "starting a process", signal), events);
   }
 
-  /** Whether it takes input. */
   get writable(): boolean {
     return !this.#stdinClosed && this.#socket.readyState === this.#socket.OPEN;
   }
 
-  /** Bytes that wait in the service. */
+  /** Bytes buffered in the service. */
   get waitingBytes(): number {
     return this.#socket.bufferedAmount;
   }
@@ -97,9 +105,9 @@ export class ExecSocket {
     this.#socket.resume();
   }
 
-  /** Writes in the order of the calls; resolves when more may be written, or nothing can be any more. */
+  /** Writes in the order of the calls. Resolves when more may be written, or when nothing can be written any more. */
   write(data: Uint8Array): Promise<void> {
-    // Nothing waits for a turn that need not.
+    // Write at once if no other write is in progress.
     const written = this.#writes === 0 ? this.#write(data) : this.#lastWrite.then(() => this.#write(data));
     this.#writes++;
     this.#lastWrite = written.finally(() => {
@@ -109,13 +117,15 @@ export class ExecSocket {
     return this.#lastWrite;
   }
 
-  /** Input ends once what was written is sent. Idempotent. */
+  /** Ends input once everything written has been sent. Idempotent. */
   closeStdin(): void {
     this.#closesStdin = true;
     if (this.#writes === 0) this.#sendEnd();
   }
 
-  /** Nobody reads input any more: writers give up, and what waits in the pod for its end goes on. */
+  /**
+   * Ends input that nobody reads any more: writers give up, and the script in the pod, which waits for EOF, continues.
+   */
   abandonStdin(): void {
     this.#sendEnd();
     this.#wake();
@@ -126,7 +136,7 @@ export class ExecSocket {
     this.#inputFrom = performance.now() + RESIZE_MS;
   }
 
-  /** Closes the connection; what runs goes on. */
+  /** Closes the connection. The command keeps running. */
   terminate(): void {
     this.#socket.terminate();
   }
@@ -171,8 +181,8 @@ function parseStatus(text: Buffer): ExecStatus {
 }
 
 /**
- * The exit code in a status; undefined where it has none. `Success` is none: a kubelet that dies ends what it streams
- * with it.
+ * The exit code in a status; undefined if it has none. `Success` does not count as exit code 0, because a dying kubelet
+ * ends its streams with it.
  */
 export function exitCodeIn(status: ExecStatus | undefined): number | undefined {
   if (status?.reason !== "NonZeroExitCode") return undefined;

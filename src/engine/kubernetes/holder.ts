@@ -3,12 +3,12 @@ import { hostname } from "node:os";
 import path from "node:path";
 import { randomBase32 } from "../../base/ids.ts";
 
-/** Name of the file in a data directory that says who its services are. */
+/** Name of the file in the data directory that contains the holder's id. */
 const FILE = "holder";
 
 /**
- * The name under which services with this data directory take leases: that of the machine, and one that stays with the
- * directory, which one service holds alone. So a service that crashed gets its lease back at once.
+ * The name under which services with this data directory take leases: the machine's name, and an id that stays with the
+ * directory, which only one service uses at a time. So a service that crashed gets its lease back at once.
  */
 export async function holderOf(dataDir: string): Promise<string> {
   const file = path.join(dataDir, FILE);

@@ -8,28 +8,26 @@ import { PROBE_COMMAND } from "./scripts.ts";
 import { startFailed, untilStarted } from "./start.ts";
 import type { PodWarnings } from "./warnings.ts";
 
-/** A tag may move. */
+/** How long an image's user is cached. A tag may be moved to another image. */
 const KNOWN_FOR_MS = 10 * 60_000;
-/** Images whose users are remembered. */
 const MAX_IMAGES = 1_000;
-/** A first pull takes minutes. */
+/** Timeout of a probe, which may have to wait for a first pull. */
 const PULL_TIMEOUT_MS = 15 * 60_000;
 
-/** What {@link ImageUsers} is made of. */
 interface ImageUsersParts {
   readonly api: Api;
   readonly pods: Pods;
   readonly warnings: PodWarnings;
   readonly facts: PodFacts;
-  /** How long a node may take to take a probe. */
+  /** How long it may take to schedule a probe to a node. */
   readonly startTimeoutMs: number;
-  /** A name for a probe. */
+  /** Returns a new pod name for a probe. */
   newName(): string;
   /** Removes a probe. */
   remove(name: string): Promise<void>;
 }
 
-/** A probe that runs, and how many wait for it. */
+/** A running probe, and how many callers wait for it. */
 interface Probe {
   readonly user: Promise<string>;
   readonly abort: AbortController;
@@ -37,20 +35,20 @@ interface Probe {
 }
 
 /**
- * The user of an image's processes, which the API does not say: a probe's pod runs it once and reports. That
- * also shows that some node can have the image.
+ * Finds the user of an image's processes, which the API does not report, by running the image once in a probe pod. This
+ * also shows that a node can pull the image.
  */
 export class ImageUsers {
   readonly #parts: ImageUsersParts;
   readonly #known = new Map<string, { readonly user: string; readonly at: number }>();
-  /** Callers that ask for the same image share one probe, which ends when none of them waits any more. */
+  /** Callers for the same image share one probe, which ends when none of them waits any more. */
   readonly #probes = new Map<string, Probe>();
 
   constructor(parts: ImageUsersParts) {
     this.#parts = parts;
   }
 
-  /** The image's user as `uid:gid`; empty: root. @throws as {@link untilStarted} */
+  /** Returns the image's user as `uid:gid`; empty: root. @throws as {@link untilStarted} */
   async of(image: string, signal?: AbortSignal): Promise<string> {
     const known = this.#known.get(image);
     if (known !== undefined && performance.now() - known.at < KNOWN_FOR_MS) return known.user;

@@ -6,21 +6,21 @@ import { isRefusal } from "./errors.ts";
 import type { NetworkGuard } from "./network/guard.ts";
 
 /**
- * What a sandbox with the network NONE gets. `enforced`: the operator says that the cluster's network enforces
- * NetworkPolicy. `open`: it does not, and sandboxes may reach what pods reach. Undefined: NONE is refused.
+ * What the operator declares about NetworkPolicy. `enforced`: the cluster's network enforces it. `open`: it does not,
+ * and sandboxes with the network NONE may reach whatever pods reach. Undefined: NONE is refused.
  */
 export type NetworkPolicyWord = "enforced" | "open" | undefined;
 
-/** A service without the right to see nodes knows no bounds; the scheduler does. */
+/** For a service without the permission to see nodes: no limit here. The scheduler enforces the real one. */
 const UNKNOWN = { cpus: 4096, memoryBytes: 2 ** 50 };
 
-/** What the cluster is and can do. Also shows that the service may list pods. */
+/** Describes the cluster and its capabilities. Also verifies that the service may list pods. */
 export async function readInfo(
   api: Api,
   options: {
     readonly isolation: IsolationLevel;
     readonly networkPolicy: NetworkPolicyWord;
-    /** Undefined without `enforced`. */
+    /** Undefined unless the network policy is `enforced`. */
     readonly guard: Pick<NetworkGuard, "problemOf" | "warning"> | undefined;
   },
   signal?: AbortSignal,
@@ -38,9 +38,9 @@ export async function readInfo(
       pause: false,
       memoryLimit: true,
       cpuLimit: true,
-      // The kubelet has one for all pods alike.
+      // The kubelet has one limit that is the same for all pods.
       pidsLimit: false,
-      // ephemeral-storage ends the whole pod, a minute later.
+      // Exceeding ephemeral-storage ends the whole pod, up to a minute later.
       diskLimit: false,
       egress: options.guard !== undefined && options.guard.problemOf("EGRESS") === undefined,
       egressDomains: false,
@@ -82,7 +82,10 @@ const UNITS: Readonly<Record<string, number>> = {
   Pi: 2 ** 50,
 };
 
-/** A quantity of the API's as a number; 0 for what is none (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/). */
+/**
+ * Parses a quantity of the API; 0 if it is not valid
+ * (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/).
+ */
 export function parseQuantity(text: string): number {
   const [, digits = "0", unit = ""] = /^([0-9.]+)([a-zA-Z]*)$/.exec(text) ?? [];
   return Number(digits) * (UNITS[unit] ?? 0);

@@ -8,15 +8,15 @@ import { isRefusal } from "./errors.ts";
 import { INSTANCE_LABEL, instanceLabel } from "./pod.ts";
 
 const GROUP = "apis/coordination.k8s.io/v1";
-/** Names one run of a service: its own lease of an earlier run is another's to a run that did not end. */
+/** Identifies one run of a service. It lets a run notice that a later run of the same service has taken its lease. */
 const RUN_ANNOTATION = "berth.dev/run";
 
-/** How long a lease holds that nobody renews. */
+/** How long a lease is valid without a renewal. */
 export const LEASE_SECONDS = 60;
 const RENEW_MS = 10_000;
-/** Without a renewal for this long, the holder stops: another may take the lease soon. */
+/** After this long without a renewal the holder stops: another service may take the lease soon. */
 const HOLD_MS = 45_000;
-/** An API server that is given a hundred pods at once may take longer than ten seconds for anything. */
+/** An API server that has to create a hundred pods at once may take longer than ten seconds for any call. */
 const CALL_TIMEOUT_MS = 20_000;
 const POLL_MS = 1_000;
 const PROGRESS_MS = 5_000;
@@ -25,22 +25,22 @@ const PROGRESS_MS = 5_000;
 export interface LeaseOptions {
   readonly api: Api;
   readonly instance: string;
-  /** Who takes it: the same for all runs of one service, of which no two run at a time. */
+  /** The holder's name. It is the same for all runs of one service, of which only one runs at a time. */
   readonly holder: string;
   readonly logger: Logger;
 }
 
 /**
- * The right to own an instance's pods, as a Lease of the cluster: no two services have it at a time. Nobody's clock
- * counts: a lease is over when it has not changed for its duration in the sight of whoever wants it, and its holder
- * stops earlier, counted from before its last renewal was sent.
+ * The right to own an instance's pods, as a Lease in the cluster. Only one service has it at a time. It does not depend
+ * on synchronized clocks: for a service that wants the lease, it has expired when that service has not seen it change
+ * for its duration. The holder stops earlier than that, counted from before it sent its last renewal.
  */
 export class InstanceLease {
   readonly #options: LeaseOptions;
   readonly #name: string;
   readonly #run = randomUUID();
   readonly #stop = new AbortController();
-  /** As the API server has it. */
+  /** The lease as the API server has it. */
   #lease: V1Lease;
   /** When the last renewal was sent, on the monotonic clock. */
   #renewedAt = Number.NEGATIVE_INFINITY;
@@ -58,7 +58,8 @@ export class InstanceLease {
   }
 
   /**
-   * Takes the lease, and keeps it until {@link release}. Waits up to its duration for another holder to go.
+   * Takes the lease, and renews it until {@link release}. Waits up to its duration for another holder's lease to
+   * expire.
    * @throws `INVALID_ARGUMENT` with the holder's name, `ENGINE_UNAVAILABLE`
    */
   static async acquire(options: LeaseOptions, signal?: AbortSignal): Promise<InstanceLease> {
@@ -68,12 +69,12 @@ export class InstanceLease {
     return lease;
   }
 
-  /** Whether no other service can have it. */
+  /** Whether this service holds it, so that no other service can. */
   get isHeld(): boolean {
     return this.#lost === undefined && performance.now() - this.#renewedAt <= HOLD_MS;
   }
 
-  /** @throws `ENGINE_UNAVAILABLE` where another service has the lease, or may have it by now. */
+  /** @throws `ENGINE_UNAVAILABLE` if another service has the lease, or may have it by now. */
   assertHeld(): void {
     if (this.#lost !== undefined) throw this.#lost;
     if (this.isHeld) return;
@@ -84,7 +85,7 @@ export class InstanceLease {
     );
   }
 
-  /** Lets the next service have the instance at once. */
+  /** Releases the lease, so that the next service can take the instance at once. */
   async release(): Promise<void> {
     this.#stop.abort();
     await this.#renewing;
@@ -99,7 +100,7 @@ export class InstanceLease {
 
   async #take(signal: AbortSignal | undefined): Promise<void> {
     const { holder, instance, logger } = this.#options;
-    /** When it was seen first, and in its latest version. */
+    /** When the lease was first seen, and when its latest version was. */
     let began = 0;
     let seenAt = 0;
     let isRenewed = false;
@@ -121,7 +122,7 @@ export class InstanceLease {
         if (await this.#tryPut(found)) return;
         continue;
       }
-      // It lives.
+      // The other holder is alive.
       if (isRenewed && now - began >= seconds * 1000) throw heldBy(instance, other);
       if (now - toldAt >= PROGRESS_MS) {
         toldAt = now;
@@ -134,7 +135,7 @@ export class InstanceLease {
     }
   }
 
-  /** Renews the lease until it is released or another has it. */
+  /** Renews the lease until it is released or another service has it. */
   async #keep(): Promise<void> {
     const { signal } = this.#stop;
     const { logger, instance } = this.#options;
@@ -168,7 +169,7 @@ export class InstanceLease {
       this.#lost = takenBy(instance, found.spec?.holderIdentity ?? "");
       throw this.#lost;
     }
-    // Deleted, or an answer was lost.
+    // The lease was deleted, or an answer was lost.
     if (!(await this.#tryPut(found))) throw new Error("the lease changed meanwhile");
   }
 
@@ -182,7 +183,7 @@ export class InstanceLease {
     });
   }
 
-  /** Makes it this run's lease, if it is still as found. */
+  /** Takes the lease for this run, if it has not changed since `found`. */
   async #tryPut(found: V1Lease | undefined): Promise<boolean> {
     const sentAt = performance.now();
     try {
@@ -200,7 +201,7 @@ export class InstanceLease {
   async #put(holderIdentity: string, found: V1Lease | undefined): Promise<V1Lease> {
     const { api } = this.#options;
     const before = found?.spec;
-    // The API wants six digits of a second's fraction.
+    // The API requires six fractional digits.
     const now = new Date().toISOString().replace("Z", "000Z");
     const isNew = before?.holderIdentity !== holderIdentity;
     const { name, labels } = this.#lease.metadata ?? {};

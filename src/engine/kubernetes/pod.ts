@@ -19,7 +19,7 @@ import { DEFAULT_DNS } from "./network/dns.ts";
 import { LIMITS, RUN_DIR } from "./scripts.ts";
 import { addClaims, type ClaimOptions, volumeMountsOf } from "./volumes.ts";
 
-/** The container of a sandbox's pod; a template may add others. */
+/** Name of a sandbox's container in its pod. A template may add others. */
 export const CONTAINER = "main";
 
 /** The label of every object of a Berth service; its value stands for the instance. */
@@ -29,7 +29,9 @@ export const ROLE_LABEL = "berth.dev/role";
 /** A sandbox's network, for network policies: `none` or `egress`. */
 export const NETWORK_LABEL = "berth.dev/network";
 
-/** What is known of a sandbox without a store, in annotations: labels take few characters. */
+/**
+ * What Berth must know about a sandbox without the store. In annotations, because labels are limited to few characters.
+ */
 const ANNOTATION = {
   sandboxId: "berth.dev/sandbox-id",
   generation: "berth.dev/generation",
@@ -38,24 +40,24 @@ const ANNOTATION = {
   isolation: "berth.dev/isolation",
 } as const;
 
-/** What root inside needs to run package managers, and no more. PodSecurity's level `baseline` allows it. */
+/** The capabilities that root inside needs to run package managers. PodSecurity's level `baseline` allows them. */
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
 
-/** The scheduler reserves this share of a sandbox's limits: most sandboxes are idle most of the time. */
+/** The share of a sandbox's limits that the scheduler reserves: most sandboxes are idle most of the time. */
 const RESERVED_CPU = 0.1;
 const RESERVED_MEMORY = 0.25;
 
-/** What an operator says of pods. */
+/** The operator's settings for pods. */
 export interface PodOptions {
-  /** Labels of the nodes that take sandboxes. Default: any node. */
+  /** Labels of the nodes that may run sandboxes. Default: any node. */
   readonly nodeSelector?: Readonly<Record<string, string>> | undefined;
   /** Taints of nodes that sandboxes tolerate. Default none. */
   readonly tolerations?: V1PodSpec["tolerations"];
-  /** Default: the cluster's. */
+  /** Default: the cluster's default runtime. */
   readonly runtimeClass?: string | undefined;
-  /** Names of secrets of the namespace. Default none. */
+  /** Names of secrets in the namespace. Default none. */
   readonly imagePullSecrets?: readonly string[] | undefined;
-  /** A pod whose fields hold where Berth sets none. */
+  /** A pod whose fields apply where Berth sets none. */
   readonly template?: V1Pod | undefined;
   /** Whether the cluster enforces NetworkPolicy; {@link NetworkPolicyWord}. */
   readonly networkPolicy?: "enforced" | "open" | undefined;
@@ -63,30 +65,30 @@ export interface PodOptions {
   readonly egressDns?: readonly string[] | undefined;
 }
 
-/** What {@link sandboxPod} needs beside the spec. */
+/** What {@link sandboxPod} needs in addition to the spec. */
 export interface PodFacts extends PodOptions {
   readonly instance: string;
   /** The default user of commands; empty: root. */
   readonly user: string;
   readonly isolation: IsolationLevel;
-  /** Default: there are none. */
+  /** Default: no volumes. */
   readonly volumes?: ClaimOptions | undefined;
 }
 
-/** The value that stands for an instance in labels, which take fewer characters than an instance has. */
+/** The value for an instance in labels, which allow fewer characters than an instance may have. */
 export function instanceLabel(instance: string): string {
   if (/^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$/.test(instance)) return instance;
   return createHash("sha256").update(instance).digest("hex").slice(0, 32);
 }
 
-/** A name that no pod had before. */
+/** A name that no pod has had before. */
 export function newPodName(): string {
   return `berth-${BigInt(`0x${randomBytes(10).toString("hex")}`)
     .toString(36)
     .padStart(16, "0")}`;
 }
 
-/** A pod that asks for more than the level `baseline` of PodSecurity allows, to be refused. */
+/** A pod that PodSecurity's level `baseline` must refuse, because it asks for more. */
 export function privilegedPod(name: string, image: string, facts: PodFacts): V1Pod {
   const pod = berthPod(name, "probe", facts, {
     name: CONTAINER,
@@ -96,7 +98,7 @@ export function privilegedPod(name: string, image: string, facts: PodFacts): V1P
   return { ...pod, spec: { ...pod.spec, containers: pod.spec?.containers ?? [], hostNetwork: true } };
 }
 
-/** A sandbox's pod with its hardening, laid over the operator's template. */
+/** A sandbox's pod with its hardening, merged over the operator's template. */
 export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFacts): V1Pod {
   const pod = berthPod(name, "sandbox", facts, {
     name: CONTAINER,
@@ -123,19 +125,19 @@ export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFact
   addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce");
   if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
   if (facts.networkPolicy === "enforced") {
-    // Without a network, a look-up fails at once. The cluster's own resolver and names are nobody's business inside.
+    // Without a network, look-ups then fail at once. The cluster's own resolver would reveal its names to the sandbox.
     const nameservers = spec.network === "NONE" ? ["127.0.0.1"] : (facts.egressDns ?? DEFAULT_DNS);
     Object.assign(podSpec, { dnsPolicy: "None", dnsConfig: { nameservers: [...nameservers] } });
   }
   return pod;
 }
 
-/** Labels of every sandbox's pod with the network NONE. */
+/** The labels of pods of sandboxes with the network NONE. */
 export function labelsOfNone({ template, instance }: PodFacts): Record<string, string> {
   return { ...template?.metadata?.labels, ...ownLabels(instance, "sandbox"), [NETWORK_LABEL]: "none" };
 }
 
-/** A pod of a test of the network; no network policy of Berth's selects it. */
+/** A pod for a test of the network. None of Berth's network policies selects it. */
 export function networkProbePod(
   name: string,
   image: string,
@@ -152,7 +154,7 @@ export function networkProbePod(
   });
   const { metadata, spec } = pod as Required<V1Pod>;
   delete metadata.labels?.[NETWORK_LABEL];
-  // Should the service end meanwhile, and never come back.
+  // For the case that the service ends meanwhile and never comes back.
   spec.activeDeadlineSeconds = 300;
   spec.volumes = [
     ...(spec.volumes ?? []),
@@ -161,7 +163,7 @@ export function networkProbePod(
   return pod;
 }
 
-/** A pod in which the service works by itself, whatever the role says: as root, without a network. */
+/** A pod for the service's own work in any role: as root, without a network. */
 export function workPod(name: string, role: string, image: string, facts: PodFacts): V1Pod {
   const pod = berthPod(name, role, facts, {
     name: CONTAINER,
@@ -175,16 +177,16 @@ export function workPod(name: string, role: string, image: string, facts: PodFac
   const { metadata, spec } = pod as Required<V1Pod>;
   metadata.labels = { ...metadata.labels, [NETWORK_LABEL]: "none" };
   spec.volumes = [...(spec.volumes ?? []), SCRIPTS];
-  // Nobody else ends it where the service never comes back.
+  // Nothing else ends the pod if the service never comes back.
   spec.activeDeadlineSeconds = WORK_SECONDS;
   return pod;
 }
 
-/** The scripts and the program by which processes start. In memory: a node's disk may be full. */
+/** Holds the scripts and the program that start processes. In memory, because a node's disk may be full. */
 const SCRIPTS = { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
 const WORK_SECONDS = 12 * 3600;
 
-/** A pod that runs an image's own user once, and says in its end who that is. */
+/** A pod that runs once as the image's user, and reports that user in its termination message. */
 export function probePod(name: string, image: string, command: readonly string[], facts: PodFacts): V1Pod {
   return berthPod(name, "probe", facts, {
     name: CONTAINER,
@@ -196,8 +198,8 @@ export function probePod(name: string, image: string, command: readonly string[]
 }
 
 /**
- * The main process: a read that SIGTERM ends at once, and which needs no further process. Where somebody attaches to
- * the pod and leaves, its input ends; then it stops itself.
+ * The main process: a read that SIGTERM ends at once, and that needs no other process. If someone attaches to the pod
+ * and detaches, its stdin ends; then it stops itself.
  */
 const MAIN = `${LIMITS} while read -r x; do :; done; while :; do kill -STOP $$; done`;
 
@@ -241,13 +243,13 @@ function berthPod(name: string, role: string, facts: PodFacts, container: V1Cont
         imagePullSecrets: imagePullSecrets.map((secret) => ({ name: secret })),
       }),
       restartPolicy: "Never",
-      // Of no use to code in a sandbox, or a danger.
+      // Useless or dangerous for code in a sandbox.
       automountServiceAccountToken: false,
       enableServiceLinks: false,
       hostNetwork: false,
       hostPID: false,
       hostIPC: false,
-      // The pod's first process then reaps what sandboxes leave behind, and signals end the main one.
+      // The pod's first process then reaps orphans, and signals can end the main process.
       shareProcessNamespace: true,
       terminationGracePeriodSeconds: 1,
       containers: [
@@ -272,12 +274,12 @@ function divide(containers: readonly V1Container[] = []): [V1Container | undefin
   ];
 }
 
-/** Kubernetes takes `$(NAME)` for a variable and `$$` for one `$`. */
+/** Escapes text, because Kubernetes replaces `$(NAME)` with a variable and `$$` with `$`. */
 function literal(text: string): string {
   return text.replaceAll("$", "$$$$");
 }
 
-/** A container's limits, and what the scheduler reserves of them. The number of processes is the kubelet's matter. */
+/** A container's limits, and the part that the scheduler reserves. The kubelet limits the number of processes. */
 export function podResources({
   memoryBytes,
   cpuMillis,
@@ -294,7 +296,7 @@ export function podResources({
   };
 }
 
-/** A pod as the engine names it: its name and the uid that no other pod of that name has. */
+/** The ref of a pod: its name, and its uid, which no other pod with that name has. */
 export function refOf(pod: V1Pod): string {
   return `${pod.metadata?.name}.${pod.metadata?.uid}`;
 }
@@ -311,8 +313,8 @@ export function containerStatus(pod: V1Pod): V1ContainerStatus | undefined {
 }
 
 /**
- * How a sandbox's main process ended, or its pod without it; undefined while it runs or has yet to start. One that
- * Kubernetes ends has ended: nothing keeps it any more.
+ * How a sandbox's main process, or its pod, ended; undefined while it runs or has not started yet. A pod that
+ * Kubernetes is ending counts as ended, because nothing can keep it.
  */
 export function endOf(pod: V1Pod): EngineSandboxEnd | undefined {
   const terminated = containerStatus(pod)?.state?.terminated;
@@ -333,7 +335,7 @@ export function endOf(pod: V1Pod): EngineSandboxEnd | undefined {
   };
 }
 
-/** A sandbox as its pod shows it; missing values default to the most cautious. */
+/** A sandbox as described by its pod. Missing values get the most cautious default. */
 export function describePod(pod: V1Pod): EngineSandbox {
   const { annotations = {} } = pod.metadata ?? {};
   const end = endOf(pod);

@@ -7,42 +7,45 @@ import type { Api, WatchEvent } from "./api.ts";
 import { ApiError, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 import { CONTAINER, INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
 
-/** Pods in one answer: an answer is parsed in one go. */
+/** Pods per answer. An answer is parsed in one go, which blocks the event loop. */
 const PAGE = 250;
 const MAX_RETRY_MS = 5_000;
-/** A watch that lasted this long is followed by the next one at once. */
+/** After a watch that lasted this long, the next one starts at once. */
 const CALM_MS = 5_000;
-/** How long a first look may take before a caller that needs it fails. */
+/** How long the first list may take before callers that need it fail. */
 const FIRST_LOOK_MS = 30_000;
 
-/** What became of a pod: its last state, and whether it is gone. */
+/** A change of a pod: its latest state, and whether it is gone. */
 export interface PodChange {
   readonly pod: V1Pod;
   readonly before: V1Pod | undefined;
   readonly gone: boolean;
 }
 
-/** Hears of changes; `lost` where the connection broke, after which what happened meanwhile is heard when it is back. */
+/**
+ * Receives changes. `lost` is called when the connection breaks; changes that happen meanwhile are reported once it is
+ * back.
+ */
 export interface PodListener {
   changed(change: PodChange): void;
   lost?(error: BerthError): void;
 }
 
 /**
- * The pods of an instance, as one watch keeps them: list once, then every change in order. Where the API server no
- * longer knows the changes since the last (410), it lists again and reports the differences.
+ * The pods of an instance, kept current by a single watch: it lists once and then receives every change in order. If
+ * the API server no longer knows the changes since the last one (410), it lists again and reports the differences.
  */
 export class Pods {
   readonly #api: Api;
   readonly #selector: string;
   readonly #logger: Logger;
-  /** By ref. */
+  /** Pods by ref. */
   readonly #pods = new Map<string, V1Pod>();
   readonly #listeners = new Set<PodListener>();
   readonly #stop = new AbortController();
   #following = false;
   #isListed = false;
-  /** Settles when the pods have been listed once, or could not be. */
+  /** Settles when the pods have been listed once, or when that failed. */
   readonly #tried = Promise.withResolvers<void>();
   #broken: BerthError | undefined;
 
@@ -52,22 +55,22 @@ export class Pods {
     this.#logger = logger;
   }
 
-  /** Why changes are not seen just now; undefined while they are. */
+  /** Why the watch does not receive changes at present; undefined while it does. */
   get broken(): BerthError | undefined {
     return this.#broken;
   }
 
-  /** Pods whose latest state is known. */
+  /** All known pods, in their latest state. */
   get all(): Iterable<V1Pod> {
     return this.#pods.values();
   }
 
-  /** The latest state of a pod; undefined where there is none. */
+  /** The latest state of a pod; undefined if there is no such pod. */
   get(ref: string): V1Pod | undefined {
     return this.#pods.get(ref);
   }
 
-  /** Follows the pods from now on. @throws `ENGINE_UNAVAILABLE` where they could not be listed yet. */
+  /** Watches the pods from now on. @throws `ENGINE_UNAVAILABLE` if they could not be listed yet. */
   async follow(signal?: AbortSignal): Promise<void> {
     if (!this.#following) {
       this.#following = true;
@@ -83,7 +86,6 @@ export class Pods {
     if (!this.#isListed && this.#broken !== undefined) throw this.#broken;
   }
 
-  /** Lists afresh. */
   async list(signal?: AbortSignal): Promise<V1Pod[]> {
     const { pods } = await this.#list(signal);
     return pods;
@@ -95,8 +97,9 @@ export class Pods {
   }
 
   /**
-   * Waits until `find` finds what it looks for in a pod's state; undefined there: the pod is gone, or not there yet.
-   * @param isPod whether a pod is the one.
+   * Waits until `find` returns something for a pod's state. Its argument is undefined while the pod does not exist, or
+   * no longer does.
+   * @param isPod whether this is the pod to wait for.
    */
   async until<T>(
     isPod: (pod: V1Pod) => boolean,
@@ -150,7 +153,7 @@ export class Pods {
         }
       } catch (error) {
         if (signal.aborted) return;
-        // The API server has forgotten what happened since.
+        // The API server no longer has the changes since this version.
         if (isRefusal(error, 410)) {
           version = undefined;
           if (!lists) continue;
@@ -158,7 +161,7 @@ export class Pods {
           this.#lose(error);
         }
       }
-      // What ends at once is not asked for again and again without a pause.
+      // Pause before a retry if the watch ended at once.
       retryMs = performance.now() - began >= CALM_MS ? 0 : Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
       await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
     }
@@ -236,7 +239,7 @@ export class Pods {
   }
 }
 
-/** What the engine reads of a pod: the tenth of it that is kept for each of thousands. */
+/** The fields of a pod that the engine reads. Only these, a tenth of it, are kept for each of thousands of pods. */
 function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
   const {
     name,
@@ -263,7 +266,7 @@ function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
     },
     status: {
       ...{ phase, reason, message },
-      // Of those that hold there is nothing more to say.
+      // Conditions that hold need no reason or message.
       conditions: conditions?.map(({ type, status: holds, reason: why, message: words }) => ({
         ...{ type, status: holds },
         ...(why !== undefined && { reason: why, message: words }),

@@ -20,11 +20,14 @@ import { END_BYTE, endCommand, SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts
 
 /** How long a pod may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
-/** How often a slow process is asked for its end. */
+/** Pauses between requests for the exit code of a process whose streams are slow. */
 const FIRST_LOOK_MS = 250;
 const MAX_LOOK_MS = 8_000;
 const LOOK_TIMEOUT_MS = 10_000;
-/** How soon after a terminal's end its process must be seen to be gone. A kubelet or a runtime that died takes longer to come back. */
+/**
+ * How soon after a terminal's end the pod must confirm that the process is gone. A kubelet or runtime that crashed
+ * takes longer to come back.
+ */
 const PROOF_MS = 1_500;
 
 /** A process to start in a pod. */
@@ -37,11 +40,14 @@ export interface SpawnStart {
   readonly sink: OutputSink;
   readonly leftovers: Leftovers;
   readonly signal: AbortSignal | undefined;
-  /** Why a process of the pod could not be started, or its end was lost. */
+  /** Returns why a process of the pod could not be started, or why its exit was lost. */
   whyLost(status: ExecStatus | undefined): Promise<BerthError>;
 }
 
-/** What a pod says of a start: it runs, its user is not there, or its program cannot be run, with the exit code of a shell. */
+/**
+ * A pod's report about a start: the process runs, its user is unknown, or its program cannot be run, with the exit code
+ * of a shell.
+ */
 type StartReport = { readonly pid: number } | "unknown-user" | { readonly exitCode: string };
 
 /** Starts a process in a pod. Returns when it runs or has run. */
@@ -107,9 +113,9 @@ function notRunnable(program: string, exitCode: string): BerthError {
   });
 }
 
-/** A process behind the streams of an exec. */
+/** A process that runs behind the streams of an exec. */
 class PodProcess implements SpawnedProcess {
-  /** Its streams cannot be opened again. */
+  /** No later run of the service can recover it: its streams cannot be opened again. */
   readonly handle = undefined;
   readonly #start: SpawnStart;
   readonly #terminal: boolean;
@@ -120,18 +126,17 @@ class PodProcess implements SpawnedProcess {
   readonly #output = new Output(() => this.#socket);
   readonly #startScanner: MarkerScanner;
   readonly #endScanners: Record<OutputStream, MarkerScanner>;
-  /** Streams that the mark of the end has not passed. */
+  /** Streams on which the end marker has not arrived yet. */
   readonly #open = new Set<OutputStream>(["stdout", "stderr"]);
   #socket: ExecSocket | undefined;
   #pid = 0;
   #hasEnded = false;
-  /** Callers of {@link wait}. */
   #waiters = 0;
   #isSlow = false;
   #isLooking = false;
-  /** Undefined once its end was called. */
+  /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
-  /** What came before the caller had the process. */
+  /** Calls of the sink to make once the caller has the process. */
   #early: (() => void)[] | undefined = [];
   #stopDrain = (): void => {};
   #closed = false;
@@ -141,7 +146,7 @@ class PodProcess implements SpawnedProcess {
     this.#sink = start.sink;
     this.#startNonce = nonces.startNonce;
     this.#terminal = start.request.terminal !== undefined;
-    // What comes before the start is a terminal's echo, or a shell's complaint.
+    // Drop what comes before the start: a terminal's echo, or a shell's error message.
     this.#startScanner = new MarkerScanner(nonces.startNonce, () => {});
     const scanner = (stream: OutputStream) =>
       new MarkerScanner(`${END_BYTE}${nonces.endNonce}`, (chunk) => this.#pass(stream, chunk));
@@ -195,7 +200,7 @@ class PodProcess implements SpawnedProcess {
     if (this.#start.request.stdin) this.#socket?.closeStdin();
   }
 
-  /** Asks for the exit code while somebody waits for it, and the streams are read too slowly to bring it. */
+  /** Asks the pod for the exit code while somebody waits for it and the streams are read too slowly to deliver it. */
   async #lookForEnd(): Promise<void> {
     if (this.#isLooking || this.#terminal) return;
     this.#isLooking = true;
@@ -232,7 +237,7 @@ class PodProcess implements SpawnedProcess {
     }
   }
 
-  /** Keeps reading: the mark of the end is in the output. */
+  /** Keeps reading, because the end marker is in the output. */
   close(): void {
     this.#endSink(canceled());
     this.closeStdin();
@@ -259,7 +264,7 @@ class PodProcess implements SpawnedProcess {
     if (text.startsWith("S")) {
       this.#pid = Number(text.slice(1));
       this.#started.resolve({ pid: this.#pid });
-      // The caller has the process when the microtasks of this turn are over.
+      // The caller has the process once the microtasks of this turn have run.
       setImmediate(() => {
         const early = this.#early ?? [];
         this.#early = undefined;
@@ -287,7 +292,7 @@ class PodProcess implements SpawnedProcess {
     else this.#early.push(() => this.#sink?.data(stream, chunk));
   }
 
-  /** The process itself has ended; what it left behind may hold its streams. */
+  /** The process itself has ended. Processes that it left behind may still hold its streams. */
   #onEnd(code: number): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
@@ -306,7 +311,7 @@ class PodProcess implements SpawnedProcess {
     this.#silent.resolve();
   }
 
-  /** Undefined where the streams ended as they should. */
+  /** Why the streams closed; undefined if they ended properly. */
   async #whyClosed(status: ExecStatus | undefined): Promise<Error | undefined> {
     const code = exitCodeIn(status);
     if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);
@@ -316,7 +321,7 @@ class PodProcess implements SpawnedProcess {
     return undefined;
   }
 
-  /** Whether the pod answers at once that it has no such process: then it was not the connection that ended. */
+  /** Whether the pod confirms at once that it has no such process: then the process ended, not the connection. */
   async #isGone(): Promise<boolean> {
     const { api, pod } = this.#start;
     const script = `[ -d /proc/${this.#pid} ] && exit 3; exit 4`;
@@ -332,13 +337,13 @@ class PodProcess implements SpawnedProcess {
       this.#sink = undefined;
       sink?.end(error);
     };
-    // A process that has ended already is still heard in order.
+    // Keep the order of calls, even for a process that has already ended.
     if (this.#early !== undefined && this.#pid !== 0) this.#early.push(end);
     else end();
   }
 }
 
-/** All output of a process, for a slow drain. */
+/** Both outputs of a process as one stream, for a slow drain. */
 class Output extends EventEmitter {
   readonly #socket: () => ExecSocket | undefined;
 
@@ -358,18 +363,18 @@ class Output extends EventEmitter {
   }
 }
 
-/** What a short command of Berth's own printed. */
+/** The outcome of one of Berth's own short commands. */
 export interface PlainOutcome {
   readonly stdout: string;
   readonly stderr: string;
-  /** Undefined where it is 0, or the connection broke: let the output say that all went well. */
+  /** Undefined if it is 0 or if the connection broke, so let the output prove success. */
   readonly exitCode: number | undefined;
   readonly status: ExecStatus | undefined;
 }
 
 const MAX_PLAIN_CHARS = 64 * 1024;
 
-/** Runs a short command of Berth's own in a pod, as root. */
+/** Runs one of Berth's own short commands in a pod, as root. */
 export async function runPlain(
   api: Api,
   pod: string,
@@ -399,13 +404,13 @@ export async function runPlain(
   }
 }
 
-/** Why an exec failed that Kubernetes accepted, in its words; undefined where it has none. */
+/** Why an exec failed that Kubernetes had accepted, in its words; undefined if it gives no cause. */
 export function startError(status: ExecStatus | undefined): BerthError | undefined {
   const message = status?.message ?? "";
   if (status === undefined || status.status === "Success" || status.reason === "NonZeroExitCode")
     return undefined;
   const cause = new Error(message);
-  // A runtime fails like this when the pod's control group allows it no process or no memory.
+  // A runtime fails like this when the pod's control group has no process or memory left for it.
   if (
     /resource temporarily unavailable|cannot allocate|procready|signal: killed|cannot fork/i.test(message)
   ) {

@@ -4,29 +4,36 @@ import { userEntry } from "../user-entry.ts";
 import { LOOK_UP_USER } from "../user-lookup.ts";
 
 /*
- * What Berth has shells in pods run. Plain `sh` of dash, bash and busybox, and no program of the image but that.
+ * Scripts that Berth runs in pods. They work in the `sh` of dash, bash and busybox, and use no other program of the
+ * image.
  */
 
-/** A directory of a pod that only root can change, for Berth's scripts. */
+/** A directory in a pod for Berth's scripts. Only root can change it. */
 export const RUN_DIR = "/run/berth";
 const ENTRY = `${RUN_DIR}/enter`;
-/** The script by which every process starts. */
+/** The script that starts every process. */
 export const SPAWN = `${RUN_DIR}/spawn`;
 
-/** The exit code of {@link SPAWN} where nothing broke: one that no broken connection reports. */
+/** The exit code of {@link SPAWN} on success. No broken connection reports this code. */
 export const SPAWN_EXIT = 42;
 
-/** What precedes the nonce of the end: a byte that stands in no text, so that no prompt is held back as its beginning. */
+/**
+ * The byte before the nonce of the end. It does not occur in text, so a scanner never holds back a prompt as a possible
+ * start of the marker.
+ */
 export const END_BYTE = "\x1e";
 const END_BYTE_OCTAL = "\\036";
 
-/** A tty takes lines of 4,095 bytes at most. */
+/** Maximum length of a line. A tty accepts at most 4,095 bytes. */
 const LINE_BYTES = 1_000;
 
-/** Kubernetes has no limits of its own for core dumps and open files. Where the node's are lower, these fail, and hold. */
+/**
+ * Limits of core dumps and open files, which Kubernetes cannot set. If the node's limits are lower, setting them fails
+ * and the node's apply.
+ */
 export const LIMITS = "ulimit -c 0 2>/dev/null; ulimit -n 16384 2>/dev/null;";
 
-/** Variables that the kubelet sets in every container; they name the API server. */
+/** Variables that the kubelet sets in every container. They contain the API server's address. */
 const CLUSTER_VARIABLES = [
   "KUBERNETES_SERVICE_HOST",
   "KUBERNETES_SERVICE_PORT",
@@ -39,8 +46,9 @@ const CLUSTER_VARIABLES = [
 ];
 
 /**
- * Looks the program up as the user, reports `<start>S<pid>;` or `<start>X<code>;`, the exit code of a shell that finds
- * none, and becomes the program. $1: the nonce; $2: how many of the rest are `env` with what only that sets.
+ * Looks up the program as the user, reports `<start>S<pid>;` and executes it, or reports `<start>X<code>;` with the
+ * exit code of a shell that cannot run it. $1: the nonce; $2: how many of the remaining arguments are `env` and the
+ * variables that only `env` can set.
  */
 const BECOME = `BERTHZ_C=127
 F() {
@@ -66,21 +74,22 @@ exec "$@"
 `;
 
 /**
- * Starts a process, as root. Its request comes over stdin, since a command line is logged by API servers and kubelets:
- * lines that end with an empty one, and are together a shell's `set --` with
+ * Starts a process, as root. It reads its request from stdin, because API servers and kubelets log command lines. The
+ * request is lines up to an empty one. Together they are a shell's `set --` with
  *
  * - the nonce of the end, which only this shell knows,
  * - the nonce of the start,
  * - the user,
- * - `y` where the process has a terminal, `y` where it has stdin, `y` where the sandbox's environment sets HOME,
+ * - `y` if the process has a terminal, `y` if it has stdin, `y` if the sandbox's environment sets HOME,
  * - how many arguments precede the program, then `NAME=VALUE...`, `--` and the arguments.
  *
- * It reports on stdout: `<start>U;` for a user that is not there, or what {@link BECOME} reports; and when the process
- * itself has ended, `\x1e<end>E<code>;` on both streams, which no dying kubelet can do. Then it waits for the end of its
- * own stdin: input that nobody reads would keep Kubernetes from reporting the end. Until then the code is in a file too
- * ({@link endCommand}), for services that read the streams slowly or not at all.
+ * On stdout it reports `<start>U;` for an unknown user, or what {@link BECOME} reports. When the process itself has
+ * ended, it reports `\x1e<end>E<code>;` on both streams, which proves that no dying kubelet ended them. Then it waits
+ * for EOF on its own stdin, because unread input would keep Kubernetes from reporting the end. Until then the code is
+ * also in a file ({@link endCommand}), for services that read the streams slowly or not at all.
  *
- * With a terminal it becomes the process, which has to lead the terminal's session; then only Kubernetes reports the end.
+ * With a terminal, the script executes the process in its place, because the process must lead the terminal's session.
+ * Then only Kubernetes reports the end.
  */
 const SPAWN_SCRIPT = `${LIMITS}
 ${LOOK_UP_USER}BERTHZ_NL='
@@ -115,14 +124,14 @@ rm -f ${RUN_DIR}/$BERTHZ_START
 exit ${SPAWN_EXIT}
 `;
 
-/** Prints the exit code of a process that has ended, with a `;`; nothing while it runs. */
+/** Prints the exit code of an ended process, followed by `;`. Prints nothing while it runs. */
 export function endCommand(startNonce: string): string[] {
   return ["/bin/sh", "-c", `read -r c <${RUN_DIR}/${startNonce}; printf %s "$c"`];
 }
 
 /** A process for {@link SPAWN} to start. */
 export interface SpawnText {
-  /** Known to the service and the script alone. */
+  /** Known only to the service and the script. */
   readonly endNonce: string;
   readonly startNonce: string;
   readonly user: string;
@@ -133,16 +142,16 @@ export interface SpawnText {
   readonly argv: readonly string[];
 }
 
-/** What {@link SPAWN} reads. */
+/** Formats a request for {@link SPAWN}. */
 export function spawnText(request: SpawnText): Buffer {
   const { plain, special } = divideEnv(request.env);
-  // A shell would read it as an option of its own.
+  // A shell would read a leading `-` as its own option.
   const throughEnv = special.length > 0 || request.argv[0]?.startsWith("-") === true;
   const before = throughEnv ? ["env", "--", ...special] : [];
   const flag = (on: boolean): string => (on ? "y" : "");
   const { terminal, stdin, setsHome } = request;
   const words = new Words();
-  // In two parts: a terminal echoes this, and no nonce may come before it is meant.
+  // Split in two parts: a terminal echoes this, and the echo must not look like a marker.
   const nonces = [request.endNonce, request.startNonce].map(
     (nonce) => `${quote(nonce.slice(0, 9))}${quote(nonce.slice(9))}`,
   );
@@ -157,7 +166,7 @@ export function spawnText(request: SpawnText): Buffer {
 
 const NEWLINE = Buffer.from("\n");
 
-/** Words for a shell, without a character that a terminal acts on. */
+/** Words of shell script, without characters that a terminal acts on. */
 class Words {
   assignments = "";
   #count = 0;
@@ -179,11 +188,13 @@ class Words {
 }
 
 const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
-/** Names that dash, bash or busybox ash set, change, refuse or drop between their own environment and a program's. */
+/**
+ * Variables that dash, bash or busybox ash set, change, refuse or drop when they pass their environment to a program.
+ */
 const SHELLS_OWN =
   /^(_|BERTHZ_.*|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS[124]|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT|CDPATH|MAILPATH|MAIL|MAILCHECK)$/;
 
-/** Whether a variable passes a shell unchanged. */
+/** Whether a variable passes through a shell unchanged. */
 export function passesShells(name: string): boolean {
   return IDENTIFIER.test(name) && !SHELLS_OWN.test(name);
 }
@@ -199,7 +210,10 @@ function divideEnv(env: Readonly<Record<string, string>>): {
   };
 }
 
-/** How {@link SETUP} reports. printf assembles them, so that no error message that quotes the script is taken for one. */
+/**
+ * The lines that {@link SETUP} reports. printf assembles them, so that an error message that quotes the script cannot
+ * be mistaken for one.
+ */
 export const SETUP_MARKERS = {
   ready: "berth-ready",
   unknownUser: "berth-unknown-user",
@@ -208,8 +222,9 @@ export const SETUP_MARKERS = {
 } as const;
 
 /**
- * Runs once in a new pod, as root: writes the scripts, makes the working dir ($1) and gives it to the user ($2); opens
- * volumes to every user ($3...), those after a `g` also by giving them to the user. What it cannot do it says on stderr.
+ * Runs once in a new pod, as root. Writes the scripts, creates the working directory ($1), makes the user ($2) its
+ * owner, and opens volumes ($3...) to every user; the user also becomes the owner of those after a `g`. Reports on
+ * stderr what it cannot do.
  */
 const SETUP = `set -u; umask 022; unset IFS
 fail() { printf 'berth-%s\\n' "$1"; exit 1; }
@@ -231,7 +246,7 @@ fi
 printf 'berth-%s\\n' ready
 `;
 
-/** The argument list of the set-up of a new pod. */
+/** The argument list for the setup of a new pod. */
 export function setupCommand(workingDir: string, user: string, mounts: readonly EngineMount[]): string[] {
   const volumes = mounts
     .filter(({ readOnly }) => !readOnly)
@@ -239,14 +254,16 @@ export function setupCommand(workingDir: string, user: string, mounts: readonly 
   return ["/bin/sh", "-c", SETUP, "berth", workingDir, user || "0", ...volumes];
 }
 
-/** Writes who it runs as to the file of its end, which the pod's status shows. */
+/** Writes the user it runs as to the termination message, which the pod's status shows. */
 export const PROBE_COMMAND = [
   "/bin/sh",
   "-c",
   'while read -r n a x; do case $n in Uid:) u=$a;; Gid:) g=$a;; esac; done </proc/self/status; printf %s "$u:$g" >/dev/termination-log',
 ] as const;
 
-/** Reads how much the container uses: memory in bytes, CPU time in nanoseconds, processes, this shell included. */
+/**
+ * Prints how much the container uses: memory in bytes, CPU time in nanoseconds, and processes, including this shell.
+ */
 export const USAGE_COMMAND = [
   "/bin/sh",
   "-c",
@@ -257,7 +274,7 @@ else r memory.current; m=$v; while read -r k v; do [ $k != usage_usec ] || c=\${
 printf '%s %s %s\\n' "$m" "$c" "$p"`,
 ] as const;
 
-/** The program of an architecture as printf takes it. Nodes may have another than the service. */
+/** The executable for an architecture, escaped for printf. Nodes may have another architecture than the service. */
 function octal(arch: NodeJS.Architecture): string {
   const program = userEntry(arch) ?? Buffer.alloc(0);
   return program.reduce((text, byte) => `${text}\\${byte.toString(8).padStart(3, "0")}`, "");

@@ -14,15 +14,15 @@ export interface StartParts {
   readonly api: Api;
   readonly pods: Pods;
   readonly warnings: PodWarnings;
-  /** How long a pod may take. */
+  /** How long a pod may take to start. */
   readonly timeoutMs: number;
-  /** How long until a node takes it. Default: as long as all. */
+  /** How long the pod may take to be scheduled to a node. Default: `timeoutMs`. */
   readonly scheduleMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * Waits until a new pod's container runs, or with `ends` has run.
+ * Waits until a new pod's container runs or, with `ends`, has run.
  * @throws `IMAGE_UNAVAILABLE`, `UNSUPPORTED` for a runtime that its node lacks, `SANDBOX_START_FAILED` with the cause.
  */
 export async function untilStarted(
@@ -77,7 +77,7 @@ export async function untilStarted(
   }
 }
 
-/** The pod where it runs; undefined while it may yet. */
+/** Returns the pod if it runs; undefined while it may still start. */
 function look(pod: V1Pod, image: string, ends: boolean): V1Pod | undefined {
   const { running, terminated, waiting } = containerStatus(pod)?.state ?? {};
   if (ends ? terminated?.exitCode === 0 : running !== undefined) return pod;
@@ -98,7 +98,7 @@ function look(pod: V1Pod, image: string, ends: boolean): V1Pod | undefined {
   throw startFailed("its main process ended at once. The image needs a working /bin/sh", words);
 }
 
-/** Why a pod waits: where no node takes it, the scheduler's words. */
+/** Why a pod waits: the scheduler's words if no node accepts it. */
 export function pendingCause(pod: V1Pod): string {
   const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
   if (scheduled?.status === "False")
@@ -107,7 +107,7 @@ export function pendingCause(pod: V1Pod): string {
   return reason === undefined ? "" : `${reason}${message === undefined ? "" : `: ${quoted(message)}`}`;
 }
 
-/** Prepares a new pod: its scripts, its working dir, its volumes. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */
+/** Prepares a new pod: scripts, working directory, volumes. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */
 export async function setUp(
   { api, timeoutMs, signal }: StartParts,
   pod: string,
@@ -143,7 +143,7 @@ export async function setUp(
   throw startFailed("it could not be set up", quoted(stderr));
 }
 
-/** The error for an image that no node can have. */
+/** The error for an image that cannot be pulled. */
 export function imageUnavailable(image: string, words: string): BerthError {
   return new BerthError(
     "IMAGE_UNAVAILABLE",
@@ -151,7 +151,7 @@ export function imageUnavailable(image: string, words: string): BerthError {
   );
 }
 
-/** The error for a pod that does not come up. */
+/** The error for a pod that fails to start. */
 export function startFailed(problem: string, words: string, cause?: unknown): BerthError {
   const details = words === "" ? "." : `: ${words}`;
   return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`, { cause });

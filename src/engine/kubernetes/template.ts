@@ -4,7 +4,7 @@ import { parse } from "yaml";
 import { BerthError } from "../../base/errors.ts";
 
 /**
- * Reads a pod's template: YAML or JSON, of kind Pod. The API server checks its fields with each pod.
+ * Reads the template for pods: YAML or JSON, of kind Pod. The API server checks its fields when a pod is created.
  * @throws `INVALID_ARGUMENT` with the file and what is wrong.
  */
 export async function readTemplate(file: string): Promise<V1Pod> {

@@ -1,25 +1,27 @@
 import type { V1Pod, V1PodSpec, V1VolumeMount } from "@kubernetes/client-node";
 import type { EngineMount, VolumeMount } from "../port.ts";
 
-/** How many pods may have a claim at once: those of one node, of any, or one pod alone. */
+/** Which pods may mount a claim at once: those on one node, those on any node, or a single pod. */
 export type VolumeAccessMode = "ReadWriteOnce" | "ReadWriteMany" | "ReadWriteOncePod";
 
-/** What claims are made with. */
+/** How claims are created. */
 export interface ClaimOptions {
   readonly sizeBytes: number;
   /** Default: the cluster's default class. */
   readonly storageClass?: string | undefined;
   readonly accessMode: VolumeAccessMode;
-  /** Whether the class makes claims as clones of others. */
+  /** Whether the storage class can clone claims. */
   readonly clones: boolean;
-  /** Of the pods in which the service works on volumes: it has `sh`, `tar`, `find`, `du` and their like. */
+  /**
+   * The image of pods in which the service works on volumes. It must have `sh`, `tar`, `find`, `du` and similar tools.
+   */
   readonly image: string;
 }
 
-/** Where {@link preparer} sees a volume. */
+/** Where the preparer mounts volumes. */
 const PREPARER_ROOT = "/volumes";
 
-/** The label of every pod with a claim, by which those of one claim come to one node. */
+/** The label of every pod that mounts a claim. It is used to schedule pods with the same claim on the same node. */
 export function claimLabel(claim: string): string {
   return `claim.berth.dev/${claim}`;
 }
@@ -29,9 +31,9 @@ export function volumeMountsOf(mounts: readonly EngineMount[]): VolumeMount[] {
 }
 
 /**
- * Adds claims to a pod. Of a claim that pods of one node alone may have, the scheduler brings all to one node.
- * @param accessMode of the claims.
- * @param near the claims that pods have already; by default any may be.
+ * Adds claims to a pod. If only pods on one node may mount a claim, the scheduler places all of its pods on one node.
+ * @param accessMode the access mode of the claims.
+ * @param near the claims that other pods may have mounted. Default: all.
  */
 export function addClaims(
   pod: V1Pod,
@@ -80,7 +82,9 @@ export function addClaims(
   }
 }
 
-/** Makes directories, before the container starts, which only reads them and so cannot open them to its users. */
+/**
+ * Creates the directories before the container starts. A read-only mount could not make them accessible to its users.
+ */
 function addPreparer(spec: V1PodSpec, claims: readonly string[], mounts: readonly VolumeMount[]): void {
   const [main] = spec.containers;
   if (main === undefined) return;

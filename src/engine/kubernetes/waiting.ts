@@ -5,7 +5,7 @@ import { containerStatus, describePod, endOf, ROLE_LABEL } from "./pod.ts";
 import { pendingCause } from "./start.ts";
 import type { PodWarnings } from "./warnings.ts";
 
-/** Pods that do not run yet, of sandboxes and of looks at images, and what each waits for. */
+/** Pods of sandboxes and of image probes that do not run yet, and what each waits for. */
 export function waitingPods(pods: Iterable<V1Pod>, warnings: Pick<PodWarnings, "lastOf">): WaitingSandbox[] {
   const waiting: WaitingSandbox[] = [];
   for (const pod of pods) {
@@ -31,7 +31,7 @@ function reasonOf(pod: V1Pod, warning: string): WaitReason {
       : "UNSCHEDULABLE";
   const { reason = "" } = containerStatus(pod)?.state?.waiting ?? {};
   if (/Image|Registry/.test(reason)) return "IMAGE";
-  // What comes before the container, only events tell.
+  // Only events show problems that precede the container.
   if (/no runtime for|RuntimeHandler .* not supported/i.test(warning)) return "RUNTIME";
   if (/^(FailedMount|FailedAttachVolume|FailedMapVolume|VolumeResizeFailed)\b/.test(warning)) return "VOLUME";
   if (/^Failed: .*pull/i.test(warning)) return "IMAGE";

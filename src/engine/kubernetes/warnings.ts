@@ -4,18 +4,18 @@ import type { Api } from "./api.ts";
 import { ApiError, isRefusal, quoted } from "./errors.ts";
 
 const RETRY_MS = 2_000;
-/** A right that is missing may be given later. */
+/** Pause before a retry without the permission, which may be granted later. */
 const NO_RIGHT_RETRY_MS = 60_000;
-/** The watch goes on for this long after the last that listened: creates come in bursts. */
+/** How long the watch continues after the last listener has left: creates come in bursts. */
 const LINGER_MS = 30_000;
 
 /**
- * What Kubernetes warns of about pods that start, by one watch for all of them: API servers look through all events of
- * a namespace for each list of one pod's. Without the right to see events nothing is heard.
+ * Kubernetes' warnings about pods that are starting, from a single watch for all of them: to list the events of one
+ * pod, an API server searches all events of the namespace. Without the permission to see events there are no warnings.
  */
 export class PodWarnings {
   readonly #api: Api;
-  /** By the pod's name. */
+  /** Listeners by the pod's name. */
   readonly #listeners = new Map<string, { readonly heard: (words: string) => void; last?: string }>();
   #watching: AbortController | undefined;
   #over: NodeJS.Timeout | undefined;
@@ -24,7 +24,7 @@ export class PodWarnings {
     this.#api = api;
   }
 
-  /** Hears of warnings about a pod from now on, until the end of the scope. */
+  /** Calls `heard` with warnings about a pod from now on, until the result is disposed. */
   listen(pod: string, heard: (words: string) => void): Disposable {
     this.#listeners.set(pod, { heard });
     clearTimeout(this.#over);
@@ -40,7 +40,7 @@ export class PodWarnings {
     };
   }
 
-  /** The latest warning about a pod that somebody listens for. */
+  /** The latest warning about a pod that has a listener. */
   lastOf(pod: string): string | undefined {
     return this.#listeners.get(pod)?.last;
   }
@@ -77,13 +77,13 @@ export class PodWarnings {
         version = undefined;
         pauseMs = isRefusal(error, 403) ? NO_RIGHT_RETRY_MS : RETRY_MS;
       }
-      // What ends at once is not asked for again and again without a pause.
+      // Pause before a retry if the watch ended at once.
       if (performance.now() - began < RETRY_MS) pauseMs ||= RETRY_MS;
       await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
-  /** Where a watch begins that is to hear only of what comes. */
+  /** The version from which a watch reports only new events. */
   async #now(path: string, signal: AbortSignal): Promise<string> {
     const list = await this.#api.call<CoreV1EventList>("GET", `${path}?limit=1`, "reading events", {
       signal,

@@ -4,20 +4,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 /** Whether the processes of a sandbox are frozen. */
 export type Stillness =
-  /** By the {@link Freezer}, for a moment. */
+  /** Frozen by the {@link Freezer}, for a moment. */
   | "frozen"
-  /** By a pause of the sandbox. */
+  /** Frozen by a pause of the sandbox. */
   | "paused"
-  /** They run. */
   | "running";
 
 /** Freezes the processes of a sandbox for a moment. */
 export interface Freezer {
-  /** Whether the sandbox is paused. */
   readonly paused: boolean;
   /** Ends a pause. */
   thaw(): void;
-  /** Runs `act` while they are frozen, if they freeze soon. */
+  /** Runs `act` while the processes are frozen. If they do not freeze in time, it runs anyway: see its argument. */
   frozen<T>(act: (stillness: Stillness) => Promise<T>): Promise<T>;
 }
 
@@ -25,10 +23,10 @@ export interface Freezer {
 export const NO_FREEZER: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
 
 const LOOK_MS = 2;
-/** A process that is in the kernel for longer, as on a slow disk, is not awaited. */
+/** How long to wait for the freeze: a process may be in the kernel for longer, for instance on a slow disk. */
 const FREEZE_MS = 250;
 
-/** Freezes a control group: of version 1, in the freezer's hierarchy, or of version 2. */
+/** Freezes a control group, of version 1 (in the freezer's hierarchy) or of version 2. */
 export function groupFreezer(directory: string): Freezer {
   const isV2 = readGroupFile(path.join(directory, "cgroup.freeze")) !== undefined;
   const file = path.join(directory, isV2 ? "cgroup.freeze" : "freezer.state");
@@ -49,7 +47,7 @@ export function groupFreezer(directory: string): Freezer {
       if (requested()) return act("paused");
       const deadline = performance.now() + FREEZE_MS;
       try {
-        // Requested again: version 1 may miss a process that is being forked.
+        // Repeat the request: version 1 may miss a process that is being forked.
         while (writeGroupFile(file, freeze) && !frozen() && performance.now() < deadline)
           await sleep(LOOK_MS);
         return await act(frozen() ? "frozen" : "running");
@@ -61,9 +59,9 @@ export function groupFreezer(directory: string): Freezer {
 }
 
 /**
- * The directories of a process's control groups: by controller for version 1, `""` for version 2.
+ * The directories of a process's control groups, by controller for version 1 and under `""` for version 2.
  * @param cgroups the process's `/proc/PID/cgroup`.
- * @param mountinfo the service's.
+ * @param mountinfo the service's `/proc/self/mountinfo`.
  */
 export function groupDirectories(cgroups: string, mountinfo: string): Map<string, string> {
   const mounts = mountinfo.split("\n").flatMap((line) => {
@@ -83,7 +81,7 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
         name === "" ? type === "cgroup2" : type === "cgroup" && options.includes(name),
       );
       if (mount === undefined) continue;
-      // In a container the mount shows only a part of the hierarchy.
+      // In a container the mount shows only part of the hierarchy.
       const below =
         mount.root === "/" ? own : own.startsWith(mount.root) ? own.slice(mount.root.length) : "/";
       found.set(name, path.join(mount.target, below));
@@ -92,18 +90,21 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
   return found;
 }
 
-/** Whether a group is about at its limit of processes. */
+/** Whether a group is at or near its limit of processes. */
 export function isFull(directory: string): boolean {
   const [current, max] = ["pids.current", "pids.max"].map((file) => readCount(path.join(directory, file)));
   return current !== undefined && max !== undefined && isNear(current, max);
 }
 
-/** Whether a number of processes is about at its limit: code that forks in a loop is now and then just below. */
+/** Whether a number of processes is at or near its limit: code that forks in a loop is sometimes just below it. */
 export function isNear(current: number, max: number): boolean {
   return current >= max - Math.ceil(max / 10);
 }
 
-/** The number after `key` in a file of `KEY NUMBER` lines, or the file's only number without a key. Undefined where it is missing. */
+/**
+ * The number after `key` in a file of `KEY NUMBER` lines, or the file's only number without a key. Undefined if it is
+ * missing.
+ */
 export function readCount(file: string, key?: string): number | undefined {
   try {
     const text = readFileSync(file, "latin1");
@@ -114,7 +115,7 @@ export function readCount(file: string, key?: string): number | undefined {
   }
 }
 
-/** The trimmed text of a control group's file; undefined where it cannot be read. */
+/** The trimmed text of a control group's file; undefined if it cannot be read. */
 export function readGroupFile(file: string): string | undefined {
   try {
     return readFileSync(file, "latin1").trim();
@@ -123,7 +124,7 @@ export function readGroupFile(file: string): string | undefined {
   }
 }
 
-/** Writes a control group's file. Returns whether the kernel accepted it; false also where the group is gone. */
+/** Writes a control group's file. Returns whether the kernel accepted it; false also if the group is gone. */
 export function writeGroupFile(file: string, text: string): boolean {
   try {
     writeFileSync(file, text);

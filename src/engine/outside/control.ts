@@ -19,22 +19,22 @@ import { openFileOf } from "./open-file.ts";
 import { keyOf, ProcessTree } from "./process-tree.ts";
 import { lookForSeclusion } from "./seclusion.ts";
 
-/** What {@link OutsideView} knows of a sandbox. */
+/** What {@link OutsideView} needs to know about a sandbox. */
 interface OutsideParts {
   readonly scope: ProcessScope;
-  /** Processes that enter it and are not in `scope` yet. */
+  /** Processes that are entering the sandbox and are not in `scope` yet. */
   readonly entering: ProcessScope;
-  /** Whether the name of a process that has entered shows that it is halfway in: it is not a program of the sandbox yet. */
+  /** Whether a process of this name has entered but not yet executed its program. */
   isHalfWayIn(name: string): boolean;
   /** Index of the sandbox's pid namespace in the ids of a process. */
   readonly level: number;
   readonly freezer: Freezer;
   /**
-   * Whether a tree is frozen to be killed only if it outruns being stopped process by process: where others, unaware
-   * of the freeze, start processes in the sandbox too.
+   * Whether to stop a tree process by process before killing it, and to freeze the sandbox only if the tree outruns
+   * that. Set if others, who do not know about the freeze, also start processes in the sandbox.
    */
   readonly freezeLast: boolean;
-  /** Age of the oldest start of a process under way there, in milliseconds; 0 without one. */
+  /** Age of the oldest process start in progress, in milliseconds; 0 if there is none. */
   oldestStartMs(): number;
   oomKills(): number | undefined;
   /** Whether the sandbox has reached its limit of processes. */
@@ -45,13 +45,13 @@ const SIGKILL = 9;
 const SIGTERM = 15;
 const SIGCONT = 18;
 const SIGSTOP = 19;
-/** How long ending a tree may take in all. */
+/** How long ending a tree may take in total. */
 const KILL_MS = 1_000;
-/** One round kills, the next see that nothing is left. A machine that is busy for longer than KILL_MS gets them too. */
+/** The first round kills, the next ones check that nothing is left. They run even if a busy machine exceeds KILL_MS. */
 const MIN_ROUNDS = 3;
 /** How long a tree may outrun being stopped process by process. */
 const OUTRUN_MS = KILL_MS / 4;
-/** How long to wait for killed processes: one that writes to a slow disk ends after the write. */
+/** How long to wait for killed processes: one that writes to a slow disk ends only after the write. */
 const DYING_MS = 300;
 const LOOK_MS = 2;
 /** The kernel's clock tick: the same on every Linux that Node runs on. */
@@ -60,7 +60,7 @@ const TICK_MS = 10;
 /** Controls the processes of a sandbox through the host's kernel. */
 export class OutsideView implements OutsideControl {
   readonly #parts: OutsideParts;
-  /** Of two that freeze, neither may thaw while the other works. */
+  /** One freeze at a time: the end of one would thaw the sandbox during the other. */
   readonly #freezing = new Mutex();
 
   constructor(parts: OutsideParts) {
@@ -98,7 +98,7 @@ export class OutsideView implements OutsideControl {
     const tree = this.#tree(leader);
     const members = await tree.members();
     await this.#send(members, SIGTERM);
-    // A stopped process gets it when it continues.
+    // A stopped process receives SIGTERM when it continues.
     await this.#send(members.filter(isStopped), SIGCONT);
     return { kill: () => this.#end(tree) };
   }
@@ -119,7 +119,7 @@ export class OutsideView implements OutsideControl {
     const all = await readProcesses(this.#parts.scope);
     const init = all.find(({ pid }) => this.#innerPid(pid) === 1);
     if (init === undefined || isExiting(init.pid)) return true;
-    // It ends with the main process, its child, as soon as it is scheduled.
+    // Process 1 ends with the main process, its child, as soon as it is scheduled.
     return all.every(({ pid, parent }) => parent !== init.pid || isExiting(pid));
   }
 
@@ -139,7 +139,7 @@ export class OutsideView implements OutsideControl {
     await this.#send(stopped, SIGKILL);
   }
 
-  /** Ends every process of the sandbox, process 1 included. */
+  /** Kills every process of the sandbox, including process 1. */
   async killAll(): Promise<void> {
     await this.#parts.freezer.frozen(async () => this.#send(await readProcesses(this.#parts.scope), SIGKILL));
   }
@@ -155,9 +155,9 @@ export class OutsideView implements OutsideControl {
   }
 
   /**
-   * The stopped processes among those started in the sandbox from outside, in the last `withinMs` or since the oldest
-   * start under way began, or that are halfway in. Their parents are not the sandbox's. A program at a terminal may be
-   * stopped by its user.
+   * Stopped processes that were started from outside, in the last `withinMs` or since the oldest start in progress, or
+   * that are still halfway in. Their parents are not in the sandbox. Programs at a terminal are left out: their user
+   * may have stopped them.
    */
   async #stoppedStarts(withinMs: number): Promise<HostProcess[]> {
     const { isHalfWayIn, oldestStartMs } = this.#parts;
@@ -193,7 +193,7 @@ export class OutsideView implements OutsideControl {
     try {
       await this.#freezing.runExclusive(() => this.#kill(tree));
     } finally {
-      // A start that the tree had stopped must not block others.
+      // A start that the tree has stopped must not block other starts.
       await this.continueStarts(0);
     }
   }
@@ -203,23 +203,23 @@ export class OutsideView implements OutsideControl {
     const struck = new Set<string>();
     const { freezer, freezeLast } = this.#parts;
     for (let round = 0; round < MIN_ROUNDS || performance.now() < deadline; round++) {
-      // The second round only checks whether something was started during the first.
+      // The second round only checks whether anything was started during the first.
       const freezes = !freezeLast || round >= 2;
       const { doomed, stillness, complete } = freezes
         ? await freezer.frozen((stillness) => this.#strike(tree, stillness))
         : await this.#strike(tree, freezer.paused ? "paused" : "running");
-      // A killed process that is still there runs nothing more: it only waits to be scheduled to end.
+      // A killed process that still exists runs no more code: it only waits to be scheduled so that it can end.
       const isOver = doomed.every((one) => struck.has(keyOf(one)));
       if (isOver || stillness === "paused") return;
       for (const one of doomed) struck.add(keyOf(one));
       await this.#gone(doomed);
-      // Nothing could be started while all of it was read and killed.
+      // The tree could start nothing while it was read and killed.
       if (complete && stillness === "frozen") return;
     }
     throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
   }
 
-  /** Kills the current members of a tree. Where they run meanwhile, they are stopped first, so that they start nothing. */
+  /** Kills the current members of a tree. If they are running, it stops them first, so that they start nothing. */
   async #strike(
     tree: ProcessTree,
     stillness: Stillness,
@@ -231,7 +231,7 @@ export class OutsideView implements OutsideControl {
     let complete = stillness !== "running";
     let doomed = await tree.members();
     const deadline = performance.now() + OUTRUN_MS;
-    // A signaled process runs nothing more, even where it gets no CPU time to stop.
+    // A signaled process runs no more code, even if it gets no CPU time to stop.
     const halted = new Set<string>();
     while (stillness === "running" && performance.now() < deadline) {
       const running = doomed.filter((one) => !isStopped(one) && !halted.has(keyOf(one)));
@@ -254,7 +254,7 @@ export class OutsideView implements OutsideControl {
     }
   }
 
-  /** Waits, not for long, until killed processes are gone. */
+  /** Waits a short time until killed processes are gone. */
   async #gone(killed: readonly HostProcess[]): Promise<void> {
     const deadline = performance.now() + DYING_MS;
     const slices = new Slices();
@@ -265,12 +265,12 @@ export class OutsideView implements OutsideControl {
   }
 }
 
-/** Time since boot, from which the start times of processes are counted. */
+/** Time since boot; start times of processes count from boot. */
 function uptimeMs(): number {
   return Number(readFileSync("/proc/uptime", "latin1").split(" ")[0]) * 1000;
 }
 
-/** By a signal, or by a tracer. */
+/** Stopped by a signal or by a tracer. */
 function isStopped({ state }: HostProcess): boolean {
   return /[Tt]/.test(state);
 }

@@ -2,14 +2,14 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** A process of a sandbox as the host sees it: all ids are the host's. */
+/** A process of a sandbox as the host sees it. All ids are the host's. */
 export interface HostProcess {
   readonly pid: number;
-  /** As it names itself, at most 15 bytes. */
+  /** The kernel's name for it (comm), at most 15 bytes. The process can change it. */
   readonly name: string;
-  /** When it started, in clock ticks: distinguishes it from a later process of the same pid. */
+  /** When it started, in clock ticks. Distinguishes it from a later process with the same pid. */
   readonly startTime: string;
-  /** The letter of its state, for instance `T` where a signal stopped it. */
+  /** The letter of its state, for instance `T` for stopped by a signal. */
   readonly state: string;
   readonly parent: number;
   readonly group: number;
@@ -17,9 +17,8 @@ export interface HostProcess {
   readonly hasTerminal: boolean;
 }
 
-/** The host processes of one sandbox, and of nothing else. */
+/** The host processes of one sandbox, and no others. */
 export interface ProcessScope {
-  /** The current pids. */
   pids(): Promise<readonly number[]>;
   /** Whether a process belongs to the sandbox. Checked immediately before every signal. */
   holds(pid: number): boolean;
@@ -27,38 +26,37 @@ export interface ProcessScope {
 
 /** States of processes that have ended but are still in the process table. */
 const DEAD = /[ZX]/;
-/** Place of the start time in the fields of {@link statOf}. */
+/** Index of the start time in the fields of {@link statOf}. */
 const START_TIME = 19;
-/** Place of the kernel's flags in them, and the flag of a process that is exiting (PF_EXITING in linux/sched.h). */
+/** Index of the kernel's flags in them, and the flag of an exiting process (PF_EXITING in linux/sched.h). */
 const FLAGS = 6;
 const PF_EXITING = 0x4;
-/** SIGKILL in the mask of a thread's pending signals, where the kernel puts it as soon as it is sent. */
+/** SIGKILL in the mask of a thread's pending signals. The kernel sets it as soon as the signal is sent. */
 const SIGKILL_BIT = 1 << 8;
-/** How long a scan may hold the event loop. */
+/** How long a scan may block the event loop. */
 const SLICE_MS = 2;
 
-/** One process; undefined where there is none or it has ended. */
+/** Reads a process; undefined if there is none or it has ended. */
 export function readProcess(pid: number): HostProcess | undefined {
   const { name, fields } = readStat(pid) ?? {};
   if (name === undefined || fields === undefined) return undefined;
   const [state, parent, group, session, terminal] = fields;
   const startTime = fields[START_TIME];
   if (state === undefined || startTime === undefined) return undefined;
-  // The first thread may have ended before the others.
+  // The first thread may end before the others.
   if (DEAD.test(state) && !(Number(fields[17]) > 1)) return undefined;
   const numbers = { parent: Number(parent), group: Number(group), session: Number(session) };
   return { pid, name, startTime, state, ...numbers, hasTerminal: terminal !== "0" };
 }
 
-/**
- * The fields of `/proc/PID/stat` from the state on, of a zombie too; undefined
- * where there is no such process.
- */
+/** The fields of `/proc/PID/stat` from the state on, also for a zombie; undefined if there is no such process. */
 export function statOf(pid: number): readonly string[] | undefined {
   return readStat(pid)?.fields;
 }
 
-/** When a process started, in clock ticks: distinguishes it from a later one of the same pid. Also of a zombie. */
+/**
+ * When a process started, in clock ticks; also for a zombie. Distinguishes it from a later process with the same pid.
+ */
 export function startTimeOf(pid: number): string | undefined {
   return statOf(pid)?.[START_TIME];
 }
@@ -66,12 +64,12 @@ export function startTimeOf(pid: number): string | undefined {
 function readStat(pid: number): { readonly name: string; readonly fields: readonly string[] } | undefined {
   const text = readText(`/proc/${pid}/stat`);
   if (text === undefined) return undefined;
-  // The name is in parentheses and may hold anything.
+  // The name is in parentheses and may contain any characters.
   const nameEnd = text.lastIndexOf(")");
   return { name: text.slice(text.indexOf("(") + 1, nameEnd), fields: text.slice(nameEnd + 2).split(" ") };
 }
 
-/** Whether there is a process of this pid. */
+/** Whether there is a process with this pid. */
 export function isAlive(pid: number): boolean {
   try {
     return process.kill(pid, 0);
@@ -85,7 +83,7 @@ export function childrenOf(pid: number): number[] {
   return (readText(`/proc/${pid}/task/${pid}/children`) ?? "").split(" ").filter(Boolean).map(Number);
 }
 
-/** Every process of a scope that has not ended. Yields to the event loop. */
+/** Reads every process of a scope that has not ended. Yields to the event loop. */
 export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]> {
   const slices = new Slices();
   const found: HostProcess[] = [];
@@ -97,7 +95,10 @@ export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]>
   return found;
 }
 
-/** Whether a process has ended, is exiting, though it may still wait for others, or has been killed and not run since. */
+/**
+ * Whether a process has ended, is exiting (though it may still wait for others), or has been killed and has not run
+ * since.
+ */
 export function isExiting(pid: number): boolean {
   const flags = statOf(pid)?.[FLAGS];
   if (flags === undefined || (Number(flags) & PF_EXITING) !== 0) return true;
@@ -105,37 +106,40 @@ export function isExiting(pid: number): boolean {
   return pending === undefined || (Number.parseInt(pending.slice(-4), 16) & SIGKILL_BIT) !== 0;
 }
 
-/** A process's pid, process group or session, as the kernel names their lines. */
+/** A process's pid, process group or session, as `/proc/PID/status` names their lines. */
 export type IdKind = "NSpid" | "NSpgid" | "NSsid";
 
-/** An id of a process in each pid namespace that it is in, the host's first. */
+/** An id of a process in each of its pid namespaces, the host's first. */
 export function idsOf(pid: number, which: IdKind): number[] {
   const line = new RegExp(`^${which}:(.*)$`, "m").exec(readText(`/proc/${pid}/status`) ?? "")?.[1];
   return line === undefined ? [] : line.trim().split(/\s+/).map(Number);
 }
 
-/** The pid namespace of a process; undefined where it is not visible. */
+/** The pid namespace of a process; undefined if it is not visible. */
 function pidNamespaceOf(pid: number | "self"): string | undefined {
   return readLink(`/proc/${pid}/ns/pid`);
 }
 
-/** The targets of descriptors of a process. A pipe has the same text in all its holders. */
+/** The targets of a process's descriptors. A pipe has the same text in all processes that hold it. */
 export function descriptorsOf(pid: number, fds: readonly string[] | "all"): string[] {
   const names = fds === "all" ? listed(`/proc/${pid}/fd`) : fds;
   return names.flatMap((fd) => {
     const target = readLink(`/proc/${pid}/fd/${fd}`);
-    // A named pipe may lose its name at any time.
+    // The name of a named pipe may be removed at any time.
     return target === undefined ? [] : [target.replace(/ \(deleted\)$/, "")];
   });
 }
 
-/** Sends a signal to a process if it is still the one that was read and belongs to the sandbox. Returns whether it was sent. */
+/**
+ * Sends a signal to a process if it is still the one that was read and still belongs to the sandbox. Returns whether it
+ * was sent.
+ */
 export function signalProcess(
   scope: ProcessScope,
   { pid, startTime }: Pick<HostProcess, "pid" | "startTime">,
   signal: number,
 ): boolean {
-  // 0 and below mean groups, 1 is the host's init.
+  // 0 and negative pids mean groups; 1 is the host's init.
   if (!Number.isInteger(pid) || pid <= 1 || pid === process.pid) return false;
   if (readProcess(pid)?.startTime !== startTime || !scope.holds(pid)) return false;
   try {
@@ -145,7 +149,7 @@ export function signalProcess(
   }
 }
 
-/** Divides long work into slices, between which the event loop runs. */
+/** Splits long work into slices, with turns of the event loop between them. */
 export class Slices {
   #since = performance.now();
 
@@ -159,7 +163,7 @@ export class Slices {
   }
 }
 
-/** A file of `/proc`; undefined where the process has ended or hides it. */
+/** A file of `/proc`; undefined if the process has ended or hides it. */
 export function readText(file: string): string | undefined {
   try {
     return readFileSync(file, "latin1");
@@ -185,8 +189,8 @@ function listed(directory: string): string[] {
 }
 
 /**
- * The processes of a control group outside the service's own pid namespace: a
- * group may hold a host program that serves the sandbox.
+ * The processes of a control group, except those in the service's own pid namespace: a group may contain a host program
+ * that serves the sandbox.
  * @param directory of the group, in any hierarchy.
  * @param id a part of the group's path that is unique on the machine.
  */
@@ -204,13 +208,13 @@ export function groupScope(directory: string, id: string): ProcessScope {
   return { pids, holds };
 }
 
-/** The scope without processes. */
+/** An empty scope. */
 export const NO_SCOPE: ProcessScope = { pids: async () => [], holds: () => false };
 
 /**
- * The processes of the pid namespace that a process has created: for a sandbox without a control group, or for
- * processes that enter one and are not in its group yet. Empty once that process has ended: its pid, and the
- * namespace's number, may then be reused.
+ * The processes of a pid namespace, named by its first process. For a sandbox without a control group, or for processes
+ * that are entering one and are not in its group yet. Empty once the first process has ended, because its pid and the
+ * namespace's number may then be reused.
  */
 export function namespaceScope(initPid: number, table = new NamespaceTable()): ProcessScope {
   const own = pidNamespaceOf("self");
@@ -229,7 +233,7 @@ export class NamespaceTable {
   #next: Promise<ReadonlyMap<string, readonly number[]>> | undefined;
   #last: Promise<unknown> = Promise.resolve();
 
-  /** As of a moment after the call. */
+  /** The pids at some moment after the call. */
   async pidsIn(namespace: string): Promise<readonly number[]> {
     this.#next ??= this.#scan();
     return (await this.#next).get(namespace) ?? [];
@@ -259,7 +263,7 @@ async function scanNamespaces(): Promise<Map<string, number[]>> {
   return found;
 }
 
-/** `/proc/PID/cgroup` of a process; empty where it has ended. */
+/** `/proc/PID/cgroup` of a process; empty if it has ended. */
 export function groupsOf(pid: number): string {
   return readText(`/proc/${pid}/cgroup`) ?? "";
 }

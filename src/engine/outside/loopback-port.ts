@@ -6,10 +6,10 @@ import { BerthError } from "../../base/errors.ts";
 
 const OPEN_TIMEOUT_MS = 20_000;
 
-/** Descriptors of the helper; Node reads the number of its channel from the environment. */
+/** Descriptors of the helper. Node reads the number of its channel from the environment. */
 const NETWORK_FD = 3;
 
-/** Listens in the network namespace that it was started in, hands the socket over, and ends. */
+/** Listens in its own network namespace, passes the socket to the service, and ends. */
 const HELPER = `
 const server = require("node:net").createServer();
 const tell = (...message) => process.send(...message, () => process.exit());
@@ -17,23 +17,21 @@ server.on("error", ({ code }) => tell({ code }));
 server.listen({ host: "127.0.0.1", port: Number(process.argv[1]) }, () => tell({}, server));
 `;
 
-/** The sandbox whose loopback is meant. */
+/** The sandbox whose loopback interface to use. */
 interface LoopbackOwner {
   /** The host's pid of its main process. */
   readonly pid: number;
-  /** Whether that process is still the sandbox's; asked once its namespace is open. */
+  /** Whether that process still belongs to the sandbox; called once its namespace is open. */
   readonly isOwn: () => boolean;
-  /** The file of the user namespace that owns the others, which a service that is not root has to enter. */
+  /** The file of the user namespace that owns the other namespaces. A service that is not root must enter it. */
   readonly userNamespace?: string;
 }
 
 /**
- * Opens a TCP port on 127.0.0.1 of a sandbox whose connections this process
- * accepts. Sockets keep the network namespace that they were made in: a helper
- * makes one in the sandbox's, without anything else of the sandbox, and passes it
- * here. So nothing runs inside, and the sandbox needs neither an interface nor a
- * way to the host.
- * @throws `UNSUPPORTED` where the namespace cannot be entered, `SANDBOX_START_FAILED` where the port is taken.
+ * Opens a TCP port on 127.0.0.1 of a sandbox; this process accepts its connections. A socket keeps the network
+ * namespace that it was created in. So a helper enters only the sandbox's network namespace, creates the socket, and
+ * passes it here. Nothing runs inside the sandbox, which needs neither an interface nor a route to the host.
+ * @throws `UNSUPPORTED` if the namespace cannot be entered, `SANDBOX_START_FAILED` if the port is taken.
  */
 export async function openLoopbackPort(
   { pid, isOwn, userNamespace }: LoopbackOwner,

@@ -12,28 +12,28 @@ import {
   startTimeOf,
 } from "./host-process.ts";
 
-/** Nothing that a sandbox has put in the file's place may block, or become the service's terminal. */
+/** Whatever a sandbox has put in the file's place must not block the open, or become the service's terminal. */
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
-/** In a descriptor's flags: its access mode, and that it gives no access at all (linux/fcntl.h). */
+/** In a descriptor's flags: the access mode, and the flag for no access at all (linux/fcntl.h). */
 const ACCESS_MODE = 0o3;
 const O_PATH = 0o10000000;
 
-/** File systems that say the same to every reader, as those of the kernel (/proc, /sys) do not. */
+/** File systems whose files read the same for every process. Those of the kernel (/proc, /sys) do not. */
 const EVEN = ["overlay", "xfs", "btrfs", "ext4", "tmpfs"];
 
-/** Half of the threads that Node has for files: a disk that is slow for one sandbox leaves the rest to others. */
+/** Half of Node's threads for files, so that a slow disk of one sandbox leaves the other half for the rest. */
 const AT_ONCE = 2;
 const turns = new Turns(AT_ONCE);
 
-/** A reader has one or two, or a few where the image wraps its tool; more would be something else, and take time. */
+/** A reader has one or two descendants, or a few if the image wraps the tool. More than that is something else. */
 const MAX_DESCENDANTS = 16;
 const SIGKILL = 9;
 const SIGSTOP = 19;
 
 /**
- * Opens the regular file that a process of a sandbox has open, if the process may read it. The service may read more
- * than the process: what it has opened is therefore compared with what the process has open then.
- * @returns undefined where the process has no such file, or that cannot be seen.
+ * Opens the regular file that a process of a sandbox has open, if the process may read it. The service may be allowed
+ * to read more than the process, so the opened file is compared with the one that the process has open at that time.
+ * @returns undefined if the process has no such file, or if that cannot be determined.
  */
 export async function openFileOf(
   scope: ProcessScope,
@@ -49,7 +49,7 @@ export async function openFileOf(
     return isReadable && startTimeOf(pid) === startTime && scope.holds(pid) ? found : undefined;
   };
   const before = readable();
-  // Opening anything else may have effects of its own.
+  // Opening anything but a regular file may have side effects.
   if (before === undefined || !(await isRegular(link))) return undefined;
   const mountinfo = await readFile(`/proc/${pid}/mountinfo`, "latin1").catch(() => "");
   if (!EVEN.includes(typeOf(mountinfo, before.mount))) return undefined;
@@ -71,7 +71,7 @@ interface Descriptor {
   readonly inode: string;
 }
 
-/** Undefined where there is none, and on kernels before 5.14, which do not name the inode. */
+/** Undefined if there is none, and on kernels before 5.14, which do not report the inode. */
 function descriptorOf(pid: number | "self", descriptor: number): Descriptor | undefined {
   const text = readText(`/proc/${pid}/fdinfo/${descriptor}`) ?? "";
   const field = (name: string): string | undefined => new RegExp(`^${name}:\\s+(\\d+)$`, "m").exec(text)?.[1];
@@ -88,18 +88,18 @@ async function isRegular(link: string): Promise<boolean> {
   return (await stat(link).catch(() => undefined))?.isFile() === true;
 }
 
-/** The type of the file system that is mounted; empty where it is not listed. */
+/** The file system type of a mount; empty if it is not listed. */
 function typeOf(mountinfo: string, mount: string): string {
   return new RegExp(`^${mount} .* - (\\S+) `, "m").exec(mountinfo)?.[1] ?? "";
 }
 
-/** Returns whether the process was still there. @param budget how many descendants may still be killed. */
+/** Returns whether the process still existed. @param budget how many descendants may still be killed. */
 function killWithDescendants(
   scope: ProcessScope,
   one: { readonly pid: number; readonly startTime: string },
   budget = { left: MAX_DESCENDANTS },
 ): boolean {
-  // A process that a signal stops starts nothing more: its children are all there then.
+  // A stopped process starts nothing more, so the list of its children is complete.
   if (!signalProcess(scope, one, SIGSTOP)) return false;
   for (const pid of childrenOf(one.pid)) {
     if (budget.left-- <= 0) break;
@@ -124,7 +124,7 @@ class HandleFile implements OpenFile {
       const { bytesRead } = await this.#handle.read(buffer, 0, maxBytes, position);
       return buffer.subarray(0, bytesRead);
     }, signal);
-    // Leaves a disk that does not answer behind.
+    // Does not wait for a disk that does not answer.
     return untilAborted(reading, signal);
   }
 

@@ -10,19 +10,18 @@ import {
   Slices,
 } from "./host-process.ts";
 
-/** The descriptors in which a shell of Berth's holds the pipes of what it runs. */
+/** The descriptors in which one of Berth's shells holds the pipes of its job. */
 const PIPE_FDS = ["3", "4"];
 
 /**
- * The tree of a session leader: its session, whatever descends from the tree,
- * and whoever holds the leader's pipes. A member stays one: a process whose
- * parent ends becomes a child of process 1.
+ * The tree of a session leader: its session, all descendants of the tree, and all processes that hold the leader's
+ * pipes. A member remains a member even when its parent ends and it becomes a child of process 1.
  */
 export class ProcessTree {
   readonly #scope: ProcessScope;
   readonly #level: number;
   readonly #name: ProcessName;
-  /** Keys of {@link keyOf}. */
+  /** Known members, by {@link keyOf}. */
   readonly #known = new Set<string>();
   #pipes: readonly string[] = [];
   #leaderPid: number | undefined;
@@ -35,7 +34,7 @@ export class ProcessTree {
     this.#name = leader;
   }
 
-  /** The current members, the leader included. */
+  /** The current members, including the leader. */
   async members(): Promise<HostProcess[]> {
     const all = await readProcesses(this.#scope);
     const leader = await this.#findLeader(all);
@@ -52,12 +51,12 @@ export class ProcessTree {
     return [...members];
   }
 
-  /** The leader; undefined where it has ended. */
+  /** The leader; undefined if it has ended. */
   async leader(): Promise<HostProcess | undefined> {
     return this.#findLeader(await readProcesses(this.#scope));
   }
 
-  /** The processes of the leader's process group; empty where there are none. */
+  /** The processes of the leader's process group; empty if there are none. */
   async group(): Promise<HostProcess[]> {
     const all = await readProcesses(this.#scope);
     const leader = await this.#findLeader(all);
@@ -67,7 +66,7 @@ export class ProcessTree {
 
   async #findLeader(all: readonly HostProcess[]): Promise<HostProcess | undefined> {
     const { pid, startTime } = this.#name;
-    // Process 1 leads no tree of Berth's.
+    // Process 1 is never the leader of a tree.
     if (!(pid > 1)) return undefined;
     const isIt = (one: HostProcess): boolean => idsOf(one.pid, "NSpid")[this.#level] === pid;
     const known = all.find((one) => one.pid === this.#leaderPid && this.#known.has(keyOf(one)));
@@ -83,7 +82,7 @@ export class ProcessTree {
     return undefined;
   }
 
-  /** The host's id of the session, which outlives the leader. */
+  /** The host's id of the session. A session can outlive its leader. */
   async #findSession(
     all: readonly HostProcess[],
     leader: HostProcess | undefined,
@@ -92,7 +91,7 @@ export class ProcessTree {
     return this.#session;
   }
 
-  /** The host's id of a group or session whose leader has ended; in the sandbox its id is the leader's pid. */
+  /** The host's id of a group or session whose leader has ended. In the sandbox its id is the leader's pid. */
   async #hostId(
     all: readonly HostProcess[],
     kind: IdKind,
@@ -105,7 +104,7 @@ export class ProcessTree {
       const id = idOf(one);
       if (seen.has(id)) continue;
       seen.add(id);
-      // An id that is the pid of a live process is a later leader's.
+      // An id that is the pid of a live process belongs to a later leader.
       const isLed = all.some(({ pid }) => pid === id);
       if (!isLed && idsOf(one.pid, kind)[this.#level] === this.#name.pid) return id;
       if (slices.over) await slices.rest();
@@ -120,7 +119,7 @@ export class ProcessTree {
   }
 }
 
-/** The processes that have one of the pipes open. */
+/** The processes that have any of the pipes open. */
 async function holdersOf(
   pipes: readonly string[],
   processes: readonly HostProcess[],
@@ -138,11 +137,11 @@ function addDescendants(
   members: Set<HostProcess>,
   children: ReadonlyMap<number, readonly HostProcess[]>,
 ): void {
-  // Iterating a set includes what is added meanwhile.
+  // Iterating over a set includes elements added meanwhile.
   for (const { pid } of members) for (const child of children.get(pid) ?? []) members.add(child);
 }
 
-/** The pipes of a session leader, which identify other members of its tree. */
+/** The pipes of a session leader. They identify other members of its tree. */
 async function pipesOf(pid: number): Promise<string[]> {
   const found: string[] = [];
   for (const fd of PIPE_FDS) {
@@ -152,7 +151,7 @@ async function pipesOf(pid: number): Promise<string[]> {
   return found;
 }
 
-/** Identifies a process among all there ever were. */
+/** Identifies a process uniquely, also among ended ones. */
 export function keyOf({ pid, startTime }: HostProcess): string {
   return `${pid}:${startTime}`;
 }

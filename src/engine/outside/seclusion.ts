@@ -10,26 +10,26 @@ import {
   statOf,
 } from "./host-process.ts";
 
-/** A shell's stdin, and the descriptors in which it holds the pipes of what it runs. */
+/** A shell's stdin, and the descriptors in which it holds the pipes of its job. */
 const PIPE_FDS = ["0", "3", "4"];
 
-/** Places in the fields of {@link statOf}. */
+/** Indexes in the fields of {@link statOf}. */
 const START_TIME = 19;
 const START_CODE = 23;
 const START_STACK = 25;
 
-/** A {@link Seclusion}, with what a later look need not find again. */
+/** A {@link Seclusion}, with facts that the next check can reuse. */
 interface Look extends Seclusion {
   readonly hostPid: number;
   readonly pipes: readonly string[];
-  /** The sandbox's processes at the time. */
+  /** The sandbox's processes at the time of this check. */
   readonly pids: ReadonlySet<number>;
 }
 
 /**
- * Checks whether a shell is alone: it waits, nobody traces it, it has no child,
- * and no other process is in its session or holds its pipes. Processes that the
- * look before has seen are skipped, so the cost is small however many there are.
+ * Checks whether a shell is alone: it is neither stopped nor traced, it has no child, and no other process is in its
+ * session or holds its pipes. Processes that the previous check saw are skipped, so the cost is small however many
+ * there are.
  */
 export async function lookForSeclusion(
   scope: ProcessScope,
@@ -74,7 +74,7 @@ async function findShell(
   return undefined;
 }
 
-/** Whether a process runs or waits, has one thread, no tracer and no child. */
+/** Whether a process runs or sleeps, and has a single thread, no tracer and no child. */
 function isFree(pid: number): boolean {
   const status = readText(`/proc/${pid}/status`) ?? "";
   if (!/^State:\s+[RSD]/m.test(status) || !/^TracerPid:\s+0$/m.test(status)) return false;

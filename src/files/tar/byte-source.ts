@@ -1,6 +1,9 @@
 import { TurnShare } from "../../base/event-loop.ts";
 
-/** A tar that is all there already may have a million entries, or holes: all that are read share a part of each turn. */
+/**
+ * A tar that is already in memory may have a million entries, or holes. So all tars being read share a part of each
+ * turn of the event loop.
+ */
 const turns = new TurnShare();
 
 /** Reads any number of bytes from chunks of any size. */
@@ -9,13 +12,13 @@ export class ByteSource {
   readonly #brokenOff: () => Error;
   #held: Buffer = Buffer.alloc(0);
 
-  /** @param brokenOff creates the error for chunks that end too early */
+  /** @param brokenOff creates the error for a source that ends too early */
   constructor(chunks: AsyncIterable<Uint8Array>, brokenOff: () => Error) {
     this.#chunks = chunks[Symbol.asyncIterator]();
     this.#brokenOff = brokenOff;
   }
 
-  /** Exactly so many bytes; undefined at the end. Throws where only a part of them is there. */
+  /** Returns exactly this many bytes; undefined at the end. Throws if fewer are left. */
   async take(count: number): Promise<Buffer | undefined> {
     const turn = turns.enter();
     if (turn) await turn;
@@ -36,7 +39,7 @@ export class ByteSource {
     return taken;
   }
 
-  /** What is there, at least one and at most so many bytes. Throws at the end. */
+  /** Returns what is available: at least one byte, at most this many. Throws at the end. */
   async some(max: number): Promise<Buffer> {
     const turn = turns.enter();
     if (turn) await turn;
@@ -50,12 +53,12 @@ export class ByteSource {
     return taken;
   }
 
-  /** Skips so many bytes. Throws where there are fewer. */
+  /** Skips this many bytes. Throws if fewer are left. */
   async skip(count: number): Promise<void> {
     for (let left = count; left > 0; ) left -= (await this.some(left)).length;
   }
 
-  /** Skips the rest, up to so many bytes; false where there is more. */
+  /** Skips the rest if it is at most this many bytes; otherwise returns false. */
   async skipRest(max: number): Promise<boolean> {
     let bytes = this.#held.length;
     this.#held = Buffer.alloc(0);

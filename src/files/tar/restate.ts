@@ -7,20 +7,19 @@ import { END_OF_TAR, encodeEntry, gather, padding } from "./tar-writer.ts";
 
 /** Small pieces are joined into chunks of this size. */
 const CHUNK_BYTES = 256 * 1024;
-/** Where the holes of a file are smaller in total, they are written as zeros, which every tar reads. */
+/** If the holes of a file are smaller in total, they are written as zeros, which every tar can read. */
 const MIN_HOLE_BYTES = 1024 * 1024;
 
-/** How a tar is rewritten. */
 interface RestateOptions {
-  /** The tool's owner, for the error for a tar that cannot be parsed. */
+  /** Where the tool comes from, for the error for a tar that cannot be parsed. */
   readonly whose: string;
-  /** Says of a name whether the entry is left out, with hard links to it. */
+  /** Whether to omit the entry with this name, and hard links to it. */
   readonly isHidden: (name: ByteString) => boolean;
 }
 
 /**
- * Rewrites a tar that any tool made of the directory `.` in the standard dialect,
- * with names relative to the directory.
+ * Rewrites a tar of the directory `.`, written by any tool, in the standard dialect, with names relative to the
+ * directory.
  * @throws `UNSUPPORTED` for a tar that cannot be parsed.
  */
 export function restateTar(
@@ -30,7 +29,7 @@ export function restateTar(
   return restateItems(readTar(chunks), options);
 }
 
-/** {@link restateTar} of items that were already read. */
+/** Like {@link restateTar}, for items that were already read. */
 export function restateItems(
   items: AsyncIterable<TarItem>,
   { whose, isHidden }: RestateOptions,
@@ -84,7 +83,7 @@ function isNearlyWhole({ realSize }: SparseMap, size: number): boolean {
   return realSize - size < MIN_HOLE_BYTES;
 }
 
-/** Writes zeros where a file has holes. */
+/** Fills the holes of a file with zeros. */
 class FilledHoles {
   readonly realSize: number;
   readonly #placing: Placing;
@@ -95,7 +94,7 @@ class FilledHoles {
     this.#placing = new Placing(map);
   }
 
-  /** The next bytes of its data, after the hole before them. */
+  /** Yields the next bytes of data, preceded by the hole before them. */
   *next(bytes: Buffer): Generator<Buffer> {
     for (const { offset, data } of this.#placing.place(bytes)) {
       if (offset > this.#end) yield Buffer.alloc(offset - this.#end);
@@ -104,14 +103,14 @@ class FilledHoles {
     }
   }
 
-  /** The hole at its end. */
+  /** Yields the hole at the end. */
   *rest(): Generator<Buffer> {
     if (this.realSize > this.#end) yield Buffer.alloc(this.realSize - this.#end);
     this.#end = this.realSize;
   }
 }
 
-/** An entry without the leading `./` of its name and of a hard link's target; undefined for the directory itself. */
+/** The entry without the leading `./` in its name and in a hard link's target; undefined for the directory itself. */
 function relative(entry: TarEntry, whose: string): PlainTarEntry | undefined {
   const { kind } = entry;
   if (kind === "other") {
@@ -127,29 +126,32 @@ function stripDot(name: ByteString): ByteString {
   return name === "." ? "" : name.replace(/^\.\/+/, "");
 }
 
-/** What GNU's and busybox's tar write of files that they rightly leave out, or take as they are at that moment. */
+/**
+ * Messages of GNU's and busybox's tar about files that they are right to omit, or that they read as they are at that
+ * moment.
+ */
 const LEFT_OUT =
   /(socket ignored|unknown file type(; file ignored)?|file (removed before|changed as) we read it)$|shrank by |error exit delayed|Exiting with failure status/i;
 
-/** What a tar writes of a file that vanished, or became something else, between two looks at it. */
+/** Messages of a tar about a file that vanished, or became something else, while the tar was reading it. */
 const CHANGED =
   /: (no such file or directory|not a directory|is a directory|too many levels of symbolic links|invalid argument|no such device or address|stale file handle)$/i;
 
-/** GNU's tar ends with 1 or 2, busybox's with 1. */
+/** The largest exit code for such messages: GNU's tar exits with 1 or 2, busybox's with 1. */
 export const LAST_CODE_OF_TAR = 2;
 
-/** Whether a line of a tar's stderr is about a file that it rightly left out, or that changed meanwhile. */
+/** Whether a line of a tar's stderr is about a file that it was right to omit, or that changed meanwhile. */
 export function isHarmless(line: string): boolean {
   return line === "" || LEFT_OUT.test(line) || CHANGED.test(line);
 }
 
-/** The complaints of a tar, without those that are harmless. */
+/** The error messages of a tar, without harmless ones. */
 export function complaintsOf(stderr: string): string[] {
   return stderr.split("\n").filter((line) => !isHarmless(line));
 }
 
 /**
- * Options of GNU's tar for an archive that is compared: entries sorted by name, and each hard link as a file of its own,
- * since what would have to be remembered of them has no bound.
+ * Options of GNU's tar for archives to compare: entries sorted by name, and each hard link as a separate file, because
+ * tracking hard links could take unlimited memory.
  */
 export const SORTED_FILES = ["--sort=name", "--hard-dereference"] as const;

@@ -1,11 +1,11 @@
 import type { ByteSource } from "./byte-source.ts";
 import { BLOCK_BYTES, decodeNumber, notTar, type Segment, type SparseMap } from "./tar-entry.ts";
 
-/** A file of so many parts is at least 400 MB on the disk. */
+/** A file with this many segments takes at least 400 MB on disk. */
 const MAX_SEGMENTS = 100_000;
 const MAX_DIGITS = 15;
 
-/** A header of GNU's tar holds 4 segments, each further block 21. */
+/** Offsets in headers of GNU's tar. A header contains 4 segments, each further block 21. */
 const OLD_GNU = { at: 386, count: 4, extendedAt: 482, realSizeAt: 483 };
 const OLD_GNU_MORE = { at: 0, count: 21, extendedAt: 504 };
 const OLD_GNU_NUMBER = 12;
@@ -31,9 +31,8 @@ export async function readOldGnuMap(source: ByteSource, header: Buffer, size: nu
 }
 
 /**
- * Reads the map of pax's form 1.0, which comes before the data: decimal numbers,
- * each with a newline, padded to whole blocks. Returns the size of the data after
- * it too.
+ * Reads a map in pax's form 1.0, which precedes the data: decimal numbers, each with a newline, padded to whole blocks.
+ * Also returns the size of the data after it.
  * @throws `ARCHIVE_REJECTED`.
  */
 export async function readPaxMap(
@@ -67,14 +66,14 @@ export async function readPaxMap(
 /** Writes a map in pax's form 1.0, padded to whole blocks. */
 export function encodePaxMap({ realSize, segments }: SparseMap): Buffer {
   const last = segments.at(-1);
-  // Some tars make a file as long as its last segment.
+  // Some tars create a file that ends with its last segment.
   const written = last?.offset === realSize ? segments : [...segments, { offset: realSize, length: 0 }];
   const lines = written.flatMap(({ offset, length }) => [offset, length]);
   const text = Buffer.from(`${[written.length, ...lines].join("\n")}\n`);
   return Buffer.concat([text], Math.ceil(text.length / BLOCK_BYTES) * BLOCK_BYTES);
 }
 
-/** Finds the place of each piece of an entry's data in the file. */
+/** Finds the offset in the file of each piece of an entry's data. */
 export class Placing {
   readonly #segments: readonly Segment[];
   #index = 0;
@@ -84,7 +83,7 @@ export class Placing {
     this.#segments = segments;
   }
 
-  /** Where the next bytes of the entry belong, in one or more pieces. */
+  /** Places the next bytes of the entry, in one or more pieces. */
   *place(data: Buffer): Generator<{ readonly offset: number; readonly data: Buffer }> {
     for (let rest = data; rest.length > 0; ) {
       const segment = this.#segments[this.#index];
@@ -100,7 +99,7 @@ export class Placing {
   }
 }
 
-/** The map without empty segments. */
+/** Validates the map, and removes empty segments. */
 function checked({ realSize, segments }: SparseMap, size: number): SparseMap {
   let end = 0;
   let sum = 0;

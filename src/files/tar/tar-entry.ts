@@ -1,7 +1,7 @@
 import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 
-/** The kind of an entry. `other` stands for the many kinds that only some tars know. */
+/** The kind of an entry. `other` is any of the many kinds that only some tars know. */
 export type TarKind =
   | "file"
   | "hard-link"
@@ -12,26 +12,26 @@ export type TarKind =
   | "fifo"
   | "other";
 
-/** Where the data of a file with holes belongs. */
+/** A range of data in a file with holes. */
 export interface Segment {
   readonly offset: number;
   readonly length: number;
 }
 
-/** A file with holes, of which an entry has only the data. */
+/** The map of a file with holes. The entry contains only the data. */
 export interface SparseMap {
-  /** Size of the file, holes included. */
+  /** Size of the file, including holes. */
   readonly realSize: number;
-  /** In order, none empty, none overlapping. What lies between reads as zeros. */
+  /** In order, not empty, not overlapping. The gaps between them read as zeros. */
   readonly segments: readonly Segment[];
 }
 
 /** One entry of a tar, without its content. */
 export interface TarEntry {
-  /** As the tar has it. */
+  /** As in the tar. */
   readonly name: ByteString;
   readonly kind: TarKind;
-  /** Target of a link, as the tar has it; else empty. */
+  /** Target of a link, as in the tar; otherwise empty. */
   readonly linkName: ByteString;
   /** 0 to 07777 octal. */
   readonly mode: number;
@@ -39,9 +39,9 @@ export interface TarEntry {
   readonly gid: number;
   /** Whole seconds since 1970. */
   readonly modifyTime: number;
-  /** Bytes of content that follow; 0 for what has none. */
+  /** Bytes of content that follow; 0 if there is none. */
   readonly size: number;
-  /** Of a file with holes: where the content belongs. */
+  /** For a file with holes: where the content belongs. */
   readonly sparse?: SparseMap | undefined;
   readonly deviceMajor: number;
   readonly deviceMinor: number;
@@ -53,7 +53,7 @@ export type PlainTarEntry = TarEntry & { readonly kind: Exclude<TarKind, "other"
 /** Headers and contents fill whole blocks of this many bytes. */
 export const BLOCK_BYTES = 512;
 
-/** How many bytes pad the last block of so many bytes of content. */
+/** How many bytes pad the last block of content of this size. */
 export function paddingOf(size: number): number {
   return (BLOCK_BYTES - (size % BLOCK_BYTES)) % BLOCK_BYTES;
 }
@@ -61,7 +61,7 @@ export function paddingOf(size: number): number {
 /** The fields of a header block, unchanged. */
 export interface RawHeader {
   readonly name: ByteString;
-  /** The character of the kind. */
+  /** The character for the kind. */
   readonly type: string;
   readonly linkName: ByteString;
   readonly mode: number;
@@ -79,7 +79,7 @@ const SPACE = 0x20;
 
 /**
  * Reads a header block of any dialect: v7, ustar, GNU, pax.
- * @throws `ARCHIVE_REJECTED` where it is not one.
+ * @throws `ARCHIVE_REJECTED` if it is not one.
  */
 export function decodeHeader(block: Buffer): RawHeader {
   checkSum(block);
@@ -112,7 +112,7 @@ const KINDS: Readonly<Record<string, TarKind>> = {
   "4": "block-device",
   "5": "directory",
   "6": "fifo",
-  // Contiguous: a file that lies in one piece where the system can do that.
+  // Contiguous: a file stored in one piece, on systems that support that.
   "7": "file",
 };
 
@@ -121,7 +121,9 @@ export function notTar(problem: string): BerthError {
   return new BerthError("ARCHIVE_REJECTED", `The archive is not a tar: ${problem}.`);
 }
 
-/** Sums the bytes, those of the checksum itself as spaces. Old tars took them as signed. */
+/**
+ * Verifies the checksum: the sum of all bytes, with the checksum field itself as spaces. Old tars summed signed bytes.
+ */
 function checkSum(block: Buffer): void {
   let sum = 0;
   let signedSum = 0;
@@ -140,7 +142,7 @@ function text(block: Buffer, at: number, length: number): ByteString {
   return end < 0 ? field : field.slice(0, end);
 }
 
-/** A number in octal digits, or, with the first bit set, in two's complement. @throws `ARCHIVE_REJECTED`. */
+/** Decodes a number in octal digits or, if the first bit is set, in two's complement. @throws `ARCHIVE_REJECTED`. */
 export function decodeNumber(block: Buffer, at: number, length: number): number {
   const first = block[at] ?? 0;
   if (first < 0x80) {
@@ -155,7 +157,7 @@ export function decodeNumber(block: Buffer, at: number, length: number): number 
 }
 
 const NEWLINE = 0x0a;
-/** Of one pax header; extended attributes are a few hundred at most. */
+/** Limit of records in one pax header. Extended attributes are a few hundred at most. */
 export const MAX_RECORDS = 10_000;
 
 export function tooManyRecords(): BerthError {
@@ -163,8 +165,8 @@ export function tooManyRecords(): BerthError {
 }
 
 /**
- * Reads the records of a pax header: `<length> <key>=<value>\n`, values of any bytes.
- * @throws `ARCHIVE_REJECTED` where they are damaged.
+ * Reads the records of a pax header: `<length> <key>=<value>\n`, where values may be any bytes.
+ * @throws `ARCHIVE_REJECTED` if they are invalid.
  */
 export function decodePax(body: Buffer): Map<string, ByteString> {
   const records = new Map<string, ByteString>();

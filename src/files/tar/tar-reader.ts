@@ -14,18 +14,18 @@ import {
   tooManyRecords,
 } from "./tar-entry.ts";
 
-/** What a tar consists of: an entry, then its content. */
+/** A part of a tar: an entry, or a piece of its content. */
 export type TarItem =
   | { readonly type: "entry"; readonly entry: TarEntry }
   | { readonly type: "content"; readonly data: Buffer };
 
-/** Names and pax records of one entry together; longest names are far below. */
+/** Limit for the names and pax records of one entry. Even the longest names are far smaller. */
 const MAX_EXTENSION_BYTES = 1024 * 1024;
 
-/** What may follow the end mark. */
+/** How much may follow the end marker. */
 const MAX_REST_BYTES = 16 * 1024 * 1024;
 
-/** What came before an entry's own header and overrides it. */
+/** Fields that precede an entry's own header and override it. */
 interface Extension {
   name?: ByteString;
   linkName?: ByteString;
@@ -34,10 +34,9 @@ interface Extension {
 }
 
 /**
- * Reads a tar of any dialect as it comes: v7, ustar, GNU with its long names
- * and large numbers, pax. Of files with holes it reads GNU's old form and pax's
- * form 1.0. Names keep their bytes. What follows the end marker is ignored.
- * @throws `ARCHIVE_REJECTED` for what is not a tar or breaks off; what the source throws.
+ * Reads a tar of any dialect as a stream: v7, ustar, GNU with its long names and large numbers, pax. For files with
+ * holes it reads GNU's old form and pax's form 1.0. Names keep their bytes. Data after the end marker is ignored.
+ * @throws `ARCHIVE_REJECTED` for data that is not a tar or is truncated; errors of the source.
  */
 export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TarItem> {
   const source = new ByteSource(chunks, () => notTar("it breaks off"));
@@ -47,7 +46,7 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
     if (block === undefined || isZero(block)) {
       if (block === undefined && count === 0) throw notTar("it is empty");
       if (extension.bytes > 0) throw notTar("it breaks off");
-      // The rest is drained, so that its sender does not block. Tars pad their last record.
+      // Drain the rest, so that its sender does not block. Tars pad their last record.
       if (!(await source.skipRest(MAX_REST_BYTES))) throw notTar("too much follows its end");
       return;
     }
@@ -86,7 +85,7 @@ async function readExtension(source: ByteSource, header: RawHeader, extension: E
     case "g": {
       const keys = decodePax(body).keys();
       if ([...keys].some((key) => PER_ENTRY.has(key))) throw notTar("a global header names a file");
-      // The rest, such as a comment, is not needed.
+      // Skip everything else, such as comments.
       extension.bytes = 0;
       break;
     }
@@ -97,13 +96,13 @@ async function readExtension(source: ByteSource, header: RawHeader, extension: E
   }
 }
 
-/** Keys that make no sense for more than one entry. */
+/** Keys that make sense only for a single entry. */
 const PER_ENTRY: ReadonlySet<string> = new Set(["path", "linkpath", "size"]);
 
 function combine(header: RawHeader, extension: Extension): TarEntry {
   const { pax } = extension;
   const name = pax?.get(SPARSE.name) ?? pax?.get("path") ?? extension.name ?? header.name;
-  // v7 tars mark directories by the slash at the end of their names.
+  // v7 tars mark directories by a trailing slash in their names.
   const kind = header.type === "0" && name.endsWith("/") ? "directory" : kindOf(header.type);
   const size = paxNumber(pax, "size") ?? header.size;
   if (size < 0) throw notTar("a size is negative");
@@ -118,7 +117,7 @@ function combine(header: RawHeader, extension: Extension): TarEntry {
     uid: paxNumber(pax, "uid") ?? header.uid,
     gid: paxNumber(pax, "gid") ?? header.gid,
     modifyTime: Math.floor(paxNumber(pax, "mtime") ?? header.modifyTime),
-    // Some tars write the size of the file that a link leads to; no content follows.
+    // For links some tars write the size of the target, but no content follows.
     size: kind === "file" || kind === "other" ? size : 0,
   };
 }
@@ -132,7 +131,7 @@ const SPARSE = {
   realSize: "GNU.sparse.realsize",
 };
 
-/** The entry with its map, which is read where it comes before the content. */
+/** The entry with its sparse map, which is read here if it precedes the content. */
 async function withHoles(
   source: ByteSource,
   block: Buffer,

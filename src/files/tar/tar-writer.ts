@@ -10,18 +10,20 @@ import {
   type TarEntry,
 } from "./tar-entry.ts";
 
-/** How to write what does not fit into a header: `pax` is the standard; `gnu` is what every small tar reads too. */
+/** How to write what does not fit into a header: `pax` is the standard; `gnu` can be read by every small tar too. */
 export type TarDialect = "pax" | "gnu";
 
-/** What ends a tar. */
+/** The end marker of a tar. */
 export const END_OF_TAR = Buffer.alloc(2 * BLOCK_BYTES);
 
-/** The bytes that pad the last block of a content. */
+/** The bytes that pad the last block of content of this size. */
 export function padding(size: number): Buffer {
   return END_OF_TAR.subarray(0, paddingOf(size));
 }
 
-/** Writes the header of an entry; its content and {@link padding} follow. A file with holes needs `pax`. */
+/**
+ * Encodes the header of an entry, which its content and {@link padding} must follow. A file with holes requires `pax`.
+ */
 export function encodeEntry(entry: PlainTarEntry, dialect: TarDialect): Buffer {
   if (entry.sparse !== undefined) return encodeSparse(entry, entry.sparse);
   return Buffer.concat([
@@ -44,7 +46,7 @@ const NAME_BYTES = 100;
 const MAX_OCTAL_7 = 0o7777777;
 const MAX_OCTAL_11 = 0o77777777777;
 
-/** In the form 1.0 of GNU's tar: a tool that does not know it finds a file with another name. */
+/** Uses form 1.0 of GNU's tar. A tool that does not know it sees a file with another name. */
 function encodeSparse(entry: PlainTarEntry, map: SparseMap): Buffer {
   const { name } = entry;
   const text = encodePaxMap(map);
@@ -84,7 +86,7 @@ function gnuExtension(entry: TarEntry): Buffer[] {
   return [...long("K", entry.linkName), ...long("L", entry.name)];
 }
 
-/** An entry of its own that extends the next one. */
+/** Encodes a separate entry that extends the next one. */
 function extension(type: string, dialect: TarDialect, body: Buffer): Buffer[] {
   const own: TarEntry = {
     name: dialect === "pax" ? "PaxHeader" : "././@LongLink",
@@ -121,7 +123,9 @@ function header(entry: TarEntry, dialect: TarDialect, type: string): Buffer {
   return block;
 }
 
-/** In octal digits where they suffice, else in two's complement, which GNU's tar introduced and all read. */
+/**
+ * Writes a number in octal digits if it fits, else in two's complement, which GNU's tar introduced and all tars read.
+ */
 function writeNumber(block: Buffer, at: number, length: number, value: number): void {
   const digits = value.toString(8).padStart(length - 1, "0");
   if (value >= 0 && digits.length < length) {
@@ -137,7 +141,7 @@ function writeNumber(block: Buffer, at: number, length: number, value: number): 
   if (value >= 0) block[at] = 0x80;
 }
 
-/** Joins parts into chunks of at least so many bytes, the last one aside. */
+/** Joins parts into chunks of at least this size, except for the last one. */
 export async function* gather(parts: AsyncIterable<Buffer>, chunkBytes: number): AsyncGenerator<Buffer> {
   let held: Buffer[] = [];
   let bytes = 0;

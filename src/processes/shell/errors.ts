@@ -2,15 +2,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
 import type { Lease } from "../../sandboxes/lease.ts";
 
-/** How long the end of a sandbox may take to be reported after its processes have gone. */
+/** How long it may take until the end of a sandbox is reported, after its processes have ended. */
 const SANDBOX_END_MS = 1_000;
 
 /**
- * A shell inside a sandbox ended before it did what it was asked to. The sandbox
- * may well live: a command can kill every shell that it may signal.
+ * A shell inside a sandbox ended before it had done its task. The sandbox itself may still run: a command can kill
+ * every shell that it is allowed to signal.
  */
 export class ShellGoneError extends BerthError {
-  /** @param output what the shell wrote before, if anything. */
+  /** @param output what the shell had written before, if anything. */
   constructor(output: string) {
     const why =
       output.trim() === "" ? "something in the sandbox killed it, or the sandbox ended." : output.trim();
@@ -20,19 +20,22 @@ export class ShellGoneError extends BerthError {
   }
 }
 
-/** The error for a shell whose streams ended: the engine's own where that was the reason. */
+/** The error for a shell whose streams ended: the engine's error if that was the cause. */
 export function shellGone(output: string, lost: Error | undefined): BerthError {
   return lost instanceof BerthError ? lost : new ShellGoneError(output);
 }
 
-/** The end of the sandbox where that is why a shell is gone, as is reported soon; else the error itself. */
+/**
+ * Waits briefly whether the sandbox's end is reported: if a shell is gone because of it, returns that as the error,
+ * else the given error.
+ */
 export async function orSandboxEnd(error: unknown, lease: Lease): Promise<unknown> {
   if (!(error instanceof ShellGoneError)) return error;
   await sandboxEnd(lease);
   return lease.signal.aborted ? abortError(lease.signal) : error;
 }
 
-/** Resolves when the sandbox's end is reported, which aborts the signal, or is no longer expected. */
+/** Resolves when the sandbox's end is reported, which aborts the signal, or when it is no longer expected. */
 export async function sandboxEnd({ signal }: Pick<Lease, "signal">): Promise<void> {
   await sleep(SANDBOX_END_MS, undefined, { signal, ref: false }).catch(() => {});
 }
@@ -51,7 +54,7 @@ export function workingDirMissing(workingDir: string): BerthError {
   return invalidArgument("working_dir", `${path} is not a directory that the user may enter in the sandbox.`);
 }
 
-/** The error for a command that found no room for another process. */
+/** The error for a command that could not start because of the sandbox's limit of processes. */
 export function noProcesses(cause?: unknown): BerthError {
   return new BerthError(
     "TOO_MANY_OPERATIONS",

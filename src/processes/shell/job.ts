@@ -6,75 +6,81 @@ import type { Redaction } from "../redaction.ts";
 
 /** A command to run in a sandbox. */
 export interface JobRequest {
-  /** Program and arguments; not empty, none holds NUL. */
+  /** Program and arguments. Not empty, without NUL bytes. */
   readonly argv: readonly string[];
-  /** The whole environment that Berth sets: the sandbox's and the command's. The image's own comes below it. */
+  /** All variables that Berth sets: the sandbox's and the command's. They are added to the image's. */
   readonly env: Readonly<Record<string, string>>;
-  /** Variables and the names of the secrets that are their values; over `env`. */
+  /** Variables, with the names of the secrets that are their values. They override `env`. */
   readonly secretEnv?: Readonly<Record<string, string>>;
-  /** Whether the values of its secrets are taken out of its output. */
+  /** Whether the values of its secrets are removed from its output. */
   readonly redactSecrets?: boolean;
-  /** Takes what redacts its secrets, where there are any, before it starts: for output that a protocol divides. */
+  /**
+   * Called before the start with the redaction of its secrets, if it has any. For callers that redact the output
+   * themselves, because a protocol frames it.
+   */
   readonly onSecrets?: (redaction: Redaction) => void;
   /** Absolute. */
   readonly workingDir: string;
-  /** Empty: the engine's default. */
+  /** Empty: the engine's default user. */
   readonly user: string;
-  /** Whether stdin will be written to; otherwise it is /dev/null. */
+  /** Whether stdin will be written to. Otherwise it is /dev/null. */
   readonly stdin: boolean;
   readonly terminal: TerminalSize | undefined;
   /**
-   * Whether it waits for answers to bytes that are no text. The end of a job in a shell is found in its output, and what
-   * might begin the marker of that end is held back until the next byte: of a dialogue for a moment only.
+   * Whether it waits for answers to its output, which is not text. The end of a job in a shell is found by a marker in
+   * its output, so bytes that may begin the marker are held back until the next byte. For a dialogue they are held back
+   * only for a moment.
    */
   readonly isDialogue?: boolean;
-  /** Its timeout, which also bounds how long it may take to start: 30 s at most, and by default. */
+  /** Its timeout. It also limits how long the start may take: at most 30 s, which is the default. */
   readonly timeoutMs?: number;
-  /** Aborted when nobody waits for it to start any more. */
+  /** Aborted when nobody waits for its start any more. */
   readonly limit?: AbortSignal;
 }
 
 /** How a job ended. */
 export type JobEnd =
-  /** Its exit code is known; 128 + n where signal n ended it. */
+  /** The exit code is known. It is 128 + n if signal n ended the job. */
   | { readonly kind: "exited"; readonly code: number; readonly message?: string }
-  /** Not known: the engine lost it, or its sandbox ended. */
+  /** The exit code is unknown: the engine lost it, or the sandbox ended. */
   | { readonly kind: "lost"; readonly error: BerthError };
 
-/** Takes what a job writes, exactly and in the order of each stream. */
+/** Receives a job's output: all bytes, in the order of each stream. */
 export type JobOutput = (stream: OutputStream, chunk: Buffer) => void;
 
-/** Identifies, in its sandbox, the process that leads a job's process group and session. */
+/** Identifies, within a sandbox, the process that leads a job's process group and session. */
 export interface LeaderId {
   readonly pid: number;
-  /** When the kernel started it, as in /proc: distinguishes it from a later process with the same pid. */
+  /** When the kernel started it, as in /proc. Distinguishes it from a later process with the same pid. */
   readonly startTime: string;
 }
 
 /** A {@link LeaderId} to act on. */
 export interface Leader extends LeaderId {
-  /** Whether the pid may be another process's by now: then it is checked before anything is done to it. */
+  /**
+   * Whether the pid may belong to another process by now. Then the process is checked before anything is done to it.
+   */
   readonly unsure: boolean;
 }
 
-/** How a later run of the service finds a job, and learns how it ends. */
+/** What a later run of the service needs to find a job and to learn how it ends. */
 export interface JobTrace {
   /** The {@link SpawnedProcess.handle} of the process it runs in. */
   readonly handle: string;
-  /** Marks its end; undefined where its end is that of the process. */
+  /** The nonce that marks its end; undefined if it ends with that process. */
   readonly nonce: string | undefined;
 }
 
 /** A running job. */
 export interface Job extends Leader {
-  /** Undefined where it cannot outlive the service. */
+  /** Undefined if the job cannot outlive the service. */
   readonly trace: JobTrace | undefined;
-  /** Resolves when the command itself has ended and all it wrote has been passed on. Never rejects. */
+  /** Resolves when the command itself has ended and all its output has been passed on. Never rejects. */
   readonly end: Promise<JobEnd>;
   /** Soon stops the flow of output; the job then waits as on a full pipe. */
   pause(): void;
   resume(): void;
-  /** Lets unwanted output flow slowly until {@link pause} or {@link resume} is called. */
+  /** Drains unwanted output slowly, until {@link pause} or {@link resume} is called. */
   trickle(): void;
   /** Resolves when more may be written. */
   writeStdin(data: Uint8Array): Promise<void>;
@@ -82,28 +88,26 @@ export interface Job extends Leader {
   closeStdin(): void;
   resize(size: TerminalSize): Promise<void>;
   /**
-   * Reserves {@link Leader.pid} for this job, even past its end, until the returned
-   * function is called; undefined when it has ended. Hold a job while acting on its
-   * pid, so that a later job is not hit.
+   * Reserves {@link Leader.pid} for this job, even past its end, until the returned function is called; undefined if
+   * the job has ended. Hold a job while acting on its pid, so that a later job is not hit.
    */
   hold(): (() => void) | undefined;
   /** Detaches from the job without ending it; `end` settles soon. Idempotent. */
   close(): void;
 }
 
-/** Starts jobs in one way or another. */
+/** Starts jobs. */
 export interface JobRunner {
   /**
-   * Starts a job; resolves when it exists. The signal ends the wait for a
-   * shell, and a start that has not reached the engine; a job that has been
-   * handed to either starts all the same, and is returned, so that nothing runs
-   * unnoticed.
+   * Starts a job; resolves when it exists. The signal ends the wait for a shell, and cancels a start that has not
+   * reached the engine. A job that was already passed to a shell or the engine still starts, and is returned, so that
+   * nothing runs unnoticed.
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
 }
 
-/** Variables of a sandbox without those that what runs in it sets itself. */
+/** A sandbox's variables, without those that the command sets itself. */
 export function withoutVariables<T>(
   variables: Readonly<Record<string, T>>,
   own: Readonly<Record<string, unknown>>,
@@ -112,10 +116,10 @@ export function withoutVariables<T>(
 }
 
 /**
- * Where a command starts: the sandbox's directory, an absolute path, or one
- * below the sandbox's directory.
- * @throws `INVALID_ARGUMENT` for a relative path that leaves it, and for /proc,
- *   through which a path can name what is not the sandbox's own.
+ * The directory that a command starts in: the sandbox's working directory, an absolute path, or a path relative to the
+ * sandbox's working directory.
+ * @throws `INVALID_ARGUMENT` for a relative path that leads out of it, and for /proc, through which a path can lead to
+ *   files outside the sandbox.
  */
 export function resolveWorkingDir(sandboxDir: string, asked: string | undefined): string {
   if (asked === undefined) return sandboxDir;

@@ -7,7 +7,7 @@ import type { Lane, LaneTask } from "./lane.ts";
 import { jobText } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
 
-/** A job in a lane: a child of its shell, which afterwards reports whether the job left anything behind. */
+/** A job in a lane: a child of the lane's shell. The shell reports afterwards whether the job left anything behind. */
 export class LaneJob extends ShellJob implements LaneTask {
   readonly pid: number;
   readonly startTime: string;
@@ -25,7 +25,7 @@ export class LaneJob extends ShellJob implements LaneTask {
     this.startTime = lane.startTime;
   }
 
-  /** Starts a job in an idle lane. `started` rejects with {@link ShellGoneError} where nothing ran. */
+  /** Starts a job in an idle lane. `started` rejects with {@link ShellGoneError} if nothing ran. */
   static run(lane: Lane, request: JobRequest, output: JobOutput): LaneJob {
     const job = new LaneJob(lane, request, output);
     job.limitStart();
@@ -65,7 +65,7 @@ export class LaneJob extends ShellJob implements LaneTask {
   data(stream: OutputStream, chunk: Buffer): void {
     if (this.#verdicts.has(stream)) return;
     this.take(stream, chunk);
-    // What comes before a verdict that did not come along with the end is of something left behind.
+    // If the verdict did not come together with the end, the output before it comes from something left behind.
     if (this.hasEnded && this.#verdicts.size < 2 && !this.#slowed) {
       this.#slowed = true;
       this.#lane.spawned.trickle();
@@ -90,7 +90,7 @@ export class LaneJob extends ShellJob implements LaneTask {
   }
 
   protected override afterEnd(): MarkerScanner {
-    // What comes before the verdict is of something the job left behind, and nobody's output.
+    // Drop what comes before the verdict: it comes from something that the job left behind.
     return new MarkerScanner(this.nonceBytes, () => {});
   }
 
@@ -111,7 +111,7 @@ export class LaneJob extends ShellJob implements LaneTask {
     this.#lane.discard();
   }
 
-  /** Gives the lane back once its state is known and nobody needs its pid to be this job's. */
+  /** Gives the lane back once its state is known and nobody needs the pid for this job any more. */
   #settleLane(): void {
     if (this.#holds > 0 || this.#verdict === undefined) return;
     if (this.#verdict === "clean") this.#lane.release();

@@ -6,35 +6,35 @@ import type { Engine } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Lane, type LaneOwner } from "./lane.ts";
 
-/** How many lanes a sandbox has. */
+/** Limits on the lanes of a sandbox. */
 export interface LanePoolSettings {
-  /** Idle lanes kept ready. */
+  /** Number of idle lanes kept ready. */
   readonly spare: number;
-  /** Lanes of one sandbox in total. */
+  /** Maximum number of lanes of one sandbox. */
   readonly max: number;
-  /** After how long lanes beyond the spare ones are closed. */
+  /** How long lanes beyond the spare ones may be idle before they are closed. */
   readonly idleMs: number;
 }
 
-/** Lanes opened at the same time; more would only slow the engine down. */
+/** How many lanes are opened at the same time. More would only slow the engine down. */
 const OPENING_AT_ONCE = 4;
-/** How long what starts counts among those that do so at once: one that hangs leaves its turn to the next. */
+/** How long a start occupies its turn. A start that hangs passes the turn on after this time. */
 export const TURN_MS = 1_000;
 const FIRST_RECHECK_MS = 200;
 const MAX_RECHECK_MS = 10_000;
 /**
- * How long a lane has to be missing before another is opened ahead of need. A start takes as long from the command that
- * runs, and most lanes are back by then.
+ * How long a lane must be missing before another is opened in advance. A start slows down the running command, and most
+ * lanes are back by then.
  */
 const SPARE_AFTER_MS = 20;
-/** One lane for each of this many processes that the sandbox may have. */
+/** A sandbox may have one lane for every so many processes of its limit. */
 const PIDS_PER_LANE = 16;
 
 interface Waiter {
   resolve(lane: Lane | undefined): void;
 }
 
-/** The lanes of one sandbox, for its default user. */
+/** The lanes of one sandbox, which run as its default user. */
 export class LanePool implements LaneOwner {
   readonly #engine: Engine;
   readonly #sandbox: LeasedSandbox;
@@ -42,19 +42,19 @@ export class LanePool implements LaneOwner {
   readonly #logger: Logger;
   readonly #turns: Turns;
   readonly #closing = new AbortController();
-  /** Used from the end, so that lanes not needed grow old at the front. */
+  /** Used from the end, so that unneeded lanes age at the front. */
   readonly #idle: { readonly lane: Lane; readonly since: number }[] = [];
   readonly #all = new Set<Lane>();
   readonly #waiters: Waiter[] = [];
   readonly #rechecks = new Map<Lane, NodeJS.Timeout>();
   readonly #max: number;
   #opening = 0;
-  /** Gives up the turn that the pool waits for to open a lane ahead of need. */
+  /** Cancels the wait for a turn to open lanes in advance. */
   #dropTurn: (() => boolean) | undefined;
   #spareTimer: NodeJS.Timeout | undefined;
   #shrinkTimer: NodeJS.Timeout | undefined;
 
-  /** @param turns of all sandboxes, to open lanes ahead of need. */
+  /** @param turns queue, shared by all sandboxes, for opening lanes in advance. */
   constructor(
     engine: Engine,
     sandbox: LeasedSandbox,
@@ -74,12 +74,12 @@ export class LanePool implements LaneOwner {
     this.#openSpares();
   }
 
-  /** Lanes in any state. */
+  /** Number of lanes in any state. */
   get size(): number {
     return this.#all.size;
   }
 
-  /** An idle lane, now or as soon as one is free or opened; undefined when none can be expected. */
+  /** Returns an idle lane, now or as soon as one is freed or opened; undefined if none is to come. */
   async take(signal: AbortSignal): Promise<Lane | undefined> {
     const ready = this.takeIdle();
     if (ready !== undefined) return ready;
@@ -100,19 +100,19 @@ export class LanePool implements LaneOwner {
     throw abortError(signal);
   }
 
-  /** Whether {@link takeIdle} returns one. */
+  /** Whether {@link takeIdle} would return a lane. */
   get hasIdle(): boolean {
     return this.#idle.length > 0;
   }
 
-  /** An idle lane, if there is one. */
+  /** Returns an idle lane, if there is one. */
   takeIdle(): Lane | undefined {
     const entry = this.#idle.pop();
     if (entry !== undefined) this.#refill();
     return entry?.lane;
   }
 
-  /** Takes back a lane that was not used, or is idle again. */
+  /** Returns a lane that was not used, or is idle again. */
   giveBack(lane: Lane): void {
     if (lane.state === "idle") this.freed(lane);
   }
@@ -141,7 +141,7 @@ export class LanePool implements LaneOwner {
     this.#refill();
   }
 
-  /** Gives up every lane. For a sandbox that has ended. */
+  /** Discards every lane, for a sandbox that has ended. */
   close(): void {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new BerthError("SANDBOX_TERMINATED", "The sandbox has ended."));
@@ -152,12 +152,12 @@ export class LanePool implements LaneOwner {
     this.#turnAway();
   }
 
-  /** Those that wait get no lane, and start plain jobs. */
+  /** Resolves all waiters without a lane, so that they start plain jobs. */
   #turnAway(): void {
     for (const waiter of this.#waiters.splice(0)) waiter.resolve(undefined);
   }
 
-  /** Lanes that will be idle soon. */
+  /** Number of lanes that will be idle soon. */
   get #renewing(): number {
     let count = 0;
     for (const { state } of this.#all) if (state === "renewing") count++;
@@ -168,7 +168,7 @@ export class LanePool implements LaneOwner {
     return this.#opening > 0 || this.#renewing > 0;
   }
 
-  /** Opens lanes for those that wait at once, and the spare ones where they are still missing a moment later. */
+  /** Opens lanes for waiters at once, and spare lanes if they are still missing a moment later. */
   #refill(): void {
     if (this.#closing.signal.aborted) return;
     while (this.#isWanted(this.#waiters.length)) void this.#open();
@@ -183,7 +183,7 @@ export class LanePool implements LaneOwner {
     return this.#isWanted(this.#waiters.length + this.#settings.spare);
   }
 
-  /** Opens the spare lanes that are missing, one after another, when it is the sandbox's turn. */
+  /** Opens missing spare lanes, one after another, when it is the sandbox's turn. */
   #openSpares(): void {
     if (this.#closing.signal.aborted || this.#dropTurn !== undefined || !this.#isSpareWanted) return;
     let hasCome = false;
@@ -193,13 +193,13 @@ export class LanePool implements LaneOwner {
       if (this.#closing.signal.aborted || !this.#isSpareWanted) return;
       const opened = this.#open();
       this.#openSpares();
-      // A sandbox whose shells do not start keeps no turn from others.
+      // A sandbox whose shells do not start must not keep the turn from others.
       await within(opened, TURN_MS);
     });
     if (!hasCome) this.#dropTurn = drop;
   }
 
-  /** Whether a further lane should be opened to have so many. */
+  /** Whether to open another lane in order to have this many. */
   #isWanted(lanes: number): boolean {
     const wanted = Math.min(lanes - this.#idle.length - this.#renewing, OPENING_AT_ONCE);
     return this.#opening < wanted && this.#all.size + this.#opening < this.#max;
@@ -219,13 +219,13 @@ export class LanePool implements LaneOwner {
           this.#opening--;
           if (this.#closing.signal.aborted) return;
           this.#logger.debug({ sandboxId: this.#sandbox.sandboxId, err: error }, "cannot open a lane");
-          // Those that wait start plain jobs; the next job tries to open a lane again.
+          // Waiters start plain jobs. The next job tries to open a lane again.
           this.#turnAway();
         },
       )
       .then(() => {
         if (this.#waiters.length > 0) this.#refill();
-        // A lane that is busy may stay so for hours: where no other may be opened, nobody waits.
+        // A lane may stay busy for hours, so do not let anybody wait for one if no other is being opened.
         if (!this.#isAnyComing) this.#turnAway();
       })
       .catch((error: unknown) => this.#logger.error({ err: error }, "cannot refill the lanes of a sandbox"));
@@ -248,7 +248,7 @@ export class LanePool implements LaneOwner {
     this.#rechecks.delete(lane);
   }
 
-  /** Closes lanes that have not been needed for a while. */
+  /** Closes lanes that have been idle for too long. */
   #shrink(): void {
     this.#shrinkTimer = undefined;
     const now = performance.now();

@@ -27,30 +27,29 @@ import {
   type ShellText,
 } from "./script.ts";
 
-/** What a lane is doing. */
 type LaneState =
   /** Waits for a job or a probe. */
   | "idle"
-  /** Runs a job, answers a probe, or is held by its last job's owner. */
+  /** Runs a job, answers a probe, or is still held for its last job. */
   | "busy"
-  /** Its last job is over and could have changed it; it becomes a new shell, and then idle. */
+  /** Its last job is over and could have changed it. It is becoming a new shell, and will then be idle. */
   | "renewing"
-  /** Something its last job left behind still holds its pipes. */
+  /** Something that its last job left behind still holds its pipes. */
   | "parked"
   | "dead";
 
 /** Receives the bytes of a lane's streams while it is not idle. */
 export interface LaneTask {
   data(stream: OutputStream, chunk: Buffer): void;
-  /** The lane has died; `lost` is the connection's error, if it was that. */
+  /** The lane has died. `lost` is the connection's error, if that was the cause. */
   died(lost: Error | undefined): void;
 }
 
-/** Is notified of a lane's state. */
+/** Receives changes of a lane's state. */
 export interface LaneOwner {
-  /** It is idle and proven clean. */
+  /** The lane is idle and proven clean. */
   freed(lane: Lane): void;
-  /** Its last job left something behind that holds its pipes. */
+  /** The last job left something behind that holds the lane's pipes. */
   parked(lane: Lane): void;
   died(lane: Lane): void;
 }
@@ -64,15 +63,14 @@ export function laneShell({ undumpable }: Pick<Engine, "undumpable">): FirstShel
 
 const OPEN_TIMEOUT_MS = 15_000;
 const ANSWER_TIMEOUT_MS = 10_000;
-/** How long a shell may take to become another one. */
+/** How long a shell may take to become a new one. */
 const RENEW_TIMEOUT_MS = 2_000;
 const SIGKILL = 9;
 
 /**
- * A shell inside a sandbox, opened ahead of need, that runs one job at a time
- * as its child and is reused when the job is proven to have left nothing behind.
- * Markers, apart from the output, report the end of a job: a nonce that is new
- * for each job and known to the shell alone. See README.md.
+ * A shell inside a sandbox, opened in advance. It runs one job at a time as its child, and is reused if the job is
+ * proven to have left nothing behind. Markers in the output report the end of a job. They contain a nonce that is new
+ * for each job and known only to the shell. See README.md.
  */
 export class Lane implements Leader {
   /** The shell's process, session and process group in the sandbox. */
@@ -86,9 +84,9 @@ export class Lane implements Leader {
   #spent = false;
   #task: LaneTask | undefined;
   readonly #outside: Promise<OutsideControl | undefined>;
-  /** Whether its jobs cannot reach its memory and its pipes. */
+  /** Whether its memory and its pipes are inaccessible to its jobs. */
   readonly #undumpable: boolean;
-  /** What was seen from outside when it was last on its own; undefined where that cannot be seen. */
+  /** The last proof from outside that it was alone; undefined if that cannot be seen. */
   #seclusion: Seclusion | undefined;
 
   private constructor(
@@ -106,7 +104,7 @@ export class Lane implements Leader {
     this.#owner = owner;
   }
 
-  /** Opens a lane; resolves when it is idle. Takes as long as the engine takes to start a process. */
+  /** Opens a lane; resolves when it is idle. Takes as long as the engine needs to start a process. */
   static async open(
     engine: Engine,
     sandbox: LeasedSandbox,
@@ -125,7 +123,7 @@ export class Lane implements Leader {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(OPEN_TIMEOUT_MS)]);
     const onAbort = (): void => ready.reject(abortError(limit));
     limit.addEventListener("abort", onAbort, { once: true });
-    // It may take a call to the engine, and is not needed before the shell is there.
+    // This may take a call to the engine, and is not needed before the shell runs.
     const outside = engine.outside(sandbox.ref, limit).catch(() => undefined);
     const { argv, input } = laneShell(engine);
     const spawned = await engine.spawn(
@@ -166,17 +164,20 @@ export class Lane implements Leader {
     return this.#state;
   }
 
-  /** Hands the shell a task and the text that starts it. The lane must be idle; the task then decides what happens to it. */
+  /**
+   * Gives the shell a task and the text that starts it. The lane must be idle. The task then decides what happens to
+   * the lane.
+   */
   give(task: LaneTask, text: ShellText): void {
     this.#begin(task);
     this.#write(text);
   }
 
   /**
-   * Has the shell itself run a command of builtins, which needs no new process,
-   * and returns its answer. The lane must be idle, and is idle afterwards.
+   * Makes the shell itself run a command of builtins, which needs no new process, and returns its answer. The lane must
+   * be idle, and is idle afterwards.
    * @param within aborts the wait for the answer. Default: never.
-   * @throws `ENGINE_UNAVAILABLE` when it ends, or does not answer in time; the lane is then dead.
+   * @throws `ENGINE_UNAVAILABLE` if the shell ends or does not answer in time. The lane is then dead.
    */
   async ask(command: string, within?: AbortSignal): Promise<string> {
     const nonce = newNonce();
@@ -203,14 +204,14 @@ export class Lane implements Leader {
   }
 
   /**
-   * Checks whether a parked lane has become clean, and notifies its owner then; otherwise it stays parked. Its output is
-   * read slowly meanwhile: the answer comes after all that others wrote before it, or never.
+   * Checks whether a parked lane has become clean, and if so notifies its owner; otherwise it stays parked. Meanwhile
+   * its output is read slowly: the answer comes after everything that others wrote before it, or never.
    */
   async recheck(): Promise<void> {
     if (this.#state !== "parked") return;
     if (!this.#undumpable) {
       const outside = await this.#outside;
-      // A shell that waits for a job could not answer.
+      // A shell that still waits for a job could not answer.
       if (outside !== undefined && (await outside.seclusion(this, this.#seclusion)) === undefined) return;
       if (this.#state !== "parked") return;
     }
@@ -220,17 +221,17 @@ export class Lane implements Leader {
   }
 
   /**
-   * For the job that runs: something acts on its process group, and so on this
-   * shell's, and may hit it after the job's end. So the lane runs no other job.
+   * Called by the running job when something acts on its process group, which is also this shell's: that may still take
+   * effect after the job's end. So the lane runs no other job.
    */
   spend(): void {
     this.#spent = true;
   }
 
   /**
-   * For the job that ran: the shell reports that it left nothing behind, and nobody holds it. A job that can read and
-   * write the shell's memory may have forged that. Then the lane is idle again only when the shell has become a new
-   * one and, where that can be seen, is on its own as seen from outside.
+   * Called by the job that ran, when the shell reports that it left nothing behind and nobody holds it. A job that can
+   * access the shell's memory may have forged that report. In that case the lane becomes idle only when the shell has
+   * become a new one and, if that can be checked, is alone as seen from outside.
    */
   release(): void {
     if (this.#state === "dead") return;
@@ -249,7 +250,7 @@ export class Lane implements Leader {
     this.#renew().catch(() => this.#end());
   }
 
-  /** For the job that ran: it left something behind. */
+  /** Called by the job that ran, if it left something behind. */
   park(): void {
     if (this.#state === "dead") return;
     this.#task = undefined;
@@ -263,7 +264,7 @@ export class Lane implements Leader {
     this.spawned.closeStdin();
   }
 
-  /** Gives the lane up without ending what runs in it. */
+  /** Discards the lane without ending what runs in it. */
   discard(): void {
     this.#die(undefined);
     this.spawned.close();
@@ -282,7 +283,7 @@ export class Lane implements Leader {
     );
     if (before !== undefined) {
       const after = await outside?.seclusion(this, before);
-      // It reported that it would become a new shell, and has not.
+      // The shell reported that it would become a new one, but did not.
       if (after === undefined || after.program === before.program) return this.#end();
       this.#seclusion = after;
     }
@@ -292,7 +293,7 @@ export class Lane implements Leader {
     this.#owner.freed(this);
   }
 
-  /** Writes a text, and resolves when each of the streams has brought the nonce. What comes before that is nobody's. */
+  /** Writes a text, and resolves when the nonce has arrived on each of the streams. Output before it is dropped. */
   #reported(nonce: string, streams: readonly OutputStream[], text: ShellText): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting = new Map(streams.map((stream) => [stream, new MarkerScanner(nonce, () => {})]));
@@ -308,7 +309,7 @@ export class Lane implements Leader {
     return promise;
   }
 
-  /** Ends a shell that cannot be trusted, where that can be done from outside, and gives the lane up. */
+  /** Discards the lane, and kills its shell, which cannot be trusted, if that is possible from outside. */
   #end(): void {
     void this.#outside.then((outside) => outside?.signalGroup(this, SIGKILL)).catch(() => {});
     this.discard();
@@ -342,7 +343,7 @@ export class Lane implements Leader {
   }
 
   #write(text: ShellText): void {
-    // A write that fails is a lane that has died, which its streams report.
+    // A write fails if the lane has died, which its streams report.
     this.spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
   }
 

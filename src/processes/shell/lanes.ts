@@ -14,36 +14,35 @@ import { PrestartedShells } from "./prestarted-shells.ts";
 import { signalCommand } from "./script.ts";
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 
-/** Longer commands run as plain jobs: shells read them slowly. */
+/** Longer commands run as plain jobs, because shells read them slowly. */
 const MAX_TEXT = 32 * 1024;
 const SIGKILL = 9;
-/** Lanes opened ahead of need at the same time: a service that starts may find thousands of sandboxes. */
+/** How many lanes are opened in advance at the same time: at start there may be thousands of sandboxes. */
 const OPENING_AHEAD = 16;
 /**
- * Jobs of a sandbox that start at once where no lane is idle. What a crowd of shells that start takes of the service, and
- * of all CPUs, would keep other sandboxes waiting.
+ * How many jobs of a sandbox start at the same time if no lane is idle. More starting shells would use so much of the
+ * service and of all CPUs that other sandboxes had to wait.
  */
 const STARTS_AT_ONCE = 8;
 const READY_ANSWER_MS = 500;
-/** How often a shell that has not started its job is checked. */
+/** Interval of checks of a shell that has not started its job. */
 const STUCK_MS = 250;
 const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
 
-/** Runs commands in a shell, one after another, and makes something of their answers. */
+/** Runs commands in a shell, one after another, and returns a result from their answers. */
 type ShellProbe<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
 
-/** What is kept ready in one sandbox. */
+/** The shells that are kept ready in one sandbox. */
 interface ReadyShells {
   readonly lanes: LanePool;
   readonly forStdin: PrestartedShells;
-  /** Whose turn it is to start a job that finds no idle lane. */
+  /** Queue of job starts without an idle lane. */
   readonly starts: Turns;
 }
 
 /**
- * The shells of all sandboxes: runs jobs in them, and probes what happens inside.
- * What they cannot do (a terminal, another user) and what finds none ready is
- * run as a plain job.
+ * The shells of all sandboxes. Runs jobs in them, and probes the sandboxes. Jobs that they cannot run (with a terminal,
+ * as another user), or for which none is ready, run as plain jobs.
  */
 export class Lanes implements JobRunner, Shells {
   readonly #engine: Engine;
@@ -68,7 +67,7 @@ export class Lanes implements JobRunner, Shells {
     this.#logger = logger;
   }
 
-  /** Opens lanes for a sandbox that has become ready, ahead of need. */
+  /** Opens lanes in advance for a sandbox that has become ready. */
   open(sandbox: LeasedSandbox): void {
     if (this.#ready.has(sandbox.ref)) return;
     const ready = {
@@ -77,11 +76,11 @@ export class Lanes implements JobRunner, Shells {
       starts: new Turns(STARTS_AT_ONCE),
     };
     this.#ready.set(sandbox.ref, ready);
-    // Whoever claims a sandbox from the warm pool may want an interpreter at once.
+    // A caller that claims a sandbox from the warm pool may want an interpreter at once.
     if (sandbox.owner === POOL_OWNER) ready.forStdin.prepare();
   }
 
-  /** Gives up the shells of a sandbox that ends. */
+  /** Discards the shells of a sandbox that ends. */
   close(ref: string): void {
     const ready = this.#ready.get(ref);
     this.#ready.delete(ref);
@@ -89,7 +88,7 @@ export class Lanes implements JobRunner, Shells {
     ready?.forStdin.close();
   }
 
-  /** Gives up the shells of every sandbox. The sandboxes stay. */
+  /** Discards the shells of every sandbox. The sandboxes keep running. */
   closeAll(): void {
     for (const ref of [...this.#ready.keys()]) this.close(ref);
   }
@@ -117,7 +116,7 @@ export class Lanes implements JobRunner, Shells {
     return isAtOnce || ready === undefined ? start() : inTurn(ready.starts, start, signal);
   }
 
-  /** Starts a job in a shell that is ready; undefined where it needs a plain job. */
+  /** Starts a job in a ready shell; undefined if it must run as a plain job. */
   async #startIn(
     sandbox: LeasedSandbox,
     ready: ReadyShells,
@@ -143,11 +142,10 @@ export class Lanes implements JobRunner, Shells {
   }
 
   /**
-   * Waits until a shell has started a job. A shell that a signal has stopped is
-   * continued; if it is stopped again it is killed, so that the job starts
-   * elsewhere. Once the limit aborts it is killed too, so that it does not
-   * start the job after all.
-   * @param hold keeps the shell from another job while it is killed; undefined where it may have one already.
+   * Waits until a shell has started a job. A shell that a signal has stopped is continued. If it is stopped again, it
+   * is killed, so that the job starts elsewhere. It is also killed once the limit aborts, so that it does not start the
+   * job later.
+   * @param hold keeps the shell from getting another job while it is killed; undefined if it may already have one.
    */
   async #unlessStuck<T>(
     sandbox: LeasedSandbox,
@@ -162,7 +160,7 @@ export class Lanes implements JobRunner, Shells {
     let wasStopped = false;
     const help = async (): Promise<void> => {
       const outside = await this.#outside(sandbox);
-      // Its child may be what is stopped, before it has started the job.
+      // The stopped process may be its child, before it has started the job.
       const isStopped = (await outside?.isHeldUp(shell)) ?? false;
       if (over) return;
       if (isStopped && wasStopped) return kill();
@@ -197,9 +195,8 @@ export class Lanes implements JobRunner, Shells {
   }
 
   /**
-   * Runs a probe in a shell of the given user: a lane that is ready, else one
-   * opened for it. A ready one may have been killed or stopped from within the
-   * sandbox; then the probe starts over in a new one.
+   * Runs a probe in a shell of the given user: in a ready lane, else in one opened for it. A ready lane may have been
+   * killed or stopped from within the sandbox; then the probe restarts in a new one.
    */
   async ask<T>(sandbox: LeasedSandbox, user: string, probe: ShellProbe<T>, within?: AbortSignal): Promise<T> {
     const startedAt = performance.now();
@@ -231,7 +228,7 @@ export class Lanes implements JobRunner, Shells {
     const never = new AbortController().signal;
     const lane = await Lane.open(this.#engine, sandbox, user, nobody, within ?? never);
     try {
-      // One that was stopped must not run later what it did not answer.
+      // Kill the shell that did not answer: it may only be stopped, and must not run the command later.
       if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL), within);
       return await probe((command) => lane.ask(command, within));
     } finally {
@@ -240,7 +237,7 @@ export class Lanes implements JobRunner, Shells {
   }
 }
 
-/** Leaves time to ask another shell where one that is ready does not answer. */
+/** Leaves time to ask another shell if a ready one does not answer. */
 function soon(within: AbortSignal): AbortSignal {
   return AbortSignal.any([within, AbortSignal.timeout(READY_ANSWER_MS)]);
 }
@@ -252,7 +249,7 @@ function isShort({ argv, env }: JobRequest): boolean {
   return length <= MAX_TEXT;
 }
 
-/** Starts a job when its turn has come, which ends soon, whatever becomes of it. */
+/** Starts a job when its turn has come. The turn ends soon, even if the start hangs. */
 async function inTurn(turns: Turns, start: () => Promise<Job>, signal: AbortSignal): Promise<Job> {
   const started = Promise.withResolvers<Job>();
   const begin = async (): Promise<void> => {

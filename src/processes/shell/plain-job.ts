@@ -6,10 +6,10 @@ import type { Job, JobEnd, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { parseLeader, plainJobCommand } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
 
-/** More text than this before the first marker is not a message of an engine. */
+/** More text than this before the first marker is not an engine's message. */
 const MAX_PREAMBLE = 16 * 1024;
 
-/** A job with a shell of its own around it, which ends with it. */
+/** A job in its own shell, which ends with it. */
 export class PlainJob extends ShellJob {
   pid = 0;
   startTime: string;
@@ -21,13 +21,13 @@ export class PlainJob extends ShellJob {
   };
   #preamble = "";
 
-  /** @param startTime of its shell; empty where the shell reports that as the job starts. */
+  /** @param startTime its shell's start time; empty if the shell reports it when the job starts. */
   constructor(request: JobRequest, output: JobOutput, startTime = "") {
     super(request, output);
     this.startTime = startTime;
   }
 
-  /** Waits until the job runs. @throws `ShellGoneError` where the shell ended before that. */
+  /** Waits until the job runs. @throws `ShellGoneError` if the shell ended before that. */
   async begin(spawned: SpawnedProcess): Promise<void> {
     this.spawned = spawned;
     const { limit, stdin, terminal } = this.request;
@@ -49,7 +49,7 @@ export class PlainJob extends ShellJob {
   }
 
   hold(): (() => void) | undefined {
-    // The kernel gives out the pid of a session leader again only when nothing of its session is left.
+    // The kernel reuses the pid of a session leader only when no process of its session is left.
     return this.hasEnded ? undefined : () => {};
   }
 
@@ -81,7 +81,7 @@ export class PlainJob extends ShellJob {
   }
 }
 
-/** Starts each job with an engine call of its own. */
+/** Starts each job with a separate call to the engine. */
 export class PlainRunner implements JobRunner {
   readonly #engine: Engine;
 

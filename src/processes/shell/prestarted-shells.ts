@@ -7,15 +7,15 @@ import type { Job, JobOutput, JobRequest, LeaderId } from "./job.ts";
 import { PlainJob } from "./plain-job.ts";
 import { PRESTARTED_SHELL, parseLeader, prestartedJobText } from "./script.ts";
 
-/** After how long without a job that reads stdin a sandbox keeps no shell for one. */
+/** How long a sandbox keeps a prestarted shell without a job that reads stdin. */
 const IDLE_MS = 60_000;
 
-/** A sandbox may have been created for this one job, and go with it. */
+/** Delay before the next shell is opened: the sandbox may exist only for this one job. */
 const REOPEN_DELAY_MS = 30;
 
 /**
- * Keeps one {@link PrestartedShell} ready in a sandbox once it has needed one:
- * most never do.
+ * Keeps one {@link PrestartedShell} ready in a sandbox, but only after the first job that needed one: most sandboxes
+ * never do.
  */
 export class PrestartedShells {
   readonly #engine: Engine;
@@ -33,12 +33,12 @@ export class PrestartedShells {
     this.#logger = logger;
   }
 
-  /** Opens one ahead of the first need. */
+  /** Opens a shell before the first job that needs one. */
   prepare(): void {
     this.#open();
   }
 
-  /** The shell that is ready, if one is. Either way another is opened for the next. */
+  /** Returns the ready shell, if there is one. In any case it opens another for the next job. */
   take(): PrestartedShell | undefined {
     const shell = this.#ready?.alive ? this.#ready : undefined;
     this.#ready = undefined;
@@ -50,7 +50,7 @@ export class PrestartedShells {
     return shell;
   }
 
-  /** For a sandbox that has ended. */
+  /** Call this when the sandbox has ended. */
   close(): void {
     this.#closing.abort();
     clearTimeout(this.#idleTimer);
@@ -86,10 +86,10 @@ export class PrestartedShells {
 
 const OPEN_TIMEOUT_MS = 15_000;
 
-/** More than this is not what such a shell reports. */
+/** Longer than what such a shell reports when it is ready. */
 const MAX_READY = 64;
 
-/** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
+/** A shell opened in advance for one job that reads stdin. The shell's stdin becomes the job's. */
 export class PrestartedShell implements LeaderId {
   readonly #spawned: SpawnedProcess;
   readonly pid: number;
@@ -103,7 +103,7 @@ export class PrestartedShell implements LeaderId {
     this.startTime = leader.startTime;
   }
 
-  /** Opens one; resolves when it waits for its job, and fails where that takes longer than `timeoutMs`. */
+  /** Opens a shell; resolves when it waits for its job. Fails if that takes longer than `timeoutMs`. */
   static async open(
     engine: Engine,
     sandbox: LeasedSandbox,
@@ -147,12 +147,12 @@ export class PrestartedShell implements LeaderId {
     return this.#ended === undefined;
   }
 
-  /** Runs its one job; undefined where the shell ended before it started that. */
+  /** Runs its one job; undefined if the shell ended before it started the job. */
   async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
     const job = new PlainJob(request, output, this.startTime);
     this.#job = job;
     const text = prestartedJobText(request, job.nonce);
-    // A write that fails is a shell that has ended, which its streams report.
+    // A write fails if the shell has ended, which its streams report.
     this.#spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
     if (this.#ended !== undefined) job.sink.end(this.#ended.error);
     try {
@@ -164,7 +164,6 @@ export class PrestartedShell implements LeaderId {
     }
   }
 
-  /** Lets it end. */
   retire(): void {
     this.#spawned.closeStdin();
   }

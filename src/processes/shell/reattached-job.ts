@@ -8,14 +8,14 @@ import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
 import { endFromEngine } from "./shell-job.ts";
 
-/** How often Berth checks whether it still runs. */
+/** How often Berth checks whether the job still runs. */
 const LOOK_INTERVAL_MS = 1_000;
-/** How long the engine may take to report how it ended. */
+/** How long the engine may take to report how the job ended. */
 const ENGINE_MS = 10_000;
-/** An exit code above this names the signal that ended a process. */
+/** Exit codes above this name the signal that ended a process. */
 const LAST_OWN_CODE = 128;
 
-/** What is stored of a job that an earlier run of the service started. */
+/** What is stored about a job that an earlier run of the service started. */
 interface ReattachedInit {
   readonly leader: LeaderId;
   readonly trace: JobTrace | undefined;
@@ -24,9 +24,9 @@ interface ReattachedInit {
 }
 
 /**
- * A job that an earlier run of the service started, and whose stdin ended with that run. What it writes, and how it
- * ends, comes from the pipes that it still has; where there are none, the engine may know its end. Its pid names it as
- * long as that process has its start time.
+ * A job that an earlier run of the service started, and whose stdin ended with that run. Its output and its end come
+ * from its pipes, if they still exist; otherwise the engine may know how it ended. The pid identifies it only together
+ * with the start time.
  */
 export class ReattachedJob implements Job {
   readonly pid: number;
@@ -64,15 +64,18 @@ export class ReattachedJob implements Job {
     return this.#end.promise;
   }
 
-  /** Whether it runs, as soon as that is known. */
+  /** Resolves with whether the job runs, as soon as that is known. */
   get runs(): Promise<boolean> {
     return this.#running.promise;
   }
 
-  /** Starts to follow it. @param spawned the process it runs in; undefined where the engine does not know that. */
+  /**
+   * Starts to follow the job. @param spawned the process it runs in; undefined if the engine no longer knows that
+   * process.
+   */
   follow(spawned: SpawnedProcess | undefined, control: ProcessControl): void {
     this.#spawned = spawned;
-    // What was left in its pipes may have reported its end already.
+    // The unread output of its pipes may already have reported its end.
     if (this.#closed.signal.aborted) spawned?.close();
     void this.#watch(control);
   }
@@ -123,7 +126,7 @@ export class ReattachedJob implements Job {
     if (this.#codes.size === 2) this.#exitedAsReported();
   }
 
-  /** It has ended as its shell reported. */
+  /** The job has ended as its shell reported. */
   #exitedAsReported(): void {
     const [first = -1] = this.#codes.values();
     this.#exited(this.#codes.get("stdout") ?? first);
@@ -141,7 +144,7 @@ export class ReattachedJob implements Job {
     const { signal } = this.#closed;
     const { sandbox, user } = this.#init;
     while (!signal.aborted) {
-      // While nobody answers it counts as running: the sandbox's end is reported elsewhere.
+      // If nobody answers, the job counts as running. The end of the sandbox is reported elsewhere.
       const runs = await control.signal(sandbox, user, this, 0).catch(() => true);
       if (!runs) await this.#gone();
       this.#running.resolve(runs);
@@ -166,7 +169,10 @@ export class ReattachedJob implements Job {
     this.#finish(lost("The service was restarted while it ran: how it ended is not known."));
   }
 
-  /** Whether the code of its process is the job's: a shell that was not killed may have done something else since. */
+  /**
+   * Whether the exit code of the process it ran in is the job's own: a shell that was not killed may have done
+   * something else since.
+   */
   #isOwn(code: number): boolean {
     return this.trace?.nonce === undefined || code > LAST_OWN_CODE;
   }

@@ -1,57 +1,58 @@
 import type { JobRequest, Leader, LeaderId } from "./job.ts";
 
 /*
- * Everything that Berth has shells in sandboxes run, and how it reads their answers. Plain `sh` of dash, bash and
- * busybox; README.md describes the protocol.
+ * The scripts that Berth runs in shells in sandboxes, and the parsing of their answers. They work in the `sh` of dash,
+ * bash and busybox. README.md describes the protocol.
  */
 
-/** Text for a shell: any bytes but NUL, carried as latin1. */
+/** Text for a shell: any bytes but NUL, encoded as latin1. */
 export type ShellText = string;
 
-/** Quotes a string so that a shell takes it as one word, whatever it holds. */
+/** Quotes any string so that a shell takes it as one word. */
 function quote(text: string): ShellText {
   return `'${Buffer.from(text).toString("latin1").replaceAll("'", "'\\''")}'`;
 }
 
-/** Parses how a shell names itself: `<pid>:<start time>`, or the pid alone. */
+/** Parses a shell's report of its own id: `<pid>:<start time>`, or just the pid. */
 export function parseLeader(text: string): LeaderId {
   const [pid, startTime = ""] = text.split(":");
   return { pid: Number(pid), startTime };
 }
 
-// What shells of every kind have in common.
+// Parts common to all kinds of shells.
 
-/** Lets a shell outlive a signal to its process group. */
+/** Lets a shell survive a signal to its process group. */
 const SURVIVE_SIGNALS = "trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM";
 
 /**
- * A lane's shell keeps the engine's pipes as 3 and 4, and /dev/null as 5. Its stdout stays what it was, since it writes
- * nothing there but markers, and to redirect each would take it six system calls; what it says of errors goes nowhere.
+ * A lane's shell keeps the engine's pipes as descriptors 3 and 4, and /dev/null as 5. Its stdout stays as it is,
+ * because it writes only markers there, and a redirection for each would take six system calls. Its error messages are
+ * dropped.
  */
 export const PLAIN_START = "exec 3>&1 4>&2 2>/dev/null 5</dev/null\n";
 
 /**
- * The redirections of a job. Its pipes are reopened through /proc: a job that sets O_NONBLOCK on its own would
- * otherwise truncate the marker that follows. They are opened for reading too: whoever writes when nobody else reads
- * waits, and does not get SIGPIPE.
+ * The redirections of a job. Its pipes are reopened through /proc: otherwise a job that sets O_NONBLOCK on them would
+ * truncate the marker that follows. They are also opened for reading, so that a writer without a reader blocks instead
+ * of getting SIGPIPE.
  */
 const JOB_PIPES = "1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-";
 
 /**
- * Runs when a job's shell has reported how the job ended: waits until a service is there, by reopening stdin.
- * The report is in the shell's pipes only for as long as it holds them. Without the service nobody has a named
- * pipe open for writing, and opening it blocks; opening other pipes never does.
+ * Runs after a job's shell has reported how the job ended: waits until a service runs, by reopening stdin. The report
+ * stays in the shell's pipes only while the shell holds them open. Without a service, no process has the named pipe
+ * open for writing, so opening it blocks. Opening other pipes never blocks.
  */
 const AWAIT_READER = ": </proc/self/fd/0";
 
-/** Names that a shell has itself, and that its `exec` does not run. */
+/** Shell builtins, which `exec` does not run. */
 const BUILTINS =
   "alias|bg|break|cd|command|continue|eval|exec|exit|export|fg|getopts|hash|jobs|local|read|readonly|return|set|shift|source|times|trap|type|ulimit|umask|unalias|unset|wait";
 
 /**
- * `F program "$PATH:"` ends the shell as one does whose `exec` finds no program, in words that do not name a line of
- * this text. It uses no variable, since all may be the program's. A name that is nowhere may be a program inside the
- * shell, as busybox's are.
+ * `F program "$PATH:"` ends the shell if the program does not exist, like `exec` would, but with an error message that
+ * does not contain a line number of this text. It uses no variables, because the program may need any name. A program
+ * that is in no directory may be part of the shell, as with busybox.
  */
 const FIND_PROGRAM = `F() { while [ "$2" ]; do
     case $1 in */*) set -- "$1" "" "$1" "$4";; *) set -- "$1" "\${2#*:}" "\${2%%:*}" "$4"; set -- "$1" "$2" "\${3:-.}/$1" "$4"; esac
@@ -68,25 +69,25 @@ const FIND_PROGRAM = `F() { while [ "$2" ]; do
   exit $2; }`;
 
 /**
- * `J directory` runs the function `j` as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout
- * when it starts, then `E` as the shell defines it, or `D` where the directory cannot be entered. `R` comes from the
- * child: this shell itself traps signals, and one sent before there is a child would be lost. Descriptor 5 becomes the
- * job's stdin.
+ * `J directory` runs the function `j` as a child, and reports with the nonce in $n: `R<pid>` on stdout when the child
+ * starts, then on both streams `E`, as the kind of shell defines it, or `D` if the directory cannot be entered. The
+ * child reports `R`, because this shell traps signals, and a signal sent before the child exists would be lost.
+ * Descriptor 5 becomes the job's stdin.
  */
 const RUN_JOB = `J() { if cd -P -- "$1"; then
     (printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;j) <&5 ${JOB_PIPES}
     s=$?; E; else W "\${n}D;"; fi; }`;
 
 /**
- * Defines `j` for {@link RUN_JOB}: it becomes the command. A shell line is an argument of its own shell, so its syntax
- * errors stay there. Kept short, since some shells read each character by itself.
+ * Defines `j` for {@link RUN_JOB}: it executes the command. A shell line is an argument of a separate shell, which
+ * contains its syntax errors. Kept short, because some shells read one character at a time.
  */
 function defineJob(request: JobRequest): ShellText {
   const { plain, special } = divideEnv(request.env);
   const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
   const exec = execArguments(request.argv, special).map(quote).join(" ");
   const [program = ""] = request.argv;
-  // What runs this is there.
+  // /bin/sh exists: it runs this text.
   const find = program === "/bin/sh" ? "" : `F ${quote(program)} "$PATH:";`;
   return `j() { ${exports.join("")}${find}exec ${exec}; }\n`;
 }
@@ -94,13 +95,15 @@ function defineJob(request: JobRequest): ShellText {
 const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /**
- * Names that dash, bash or busybox ash set, change, refuse or drop between
- * their own environment and a command's.
+ * Variables that dash, bash or busybox ash set, change, refuse or drop when they pass their environment to a command.
  */
 const SHELLS_OWN =
   /^(_|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
 
-/** Divides an environment into what every shell passes on unchanged and, as `NAME=value`, what only `env` sets exactly. */
+/**
+ * Splits an environment into variables that every shell passes on unchanged, and those, as `NAME=value`, that only
+ * `env` sets exactly.
+ */
 function divideEnv(env: JobRequest["env"]): {
   readonly plain: Readonly<Record<string, string>>;
   readonly special: readonly string[];
@@ -115,9 +118,8 @@ function divideEnv(env: JobRequest["env"]): {
 }
 
 /**
- * The arguments that make a shell's `exec` run `argv` with the special entries
- * set. A program whose name starts with `-` goes through `env` too: bash and
- * busybox would read it as an option of `exec`.
+ * The arguments that make a shell's `exec` run `argv` with the special variables set. A program whose name starts with
+ * `-` also goes through `env`, because bash and busybox would read it as an option of `exec`.
  */
 function execArguments(argv: readonly string[], special: readonly string[]): string[] {
   const throughEnv = special.length > 0 || argv[0]?.startsWith("-") === true;
@@ -127,27 +129,25 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
 // Lanes.
 
 /**
- * What a lane's shell reads after {@link PLAIN_START} or {@link PRELOADED_START}.
- * One-letter names, because every lane of every sandbox reads this.
+ * What a lane's shell reads after {@link PLAIN_START} or {@link PRELOADED_START}. Names have one letter, because every
+ * lane of every sandbox reads this.
  *
- * - `A nonce directory` runs the job `j`, and reports its end and whether anything is left.
- * - `B` notes the children of the container's first process, before a job.
- * - `N` succeeds when nothing of the job is left: no child of this shell, and
- *   no new child of the first process that still belongs to this session or
- *   holds its pipes. `N q` gives up where that needs a closer look. Its stdin
- *   is closed, so that a file is opened in its place, and nothing is moved aside.
- * - `T i` looks at process i and its children for that.
- * - `F` looks for a job's program, `J` runs the job.
+ * - `A nonce directory` runs the job `j`, and reports its end and whether it left anything behind.
+ * - `B` records the children of the container's first process, before a job.
+ * - `N` succeeds if nothing of the job is left: no child of this shell, and no new child of the first process that
+ *   still belongs to this session or holds its pipes. `N q` fails if that needs a closer check. Its stdin is closed, so
+ *   that an opened file takes its place and the shell need not move descriptors.
+ * - `T i` checks process i and its children for that.
+ * - `F` looks up a job's program, `J` runs the job.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
- * - `G` gathers into $k, as "pid:start ", what is of session $p, descends from
- *   something gathered or holds the pipes of $p, but for what the engine started
- *   (no parent in the container), which may hold them to report the end; `L` succeeds when such an
- *   entry still lives. The start time distinguishes a pid from its later reuse.
+ * - `G` gathers processes into $k, as "pid:start ": those in session $p, descendants of gathered ones, and those that
+ *   hold the pipes of $p. It skips processes that the engine started (without a parent in the container), which may
+ *   hold the pipes to report the end. `L` succeeds if such an entry is still alive. The start time distinguishes a
+ *   process from a later one with the same pid.
  *
- * A lane's shell has no parent in the container, or one that the engine started:
- * in the first process's session, or itself without a parent there. Where it has
- * another, or the kernel lacks the list of children, nothing is ever found clean,
- * and a lane serves one job.
+ * A lane's shell has no parent in the container, or one that the engine started: in the first process's session, or
+ * itself without a parent there. If it has another parent, or if the kernel lacks the list of children, no lane is ever
+ * found clean, and each serves only one job.
  */
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
@@ -204,11 +204,11 @@ L() { x=; read -r x </proc/\${1%:*}/stat
 `;
 
 /**
- * Starts a shell that preloads a library where that can be read, and passes it
- * the value of LD_PRELOAD that jobs get.
+ * Starts a shell that preloads a library, if the library is readable, and passes it the value of LD_PRELOAD that jobs
+ * get.
  */
 export function preloadingShell(library: string): readonly string[] {
-  // A loader that cannot load it writes that to stderr.
+  // A loader that cannot load the library writes an error to stderr.
   const quietly = PLAIN_START.trimEnd();
   const script = `${quietly}; p=\${LD_PRELOAD-}; [ ! -r "$0" ] || export LD_PRELOAD="$0\${p:+:$p}"; exec /bin/sh -s -- "$p"`;
   return ["/bin/sh", "-c", script, library];
@@ -218,9 +218,9 @@ export function preloadingShell(library: string): readonly string[] {
 export const PRELOADED_START = `if [ "$1" ]; then LD_PRELOAD=$1; else unset LD_PRELOAD; fi\n`;
 
 /**
- * Follows {@link LANE_BOOT}: reports the shell's pid and start time, and `:u` where a process of its own user, as every
- * job will be, cannot read its environment. A process that may not read that may not read or change its memory or
- * descriptors either (ptrace(2), "Ptrace access mode checking").
+ * Follows {@link LANE_BOOT}: reports the shell's pid and start time, and `:u` if another process of its user, as every
+ * job will be, cannot read its environment. Such a process can then neither read nor change its memory or descriptors
+ * (ptrace(2), "Ptrace access mode checking").
  */
 export function readyCommand(nonce: string): string {
   return `u=; ({ :; } </proc/$$/environ && exit 8; exit 9); [ $? != 9 ] || u=:u
@@ -229,14 +229,14 @@ read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}$u\\; >
 }
 
 /**
- * Has the shell report that it goes, and exec a new one: nothing that a job did to its memory, its functions or its
- * traps is left. A shell may read ahead, so write nothing more before it has reported.
+ * Makes the shell report `G` and exec a new shell, so that nothing is left of what a job may have done to its memory,
+ * functions or traps. A shell may read ahead, so write nothing more before it has reported.
  */
 export function renewCommand(nonce: string): string {
   return `printf %s ${nonce}G\\; >&3; exec /bin/sh 1>&3 2>&4 3>&- 4>&-\n`;
 }
 
-/** Reports the new shell on both streams, so that each is known to be empty. */
+/** Makes the new shell report on both streams, which proves that both are empty. */
 export function renewedCommand(nonce: string): string {
   return `W ${nonce}A\\;\n`;
 }
@@ -247,20 +247,22 @@ export function signalCommand({ pid, startTime, unsure }: Leader, signal: number
   return `${look}kill -${signal} -${pid} && r=y || r=n`;
 }
 
-/** Starts to end the process tree of a session leader: gathers it and sends SIGTERM. Answers `n` where the leader is gone. */
+/**
+ * Starts to end the process tree of a session leader: gathers it and sends SIGTERM. Answers `n` if the leader is gone.
+ */
 export function terminateCommand({ pid, startTime, unsure }: Leader): string {
   const terminate = `p=${pid} k=" "; G; for j in $k; do L $j && kill -15 \${j%:*}; done; r=y`;
   return unsure ? `if L ${pid}:${startTime}; then ${terminate}; else r=n; fi` : terminate;
 }
 
-/** Ends what {@link terminateCommand} gathered, and what has joined since: answers `y` when nothing is left. */
+/** Kills what {@link terminateCommand} gathered, and what has joined since. Answers `y` when nothing is left. */
 export function killCommand(pid: number): string {
   return `p=${pid} i=0 l=1
 while [ $l ] && [ $i -lt 200 ]; do i=$((i+1)) l=; G; for j in $k; do L $j && l=1 && kill -9 \${j%:*}; done; done
 [ $l ] && r=n || r=y`;
 }
 
-/** Counts the kernel's out-of-memory kills in this control group (cgroup v2, then v1): answers the count, or `-`. */
+/** Reads the number of OOM kills in this control group (cgroup v2, then v1). Answers the number, or `-`. */
 export const OOM_KILLS_COMMAND = `r=-
 for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
 [ -r $f ] && while read -r x y; do [ "$x" != oom_kill ] || r=$y; done <$f
@@ -274,17 +276,16 @@ export function askCommand(nonce: string, command: string): string {
   return `n=${nonce}\n${command}\nW "\${n}A$r;"\n`;
 }
 
-/** Has a lane run a job. */
+/** Makes a lane run a job. */
 export function jobText(request: JobRequest, nonce: string): ShellText {
   return `${defineJob(request)}A ${nonce} ${quote(request.workingDir)}\n`;
 }
 
-// Shells that are started ahead of need for one job that reads stdin.
+// Prestarted shells.
 
 /**
- * Reports `R`, its pid and start time, then reads a nonce and lines of text up to the nonce again, and
- * runs them. `read` takes no byte more than its line, so what follows is the
- * job's stdin.
+ * Reports `R`, its pid and start time. Then reads a nonce, and lines of text up to the same nonce, and runs them.
+ * `read` consumes no byte after its line, so the rest is the job's stdin.
  */
 export const PRESTARTED_SHELL = `${SURVIVE_SIGNALS}
 exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
@@ -302,23 +303,23 @@ while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
 eval "$t"
 ${AWAIT_READER}`;
 
-/** Has a {@link PRESTARTED_SHELL} run its job. */
+/** Makes a {@link PRESTARTED_SHELL} run its job. */
 export function prestartedJobText(request: JobRequest, nonce: string): ShellText {
   return `${nonce}\n${defineJob(request)}J ${quote(request.workingDir)}\n${nonce}\n`;
 }
 
-// Plain jobs, each with a shell of its own.
+// Plain jobs, each in its own shell.
 
-/** Leaves in $BERTH_START when this shell was started. Uses no positional parameter and no process. */
+/** Sets $BERTH_START to the start time of this shell. Uses no positional parameters and starts no process. */
 const READ_START = `read -r BERTH_START 2>/dev/null </proc/$$/stat
 BERTH_NTH=0
 for BERTH_START in \${BERTH_START##*) }; do [ $((BERTH_NTH=BERTH_NTH+1)) = 20 ] && break; done`;
 
 /**
- * Runs "$@" as a child, so that its end is reported even while others hold its pipes. The nonce comes over stdin: a
- * job can read its parent's arguments and environment, not what it has read. Traps let the shell outlive a signal to
- * its process group; the child, which has none, reports the start. The command's environment is the shell's own: its
- * variables have names that no command misses.
+ * Runs "$@" as a child, so that its end is reported even while other processes hold its pipes. The nonce comes over
+ * stdin: a job can read its parent's arguments and environment, but not what the parent has read. Traps let the shell
+ * survive a signal to its process group; the child, which has no traps, reports the start. The command gets the shell's
+ * environment, so this script removes its own variables, whose names no command needs.
  */
 const WRAPPER = `${SURVIVE_SIGNALS}
 unset BERTH_NONCE BERTH_START BERTH_NTH
@@ -336,9 +337,8 @@ printf '%sE%s;' "$BERTH_NONCE" $1 >&4
 ${AWAIT_READER}`;
 
 /**
- * With a terminal the job takes the shell's place: the terminal's end is its
- * end. It starts when a line comes in, by when the terminal has its size; the
- * terminal's echo of that line is not the job's output.
+ * With a terminal, the job replaces the shell: the terminal ends when the job ends. The job starts when a line arrives,
+ * which is sent when the terminal has its size. The terminal's echo of that line is not part of the job's output.
  */
 const TERMINAL_WRAPPER = `unset BERTH_NONCE BERTH_START BERTH_NTH
 ${READ_START}
@@ -352,7 +352,7 @@ shift
 unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH
 exec "$@"`;
 
-/** What the engine starts to run a job with a shell of its own. */
+/** What the engine starts to run a plain job. */
 export function plainJobCommand(
   { argv, env, workingDir, terminal, stdin }: JobRequest,
   nonce: string,
@@ -363,7 +363,7 @@ export function plainJobCommand(
 } {
   const { plain, special } = divideEnv(env);
   const args = [workingDir, argv[0] ?? "", ...execArguments(argv, special)];
-  // A terminal's job starts when its size is set.
+  // A job with a terminal starts when the terminal's size is set.
   return terminal
     ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain }
     : {

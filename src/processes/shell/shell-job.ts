@@ -8,16 +8,16 @@ import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
 
 /** How long a shell may take to start a job. */
 export const START_TIMEOUT_MS = 30_000;
-/** How long bytes of a dialogue that may begin a marker wait for what follows. */
+/** How long bytes of a dialogue that may begin a marker are held back. */
 const MAX_HOLD_MS = 20;
-/** A shell reports a job that ends soon; the engine is asked about longer ones only. */
+/** When to start asking the engine. The shell itself normally reports the end of short jobs. */
 export const ASK_ENGINE_AFTER_MS = 1_000;
-/** How long markers may take after the engine has reported that the shell ended. */
+/** How long markers may take to arrive after the engine has reported that the shell ended. */
 const LATE_OUTPUT_MS = 500;
 
 /**
- * A job with a shell around it, which marks on the job's own streams where the job starts and ends: the state machine
- * of these markers, and the engine as the second source of its end. See README.md.
+ * A job in a shell that writes markers for the job's start and end to the job's own streams. Implements the state
+ * machine of these markers, with the engine as a second source for the end. See README.md.
  */
 export abstract class ShellJob implements Job {
   abstract readonly pid: number;
@@ -26,19 +26,19 @@ export abstract class ShellJob implements Job {
   readonly nonce = newMarkerNonce();
   protected readonly nonceBytes = Buffer.from(this.nonce, "latin1");
   protected readonly request: JobRequest;
-  /** What the shell runs in; undefined until the engine has returned it. */
+  /** The shell's process; undefined until the engine has returned it. */
   protected spawned: SpawnedProcess | undefined;
   readonly #output: JobOutput;
-  /** Undefined: nothing that the stream still brings is of the job or its shell. */
+  /** Undefined: nothing more on the stream comes from the job or its shell. */
   readonly #scanners: Record<OutputStream, MarkerScanner | undefined>;
   readonly #codes = new Map<OutputStream, number>();
   readonly #start = Promise.withResolvers<void>();
   readonly #end = Promise.withResolvers<JobEnd>();
   #startTimer: NodeJS.Timeout | undefined;
   #watchTimer: NodeJS.Timeout | undefined;
-  /** Passes on what a dialogue's scanners hold. */
+  /** Timer that passes on bytes that a dialogue's scanners hold back. */
   #holdTimer: NodeJS.Timeout | undefined;
-  /** Ends the wait for the engine's answer, once the end is known. */
+  /** Cancels the request to the engine once the end is known. */
   #asking: AbortController | undefined;
   #hasStarted = false;
   #hasEnded = false;
@@ -55,7 +55,7 @@ export abstract class ShellJob implements Job {
     this.#start.promise.catch(() => {});
   }
 
-  /** Resolves when the job runs, or has run. Rejects where it does not, or that cannot be known. */
+  /** Resolves when the job runs or has run. Rejects if it does not, or if that is unknown. */
   get started(): Promise<void> {
     return this.#start.promise;
   }
@@ -66,7 +66,7 @@ export abstract class ShellJob implements Job {
 
   get trace(): JobTrace | undefined {
     const handle = this.spawned?.handle;
-    // At a terminal the job takes the place of its shell.
+    // With a terminal, the job replaces its shell.
     return handle === undefined
       ? undefined
       : { handle, nonce: this.request.terminal ? undefined : this.nonce };
@@ -113,12 +113,11 @@ export abstract class ShellJob implements Job {
     return this.#hasEnded;
   }
 
-  /** Whether the shell has reported how the job ended, on one stream at least. */
+  /** Whether the shell has reported how the job ended, on at least one stream. */
   protected get hasExitCode(): boolean {
     return this.#codes.size > 0;
   }
 
-  /** Bounds the time until the job starts. */
   protected limitStart(): void {
     this.#startTimer = setTimeout(() => {
       this.fail(tooSlow());
@@ -126,21 +125,24 @@ export abstract class ShellJob implements Job {
     }, START_TIMEOUT_MS).unref();
   }
 
-  /** The job does not start. */
+  /** Call this if the job does not start. */
   protected fail(error: unknown): void {
     this.#start.reject(error);
   }
 
-  /** Learns of an end that no marker reports: a terminal's, or a killed shell whose pipes others hold. */
+  /**
+   * Watches for an end that no marker reports: that of a job with a terminal, or of a killed shell whose pipes others
+   * hold.
+   */
   protected watchEnd(delayMs: number): void {
     this.#watchTimer = setTimeout(() => void this.#askEngine(), delayMs).unref();
   }
 
-  /** Takes what the shell and its job write. */
+  /** Takes output of the shell and its job. */
   protected take(stream: OutputStream, chunk: Buffer): void {
     let rest = chunk;
     while (rest.length > 0) {
-      // At a terminal no marker follows the first.
+      // With a terminal, no marker follows the first.
       if (this.#hasStarted && this.request.terminal) {
         this.#output(stream, rest);
         return;
@@ -149,8 +151,8 @@ export abstract class ShellJob implements Job {
       const found = scanner?.push(rest);
       if (found === undefined) {
         clearTimeout(this.#holdTimer);
-        // A marker is written in one piece: what begins one and is not followed up is none. Were it one after all, the
-        // engine would still report the end.
+        // A marker is written in one piece, so an incomplete one that does not continue is not a marker. If it was one
+        // after all, the engine would still report the end.
         if (scanner?.holds && this.#hasStarted && this.request.isDialogue)
           this.#holdTimer = setTimeout(() => this.#flush(), MAX_HOLD_MS).unref();
         return;
@@ -160,35 +162,38 @@ export abstract class ShellJob implements Job {
     }
   }
 
-  /** No more markers can come, from a job that has started. */
+  /** Call this when no more markers can come, for a job that has started. */
   protected streamsOver(): void {
     this.#streamsOver = true;
     this.#flush();
     void this.#askEngine();
   }
 
-  /** Takes what stdout brings before the marker of the start. */
+  /** Takes what arrives on stdout before the start marker. */
   protected beforeStart(chunk: Buffer): void {
     this.#output("stdout", chunk);
   }
 
-  /** The job has started. @param leader as its shell reports it; undefined where only the end was reported. */
+  /** Called when the job has started. @param leader as its shell reports it; undefined if only the end was reported. */
   protected abstract onStart(leader: string | undefined): void;
 
-  /** Scans a stream once it has brought the end; undefined: nothing of it matters any more. */
+  /** Returns the scanner for a stream after its end marker; undefined: the rest does not matter. */
   protected afterEnd(): MarkerScanner | undefined {
     return undefined;
   }
 
-  /** The last marker of a stream: `C` or `D`. Without an end before it, `D` reports that the directory cannot be entered. */
+  /**
+   * Called with the last marker of a stream: `C` or `D`. Without an end marker before it, `D` means that the directory
+   * cannot be entered.
+   */
   protected abstract onLastMarker(stream: OutputStream, text: string): void;
 
-  /** The shell has ended, as the engine reports. */
+  /** Called when the engine reports that the shell has ended. */
   protected onEngineEnd(end: JobEnd): void {
     this.finish(end);
   }
 
-  /** The first end counts. */
+  /** Ends the job. Only the first call counts. */
   protected finish(end: JobEnd): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
@@ -207,7 +212,7 @@ export abstract class ShellJob implements Job {
       const code = Number(text.slice(1));
       this.#codes.set(stream, code);
       if (stream === "stdout" && !this.#hasStarted) {
-        // A shell that reports no start could make no child, unless a signal ended that at once.
+        // A shell that does not report a start could not fork, unless a signal ended the child at once.
         if (signalOf(code) === 0) this.fail(noProcesses());
         this.#started(undefined);
       }
@@ -231,7 +236,7 @@ export abstract class ShellJob implements Job {
     if (this.#hasEnded || spawned === undefined) return;
     this.#asking ??= new AbortController();
     const onEnd = (): void => {
-      // The markers may come after much output that nobody wants.
+      // The markers may come after a lot of unwanted output.
       if (this.#trickles) this.resume();
     };
     const end = await endFromEngine(spawned, () => this.#streamsOver, this.#asking.signal, onEnd);
@@ -255,9 +260,9 @@ export abstract class ShellJob implements Job {
 }
 
 /**
- * Asks the engine how the shell around a job ended: where no marker reports that, because the shell was killed or the
- * connection broke. Undefined when the signal is aborted meanwhile.
- * @param onEnd called when the shell has ended and its markers may be on their way.
+ * Asks the engine how the shell around a job ended, for the case that no marker reports it because the shell was killed
+ * or the connection broke. Undefined if the signal is aborted meanwhile.
+ * @param onEnd called when the shell has ended and its markers may still be on their way.
  */
 export async function endFromEngine(
   spawned: SpawnedProcess,

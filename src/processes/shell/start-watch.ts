@@ -3,37 +3,39 @@ import type { Obstacle, OutsideControl } from "../../engine/port.ts";
 import { noProcesses } from "./errors.ts";
 import { START_TIMEOUT_MS } from "./shell-job.ts";
 
-/** How long until a job that has not started is first checked from outside, and the longest time between checks. */
+/** The time until a job that has not started is first checked from outside, and the longest time between checks. */
 const FIRST_LOOK_MS = 300;
 const MAX_LOOK_MS = 1_000;
-/** An obstacle that is seen for this long does not go away by itself. */
+/** An obstacle that lasts this long does not go away by itself. */
 const OBSTACLE_MS = 1_500;
-/** How much earlier the shell may have been started that a start waits for. */
+/** How much earlier the shell that a start waits for may have been started. */
 const EARLIER_MS = 15_000;
-/** How long a start may go on that nobody waits for any more: it may be about to succeed. */
+/** How long a start may continue when nobody waits for it any more: it may be about to succeed. */
 const LEFT_MS = 800;
 
-/** A loaded machine may need this long to start a command that may run for a moment only. */
+/** The shortest limit for a start: a busy machine may need this long even for a command with a short timeout. */
 const MIN_START_MS = 10_000;
-/** How much later than its timeout a command may start, to end at once. */
+/** How much later than its timeout a command may still start; it then ends at once. */
 const LATE_START_MS = 2_000;
 
 /** What {@link watchStart} needs. */
 export interface StartWatchParts {
-  /** The sandbox's processes from outside; undefined where they are not seen. */
+  /** Returns the control of the sandbox's processes from outside; undefined if there is none. */
   readonly outside: () => Promise<OutsideControl | undefined>;
-  /** Called where signals stop every shell that is started in the sandbox, with how long that has been seen, in milliseconds. */
+  /**
+   * Called when signals stop every shell that is started in the sandbox, with how long this has been observed, in
+   * milliseconds.
+   */
   readonly onStopped: (seenMs: number) => void;
-  /** The job's timeout; undefined: none. After that it need not start any more. */
+  /** The job's timeout; undefined: none. The job need not start after that. */
   readonly timeoutMs: number | undefined;
 }
 
 /**
- * Starts a job within a time limit. If something in the sandbox prevents the start
- * for good, as seen from outside, it fails soon. The signal passed to `start` aborts
- * when nobody waits for it any more.
- * @param signal the caller's: once it is aborted, the start still has a moment to succeed.
- * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of processes; `DEADLINE_EXCEEDED`.
+ * Starts a job within a time limit. Fails early if, as seen from outside, something in the sandbox permanently prevents
+ * the start. The signal passed to `start` aborts when nobody waits for the start any more.
+ * @param signal the caller's signal. Once it is aborted, the start still has a moment to succeed.
+ * @throws `TOO_MANY_OPERATIONS` if the sandbox has reached its limit of processes; `DEADLINE_EXCEEDED`.
  */
 export async function watchStart<T>(
   { outside, onStopped, timeoutMs = START_TIMEOUT_MS }: StartWatchParts,
@@ -79,7 +81,7 @@ export async function watchStart<T>(
   let left: NodeJS.Timeout | undefined;
   const onLeft = (): void => {
     left = setTimeout(async () => {
-      // A start that cannot be killed must stay known: it may still succeed.
+      // If a start cannot be killed from outside, keep waiting for it: it may still succeed.
       if ((await outside()) !== undefined && !over) giveUp(abortError(signal));
     }, LEFT_MS).unref();
   };
@@ -98,7 +100,7 @@ export async function watchStart<T>(
 }
 
 /**
- * The error for the {@link Obstacle} that may have caused a failure, where there is one now; else the given error.
+ * Returns the error for the {@link Obstacle} that may have caused a failure, if there is one now; else the given error.
  * @param lastedMs how long the failed operation took.
  */
 export async function orObstacle(

@@ -63,7 +63,7 @@ export function toWireEntry({ name, info }: NamedFile): MessageInitShape<typeof 
   return { name: toText(name), rawName: toBytes(name), file: toWireFile(info) };
 }
 
-/** One part of a download. Its bytes are sent as they are: see {@link encodeChunk}. */
+/** One message of a download. Its bytes are not copied: see {@link encodeChunk}. */
 export function toWireDownloadItem(item: DownloadItem): MessageInitShape<typeof DownloadFileResponseSchema> {
   if (item.type === "header") {
     const header = { file: toWireFile(item.info), offset: BigInt(item.offset) };
@@ -73,7 +73,7 @@ export function toWireDownloadItem(item: DownloadItem): MessageInitShape<typeof 
   return withEncoding({ part }, encodeChunk(DownloadFileResponseSchema.field.chunk.number, item.data));
 }
 
-/** One part of an archive, sent as it is too. */
+/** One message of an archive. Its bytes are not copied either. */
 export function toWireArchiveChunk(data: Buffer): MessageInitShape<typeof DownloadArchiveResponseSchema> {
   const message = { chunk: data as Uint8Array<ArrayBuffer> };
   return withEncoding(message, encodeChunk(DownloadArchiveResponseSchema.field.chunk.number, data));
@@ -98,7 +98,7 @@ export function toWireWatchItem(item: WatchItem): MessageInitShape<typeof WatchD
   };
 }
 
-/** The encoding of a message whose only field is these bytes, which are not copied. */
+/** The encoding of a message whose only field is these bytes. Does not copy them. */
 export function encodeChunk(field: number, data: Uint8Array): Encoded {
   const head = new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(data.length).finish();
   return [head, data];

@@ -20,7 +20,7 @@ import type { Command, ExitCause, ExitStatus } from "../../processes/record.ts";
 import { type Encoded, withEncoding } from "../../server/framing.ts";
 import { checkText, msToDuration, msToTimestamp } from "../validate/fields.ts";
 
-/** One argument's most bytes: the kernel's bound of 32 pages, its NUL included. */
+/** The kernel's limit for one argument: 32 pages, including the NUL. */
 const MAX_ARGUMENT_BYTES = 131_071;
 const MAX_ARGUMENTS = 65_536;
 const MAX_ARGV_BYTES = 1024 * 1024;
@@ -79,7 +79,7 @@ export function fromWireOnDisconnect(value: OnDisconnect): "KILL" | "DETACH" {
   }
 }
 
-/** Events look the same on every stream of a process. */
+/** The same for every stream of a process. */
 export function toWireEvent(event: ProcessEvent): {
   event: MessageInitShape<typeof ExecResponseSchema>["event"];
 } {
@@ -166,15 +166,15 @@ function checkArgv(args: readonly string[]): readonly string[] {
   return args;
 }
 
-/** Field numbers of `process.proto`: `output` in each stream's events, and `Output`'s own. */
+/** Field numbers in `process.proto`: `output` in the events of each stream, and the fields of `Output`. */
 const OUTPUT = 2;
 const STREAM = 1;
 const OFFSET = 2;
 const DATA = 3;
 
 /**
- * The encoding of an event with output, its data as it is. Output makes up
- * nearly all that is ever sent, and the generated code copies it three times.
+ * The encoding of an event with output. Does not copy the data: most of what Berth sends is output, and the generated
+ * code would copy it three times.
  */
 export function encodeOutput(stream: number, offset: number, data: Uint8Array): Encoded {
   const fields = new BinaryWriter().tag(STREAM, WireType.Varint).int32(stream);

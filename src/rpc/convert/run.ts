@@ -46,7 +46,7 @@ import {
 import { fromWireSpec, positive } from "./sandbox.ts";
 
 const KIB = 1024;
-/** Of one message, and of a run's request. */
+/** Limit of a message, and of a run's request. */
 export const MAX_MESSAGE_BYTES = 256 * KIB;
 const MAX_PROMPT_BYTES = 64 * KIB;
 const DEFAULTS = { maxSteps: 10, duplicateThreshold: 2, stepTimeoutMs: 300_000 };
@@ -132,9 +132,9 @@ export function fromWireRunStates(states: readonly WireState[]): Set<RunState> {
   );
 }
 
-/** What a caller may ask for beside the state of a run. */
+/** What to return besides the state of a run. */
 interface RunDetail {
-  /** Whether the summary is. Default true. */
+  /** Whether to include the summary. Default: true. */
   readonly summary?: boolean;
   /** Default: none. */
   readonly messages?: readonly RunMessage[];
@@ -172,7 +172,7 @@ export function toWireRun(
   });
 }
 
-/** The step under way of a run that is RUNNING; undefined for another. */
+/** The current step of a RUNNING run. Undefined for any other. */
 export function toWireNextStep({
   phase,
   settings,
@@ -248,7 +248,7 @@ function fromWireSandbox({ sandbox, generation }: CreateRunRequest): RunSandbox 
 function fromWireOnEnd(value: WireOnEnd, { kind }: RunSandbox): RunSettings["onEnd"] {
   switch (value) {
     case WireOnEnd.UNSPECIFIED:
-      // A run does not take away unasked what it did not make.
+      // By default a run does not delete a sandbox that it did not create.
       return kind === "given" ? "KEEP" : "DELETE_SANDBOX";
     case WireOnEnd.DELETE_SANDBOX:
       return "DELETE_SANDBOX";
@@ -259,7 +259,7 @@ function fromWireOnEnd(value: WireOnEnd, { kind }: RunSandbox): RunSettings["onE
   }
 }
 
-/** The name that stands for a number on the wire. */
+/** The name for a number on the wire. */
 function fromWire<Name extends string, Value extends number>(
   field: string,
   table: Readonly<Record<Name, Value>>,

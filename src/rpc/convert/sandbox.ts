@@ -89,7 +89,7 @@ const EVENT_TYPES: Record<SandboxEvent["body"]["type"], SandboxEventType> = {
   SHARED_WITHIN_QUOTA: SandboxEventType.SHARED_WITHIN_QUOTA,
 };
 
-/** Checks a spec's form and turns it into the core's. */
+/** Validates a spec and converts it to the core's type. */
 export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
   if (spec === undefined) return {};
   const { resources } = spec;
@@ -121,7 +121,7 @@ export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
   };
 }
 
-/** Refuses a timeout of zero: it would end what it bounds before it began. */
+/** Refuses a timeout of zero, which would end everything before it starts. */
 export function positive(field: string, ms: number | undefined): number | undefined {
   if (ms === 0)
     throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
@@ -180,7 +180,7 @@ export function toWireEvent(event: SandboxEvent): MessageInitShape<typeof Sandbo
   };
 }
 
-/** The states a list is to show: those asked for, or all that live; ended ones too where asked for. */
+/** The states to list: the requested ones, or all live ones, plus ended ones if requested. */
 export function fromWireStates(states: readonly WireState[], showTerminated: boolean): Set<SandboxState> {
   const names = Object.keys(STATES) as SandboxState[];
   const wanted = new Set<SandboxState>();

@@ -41,7 +41,7 @@ import { toWireStatus } from "./process.ts";
 import { positive } from "./sandbox.ts";
 
 const CUSTOM_NAME = /^[A-Za-z0-9_-]{1,64}$/;
-/** Makes an error a part of an answer. */
+/** Converts an error to a part of an answer. */
 export type FailureOf = (failure: unknown) => Failure;
 
 const STATES: Record<SessionState, SessionStatus> = {
@@ -59,7 +59,7 @@ const RESULTS: Record<SessionResult["status"], SessionResultStatus> = {
   FAILED: SessionResultStatus.FAILED,
 };
 
-/** Reads the request for one session. @param field of the request, for errors. */
+/** Converts the request for one session. @param field of the request, for errors. */
 export function fromWireResource(field: string, resource: SessionResource): RequestedSession {
   const { resourceType, config, customName } = resource;
   if (resourceType === "") throw invalidArgument(`${field}.resource_type`, "is required");
@@ -86,7 +86,7 @@ export function fromWireResource(field: string, resource: SessionResource): Requ
   };
 }
 
-/** Reads which secrets a session is to have. @param field of the request, for errors. */
+/** Converts the secrets of a session. @param field of the request, for errors. */
 export function fromWireSecrets(field: string, secrets: WireSecrets | undefined): SessionSecrets | undefined {
   return secrets && { env: secretReferences(`${field}.env`, secrets.env), redact: secrets.redact };
 }
@@ -95,7 +95,7 @@ function ttl(field: string, duration: Duration | undefined): number | undefined 
   return positive(field, durationToMs(field, duration));
 }
 
-/** Reads the worker of a request. */
+/** The worker of a request, validated. */
 export function fromWireWorker(workerId: string): string {
   return callerId("worker_id", workerId);
 }
@@ -175,7 +175,7 @@ export function toWireView(event: ViewEvent): MessageInitShape<typeof ViewSessio
   }
 }
 
-/** The wire takes no lone surrogates, which a program's JSON may hold. */
+/** The wire refuses lone surrogates, which a program's JSON may contain. */
 function wellFormed(value: unknown): unknown {
   if (typeof value === "string") return value.toWellFormed();
   if (Array.isArray(value)) return value.map(wellFormed);
@@ -185,7 +185,7 @@ function wellFormed(value: unknown): unknown {
   );
 }
 
-/** Turns what a part of a call failed with into a part of its answer, as the call's own error would be. */
+/** Converts the failure of a part of a call to a part of its answer, with the same content as the call's own error. */
 export function toFailure(logger: Logger, method: string, thrown: unknown): Failure {
   const known = thrown instanceof BerthError && thrown.reason !== "INTERNAL";
   const error = toConnectError(known ? thrown : internalError(logger, method, thrown));

@@ -68,13 +68,13 @@ export function toWireBroken(broken: BrokenWorkspace): MessageInitShape<typeof B
   return { ...broken };
 }
 
-/** One part of an export. Its bytes are sent as they are: see {@link encodeChunk}. */
+/** One message of an export. Its bytes are not copied: see {@link encodeChunk}. */
 export function toWireExportChunk(data: Buffer): MessageInitShape<typeof ExportWorkspaceResponseSchema> {
   const message = { chunk: data as Uint8Array<ArrayBuffer> };
   return withEncoding(message, encodeChunk(ExportWorkspaceResponseSchema.field.chunk.number, data));
 }
 
-/** One part of a comparison; undefined: nothing came for a while. */
+/** One message of a comparison. Undefined: nothing came for a while. */
 export function toWireDiffItem(
   item: DiffItem | undefined,
 ): MessageInitShape<typeof DiffWorkspaceResponseSchema> {

@@ -13,22 +13,22 @@ import type { RequestKey } from "../../state/request-log.ts";
 const MAX_PATH_BYTES = 4096;
 
 /**
- * Takes text that goes to the kernel or the engine.
+ * Validates text that is passed to the kernel or the engine.
  *
- * @throws BerthError `INVALID_ARGUMENT` if it holds NUL or has more bytes than allowed
+ * @throws BerthError `INVALID_ARGUMENT` if it contains NUL or exceeds `maxBytes`
  */
 export function checkText(field: string, text: string, maxBytes: number): string {
   if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte");
-  // A UTF-16 unit becomes three bytes at most, so most texts need not be counted.
+  // A UTF-16 unit takes at most three bytes in UTF-8, so most texts need not be counted.
   const bytes = text.length * 3 <= maxBytes ? 0 : Buffer.byteLength(text);
   if (bytes > maxBytes) throw invalidArgument(field, `has ${bytes} bytes; at most ${maxBytes} are allowed`);
   return text;
 }
 
 /**
- * Takes an absolute path, and drops needless slashes from it.
+ * Validates an absolute path, and removes redundant slashes.
  *
- * @throws BerthError `INVALID_ARGUMENT` if it is relative, holds `..` or NUL, or is too long
+ * @throws BerthError `INVALID_ARGUMENT` if it is relative, contains `..` or NUL, or is too long
  */
 export function absolutePath(field: string, path: string): string {
   checkText(field, path, MAX_PATH_BYTES);
@@ -39,15 +39,15 @@ export function absolutePath(field: string, path: string): string {
   return posix.normalize(path).replace(/(?<=.)\/$/, "");
 }
 
-/** Bounds of a number, both inclusive. */
+/** Limits of a number, both inclusive. */
 export interface Range {
   readonly min: number;
-  /** Default: the largest integer that a number holds exactly. */
+  /** Default: the largest integer that a number represents exactly. */
   readonly max?: number;
 }
 
 /**
- * Takes a 64-bit (or 32-bit) integer of a message as a number.
+ * Converts a 64-bit or 32-bit integer of a message to a number.
  *
  * @throws BerthError `INVALID_ARGUMENT` if it is out of range
  */
@@ -58,7 +58,7 @@ export function integer(field: string, value: bigint | number, range: Range): nu
   return Number(value);
 }
 
-/** Like {@link integer}, for a field where 0 stands for the default: undefined then. */
+/** Like {@link integer}, for a field in which 0 means the default. Returns undefined for 0. */
 export function optionalInteger(field: string, value: bigint | number, range: Range): number | undefined {
   return value === 0n || value === 0 ? undefined : integer(field, value, range);
 }
@@ -67,9 +67,9 @@ const NANOS_PER_SECOND = 1_000_000_000;
 const NANOS_PER_MS = 1_000_000;
 
 /**
- * Reads a duration as milliseconds, rounded up so that the shortest one is not none.
+ * Converts a duration to milliseconds, rounded up so that a short one does not become zero.
  *
- * @returns undefined if it is unset
+ * @returns undefined if it is not set
  * @throws BerthError `INVALID_ARGUMENT` if it is malformed, negative or longer than 24 days
  */
 export function durationToMs(field: string, duration: Duration | undefined): number | undefined {
@@ -84,14 +84,14 @@ export function durationToMs(field: string, duration: Duration | undefined): num
   return ms;
 }
 
-/** Writes milliseconds, whole or not, as a duration, down to microseconds. */
+/** Converts milliseconds, which may have a fraction, to a duration with a precision of microseconds. */
 export function msToDuration(ms: number): Duration {
   const duration = durationFromMs(Math.floor(ms));
   duration.nanos += Math.floor((ms % 1) * 1000) * 1000;
   return duration;
 }
 
-/** Writes wall time in milliseconds since the Unix epoch as a timestamp. */
+/** Converts wall time in milliseconds since the Unix epoch to a timestamp. */
 export function msToTimestamp(ms: number): Timestamp {
   return timestampFromMs(Math.round(ms));
 }
@@ -99,8 +99,8 @@ export function msToTimestamp(ms: number): Timestamp {
 const MAX_BYTES = 256;
 
 /**
- * Takes an id that the caller made up: 1 to 256 bytes of UTF-8 without control
- * characters. It is a name, never a path.
+ * Validates an id that the caller chose: 1 to 256 bytes of UTF-8 without control characters. It is a name, never a
+ * path.
  *
  * @throws BerthError `INVALID_ARGUMENT`
  */
@@ -113,7 +113,7 @@ export function callerId(field: string, id: string): string {
   return id;
 }
 
-/** Like {@link callerId}, for an id that may be left out: undefined then. */
+/** Like {@link callerId}, for an optional id. Returns undefined if it is empty. */
 export function optionalCallerId(field: string, id: string): string | undefined {
   return id === "" ? undefined : callerId(field, id);
 }
@@ -124,7 +124,7 @@ const MAX_VALUE_BYTES = 255;
 const RESERVED_PREFIX = "berth.";
 
 /**
- * Takes labels: at most 64; keys of 1-63 bytes that do not begin with `berth.`, values of 0-255 bytes.
+ * Validates labels: at most 64; keys of 1-63 bytes that do not start with `berth.`, values of 0-255 bytes.
  *
  * @throws BerthError `INVALID_ARGUMENT` that names the label
  */
@@ -149,12 +149,12 @@ export function labels(
 }
 
 const MAX_VARIABLES = 1024;
-/** Linux takes no longer string in an environment: `NAME=value` and a closing NUL. */
+/** Linux's limit for an environment string: `NAME=value` and the NUL at its end. */
 const MAX_STRING_BYTES = 128 * 1024;
 
 /**
- * Takes environment variables, at most 1024. Names are not empty and hold
- * neither `=` nor NUL, values hold no NUL.
+ * Validates environment variables: at most 1024. Names are not empty and contain neither `=` nor NUL; values contain no
+ * NUL.
  *
  * @throws BerthError `INVALID_ARGUMENT` that names the variable
  */
@@ -184,7 +184,7 @@ export function environment(
 const MAX_SECRET_VARIABLES = 64;
 
 /**
- * Takes variables with the names of the secrets that are their values, at most 64.
+ * Validates variables with the names of the secrets whose values they get: at most 64.
  *
  * @throws BerthError `INVALID_ARGUMENT` that names the variable
  */
@@ -210,9 +210,9 @@ export function secretReferences(
 const MAX_NAME_BYTES = 255;
 
 /**
- * Takes a path of a sandbox, given as text or as bytes: 1-4096 bytes without NUL, names of at most 255.
+ * Validates a path in a sandbox, given as text or as bytes: 1-4096 bytes without NUL, names of at most 255 bytes.
  *
- * @param field the text's field; that of the bytes has `raw_` before it
+ * @param field the field of the text. The field of the bytes has the prefix `raw_`.
  * @throws BerthError `INVALID_ARGUMENT`
  */
 export function filePath(field: string, text: string, raw: Uint8Array): RequestedPath {
@@ -234,8 +234,8 @@ export function filePath(field: string, text: string, raw: Uint8Array): Requeste
 }
 
 /**
- * The key under which a request's answer is remembered. The fingerprint is a
- * hash of the whole request: a retry sends the same message again.
+ * The key under which a request's answer is kept. The fingerprint is a hash of the whole request, because a retry sends
+ * the same message again.
  */
 export function requestKey<Desc extends DescMessage>(
   context: HandlerContext,
@@ -248,12 +248,15 @@ export function requestKey<Desc extends DescMessage>(
   return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };
 }
 
-/** The message's bytes, with map entries in an order of their own: a client need not send them in the same one twice. */
+/** The bytes of the message with sorted map entries: a client may send them in a different order the next time. */
 function canonical<Desc extends DescMessage>(schema: Desc, request: MessageShape<Desc>): Uint8Array {
   return toBinary(schema, sortKeys(request) as MessageShape<Desc>);
 }
 
-/** The same value with the keys of every object in it in order: a map's entries, and a message's fields, which have their order by number. */
+/**
+ * Sorts the keys of every object in a value. That sorts the entries of maps; fields of messages are encoded by number
+ * anyway.
+ */
 function sortKeys(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sortKeys);
   if (typeof value !== "object" || value === null || value instanceof Uint8Array) return value;

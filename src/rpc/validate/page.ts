@@ -4,11 +4,11 @@ import type { Position, Slice } from "../../base/ordered-index.ts";
 
 const DEFAULT_SIZE = 50;
 const MAX_SIZE = 1000;
-/** Tokens hold a position, which is small; a longer one is not ours. */
+/** Berth's tokens contain a small position. A longer token is not one of them. */
 const MAX_TOKEN_LENGTH = 2048;
 
 /**
- * Reads `page_size`: 0 is the default of 50, and more than 1000 counts as 1000.
+ * Validates `page_size`: 0 means the default of 50, and more than 1000 means 1000.
  *
  * @throws BerthError `INVALID_ARGUMENT` if it is negative
  */
@@ -20,7 +20,7 @@ export function pageSize(value: number, field = "page_size"): number {
 const POSITION = z.strictObject({ at: z.number(), id: z.string() });
 
 /**
- * Reads which part of a list is asked for.
+ * Converts the page fields of a request to a slice.
  *
  * @throws BerthError `INVALID_ARGUMENT` for a bad size or token
  */
@@ -28,25 +28,24 @@ export function pageSlice(request: { readonly pageSize: number; readonly pageTok
   return { limit: pageSize(request.pageSize), after: decodePageToken(request.pageToken, POSITION) };
 }
 
-/** Writes where the next page starts; empty for none. */
+/** The token for the next page. Empty if there is none. */
 export function nextPageToken(next: Position | undefined): string {
   return next === undefined ? "" : encodePageToken(next);
 }
 
 /**
- * Writes where the next page starts as an opaque `next_page_token`. `position`
- * is small and plain JSON, and means the same when the element there has gone.
+ * Encodes where the next page starts as an opaque `next_page_token`. `position` is small, plain JSON, and stays valid
+ * when the element at it is gone.
  */
 export function encodePageToken(position: unknown): string {
   return Buffer.from(JSON.stringify(position)).toString("base64url");
 }
 
 /**
- * Reads a `page_token` that {@link encodePageToken} wrote. Clients can forge
- * one, so it must never stand for a right.
+ * Decodes a `page_token` of {@link encodePageToken}. Clients can forge one, so it must never grant access.
  *
- * @returns undefined for the first page, which has no token
- * @throws BerthError `INVALID_ARGUMENT` for anything that is not of the schema
+ * @returns undefined for an empty token: the first page
+ * @throws BerthError `INVALID_ARGUMENT` if it does not match the schema
  */
 export function decodePageToken<T>(token: string, schema: ZodType<T>, field = "page_token"): T | undefined {
   if (token === "") return undefined;

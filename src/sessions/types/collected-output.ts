@@ -4,12 +4,12 @@ import type { OutputStream } from "../../engine/port.ts";
 import { HeadAndTail } from "../../processes/head-and-tail.ts";
 import type { Attachment, ToolCall } from "../backend.ts";
 
-/** How much of each stream comes with the result: its head and its tail. */
+/** How much of each stream the result contains: head and tail. */
 const MAX_BYTES = 512 * 1024;
-/** How much of output that is not text is shown as text; all of it comes as an attachment. */
+/** How much of output that is not text is shown as text. All of it is attached. */
 const MAX_MANGLED_BYTES = 64 * 1024;
 
-/** The output of a tool's program: passed on as it comes, and kept for the result. */
+/** The output of a tool's program: passed on as it is written, and kept for the result. */
 export class CollectedOutput {
   readonly #call: ToolCall;
   readonly #kept = { stdout: new HeadAndTail(MAX_BYTES), stderr: new HeadAndTail(MAX_BYTES) };
@@ -18,20 +18,20 @@ export class CollectedOutput {
     this.#call = call;
   }
 
-  /** Takes output; a promise delays the next read. */
+  /** Takes output. Returns a promise if the caller should wait before it reads more. */
   write(stream: OutputStream, chunk: Buffer): Promise<void> | undefined {
     this.#kept[stream].append(chunk);
     return this.#call.output.write(stream, chunk);
   }
 
-  /** Notes bytes that did not come. */
+  /** Records bytes that are missing. */
   skip(stream: OutputStream, bytes: number): void {
     this.#kept[stream].skip(bytes);
   }
 
   /**
-   * `stdout`, `stderr` and `truncated`, with the place of what is missing.
-   * Output that is not UTF-8 comes as an attachment too, byte by byte.
+   * `stdout`, `stderr` and `truncated`, with the position of missing bytes. Output that is not UTF-8 is also attached,
+   * byte by byte.
    */
   result(): { readonly data: JsonObject; readonly attachments: Attachment[] } {
     const attachments: Attachment[] = [];
@@ -40,7 +40,7 @@ export class CollectedOutput {
       const { data, gap } = this.#kept[stream].result();
       if (gap !== undefined) gaps[`${stream}_gap`] = { ...gap };
       if (isUtf8(data)) return data.toString();
-      // What is cut in the middle of a character is text all the same.
+      // Text that was cut in the middle of a character is still text.
       if (gap !== undefined && isTextAround(data, gap.from)) return data.toString();
       attachments.push({ name: stream, mediaType: "application/octet-stream", content: data });
       return data.toString("utf8", 0, MAX_MANGLED_BYTES);
@@ -54,7 +54,7 @@ export class CollectedOutput {
   }
 }
 
-/** Whether bytes are text but for characters that a cut at `cut` has split. */
+/** Whether bytes are text, apart from characters that the cut at `cut` split. */
 function isTextAround(data: Buffer, cut: number): boolean {
   const MAX_SPLIT = 3;
   for (let before = 0; before <= MAX_SPLIT; before++) {

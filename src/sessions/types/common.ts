@@ -1,10 +1,10 @@
 import { z } from "zod";
 import { invalidArgument } from "../../base/errors.ts";
 
-/** The longest string of an environment that Linux takes. */
+/** The longest environment string that Linux accepts. */
 const MAX_VARIABLE_BYTES = 128 * 1024;
 
-/** What every type's config may hold. */
+/** Fields that every type's config may have. */
 export const baseConfig = z.strictObject({
   custom_name: z
     .string()
@@ -39,12 +39,12 @@ export const timeoutParam = z
   .describe("How long it may run, in seconds. Default: the call's timeout, else the sandbox's.")
   .optional();
 
-/** A timeout in seconds as milliseconds, rounded up. */
+/** Converts seconds to milliseconds, rounded up. */
 export function secondsToMs(seconds: number | undefined): number | undefined {
   return seconds === undefined ? undefined : Math.ceil(seconds * 1000);
 }
 
-/** Refuses text that no program can take. @throws `INVALID_ARGUMENT`. */
+/** Refuses text with a NUL byte, which no program can take. @throws `INVALID_ARGUMENT`. */
 export function withoutNul(field: string, text: string): string {
   if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
   return text;

@@ -3,18 +3,18 @@ import type { OutputStream } from "../../engine/port.ts";
 
 /** The end of an execution, as the interpreter prints it. */
 export interface ExecutionEnd {
-  /** What follows `E` or `S` in its marker: for a shell the exit status. */
+  /** What follows `E` or `S` in its marker: the exit status, if the interpreter is a shell. */
   readonly status: string;
-  /** What it printed beside its output. */
+  /** What the interpreter printed besides the output. */
   readonly payload: Buffer;
 }
 
-/** The meaning of a stream's bytes up to its next marker. */
+/** What the bytes of a stream mean up to its next marker. */
 type Phase =
   | "output"
-  /** What is printed beside the output. */
+  /** What the interpreter prints besides the output. */
   | "payload"
-  /** What comes between an end that does not count and the one that does. */
+  /** Between an end that does not count and the one that does. */
   | "ignored"
   | "over";
 
@@ -24,15 +24,12 @@ interface StreamState {
 }
 
 /**
- * One execution of code by an interpreter, read from its two streams. Output
- * comes first, as it is; then on each stream a marker, `E<status>` after the nonce of this
- * execution, then on stdout the payload and the marker `P`. The interpreter reads the
- * nonce only when it is done with what it ran, so nothing that this writes is
- * taken for a marker.
+ * One execution of code by an interpreter, read from two streams. The output comes first, unchanged. Then each stream
+ * has a marker: the nonce of this execution and `E<status>`. On stdout the payload and the marker `P` follow. The
+ * interpreter reads the nonce only after the code has run, so the code cannot forge a marker.
  *
- * An interpreter that is interrupted may lose the rest of a line that it was
- * sent. So after each interruption it is sent another end, `S<number>`, and the
- * execution is over with the newest of these.
+ * An interrupted interpreter may lose the rest of the line that it was sent. So after each interruption Berth sends it
+ * another end, `S<number>`. The execution is over at the newest of these.
  */
 export class Execution {
   readonly nonce = newMarkerNonce();
@@ -43,22 +40,22 @@ export class Execution {
   #payload: Buffer[] = [];
   #payloadBytes = 0;
   #status = "";
-  /** The newest interruption; 0: none. */
+  /** The number of the last interruption. 0: none. */
   #interruption = 0;
 
-  /** @param maxPayloadBytes more than the interpreter prints beside its output; the rest is cut */
+  /** @param maxPayloadBytes more than the interpreter prints besides the output. The rest is cut off. */
   constructor(output: (stream: OutputStream, chunk: Buffer) => void, maxPayloadBytes: number) {
     this.#output = output;
     this.#maxPayloadBytes = maxPayloadBytes;
     this.#streams = { stdout: this.#newState("stdout"), stderr: this.#newState("stderr") };
   }
 
-  /** Resolves when it is over; never where the interpreter ends before. */
+  /** Resolves when the execution is over. Never resolves if the interpreter ends first. */
   get end(): Promise<ExecutionEnd> {
     return this.#end.promise;
   }
 
-  /** Counts an interruption; returns the tag of the end to send the interpreter. */
+  /** Counts an interruption. Returns the tag of the end to send to the interpreter. */
   interrupt(): string {
     this.#interruption++;
     return `S${this.#interruption}`;
@@ -76,7 +73,7 @@ export class Execution {
     }
   }
 
-  /** Nothing more will come: passes on what could have been the start of a marker. */
+  /** At the end of the streams: passes on bytes held back as a possible start of a marker. */
   flush(): void {
     for (const { scanner } of Object.values(this.#streams)) scanner.flush();
   }

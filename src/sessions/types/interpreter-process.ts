@@ -10,7 +10,6 @@ import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
 import { holdersProbe, interruptProbe, OutputChannel } from "./output-channel.ts";
 
-/** What interpreters are run with. */
 export interface InterpreterHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
@@ -21,17 +20,17 @@ export interface InterpreterHost {
 /** The protocol with one kind of interpreter. */
 export interface InterpreterLanguage {
   readonly argv: readonly string[];
-  /** What it reads first: it keeps its pipes, at the given paths, from what it runs. */
+  /** What it reads first. Keeps its pipes, at the given paths, away from the code that it runs. */
   readonly boot: string;
-  /** Paths of its own pipes, once it has booted. */
+  /** Paths of its own pipes after the boot. */
   readonly pipes: { readonly stdout: string; readonly stderr: string };
-  /** Makes it run `code` with its output to the channel, then print the end. */
+  /** Makes it run `code` with output to the channel, and then print the end. */
   run(code: string, nonce: string, channel: OutputChannel): string;
   /** Makes it print an end with the given tag: see {@link Execution}. */
   printEnd(nonce: string, tag: string, channel: OutputChannel): string;
-  /** More than it prints at an end, beside its output. */
+  /** More than it prints at an end besides the output. */
   readonly maxPayloadBytes: number;
-  /** Its pid, and the pids it sees in the sandbox, from the payload of an end. */
+  /** Its pid, and the pids it sees in the sandbox, parsed from the payload of an end. */
   pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
 }
 
@@ -39,9 +38,9 @@ export interface InterpreterLanguage {
 export interface InterpreterPlace {
   readonly sessionId: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Variables with names of secrets; over `env`. */
+  /** Maps variables to names of secrets. Takes precedence over `env`. */
   readonly secretEnv: Readonly<Record<string, string>>;
-  /** Whether their values are taken out of what executions write. */
+  /** Whether the values are removed from what executions write. */
   readonly redactSecrets: boolean;
   readonly workingDir: string;
 }
@@ -49,42 +48,45 @@ export interface InterpreterPlace {
 /** How an execution ended. */
 export type ExecutionOutcome =
   | { readonly kind: "done"; readonly end: ExecutionEnd; readonly interrupted: boolean }
-  /** The interpreter ended with it. */
+  /** The interpreter ended during the execution. */
   | { readonly kind: "gone"; readonly exitCode: number; readonly interrupted: boolean };
 
-/** The bounds of an execution. */
 export interface ExecutionBounds {
-  /** Aborted to interrupt it. */
+  /** Aborting it interrupts the execution. */
   readonly stop: AbortSignal;
-  /** Takes its output; a promise delays the next read. */
+  /** Receives the output. Returns a promise to delay the next read. */
   readonly output: (stream: OutputStream, chunk: Buffer) => Promise<void> | undefined;
 }
 
 const START_TIMEOUT_MS = 30_000;
 const SIGINT = 2;
 const SIGKILL = 9;
-/** How an interpreter is interrupted: what is sent, and how long that may take. Then it is killed. */
+/**
+ * The steps to interrupt an interpreter: the signals to send, and how long to wait. After the last step it is killed.
+ */
 const INTERRUPTIONS: readonly { readonly own: number; readonly children: number; readonly waitMs: number }[] =
   [
     ...[100, 200, 500].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
     ...[200, 300].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
   ];
-/** How long interrupting may take in all where shells of the sandbox do not answer. */
+/** How long interrupting may take in total if shells in the sandbox do not answer. */
 const INTERRUPT_MS = 1_300;
-/** Between SIGTERM and SIGKILL, when it is ended. Interactive shells ignore SIGTERM. */
+/** Between SIGTERM and SIGKILL when it is closed. Interactive shells ignore SIGTERM. */
 const KILL_GRACE_MS = 300;
-/** How long its end may take after it was killed. */
+/** How long it may take to end after SIGKILL. */
 const AFTER_KILL_MS = 500;
-/** The exit code that shells give for SIGKILL. */
+/** The exit code of shells for SIGKILL. */
 const KILLED = 137;
-/** Channels of earlier executions that something may still hold. Past them the newest is closed: its writers get SIGPIPE. */
+/**
+ * How many channels of earlier executions may still be held. Beyond that the newest is closed, and its writers get
+ * SIGPIPE.
+ */
 const MAX_HELD_CHANNELS = 16;
 
 /**
- * An interpreter in a sandbox: it runs one execution at a time, and can be
- * interrupted. Output of an execution is kept apart from what earlier ones left
- * behind: a channel that something else still holds after an execution is not
- * used for the next.
+ * An interpreter in a sandbox. It runs one execution at a time, and can be interrupted. Output of earlier executions'
+ * leftovers never mixes with that of the current one: a channel that something else still holds is not used for the
+ * next execution.
  */
 export class InterpreterProcess {
   readonly #host: InterpreterHost;
@@ -97,12 +99,12 @@ export class InterpreterProcess {
   readonly #held: OutputChannel[] = [];
   #channel: OutputChannel;
   #channelHeld = false;
-  /** The last execution; what it left behind is checked when there is a next one. */
+  /** The last execution. Its leftovers are checked before the next one. */
   #unchecked: { readonly channel: OutputChannel; readonly end: ExecutionEnd } | undefined;
-  /** Under way where something that a call started has outlasted it. */
+  /** Set while old output is drained from a channel. */
   #emptying: Promise<void> | undefined;
   #pid = 0;
-  /** Processes that hold none of its pipes, or may: those that were there before its first execution. */
+  /** Processes that do not hold its pipes, or that may because they existed before its first execution. */
   #known: ReadonlySet<number> = new Set();
   #first: ReadonlySet<number> = new Set();
   #end: JobEnd | undefined;
@@ -131,8 +133,8 @@ export class InterpreterProcess {
   }
 
   /**
-   * Starts one; resolves when it waits for its first execution.
-   * @throws `SESSION_START_FAILED` where it ends at once, with what it said.
+   * Starts an interpreter. Resolves when it is ready for its first execution.
+   * @throws `SESSION_START_FAILED`, with its output, if it ends at once.
    */
   static async start(
     host: InterpreterHost,
@@ -170,20 +172,22 @@ export class InterpreterProcess {
     }
   }
 
-  /** Whether it can run another execution. */
   get alive(): boolean {
     return this.#end === undefined && this.#closing === undefined;
   }
 
-  /** Takes secrets out of a text that it returned, where that was asked for. */
-  redacted(text: string): string {
-    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text) : text;
+  /** Removes secrets from a text that it returned, if the session asked for that. @param isCut see {@link Redaction.text} */
+  redacted(text: string, isCut = false): string {
+    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text, { isCut }) : text;
   }
 
-  /** Runs code, one execution at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
+  /**
+   * Runs code, one execution at a time. @throws `SESSION_LOST` if it ran out of memory; the engine's error if it was
+   * lost.
+   */
   async run(code: string, bounds: ExecutionBounds): Promise<ExecutionOutcome> {
     const channel = await this.#freeChannel(bounds.stop).catch(async (error: unknown) => {
-      // One that was asked for nothing but a marker, and does not answer, would keep all later calls waiting too.
+      // The interpreter does not even answer with a marker: without a close, all later calls would wait as well.
       if (this.#emptying !== undefined && bounds.stop.aborted) await within(this.#emptying, INTERRUPT_MS);
       if (this.#emptying !== undefined && bounds.stop.aborted) await this.close(false);
       throw error;
@@ -196,7 +200,8 @@ export class InterpreterProcess {
         if (channel.taker !== undefined) channel.job.resume();
       });
     };
-    // Not the job's whole output: what may begin a secret is held back, and an end must not be.
+    // Redact only the output, not the whole stream: redaction holds back a possible start of a secret, but an end must
+    // pass.
     const redacted = this.#place.redactSecrets ? this.#redaction?.output(pass) : undefined;
     const execution = new Execution(redacted?.data ?? pass, this.#language.maxPayloadBytes);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
@@ -211,7 +216,7 @@ export class InterpreterProcess {
   }
 
   /**
-   * Ends it, and everything it started that still descends from it. Idempotent; never rejects.
+   * Ends it and all its descendants. Idempotent; never rejects.
    * @param sandboxEnds whether the sandbox ends, with everything in it.
    */
   close(sandboxEnds: boolean): Promise<void> {
@@ -230,7 +235,7 @@ export class InterpreterProcess {
     const hear = (_: OutputStream, chunk: Buffer): void => {
       said = (said + chunk.toString()).slice(-500);
     };
-    // It goes into an error, which never has a secret.
+    // This output goes into an error, and errors must not contain secrets.
     const heard = this.#redaction?.output(hear);
     const execution = new Execution(heard?.data ?? hear, this.#language.maxPayloadBytes);
     const channel = this.#channel;
@@ -267,11 +272,11 @@ export class InterpreterProcess {
         if (end === undefined) {
           const done = await execution.end;
           if (this.#closing === undefined) return { kind: "done", end: done, interrupted: stop.aborted };
-          // One that was stopped goes on for a moment when it is ended.
+          // A stopped interpreter continues for a moment while it is being ended.
           return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
         }
         if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
-        // One that was killed with all its shells may leave no exit status.
+        // If it was killed together with all its shells, there may be no exit status.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
         await this.#drain(execution, channel);
         const exitCode = end.kind === "lost" ? KILLED : end.code;
@@ -292,7 +297,7 @@ export class InterpreterProcess {
     const outcome = await result;
     if (outcome.kind === "done") {
       this.#unchecked = { channel, end: outcome.end };
-      // The out-of-memory kill of a shell's program must not count when the shell itself ends later.
+      // An out-of-memory kill of a program of the shell must not be counted when the shell itself ends later.
       if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();
     }
     return outcome;
@@ -318,14 +323,14 @@ export class InterpreterProcess {
     );
   }
 
-  /** Waits until all that an interpreter which is gone wrote to a channel of another job has come. */
+  /** Waits for the rest of what an ended interpreter wrote to a channel of another job. */
   async #drain(execution: Execution, channel: OutputChannel): Promise<void> {
     if (channel.job === this.#job) return;
     channel.job.writeStdin(Buffer.from(`${execution.nonce}E;${execution.nonce}P;\n`)).catch(() => {});
     await within(execution.end, AFTER_KILL_MS);
   }
 
-  /** Interrupts an execution, or kills the interpreter where that does not help. */
+  /** Interrupts an execution. Kills the interpreter if that fails. */
   async #interrupt(
     execution: Execution,
     channel: OutputChannel,
@@ -353,13 +358,13 @@ export class InterpreterProcess {
     await this.close(false);
   }
 
-  /** Whether a signal has stopped what it was started by, and so most likely itself: then it takes no interruption. */
+  /** Whether a signal has stopped its job, and so most likely the interpreter itself: then it cannot be interrupted. */
   async #isStopped(): Promise<boolean> {
     const outside = await this.#host.control.outside(this.#sandbox);
     return (await outside?.stateOf(this.#job)) === "stopped";
   }
 
-  /** Checks whether anything that the last execution left behind still holds its channel. */
+  /** Checks whether leftovers of the last execution still hold its channel. */
   async #checkLeftovers(signal: AbortSignal): Promise<void> {
     if (this.#unchecked === undefined) return;
     const { channel, end } = this.#unchecked;
@@ -379,7 +384,7 @@ export class InterpreterProcess {
     if (this.#held.length > MAX_HELD_CHANNELS) this.#dropNewest();
   }
 
-  /** Closes the channel that was left behind last: however much a session has running, it takes its next call. */
+  /** Closes the newest held channel, so that a session can always run its next call, whatever it has left running. */
   #dropNewest(): void {
     const place = this.#held.findLastIndex(({ job }) => job !== this.#job);
     for (const { job } of this.#held.splice(place, 1)) {
@@ -388,7 +393,7 @@ export class InterpreterProcess {
     }
   }
 
-  /** Drops what earlier holders of a channel wrote: it may still be on its way. */
+  /** Drains a channel: output of its earlier holders may still arrive. */
   async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
     const execution = new Execution(() => {}, this.#language.maxPayloadBytes);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
@@ -429,7 +434,7 @@ export class InterpreterProcess {
     return (await this.#ask(holdersProbe({ stdout, stderr }, [...spare, ...own]), signal)) !== "n";
   }
 
-  /** The interpreter's own pipes, as others see them. */
+  /** The paths of the interpreter's own pipes for other processes. */
   #ownPipes(): { stdout: string; stderr: string } {
     const { stdout, stderr } = this.#language.pipes;
     const named = (path: string): string => path.replace("/proc/self/", `/proc/${this.#pid}/`);
@@ -441,7 +446,7 @@ export class InterpreterProcess {
   }
 
   #write(text: string): void {
-    // Where nothing reads it any more, the job ends.
+    // If nothing reads it any more, the job ends, which is handled elsewhere.
     this.#job.writeStdin(Buffer.from(text)).catch(() => {});
   }
 

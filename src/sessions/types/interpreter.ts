@@ -12,18 +12,18 @@ import {
   InterpreterProcess,
 } from "./interpreter-process.ts";
 
-/** The config of a session of an interpreter. */
+/** The config of a bash or python session. */
 export const interpreterConfig = baseConfig.extend({ cwd: cwdConfig.optional(), env: envConfig.optional() });
 
-/** The result of one call's code. */
+/** The result of running one call's code. */
 export interface Executed {
   readonly outcome: ExecutionOutcome;
-  /** `stdout`, `stderr` and what is missing of them. */
+  /** `stdout`, `stderr`, and what is missing from them. */
   readonly data: JsonObject;
   readonly attachments: readonly Attachment[];
 }
 
-/** Starts the interpreter of a session. @param env over the sandbox's variables, below the config's. */
+/** Starts the interpreter of a session. @param env overrides the sandbox's variables; the config's override it. */
 export function startInterpreter(
   host: InterpreterHost,
   language: InterpreterLanguage,
@@ -42,7 +42,7 @@ export function startInterpreter(
   return InterpreterProcess.start(host, language, sandbox, place, signal);
 }
 
-/** A backend that runs code in an interpreter, one call after the other. */
+/** A backend that runs code in an interpreter, one call after another. */
 export abstract class InterpreterBackend implements SessionBackend {
   readonly #process: InterpreterProcess;
 
@@ -58,9 +58,9 @@ export abstract class InterpreterBackend implements SessionBackend {
     return this.#process.close(sandboxEnds);
   }
 
-  /** Takes secrets out of what it returns beside its output, where that was asked for. */
-  protected redacted(text: string): string {
-    return this.#process.redacted(text);
+  /** Removes secrets from what it returns besides the output, if the session asked for that. */
+  protected redacted(text: string, isCut = false): string {
+    return this.#process.redacted(text, isCut);
   }
 
   protected async execute(code: string, call: ToolCall): Promise<Executed> {

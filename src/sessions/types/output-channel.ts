@@ -5,22 +5,21 @@ import type { OutputStream } from "../../engine/port.ts";
 import type { Job, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
-/** Prints its pid and keeps its pipes open until its stdin ends; copies its stdin to both. */
+/** Prints its pid, keeps its pipes open until its stdin ends, and copies its stdin to both. */
 const HOLD = `printf '%s\\n' $$; while read -r x; do printf %s "$x"; printf %s "$x" >&2; done`;
 const OPEN_TIMEOUT_MS = 30_000;
 /** More than a pid and a newline. */
 const MAX_SAID_CHARS = 64;
 
 /**
- * A pair of pipes that an interpreter writes the output of an execution to, by
- * reopening them under /proc. What comes between executions is of something that
- * one left behind: it is dropped, and read slowly.
+ * A pair of pipes to which an interpreter writes the output of an execution, by reopening them under /proc. Output
+ * between executions comes from leftovers: it is read slowly and dropped.
  */
 export class OutputChannel {
   /** Paths in the sandbox. */
   readonly stdout: string;
   readonly stderr: string;
-  /** The job whose pipes these are. */
+  /** The job that owns these pipes. */
   readonly job: Job;
   #taker: ((stream: OutputStream, chunk: Buffer) => void) | undefined;
 
@@ -30,7 +29,7 @@ export class OutputChannel {
     this.stderr = paths.stderr;
   }
 
-  /** Takes the output. Undefined: it is dropped. */
+  /** Receives the output. Undefined: it is dropped. */
   get taker(): ((stream: OutputStream, chunk: Buffer) => void) | undefined {
     return this.#taker;
   }
@@ -41,7 +40,7 @@ export class OutputChannel {
     else this.job.resume();
   }
 
-  /** Opens another one, with a process of its own that holds it. */
+  /** Opens another channel, with its own process to hold it. */
   static async open(runner: JobRunner, sandbox: LeasedSandbox, signal: AbortSignal): Promise<OutputChannel> {
     let channel: OutputChannel | undefined;
     let said = "";
@@ -88,13 +87,13 @@ export class OutputChannel {
 }
 
 /**
- * What lanes are asked about an interpreter's processes; plain `sh` of dash,
- * bash and busybox, builtins alone. Each leaves its answer in $r.
+ * Questions to lanes about an interpreter's processes. They run in dash, bash and busybox `sh` and use only builtins.
+ * Each leaves its answer in $r.
  */
 
 /**
- * Signals the interpreter, then what descends from it and is not in `spare`:
- * itself first, so that it takes the end of a child for an interruption.
+ * Signals the interpreter, then its descendants that are not in `spare`. The interpreter comes first, so that it treats
+ * a child's end as part of the interruption.
  */
 export function interruptProbe(pid: number, spare: Iterable<number>, signals: SignalPair): string {
   const { own, children } = signals;
@@ -111,15 +110,15 @@ for q in $s; do [ $q = ${pid} ] || kill -${children} $q; done
 r=y`;
 }
 
-/** Which signals an interruption sends; 0: none. */
+/** The signals of an interruption. 0: none. */
 export interface SignalPair {
   readonly own: number;
   readonly children: number;
 }
 
 /**
- * Whether any process but those of `spare` holds one of two pipes: answers `y`
- * or `n`. A process that hides its descriptors counts as a holder.
+ * Whether any process that is not in `spare` holds one of two pipes: answers `y` or `n`. A process whose descriptors
+ * cannot be read counts as a holder.
  */
 export function holdersProbe(
   pipes: { readonly stdout: string; readonly stderr: string },

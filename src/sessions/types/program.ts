@@ -6,54 +6,53 @@ import { mayBeOutOfMemory } from "../../processes/record.ts";
 import { type Job, type JobEnd, type JobRunner, withoutVariables } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
-/** What programs of sessions are run with. */
 export interface ProgramHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly logger: Logger;
 }
 
-/** A program to start. */
 export interface ProgramRequest {
   readonly sessionId: string;
-  /** What it is to its session, for the message of its loss: `desktop`. */
+  /** Its name in the error for its loss, for example `desktop`. */
   readonly name: string;
   readonly argv: readonly string[];
-  /** Variables over those of the sandbox, and over its secrets. */
+  /** Overrides the variables of the sandbox and its secrets. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute. */
   readonly workingDir: string;
-  /** How long it may take to end by itself once its stdin has ended; then it is killed with what it started. */
+  /** How long it may take to end after EOF on stdin. Then it is killed, with everything it started. */
   readonly closeMs: number;
-  /** Takes its stdout: see {@link Program.pause} for flow. */
+  /** Receives its stdout. See {@link Program.pause} for flow control. */
   readonly output: (chunk: Buffer) => void;
 }
 
 /** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 300;
-/** How long its end may take after it was killed. */
+/** How long it may take to end after SIGKILL. */
 const AFTER_KILL_MS = 500;
-/** How much of the end of its stderr is kept. */
+/** How many bytes from the end of its stderr are kept. */
 const SAID_BYTES = 4 * 1024;
 
 /**
- * A program that serves a session for its whole life: it takes requests on its
- * stdin and answers on its stdout, in a protocol of its own. It ends when its
- * stdin does, or is killed with everything that it started.
+ * A program that serves a session for its whole life. It reads requests from stdin and answers on stdout, in its own
+ * protocol. It ends at EOF on stdin, or is killed with everything it started.
  */
 export class Program {
   readonly #host: ProgramHost;
   readonly #sandbox: LeasedSandbox;
   readonly #request: ProgramRequest;
   readonly #job: Job;
-  /** Ends its hold on the job's pid, by which what it left is found past its end; undefined where it had ended at once. */
+  /**
+   * Releases the job's pid, which is held so that leftovers can be found after the end. Undefined if it ended at once.
+   */
   readonly #release: (() => void) | undefined;
   #said: Buffer;
   #end: JobEnd | undefined;
   #closing: Promise<void> | undefined;
-  /** The session that it serves, for errors: another one once it leaves the warm pool. */
+  /** The session that it serves, for errors. Changes when it leaves the warm pool. */
   sessionId: string;
-  /** Resolves when it has ended, for whatever reason. Never rejects. */
+  /** Resolves when it has ended, for any reason. Never rejects. */
   readonly ended: Promise<void>;
 
   private constructor(
@@ -75,7 +74,7 @@ export class Program {
     });
   }
 
-  /** Starts it; resolves when it exists. @throws the engine's errors. */
+  /** Starts a program. Resolves when its process exists. @throws the engine's errors. */
   static async start(
     host: ProgramHost,
     sandbox: LeasedSandbox,
@@ -111,23 +110,23 @@ export class Program {
     return this.#end === undefined && this.#closing === undefined;
   }
 
-  /** The end of what it wrote to stderr. */
+  /** The end of its stderr. */
   get said(): string {
     return this.#said.toString().trim();
   }
 
-  /** Its exit code, or 128 + n where signal n ended it; undefined while it runs, and where the engine lost it. */
+  /** Its exit code, or 128 + n if signal n ended it. Undefined while it runs, or if the engine lost it. */
   get exitCode(): number | undefined {
     return this.#end?.kind === "exited" ? this.#end.code : undefined;
   }
 
-  /** Resolves when more may be written. Data for a program that is gone is dropped. */
+  /** Resolves when more may be written. Drops data for an ended program. */
   async write(data: Uint8Array): Promise<void> {
-    // Where nothing reads it any more, the job ends.
+    // If nothing reads it any more, the job ends, which is handled elsewhere.
     await this.#job.writeStdin(data).catch(() => {});
   }
 
-  /** Soon stops its output; the program then waits as on a full pipe. */
+  /** Stops reading its output soon. The program then blocks as on a full pipe. */
   pause(): void {
     this.#job.pause();
   }
@@ -136,7 +135,7 @@ export class Program {
     this.#job.resume();
   }
 
-  /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
+  /** Why it ended: `SESSION_LOST`, or the engine's error. */
   async failure(): Promise<BerthError> {
     const { sessionId } = this;
     const { name } = this.#request;

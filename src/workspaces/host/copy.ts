@@ -13,22 +13,21 @@ import type { DirectoryQuota } from "./project-quota.ts";
 import { type ToolEnd, type Tools, toolFailure } from "./tools.ts";
 import { measureDirectory, openToOwner, sweepDirectory, type Trash } from "./trees.ts";
 
-/** Rights of root to give files to any owner, with whatever mode. */
+/** Capabilities to give files to any owner with any mode. */
 const OWNING = ["chown", "fsetid"];
 
-/** What {@link copyDirectory} works with. */
 export interface CopyParts {
   readonly layout: Layout;
   readonly tools: Tools;
   readonly trash: Trash;
   readonly names: TemporaryNames;
-  /** Undefined where the file system enforces no quotas. */
+  /** Undefined if the file system enforces no quotas. */
   readonly quota: DirectoryQuota | undefined;
 }
 
 /**
- * Copies a directory that sandboxes write to, first to where no sandbox sees it; then it takes the place of the empty
- * directory of its target. The tars go by open directories on the side that sandboxes can change.
+ * Copies a directory that sandboxes write to. The copy is made where no sandbox sees it, and then replaces the target's
+ * empty directory. Where sandboxes can make changes, tar works on open directories instead of paths.
  */
 export async function copyDirectory(
   { layout, tools, trash, names, quota }: CopyParts,
@@ -48,7 +47,7 @@ export async function copyDirectory(
       measure: (either) => measureDirectory(tools, tree, either),
       signal,
     });
-    // One that is being replaced looks like files that vanish.
+    // While a directory is replaced, its files seem to vanish.
     if ((await identityOf(from)) !== before) throw contentReplaced(source, "copied");
     await sweepDirectory(tools, tree, (name) => names.isOwn(name), signal);
     await openToOwner(tree);

@@ -28,31 +28,29 @@ import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.
 import { Tools } from "./tools.ts";
 import { archiveDirectory, exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
 
-/** Where the directories are, and their quotas. */
 export interface WorkspaceDirectoriesOptions {
   readonly root: string;
   readonly sharedRoot: string;
-  /** Of each workspace; undefined: no bound. */
+  /** Per workspace. Undefined: no limit. */
   readonly quotaBytes: number | undefined;
-  /** Of each shared directory; undefined: no bound. */
+  /** Per shared directory. Undefined: no limit. */
   readonly sharedQuotaBytes: number | undefined;
 }
 
-/** Closed to others, so that set-user-id files in workspaces give nothing to the host's users. */
+/** Closed to others, so that the host's users cannot run set-user-ID files in workspaces. */
 const ROOT_MODE = 0o700;
 
 /**
- * The directories of workspaces. Sandboxes write into them at any time, so
- * nothing here follows a path inside one as the service.
+ * The directories of workspaces. Sandboxes write into them at any time, so the service never follows a path inside one
+ * with its own rights.
  *
- * Every method fails with `NO_SPACE` where the disk or the quota is full, and
- * with `WORKSPACE_BROKEN` where the roots or a directory are not what they
- * should be, with what to do.
+ * Every method throws `NO_SPACE` if the disk or the quota is full, and `WORKSPACE_BROKEN`, with what to do, if the
+ * roots or a directory are not as they should be.
  */
 export class WorkspaceDirectories implements WorkspaceStorage {
   readonly sharing = true;
   readonly measuresOften = true;
-  /** Whether anything has a quota. */
+  /** Whether any quota is set. */
   readonly hasQuotas: boolean;
   readonly #quotaBytes: number | undefined;
   readonly #layout: Layout;
@@ -65,7 +63,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   readonly #replacing = new Set<string>();
   #quota: DirectoryQuota | undefined;
 
-  /** @param names of files that are written into workspaces. */
+  /** @param names for temporary files in workspaces. */
   constructor(options: WorkspaceDirectoriesOptions, names: TemporaryNames, logger: Logger) {
     this.#names = names;
     this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
@@ -91,8 +89,8 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   }
 
   /**
-   * Makes the roots, removes what earlier runs left half done, and finds out how quotas can be enforced.
-   * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
+   * Creates the roots, removes incomplete work of earlier runs, and finds out how quotas can be enforced.
+   * @throws `INVALID_ARGUMENT` if the host's other users may enter a root.
    */
   async prepare(): Promise<void> {
     const { root, trash, staging } = this.#layout;
@@ -101,7 +99,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       for (const directory of [trash, staging]) makeDirectories(directory, ROOT_MODE);
     } catch (error) {
       if (error instanceof BerthError) throw error;
-      // Not fatal: without workspaces nothing needs them.
+      // Not fatal: only workspaces need them.
       this.#logger.error(
         { root, err: error },
         "the workspaces root cannot be used; workspaces fail until it can",
@@ -128,7 +126,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return { kind: "host", hostPath: this.#directoryOf(place), ...at, own: true };
   }
 
-  /** Makes a workspace's directory where there is none. `mayExist`: one that is there may be ours. */
+  /** Creates a workspace's directory. `mayExist`: an existing one may be Berth's own. */
   async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
     await this.#assertRoot();
     const directory = this.#layout.pathOf(place);
@@ -147,7 +145,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       }
     }
     try {
-      // Regardless of the umask.
+      // Whatever the umask is.
       await chmod(directory, SANDBOX_DIRECTORY_MODE);
       await this.#quota?.enforce(place, directory);
     } catch (error) {
@@ -156,7 +154,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     }
   }
 
-  /** What is wrong with a workspace's directory; undefined: nothing. */
+  /** What is wrong with a workspace's directory. Undefined: nothing. */
   async problemOf(name: WorkspaceName): Promise<string | undefined> {
     const directory = this.#layout.pathOf(name);
     const wasReplaced = this.#replacing.has(directory);
@@ -164,7 +162,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       if ((await lstat(directory)).isDirectory()) return undefined;
       return "something else has taken the place of its directory. Clean it up with force, or ask the operator to bring its directory back.";
     } catch (error) {
-      // One that is being replaced is missing for a moment.
+      // While it is replaced, it is missing for a moment.
       if (codeOf(error) === "ENOENT" && (wasReplaced || this.#replacing.has(directory))) return undefined;
       if (codeOf(error) === "ENOENT")
         return "its directory is gone. Clean it up with force, or ask the operator to bring its directory back.";
@@ -176,12 +174,12 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return Promise.all(names.map((name) => this.problemOf(name)));
   }
 
-  /** Removes a workspace's directory and all it holds, however deep and many. Idempotent. */
+  /** Removes a workspace's directory with all its content, however deep or large. Idempotent. */
   discard(name: WorkspaceName): Promise<void> {
     return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
   }
 
-  /** Bytes on the disk, of a workspace or a shared directory. */
+  /** The disk space of a workspace or a shared directory, in bytes. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const directory = this.#directoryOf(name);
     const before = await onDisk(() => identityOf(directory));
@@ -202,7 +200,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return onDisk(() => sweepDirectory(this.#tools, this.#directoryOf(place), isLeftBehind, signal));
   }
 
-  /** Streams the directory as a tar, without what `isHidden` accepts. */
+  /** Streams the directory as a tar, without entries that `isHidden` accepts. */
   export(
     place: WorkspacePlace,
     isHidden: (name: ByteString) => boolean,
@@ -219,7 +217,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     );
   }
 
-  /** Reads a directory. @throws where it is not the same at the end: one that is being replaced looks like files that vanish. */
+  /** Reads a directory. @throws if it was replaced meanwhile: then its files seem to vanish. */
   async *#read(
     place: WorkspacePlace,
     done: string,
@@ -235,7 +233,10 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     if ((await identityOf(directory)) !== before) throw contentReplaced(place, done);
   }
 
-  /** Whether an import replaces a directory, or has since it was `before`. Meanwhile it is missing for a moment. */
+  /**
+   * Whether an import is replacing a directory, or has replaced it since it was `before`. It is missing for a moment
+   * meanwhile.
+   */
   async #isReplaced(directory: string, before: string | undefined): Promise<boolean> {
     if (this.#replacing.has(directory)) return true;
     const now = await identityOf(directory);
@@ -264,7 +265,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     }
   }
 
-  /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
+  /** Receives a tar, checks it and unpacks it, but not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
   async stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
@@ -290,7 +291,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return { ...staged, replace };
   }
 
-  /** What is in an owner's root beside the workspaces of these ids. At most `limit`. */
+  /** What an owner's root contains besides the workspaces with these ids. At most `limit` entries. */
   async strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]> {
     const root = this.#layout.ownerRoot(owner);
     const names = await readdir(root).catch((error: unknown) => {
@@ -313,24 +314,24 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
   }
 
-  /** A missing root may be a missing disk: nothing is made in its place. */
+  /** Fails if the root is missing: its disk may not be mounted, so the root must not be created again. */
   async #assertRoot(): Promise<void> {
     await onDisk(() => readdir(this.#layout.trash));
   }
 
-  /** Makes the root of an owner with a name. */
+  /** Creates the root of a named owner. */
   async #makeOwnerRoot(owner: string): Promise<void> {
     const { root, owners } = this.#layout;
     const ownerRoot = this.#layout.ownerRoot(owner);
     if (ownerRoot === root) return;
     await onDisk(async () => {
-      // Not the root itself: where it is missing, its disk may be.
+      // Do not create the workspaces root itself: if it is missing, its disk may not be mounted.
       await mkdir(owners, { mode: ROOT_MODE }).catch(unlessThere);
       await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
     });
   }
 
-  /** Finds out how quotas can be enforced in the root, where there are any; else returns what is missing. */
+  /** Finds out how quotas can be enforced in the root, if there are any. Otherwise returns why they cannot. */
   async #findProjects(): Promise<ProjectQuota | string> {
     if (!this.hasQuotas) return "there are no quotas";
     const { root, staging } = this.#layout;
@@ -341,7 +342,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return found;
   }
 
-  /** Finishes replacements that a crash interrupted. */
+  /** Completes replacements that a crash interrupted. */
   async #finishReplacements(): Promise<void> {
     const { root, owners } = this.#layout;
     const named = await readdir(owners).catch(() => []);

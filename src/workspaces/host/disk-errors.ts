@@ -1,7 +1,7 @@
 import { BerthError } from "../../base/errors.ts";
 import { codeOf, isNoSpace } from "../../base/system-errors.ts";
 
-/** The error for a client of a failed system call on the workspaces' disk. */
+/** The error that clients get for a failed system call on the workspaces' disk. */
 export function diskError(error: unknown): unknown {
   const code = codeOf(error);
   if (error instanceof BerthError || code === undefined) return error;
@@ -30,7 +30,7 @@ export function diskError(error: unknown): unknown {
   );
 }
 
-/** Runs work on the disk; turns its failures into {@link diskError}s. */
+/** Runs work on the disk, and converts its errors with {@link diskError}. */
 export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -13,18 +13,17 @@ import type { DirectoryQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 import { openToOwner, type Trash } from "./trees.ts";
 
-/** What {@link stageImport} works with. */
 export interface StageParts {
   readonly layout: Layout;
   readonly tools: Tools;
   readonly trash: Trash;
-  /** Undefined where the file system enforces no quotas. */
+  /** Undefined if the file system enforces no quotas. */
   readonly quota: DirectoryQuota | undefined;
-  /** Limit of what an archive's files take; undefined: none. No quota limits root's own writes. */
+  /** Limit for the files of an archive, because no quota limits root's own writes. Undefined: no limit. */
   readonly maxBytes: number | undefined;
 }
 
-/** Unpacks a tar into a directory of its own, on the workspaces' disk, where no sandbox sees it. */
+/** Unpacks a tar into its own directory on the workspaces' disk, where no sandbox sees it. */
 export async function stageImport(
   { layout, tools, trash, quota, maxBytes }: StageParts,
   place: WorkspacePlace,
@@ -56,7 +55,7 @@ export async function stageImport(
     });
     if (uid !== process.getuid?.() || gid !== process.getgid?.())
       await give(tools, tree, `${uid}:${gid}`, signal);
-    // Without root, what is closed to its owner could not be moved.
+    // An ordinary user could not move a directory that is closed to its owner.
     if (process.getuid?.() === 0) await finishDirectories(directories, fromText(tree));
     return {
       entryCount,
@@ -89,7 +88,7 @@ async function ownerOf(target: string): Promise<{ uid: number; gid: number; mode
 async function give(tools: Tools, tree: string, owner: string, signal: AbortSignal): Promise<void> {
   const argv = ["chown", "--no-dereference", "--recursive", "--", owner, "."] as const;
   const { code, stderr } = await tools.run({ argv, directory: tree, capabilities: ["chown"], signal });
-  // Without root they stay the service's own, and so are its sandboxes.
+  // An ordinary user cannot change owners, and the sandboxes run as that user anyway.
   if (code !== 0 && process.getuid?.() === 0) throw new Error(`chown ended with ${code}: ${stderr}`);
 }
 
@@ -107,7 +106,7 @@ async function merge(tree: string, target: string): Promise<void> {
   await mergeTree(from, to);
 }
 
-/** Without root, what a sandbox has closed to its own user cannot be entered. */
+/** An ordinary user cannot enter a directory that a sandbox closed to its own user. */
 function unlessClosed(error: unknown): never {
   if (codeOf(error) !== "EACCES") throw error;
   throw new BerthError(
@@ -117,7 +116,7 @@ function unlessClosed(error: unknown): never {
   );
 }
 
-/** In two steps; the next start finishes what a crash interrupts between them. */
+/** Replaces in two steps. The next start completes a replacement that a crash interrupted in between. */
 async function replace(
   layout: Layout,
   trash: Trash,
@@ -138,14 +137,13 @@ async function replace(
     await rename(old, target);
     throw error;
   }
-  // The replacement is done; the next start removes what is left of the old one.
+  // The replacement is done. The next start removes what is left of the old directory.
   await trash.purge(old).catch(() => {});
 }
 
 /**
- * Finds an entry that cannot be moved from one tree into another: it would take
- * the place of something of another kind, or go through a link. Goes no deeper
- * than both trees do. Returns its path; undefined: there is none.
+ * Finds an entry that cannot be moved from one tree into another, because it would replace something of another kind or
+ * go through a link. Goes no deeper than both trees do. Returns its path. Undefined: there is none.
  */
 export async function findClash(
   from: PinnedDirectory,
@@ -170,7 +168,7 @@ export async function findClash(
   return undefined;
 }
 
-/** Moves all that is in one tree into another: files replace files of the same name, others stay. */
+/** Moves everything in one tree into another. Files replace files of the same name; other files stay. */
 export async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Promise<void> {
   for (const name of await from.names()) {
     const isDirectory = (await from.stat(name))?.isDirectory();
@@ -189,7 +187,7 @@ export async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Pro
   }
 }
 
-/** Codes of failures where a sandbox puts something else in place meanwhile. */
+/** Error codes if a sandbox replaces something meanwhile. */
 const CHANGED = new Set(["ENOTDIR", "EISDIR", "ENOTEMPTY", "EEXIST", "ELOOP", "ENOENT"]);
 
 function changed(name: ByteString, cause: unknown): BerthError {

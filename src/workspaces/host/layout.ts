@@ -3,19 +3,19 @@ import path from "node:path";
 import type { PrivateDirectory } from "../../base/private-directory.ts";
 import { type WorkspaceName, workspaceKey } from "../workspace.ts";
 
-/** The owner of everything while the server has no tokens: its workspaces lie in the root itself. */
+/** The only owner while the server has no tokens. Its workspaces are in the root itself. */
 const DEFAULT_OWNER = "default";
 
-/** Entries of the root beside workspaces. */
+/** Entries of the root besides workspaces. */
 const OWNERS = "owners";
 const TRASH = ".trash";
 const STAGING = ".staging";
-/** Before the name of a directory whose replacement is being put in its place. */
+/** Prefix of a directory that is being replaced. */
 const OLD = ".old-";
 
 /**
- * Paths below the roots. A workspace's directory is named by the hash of its id, so
- * that the id is never a path; owners with names have roots of their own.
+ * Paths below the roots. A workspace's directory is named after the hash of its id, so that the id is never a path.
+ * Named owners have their own roots.
  */
 export class Layout {
   readonly root: string;
@@ -30,12 +30,12 @@ export class Layout {
     return path.join(this.ownerRoot(owner), sha256(workspaceId));
   }
 
-  /** The shared directory of an owner; undefined: it is in {@link sharedRoot}. */
+  /** The shared directory of an owner. Undefined: it is in {@link sharedRoot}. */
   sharedPathOf(owner: string): string | undefined {
     return owner === DEFAULT_OWNER ? undefined : path.join(this.ownerRoot(owner), "shared");
   }
 
-  /** The root, which is closed to others. */
+  /** The root. Only the service's user may enter it. */
   get privateRoot(): PrivateDirectory {
     const isOwn = (entry: string) => Layout.isOwn(entry) || /^[0-9a-f]{64}$/.test(entry);
     return { path: this.root, option: "workspaces-root", isOwn };
@@ -45,44 +45,44 @@ export class Layout {
     return owner === DEFAULT_OWNER ? this.root : path.join(this.root, OWNERS, sha256(owner));
   }
 
-  /** Holds the roots of owners with names. */
+  /** Contains the roots of named owners. */
   get owners(): string {
     return path.join(this.root, OWNERS);
   }
 
-  /** Holds what is being deleted. */
+  /** Contains what is being deleted. */
   get trash(): string {
     return path.join(this.root, TRASH);
   }
 
-  /** Holds what is being imported. */
+  /** Contains what is being imported. */
   get staging(): string {
     return path.join(this.root, STAGING);
   }
 
-  /** Where a workspace's directory goes to be deleted. */
+  /** The place to which a workspace's directory is moved for deletion. */
   trashOf(name: WorkspaceName): string {
     return path.join(this.trash, sha256(workspaceKey(name)));
   }
 
-  /** Where a workspace's directory is while its replacement is moved into place. */
+  /** The place of a workspace's old directory while its replacement is moved in. */
   oldOf(name: WorkspaceName): string {
     return path.join(this.ownerRoot(name.owner), OLD + sha256(name.workspaceId));
   }
 
-  /** The name of the directory whose old content an entry is; undefined: it is something else. */
+  /** The name of the directory of which an entry is the old content. Undefined: it is something else. */
   static replaced(entry: string): string | undefined {
     return entry.startsWith(OLD) ? entry.slice(OLD.length) : undefined;
   }
 
-  /** Whether a name in an owner's root is the service's own, beside workspaces. */
+  /** Whether an entry of an owner's root belongs to the service but is no workspace. */
   static isOwn(entry: string): boolean {
     return (
       [OWNERS, TRASH, STAGING, "shared", "lost+found"].includes(entry) || Layout.replaced(entry) !== undefined
     );
   }
 
-  /** Names of the directories of workspaces with these ids. */
+  /** The names of the directories of workspaces with these ids. */
   static namesOf(workspaceIds: Iterable<string>): Set<string> {
     return new Set(Array.from(workspaceIds, sha256));
   }

@@ -1,12 +1,12 @@
 import { readFileSync, realpathSync } from "node:fs";
 import path from "node:path";
 
-/** A mount, as this process sees it. */
+/** A mount, as seen by this process. */
 export interface Mount {
   readonly point: string;
-  /** Of its file system, as `ext4`. */
+  /** Type of its file system, such as `ext4`. */
   readonly type: string;
-  /** Of its file system. */
+  /** Options of its file system. */
   readonly options: readonly string[];
 }
 
@@ -33,9 +33,9 @@ export function isBelow(realPath: string, directory: string): boolean {
 }
 
 /**
- * Options that keep a tool out of mounts below a directory, where there are any:
- * they are the operator's. Elsewhere a change of the file system is a subvolume of
- * btrfs, which any sandbox can make, and which is part of the workspace.
+ * Options that keep a tool out of mounts below a directory, if there are any: those belong to the operator. If there
+ * are none, a change of the file system is a btrfs subvolume. Any sandbox can create one, and it is part of the
+ * workspace.
  */
 export function stayOutOfMounts(directory: string): string[] {
   return holdsMounts(directory) ? ["--one-file-system"] : [];
@@ -43,7 +43,7 @@ export function stayOutOfMounts(directory: string): string[] {
 
 /** Whether something is mounted below a directory. */
 export function holdsMounts(directory: string): boolean {
-  // A sandbox may have replaced the directory itself; its parent is the service's.
+  // A sandbox may have replaced the directory itself, but not its parent, which belongs to the service.
   const realPath = path.join(realpathSync(path.dirname(directory)), path.basename(directory));
   return mountsIn(readMountinfo()).some(({ point }) => isBelow(point, realPath));
 }

@@ -3,14 +3,13 @@ import { chmod, type FileHandle, lstat, open, readdir, rename } from "node:fs/pr
 import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
 import { codeOf } from "../../base/system-errors.ts";
 
-/** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */
+/** Linux's flag to open a place in the tree without access to its content. Node has no name for it. */
 const O_PATH = 0o10000000;
 const FLAGS = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 /**
- * A directory that is held open: names are looked up in it, whatever happens to
- * the path that led to it. It follows no link, so nobody who can write in a tree
- * can make a walk leave it.
+ * A directory that is held open. Names are looked up in it, whatever happens to the path that led to it. It follows no
+ * link, so nobody who can write in a tree can lead a walk out of it.
  */
 export class PinnedDirectory implements AsyncDisposable {
   readonly #handle: FileHandle;
@@ -19,22 +18,22 @@ export class PinnedDirectory implements AsyncDisposable {
     this.#handle = handle;
   }
 
-  /** @throws `ENOENT`; `ENOTDIR` or `ELOOP` where something else is there. */
+  /** @throws `ENOENT`; `ENOTDIR` or `ELOOP` if something else is there. */
   static async open(path: string): Promise<PinnedDirectory> {
     return new PinnedDirectory(await open(path, FLAGS));
   }
 
-  /** Its path for this process and for children that it starts, while it is open. */
+  /** A path to it, valid while it is open, for this process and its children. */
   get path(): string {
     return `/proc/self/fd/${this.#handle.fd}`;
   }
 
-  /** For children that it is handed to, while it is open. */
+  /** For children that inherit it, while it is open. */
   get fd(): number {
     return this.#handle.fd;
   }
 
-  /** A directory in it. @throws as {@link open}. */
+  /** Opens a directory in it. @throws like {@link open}. */
   async child(name: ByteString): Promise<PinnedDirectory> {
     return new PinnedDirectory(await open(this.#place(name), FLAGS));
   }
@@ -43,7 +42,7 @@ export class PinnedDirectory implements AsyncDisposable {
     return (await readdir(this.path, { encoding: "buffer" })).map(fromBytes);
   }
 
-  /** What is there under a name; undefined: nothing. */
+  /** The entry with this name. Undefined: there is none. */
   async stat(name: ByteString): Promise<Stats | undefined> {
     try {
       return await lstat(this.#place(name));
@@ -53,7 +52,7 @@ export class PinnedDirectory implements AsyncDisposable {
     }
   }
 
-  /** Moves what is there under a name into another directory. */
+  /** Moves the entry with this name into another directory. */
   async moveTo(name: ByteString, target: PinnedDirectory): Promise<void> {
     await rename(this.#place(name), target.#place(name));
   }
@@ -63,13 +62,13 @@ export class PinnedDirectory implements AsyncDisposable {
     await chmod(this.path, mode);
   }
 
-  /** Opens the directory itself to its owner, who could not move it otherwise. Root can in any case. */
+  /** Lets the owner write to the directory itself: otherwise an ordinary user could not move it. */
   async openToOwner(): Promise<void> {
     const { mode } = await this.#handle.stat();
     if (process.getuid?.() !== 0) await this.setMode((mode & 0o7777) | 0o700);
   }
 
-  /** Closes it soon. */
+  /** Closes it in the background. */
   release(): void {
     this.#handle.close().catch(() => {});
   }
@@ -83,7 +82,7 @@ export class PinnedDirectory implements AsyncDisposable {
   }
 }
 
-/** Names a directory among all that exist just then; undefined: there is none. */
+/** Identifies a directory among all that exist at that moment. Undefined: there is none. */
 export async function identityOf(directory: string): Promise<string | undefined> {
   try {
     const { dev, ino } = await lstat(directory, { bigint: true });

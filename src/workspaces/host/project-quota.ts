@@ -7,7 +7,7 @@ import type { WorkspacePlace } from "../workspace.ts";
 import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
 import { Tools } from "./tools.ts";
 
-/** A file system that can limit a directory to a number of bytes. */
+/** A file system that can limit the size of a directory. */
 interface QuotaMount {
   readonly type: "ext4" | "xfs";
   readonly mountPoint: string;
@@ -16,12 +16,12 @@ interface QuotaMount {
 const KIB = 1024;
 const MIN_BYTES = 64 * KIB;
 const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
-/** Bits of a project id for the directories of one root; the bucket of the root's path is above them. */
+/** Bits of a project id that number the directories of one root. The root's bucket is in the bits above. */
 const ID_BITS = 19;
 
 /**
- * Limits directories to a number of bytes by the file system's project quotas.
- * Whatever is made in a directory inherits its project.
+ * Limits the size of directories with the file system's project quotas. Everything created in a directory inherits its
+ * project.
  */
 export class ProjectQuota {
   readonly #tools: Tools;
@@ -31,13 +31,13 @@ export class ProjectQuota {
   private constructor(tools: Tools, mount: QuotaMount, root: string) {
     this.#tools = tools;
     this.#mount = mount;
-    // Other services may have workspaces on the same file system.
+    // Other services may have workspaces on the same file system, so each root gets a bucket of ids.
     this.#bucket = 0x400 + (createHash("sha256").update(root).digest().readUInt16BE() & 0x3ff);
   }
 
   /**
-   * Finds out whether the root's file system can do it here; else returns what is missing.
-   * @param directory where a probe is put under quota; undefined: nowhere, since sandboxes write there
+   * Finds out whether quotas can be enforced on the root's file system. Otherwise returns why not.
+   * @param directory where to try with a probe. Undefined: nowhere, because sandboxes write there.
    */
   static async find(
     root: string,
@@ -59,13 +59,13 @@ export class ProjectQuota {
     }
   }
 
-  /** Why {@link find} would fail, as far as can be seen without a probe; undefined: it would not. */
+  /** Why {@link find} would fail, as far as it shows without a probe. Undefined: it would succeed. */
   static async problemOf(root: string, tools: Tools): Promise<string | undefined> {
     const found = await mountOf(root, tools);
     return typeof found === "string" ? found : undefined;
   }
 
-  /** Puts an empty directory, and what will be in it, under a number. Idempotent. */
+  /** Assigns an empty directory, and everything created in it, to a number. Idempotent. */
   async assign(directory: string, number: number): Promise<void> {
     const project = this.#projectOf(number);
     const { type, mountPoint } = this.#mount;
@@ -73,12 +73,12 @@ export class ProjectQuota {
       directory,
       type === "ext4"
         ? ["chattr", "-p", project, "+P", "."]
-        : // No deeper than the directory itself: a walk by paths could be led out of it.
+        : // Only the directory itself: a recursive walk by paths could be led out of it.
           ["xfs_quota", "-x", "-c", `project -s -d 0 -p . ${project}`, mountPoint],
     );
   }
 
-  /** Limits everything under a number to `bytes`. */
+  /** Limits everything assigned to a number to `bytes`. */
   async limit(number: number, bytes: number): Promise<void> {
     const project = this.#projectOf(number);
     const kib = String(Math.max(1, Math.floor(bytes / KIB)));
@@ -101,7 +101,7 @@ export class ProjectQuota {
   }
 }
 
-/** The mount of a directory whose file system can enforce quotas here; else what is missing. */
+/** The mount of a directory, if its file system can enforce quotas here. Otherwise why it cannot. */
 async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string> {
   if (process.getuid?.() !== 0) return "only root may set quotas";
   const mount = quotaMountOf(realpathSync(root), readMountinfo());
@@ -116,12 +116,12 @@ async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string>
   return mount;
 }
 
-/** The mount that a real path lies on, where it supports project quotas. */
+/** The mount on which a real path lies, if it supports project quotas. */
 export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | undefined {
   let found: Mount | undefined;
   for (const mount of mountsIn(mountinfo)) {
     const isAbove = realPath === mount.point || isBelow(realPath, mount.point);
-    // The later of two mounts at one place hides the earlier.
+    // The later of two mounts on the same point hides the earlier one.
     if (isAbove && mount.point.length >= (found?.point.length ?? 0)) found = mount;
   }
   if (found === undefined || (found.type !== "ext4" && found.type !== "xfs")) return undefined;
@@ -132,14 +132,13 @@ export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | 
 }
 
 /**
- * Puts directories under one quota each. What is being imported counts as the
- * workspace's from its first byte, since nothing can be moved from one project
- * into another; so the limit doubles meanwhile.
+ * Gives each directory its own quota. An import counts as part of its workspace from the first byte, because files
+ * cannot be moved between projects. So each running import raises the limit by the quota once more.
  */
 export class DirectoryQuota {
   readonly #quota: ProjectQuota;
   readonly #bytes: number;
-  /** Imports under way, by the workspace's number. */
+  /** Running imports, by the workspace's number. */
   readonly #imports = new Map<number, number>();
 
   constructor(quota: ProjectQuota, bytes: number) {
@@ -147,24 +146,24 @@ export class DirectoryQuota {
     this.#bytes = bytes;
   }
 
-  /** Puts an empty directory, and what will be in it, under its quota. Idempotent. */
+  /** Puts an empty directory, and everything created in it, under its quota. Idempotent. */
   async enforce({ number }: WorkspacePlace, directory: string): Promise<void> {
     await this.#quota.assign(directory, number);
     await this.#limit(number);
   }
 
-  /** Limits a directory that is in its project already. Idempotent. */
+  /** Limits a directory that already is in its project. Idempotent. */
   async limit({ number }: WorkspacePlace): Promise<void> {
     await this.#limit(number);
   }
 
-  /** Makes room for an import, until {@link endImport}. */
+  /** Raises the limit for an import, until {@link endImport}. */
   async beginImport({ number }: WorkspacePlace): Promise<void> {
     this.#imports.set(number, this.#importsOf(number) + 1);
     await this.#limit(number);
   }
 
-  /** Takes back the room of an import, moved in or not. */
+  /** Lowers the limit again, whether the import was moved in or not. */
   async endImport({ number }: WorkspacePlace): Promise<void> {
     const left = this.#importsOf(number) - 1;
     if (left > 0) this.#imports.set(number, left);
@@ -181,7 +180,7 @@ export class DirectoryQuota {
   }
 }
 
-/** Whether the file system of a root, which may not be there yet, would enforce a quota. Changes nothing. */
+/** Whether the file system of a root, which may not exist yet, would enforce a quota. Changes nothing. */
 export async function diagnoseQuota(
   option: string,
   quotaBytes: number | undefined,

@@ -20,27 +20,25 @@ import type { Layout } from "./layout.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 
-/** What {@link SharedDirectories} is built of. */
 export interface SharedDirectoriesParts {
   readonly layout: Layout;
-  /** Of each; undefined: no bound. */
+  /** Per directory. Undefined: no limit. */
   readonly quotaBytes: number | undefined;
   readonly tools: Tools;
   readonly logger: Logger;
 }
 
 /**
- * The shared directory of each owner: in the shared root for the owner without
- * a name, among their workspaces for others.
+ * The shared directory of each owner: in the shared root for the default owner, in the owner's root for named owners.
  */
 export class SharedDirectories {
   readonly #parts: SharedDirectoriesParts;
-  /** In the shared root, once it is made. */
+  /** The directory in the shared root, once it exists. */
   #path: string | undefined;
-  /** Of the directory in the shared root, and of those of owners with names. */
+  /** For the directory in the shared root, and for those of named owners. */
   #rootQuota: DirectoryQuota | undefined;
   #ownersQuota: DirectoryQuota | undefined;
-  /** By owner: puts the directory under its quota, once in this life of the service. */
+  /** By owner: puts the directory under its quota, once per run of the service. */
   readonly #enforced = new Map<string, Promise<void>>();
 
   constructor(parts: SharedDirectoriesParts) {
@@ -48,16 +46,16 @@ export class SharedDirectories {
   }
 
   /**
-   * Makes the one in the shared root and finds out how quotas can be enforced.
-   * @param projects enforces quotas in the workspaces root; or why nothing does
-   * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
+   * Creates the directory in the shared root and finds out how quotas can be enforced.
+   * @param projects enforces quotas in the workspaces root; or why that is not possible.
+   * @throws `INVALID_ARGUMENT` if the host's other users may enter a root.
    */
   async prepare(projects: ProjectQuota | string): Promise<void> {
     const { layout, quotaBytes, tools, logger } = this.#parts;
     try {
       await this.#openRoot();
     } catch (error) {
-      // What else is wrong with it is a failure of the calls that need it.
+      // Any other problem fails the calls that need the directory.
       if (error instanceof BerthError) throw error;
     }
     if (quotaBytes === undefined) return;
@@ -83,14 +81,17 @@ export class SharedDirectories {
     };
   }
 
-  /** Path of an owner's. @throws `WORKSPACE_BROKEN` where it was not made yet. */
+  /** The path of an owner's directory. @throws `WORKSPACE_BROKEN` if it does not exist yet. */
   pathOf(owner: string): string {
     const path = this.#parts.layout.sharedPathOf(owner) ?? this.#path;
     if (path === undefined) throw broken();
     return path;
   }
 
-  /** Makes an owner's where there is none, puts it under its quota, and returns its path. @throws `WORKSPACE_BROKEN`. */
+  /**
+   * Creates an owner's directory if necessary, puts it under its quota, and returns its path. @throws
+   * `WORKSPACE_BROKEN`.
+   */
   async make(place: WorkspacePlace): Promise<string> {
     try {
       const own = this.#parts.layout.sharedPathOf(place.owner);
@@ -117,7 +118,7 @@ export class SharedDirectories {
     if (quota === undefined) return;
     let enforced = this.#enforced.get(place.owner);
     if (enforced === undefined) {
-      // What is in a directory already stays out of its project, and could not be moved within it.
+      // Existing content does not enter the project, and could not be moved within the directory.
       const isEmpty = foreignEntry(path, () => false) === undefined;
       enforced = isEmpty ? quota.enforce(place, path) : quota.limit(place);
       this.#enforced.set(place.owner, enforced);
@@ -139,19 +140,18 @@ function broken(cause?: unknown): BerthError {
   );
 }
 
-/** Sandboxes may have different users, several at one directory. */
+/** Sandboxes may run as different users, several on one directory. */
 export const SANDBOX_DIRECTORY_MODE = 0o777;
 
 const OPTION = "shared-root";
-/** The shared directory in a root that is closed for its sake. */
+/** Name of the shared directory, if it is inside a root that had to be closed. */
 const INSIDE = "shared";
 
 /**
- * Makes the directory that sandboxes share, and returns it. All users of all
- * sandboxes write to it, so a directory above it has to be closed to the host's
- * users. Where none above the root is, the root is that directory, and holds
- * the shared one.
- * @throws `INVALID_ARGUMENT` where the root cannot be closed, with what to type; errors of the file system.
+ * Creates the directory that sandboxes share, and returns it. All users of all sandboxes write to it, so some directory
+ * above it must be closed to the host's users. If none above the root is, the root is closed, and the shared directory
+ * is inside.
+ * @throws `INVALID_ARGUMENT`, with the command to type, if the root cannot be closed; errors of the file system.
  */
 export async function makeSharedRoot(root: string): Promise<string> {
   makeDirectories(root, 0o700);
@@ -162,17 +162,17 @@ export async function makeSharedRoot(root: string): Promise<string> {
   return makeOpen(path.join(root, INSIDE));
 }
 
-/** Why {@link makeSharedRoot} would refuse the root; undefined: it would not. Changes nothing. */
+/** Why {@link makeSharedRoot} would refuse the root. Undefined: it would not. Changes nothing. */
 export function sharedRootExposure(root: string): Exposure | undefined {
   try {
     return isShared(root) ? undefined : (unmovedContent(root) ?? exposureAt(asPrivate(root)));
   } catch {
-    // Made at the start, or a failure of another kind.
+    // It will be created at the start, or there is another problem.
     return undefined;
   }
 }
 
-/** Makes a directory to which every sandbox may write, whatever the umask. */
+/** Creates a directory to which every sandbox may write, whatever the umask is. */
 export async function makeOpen(directory: string): Promise<string> {
   await mkdir(directory).catch(unlessThere);
   const stats = await lstat(directory);
@@ -183,13 +183,13 @@ export async function makeOpen(directory: string): Promise<string> {
   return directory;
 }
 
-/** Whether sandboxes share the root itself. A root that was closed before stays so, whatever is above it by now. */
+/** Whether sandboxes share the root itself. A root that was closed once stays closed, whatever is above it now. */
 function isShared(root: string): boolean {
   const wasClosed = hasInside(root) && (lstatSync(root).mode & 0o077) === 0;
   return !wasClosed && isBehindPrivate(realpathSync(root));
 }
 
-/** What a root holds from a time when sandboxes shared the root itself, which they would no longer see. */
+/** Content from a time when sandboxes shared the root itself. They would no longer see it. */
 function unmovedContent(root: string): Exposure | undefined {
   const content = hasInside(root) ? undefined : foreignEntry(root, () => false);
   if (content === undefined) return undefined;

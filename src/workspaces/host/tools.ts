@@ -7,48 +7,47 @@ import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import { LastLines } from "../../base/last-lines.ts";
 import { PinnedDirectory } from "./pinned.ts";
 
-/** How much of a tool's stderr is kept: its last lines. */
+/** How many bytes of the end of a tool's stderr are kept. */
 const MAX_STDERR = 64 * 1024;
 
-/** The rights of root that tools keep: those to files whatever their modes, and no others. */
+/** The capabilities that tools keep: access to files whatever their modes, and nothing else. */
 const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
 
-/** The descriptor of its directory, for a tool that enters it by itself. */
+/** The descriptor of the directory, for tools that enter it themselves. */
 const DIRECTORY_FD = 3;
 
-/** A tool of the host to run in a directory. */
+/** A run of one of the host's tools in a directory. */
 export interface ToolRun {
   readonly argv: readonly [string, ...string[]];
-  /** Where it runs. */
   readonly directory: string;
-  /** Rights to keep beside those to read and remove files, without `cap_`. */
+  /** Capabilities to keep besides those to read and remove files, without `cap_`. */
   readonly capabilities?: readonly string[];
   readonly signal?: AbortSignal | undefined;
-  /** Lines of its stderr that are not kept. */
+  /** Lines of stderr to drop. */
   readonly isNoise?: (line: string) => boolean;
 }
 
 /** How a tool ended. */
 export interface ToolEnd {
-  /** Undefined: a signal ended it. */
+  /** Undefined: it was ended by a signal. */
   readonly code: number | undefined;
   readonly stderr: string;
 }
 
-/** How tools are started. */
+/** How tools start. */
 interface Start {
-  /** What comes before their own arguments. */
+  /** The command line before the tool's own arguments. */
   readonly prefix: (capabilities: readonly string[]) => readonly string[];
-  /** Whether the prefix enters the directory, which is {@link DIRECTORY_FD} then. */
+  /** Whether the prefix enters the directory, which is then {@link DIRECTORY_FD}. */
   readonly enters: boolean;
 }
 
 const PLAIN: Start = { prefix: () => [], enters: false };
 
-/** A service that is killed leaves no tool at work: two that are joined would not notice. */
+/** Ends tools when the service is killed: two tools connected by a pipe would not notice. */
 const ENDS_WITH_US = ["--pdeathsig", "KILL"];
 
-/** For root: without its other rights. */
+/** For root: drops all other capabilities. */
 const asRoot = (options: readonly string[]): Start => ({
   prefix: (more) => {
     const kept = only([...KEPT_CAPABILITIES, ...more]);
@@ -57,7 +56,10 @@ const asRoot = (options: readonly string[]): Start => ({
   enters: false,
 });
 
-/** For other users: a user namespace gives those rights to their own files, which a sandbox may have closed. */
+/**
+ * For other users: a user namespace gives them these capabilities over their own files, which a sandbox may have
+ * closed.
+ */
 const asUser = (options: readonly string[]): Start => ({
   prefix: () => {
     const kept = only(KEPT_CAPABILITIES);
@@ -71,9 +73,8 @@ const asUser = (options: readonly string[]): Start => ({
 });
 
 /**
- * Runs the host's own tools in a directory that sandboxes write to. They are
- * those that know hostile trees: they go by open directories and not by paths,
- * follow no link and know no deepest level. They run with no rights but to
+ * Runs the host's tools in a directory that sandboxes write to. These tools can handle hostile trees: they work on open
+ * directories instead of paths, follow no links, and have no limit on depth. They have no capabilities except over
  * files, and can gain none.
  */
 export class Tools {
@@ -83,12 +84,12 @@ export class Tools {
     this.#how = how;
   }
 
-  /** Finds out how rights can be given and dropped on this host. */
+  /** Finds out how capabilities can be given and dropped on this host. */
   static find(): Tools {
     const how = process.getuid?.() === 0 ? asRoot : asUser;
     const directory = openSync("/", "r");
     try {
-      // A setpriv before util-linux 2.33 knows the rights, and nothing of a parent's death.
+      // A setpriv before util-linux 2.33 knows capabilities but not --pdeathsig.
       for (const start of [how(ENDS_WITH_US), how([])]) {
         const [command = "", ...args] = start.prefix([]);
         const { status } = spawnSync(command, [...args, "true"], {
@@ -102,7 +103,7 @@ export class Tools {
     }
   }
 
-  /** Runs a tool to its end; returns what it wrote to stdout too. */
+  /** Runs a tool to its end. Also returns its stdout. */
   async run(run: ToolRun): Promise<ToolEnd & { readonly stdout: string }> {
     const { tool, ended } = await this.#start(run);
     try {
@@ -115,7 +116,7 @@ export class Tools {
     }
   }
 
-  /** Runs a tool and yields what it writes to stdout; returns how it ended. It ends when the reader leaves. */
+  /** Runs a tool and yields its stdout. Returns how it ended. The tool is ended if the reader leaves. */
   async *stream(run: ToolRun): AsyncGenerator<Buffer, ToolEnd> {
     const { tool, ended } = await this.#start(run);
     try {
@@ -129,17 +130,20 @@ export class Tools {
     }
   }
 
-  /** Runs two tools to their ends, where the second reads what the first writes; none of it passes through here. */
+  /**
+   * Runs two tools to their ends, with the first one's stdout as the second one's stdin. The data does not pass through
+   * here.
+   */
   async pipe(from: ToolRun, to: ToolRun): Promise<[ToolEnd, ToolEnd]> {
     const reader = await this.#start(to, { stdin: "pipe", stdout: "ignore" });
     try {
       const { stdin } = reader;
       if (stdin === null) throw new Error("a tool has no stdin");
-      // Where the reader has ended, its own words say why.
+      // If the reader has ended, its own messages say why.
       stdin.on("error", () => {});
       const writer = await this.#start(from, { stdin: "ignore", stdout: stdin });
       try {
-        // The writer has it: its end is the reader's end of input.
+        // Only the writer may hold it, so that the reader gets EOF when the writer ends.
         stdin.destroy();
         const ends = await Promise.all([writer.ended, reader.ended]);
         throwIfAborted(from.signal);
@@ -174,21 +178,21 @@ export class Tools {
       ended.catch(() => {});
       return { tool: tool as ChildProcessByStdio<null, Readable, Readable>, stdin: tool.stdin, ended };
     } finally {
-      // The child has it: a reader that never returns keeps nothing open here.
+      // The child has inherited it: a stream that is never read to the end must not hold it open here.
       pinned.release();
     }
   }
 }
 
-/** Where the streams of a tool lead. */
+/** Where a tool's streams lead. */
 interface ToolStreams {
   readonly stdin: "ignore" | "pipe";
   readonly stdout: "ignore" | "pipe" | Writable;
 }
 
-/** A tool that runs, and its end. */
+/** A running tool, and its end. */
 interface StartedTool {
-  /** Its stdout is read only where it leads here. */
+  /** Its stdout can only be read if it is piped to here. */
   readonly tool: ChildProcessByStdio<null, Readable, Readable>;
   readonly stdin: Writable | null;
   readonly ended: Promise<ToolEnd>;
@@ -206,12 +210,12 @@ async function endOf(tool: ChildProcess, isNoise: ToolRun["isNoise"]): Promise<T
   return { code: code ?? undefined, stderr: stderr.text };
 }
 
-/** The errors of tools about files that they may not touch. */
+/** Messages of tools about files that they may not touch. */
 const FORBIDDEN =
   /^\w+: (.*(?:Permission denied|Operation not permitted|Device or resource busy|different device))$/m;
 const MAX_COMPLAINT = 300;
 
-/** A tool's error about the first file that it may not touch; undefined: there is none. */
+/** A tool's message about the first file that it may not touch. Undefined: there is none. */
 export function forbidden({ stderr }: Pick<ToolEnd, "stderr">): string | undefined {
   return FORBIDDEN.exec(stderr)?.[1]?.slice(0, MAX_COMPLAINT);
 }

@@ -8,10 +8,10 @@ import { holdsMounts, stayOutOfMounts } from "./mounts.ts";
 import { PinnedDirectory } from "./pinned.ts";
 import { forbidden, type Tools, toolFailure } from "./tools.ts";
 
-/** Codes of failures where there is no directory. */
+/** Error codes that mean there is no directory. */
 const NO_DIRECTORY = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
-/** Removes trees that sandboxes made, however deep and many, and whatever they hold. */
+/** Removes trees that sandboxes created, however deep, large or hostile. */
 export class Trash {
   readonly #tools: Tools;
 
@@ -19,7 +19,9 @@ export class Trash {
     this.#tools = tools;
   }
 
-  /** Moves a tree where nobody sees it, then removes it. Idempotent; first removes what an earlier call left there. */
+  /**
+   * Moves a tree to where nobody sees it, and removes it. First removes what an earlier call left there. Idempotent.
+   */
   async discard(victim: string, place: string): Promise<void> {
     await this.purge(place);
     await openToOwner(victim);
@@ -32,7 +34,7 @@ export class Trash {
     await this.purge(place);
   }
 
-  /** Removes a tree in a directory that no sandbox can write to. Idempotent. */
+  /** Removes a tree from a directory that no sandbox can write to. Idempotent. */
   async purge(victim: string): Promise<void> {
     const name = `./${path.basename(victim)}`;
     const end = await this.#tools.run({
@@ -43,7 +45,7 @@ export class Trash {
   }
 }
 
-/** Opens a directory that a sandbox has closed to its owner: without root it could not be moved. */
+/** Opens a directory that a sandbox closed to its owner: otherwise an ordinary user could not move it. */
 export async function openToOwner(place: string): Promise<void> {
   try {
     await using directory = await PinnedDirectory.open(place);
@@ -53,13 +55,13 @@ export async function openToOwner(place: string): Promise<void> {
   }
 }
 
-/** How often a walk is started that a moved directory cuts off. */
+/** How often to retry a walk that was cut off because a directory was moved. */
 const MAX_TRIES = 5;
-/** The error of du where the directory that it was in has been moved. It gives no sum then. */
+/** The error of du if the directory it was in has been moved. It then prints no sum. */
 const CUT_OFF =
   /^du: fts_read failed: .*: (No such file or directory|Not a directory|Too many levels of symbolic links)$/m;
 
-/** Bytes that a directory takes on the disk, while sandboxes write to it. Files that vanish meanwhile are left out. */
+/** The disk space of a directory in bytes, while sandboxes write to it. Ignores files that vanish meanwhile. */
 export async function measureDirectory(
   tools: Tools,
   directory: string,
@@ -71,7 +73,7 @@ export async function measureDirectory(
     if (forbidden(end) !== undefined) throw toolFailure("du", end, "read");
     const bytes = /^(\d+)\t/.exec(stdout)?.[1];
     if (bytes !== undefined) return Number(bytes);
-    // GNU du aborts without a word where a directory was exchanged for a link just when it came back to it.
+    // GNU du aborts without a message if a directory was replaced by a link just when du returned to it.
     const hasAborted = end.code === undefined;
     if (!hasAborted && !CUT_OFF.test(end.stderr)) throw toolFailure("du", end, "read");
     if (tries === MAX_TRIES) {
@@ -84,8 +86,8 @@ export async function measureDirectory(
 }
 
 /**
- * Streams a directory that sandboxes write to as a tar of the standard dialect, without what `isHidden` accepts.
- * Follows no link, opens no FIFO.
+ * Streams a directory that sandboxes write to as a standard tar, without entries that `isHidden` accepts. Follows no
+ * link and opens no FIFO.
  */
 export async function* exportDirectory(
   tools: Tools,
@@ -96,7 +98,7 @@ export async function* exportDirectory(
   yield* restateTar(archiveDirectory(tools, directory, signal), { whose: "the server", isHidden });
 }
 
-/** Streams a directory that sandboxes write to as the tar that GNU's tar makes of it. */
+/** Streams a directory that sandboxes write to as GNU tar archives it. */
 export async function* archiveDirectory(
   tools: Tools,
   directory: string,
@@ -120,14 +122,13 @@ export async function* archiveDirectory(
   if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw toolFailure("tar", end, "read");
 }
 
-/** Names that one sweep removes at most; the next one finds the rest. */
+/** How many names one sweep removes. The next sweep finds the rest. */
 const MAX_NAMES = 10_000;
 const NAMES_AT_ONCE = 100;
 
 /**
- * Removes everything with a name that `isLeftBehind` accepts from a tree that
- * sandboxes write to. `find` and `rm` go by open directories: no link that a
- * sandbox puts in the way is followed. Returns how many names it found.
+ * Removes every entry whose name `isLeftBehind` accepts from a tree that sandboxes write to. `find` and `rm` work on
+ * open directories, so they follow no link that a sandbox puts in the way. Returns how many names it found.
  */
 export async function sweepDirectory(
   tools: Tools,

@@ -5,16 +5,16 @@ import { volumeFailure } from "./errors.ts";
 import { measureVolume, sweepVolume } from "./measure.ts";
 import { runOn } from "./script.ts";
 
-/** How names of marks begin. They stand at the top of a volume, where no sandbox can make one. */
+/** The prefix of marks: files at the top of a volume, where sandboxes cannot create any. */
 const MARK = ".berth-clone-";
 
-/** Puts a mark on a volume. Clones that are made from then on have it, and no other volume has. */
+/** Puts a mark on a volume. Only clones created from now on have it too. */
 export async function markVolume(volume: OpenVolume, token: string, signal: AbortSignal): Promise<void> {
   const text = script(
     `need find; need sync; cd ${volume.path} || exit\n`,
-    // Those of yesterday are nobody's any more.
+    // Marks older than a day are no longer needed.
     `find . -maxdepth 1 -name '${MARK}*' -mtime +0 -exec rm -f {} +\n`,
-    // A clone is made of what is on the disk.
+    // A clone contains only what is on the disk.
     `: >./${MARK}${token} && sync\n`,
   );
   const end = await runOn(volume, text, signal);
@@ -22,9 +22,9 @@ export async function markVolume(volume: OpenVolume, token: string, signal: Abor
 }
 
 /**
- * Makes a workspace of a volume that no sandbox has yet, if it is a clone of one with that mark: its tree gets its name,
- * and what a copy leaves out goes.
- * @returns the bytes that it takes; undefined: it is not a clone.
+ * Turns a new volume, which no sandbox has mounted, into a workspace if it is a clone with that mark: renames its tree,
+ * and removes what copies leave out.
+ * @returns its size in bytes. Undefined: it is not a clone.
  * @throws `NO_SPACE`
  */
 export async function adoptClone(
@@ -39,11 +39,11 @@ export async function adoptClone(
     `need find; need mv; need sync; cd ${volume.path} || exit\n`,
     `[ -e ./${MARK}${token} ] || { echo none; exit; }\n`,
     `find . -mindepth 1 -maxdepth 1 ! -name ${from} ! -name lost+found -exec rm -rf {} + || exit\n`,
-    // What no sandbox has mounted yet holds nothing.
+    // A volume that no sandbox ever mounted is empty.
     `[ -d ${from} ] || { mkdir ${from} && chmod 777 ${from}; } || exit\n`,
     from === to ? "" : `mv -T ${from} ${to} || exit\n`,
     `find ${to} '(' -type s -o -type b -o -type c ')' -exec rm -f {} +\n`,
-    // It is on the disk before the store says that it is whole.
+    // Sync before the store records the workspace as complete.
     `sync; echo clone\n`,
   );
   const end = await runOn(volume, text, signal);

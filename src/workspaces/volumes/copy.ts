@@ -7,12 +7,12 @@ import { assertKnowsOptions, volumeFailure } from "./errors.ts";
 import { measureVolume, sweepVolume } from "./measure.ts";
 import { runOn } from "./script.ts";
 
-/** How much of the end of a tar's complaints counts. */
+/** How many bytes of the end of tar's messages are read. */
 const MAX_WORDS_BYTES = 64 * 1024;
-/** Most lines of a tar that are harmless: a tree that changes may make so many that they would push out the others. */
+/** Harmless lines, which are dropped: a changing tree may cause so many that they would push out the others. */
 const HARMLESS = ": (file removed before we read it|file changed as we read it|socket ignored)$";
 
-/** Copies a tree of another volume, which sandboxes may write to, into a volume that no sandbox has. */
+/** Copies a tree from another volume, which sandboxes may write to, into a volume that no sandbox has mounted. */
 export async function copyVolume(
   volume: OpenVolume & { readonly otherPath: string },
   trees: { readonly from: string; readonly to: string },
@@ -33,11 +33,11 @@ async function copyTree(
 ): Promise<void> {
   const text = script(
     `need tar; need tail; need grep; need sync; mkdir ${volume.path}/${to} && cd ${volume.path}/${to} || exit\n`,
-    // What no sandbox has mounted yet holds nothing.
+    // A volume that no sandbox ever mounted is empty.
     `[ -d ${volume.otherPath}/${from} ] || { chmod 777 . && echo 0 0; exit; }\n`,
     `{ tar -C ${volume.otherPath}/${from} --format=posix --numeric-owner -cSf - . 2>/tmp/words; echo $? >/tmp/code; } |\n`,
     `tar --numeric-owner -xpf -; written=$?\n`,
-    // It is on the disk before the store says that it is whole.
+    // Sync before the store records the workspace as complete.
     `sync; echo "$(cat /tmp/code) $written"; grep -avEi '${HARMLESS}' /tmp/words | tail -c ${MAX_WORDS_BYTES}\n`,
   );
   const end = await runOn(volume, text, signal);
@@ -45,13 +45,13 @@ async function copyTree(
   if (end.code !== 0 || read === undefined || written === undefined) throw volumeFailure(end, "read");
   assertCopied(Number(written), end.stderr, (line) => line !== "" && !isLeftOut(line));
   const tail = end.stdout.slice(end.stdout.indexOf("\n") + 1);
-  // A line that was cut would look like a complaint of its own.
+  // Drop a truncated first line: it would look like another message.
   const words = tail.length < MAX_WORDS_BYTES ? tail : tail.slice(tail.indexOf("\n") + 1);
   assertKnowsOptions(words);
   assertCopied(Number(read), words, (line) => complaintsOf(line).length > 0);
 }
 
-/** A tar that only left out what copies leave out did its work. */
+/** Accepts a failed tar if it only left out what copies leave out. */
 function assertCopied(code: number, stderr: string, isComplaint: (line: string) => boolean): void {
   if (code === 0) return;
   const complaints = stderr.split("\n").filter(isComplaint).join("\n");

@@ -2,7 +2,7 @@ import { BerthError } from "../../base/errors.ts";
 import { EXIT, type ScriptFailure, scriptError } from "../../files/script.ts";
 
 const MAX_WORDS = 300;
-/** The error of a tar that does not know holes. */
+/** The error of a tar that does not support sparse files. */
 const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 const NO_SPACE = /: (no space left on device|disk quota exceeded|file too large)$/im;
 
@@ -37,7 +37,7 @@ export function volumeFailure({ code, stderr }: ScriptFailure, done: "read" | "i
   });
 }
 
-/** @throws `UNSUPPORTED` for what a tar writes that does not know an option, such as the one for holes. */
+/** @throws `UNSUPPORTED` if tar's messages say that it does not know an option, such as the one for sparse files. */
 export function assertKnowsOptions(stderr: string, lack = "knows no holes in files"): void {
   if (!UNKNOWN_OPTION.test(stderr)) return;
   throw new BerthError(

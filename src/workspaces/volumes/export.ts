@@ -5,7 +5,7 @@ import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../fi
 import { assertKnowsOptions, volumeFailure } from "./errors.ts";
 import { VolumeScript } from "./script.ts";
 
-/** Streams a workspace that sandboxes write to as a tar of the standard dialect, without what `isHidden` accepts. */
+/** Streams a workspace that sandboxes write to as a standard tar, without entries that `isHidden` accepts. */
 export async function* exportVolume(
   volume: OpenVolume,
   tree: string,
@@ -15,7 +15,7 @@ export async function* exportVolume(
   yield* restateTar(archiveVolume(volume, tree, signal), { whose: "the server's default image", isHidden });
 }
 
-/** Streams a workspace that sandboxes write to as the tar that the image's tar makes of it. */
+/** Streams a workspace that sandboxes write to as the image's tar archives it. */
 export async function* archiveVolume(
   volume: OpenVolume,
   tree: string,
@@ -23,7 +23,7 @@ export async function* archiveVolume(
   options: readonly string[] = [],
 ): AsyncGenerator<Buffer> {
   const text = script(
-    // What no sandbox has mounted yet holds nothing.
+    // A volume that no sandbox ever mounted is empty.
     `need tar; cd ${volume.path}/${tree} 2>/dev/null || { mkdir /tmp/empty; cd /tmp/empty; } || exit\n`,
     `exec tar ${options.join(" ")} -cSf - .\n`,
   );

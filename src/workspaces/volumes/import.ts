@@ -11,26 +11,25 @@ import { volumeFailure } from "./errors.ts";
 import type { Places } from "./places.ts";
 import { runOn, VolumeScript } from "./script.ts";
 
-/** Small pieces are joined into chunks of this size. */
+/** Smaller pieces are combined into chunks of this size. */
 const CHUNK_BYTES = 64 * 1024;
-/** How long what a failed import left may take to remove; a later import removes the rest. */
+/** How long it may take to remove a failed import. A later import removes the rest. */
 const CLEAN_UP_MS = 60_000;
 
-/** What {@link stageOnVolume} works with. */
 export interface StageParts {
   readonly place: WorkspacePlace;
   readonly volume: string;
   readonly places: Places;
   readonly names: TemporaryNames;
-  /** Name of a directory of the volume for this import. */
+  /** Name of the directory on the volume for this import. */
   readonly work: string;
-  /** The names of all imports under way. */
+  /** The names of all running imports. */
   readonly staging: ReadonlySet<string>;
-  /** Limit of what an archive's files take. */
+  /** Size limit for the archive's files. */
   readonly maxBytes: number;
 }
 
-/** Checks a tar and unpacks it into a directory at the top of the volume, which no sandbox sees. */
+/** Checks a tar and unpacks it into a directory at the top of the volume, where no sandbox sees it. */
 export async function stageOnVolume(
   parts: StageParts,
   chunks: AsyncIterable<Uint8Array>,
@@ -52,7 +51,7 @@ export async function stageOnVolume(
       entryCount,
       sizeBytes,
       merge: async ({ tree }) => {
-        // Where a sandbox exchanges a directory for a link meanwhile, what is moved may end up anywhere in the place.
+        // If a sandbox replaces a directory by a link meanwhile, files may end up anywhere in this place.
         held.spend();
         await merge(held.volume, work, `t${tree}`);
       },
@@ -72,7 +71,7 @@ export async function stageOnVolume(
   }
 }
 
-/** As the host does: what earlier imports left goes first, and what is imported gets the workspace's owner. */
+/** Like on the host: first removes leftovers of earlier imports, and gives the files the workspace's owner. */
 async function unpack(
   { place, names, work, staging, maxBytes }: StageParts,
   volume: OpenVolume,
@@ -116,7 +115,7 @@ async function merge(volume: OpenVolume, work: string, tree: string): Promise<vo
     moveInto(`${volume.path}/${tree}`),
     `clash .; merge . || exit 1\n`,
   );
-  // Halfway it is not left.
+  // Must not be interrupted halfway.
   const end = await runOn(volume, text, new AbortController().signal);
   if (end.code !== 0) throw volumeFailure(end, "imported");
 }
@@ -130,19 +129,19 @@ async function replace(
   const text = script(
     `need mv; need stat; need sync; cd ${volume.path} || exit; ${removeTreesBut(from)}\n`,
     `chmod "$(stat -c %a ${from})" ${work} || exit\n`,
-    // It is on the disk before the store says that it counts.
+    // Sync before the store records the new tree as the current one.
     `mv -T ${work} ${to} && sync\n`,
   );
   const end = await runOn(volume, text, signal);
   if (end.code !== 0) throw volumeFailure(end, "imported");
 }
 
-/** Removes what a replacement left that a crash interrupted. */
+/** Removes trees left by a replacement that a crash interrupted. */
 function removeTreesBut(tree: string): string {
   return `for f in t[0-9]*; do [ "$f" = ${tree} ] || rm -rf "./$f"; done`;
 }
 
-/** Removes a directory at the top of the volume; what is left of it goes with a later import. */
+/** Removes a directory at the top of the volume. A later import removes the rest if this fails. */
 async function remove(volume: OpenVolume, directory: string): Promise<void> {
   const signal = AbortSignal.timeout(CLEAN_UP_MS);
   await runOn(volume, `cd ${volume.path} && rm -rf ./${directory}`, signal).catch(() => {});

@@ -4,19 +4,22 @@ import { volumeFailure } from "./errors.ts";
 import { runOn } from "./script.ts";
 
 const KIB = 1024;
-/** Names that are removed at most; the next measurement finds the rest. */
+/** How many names one measurement removes. The next one finds the rest. */
 const MAX_NAMES = 1_000;
 const NAMES_AT_ONCE = 100;
 
-/** What a volume holds. */
+/** The sizes of a workspace and of its volume. */
 export interface VolumeUse {
-  /** Bytes that the workspace takes. */
+  /** Disk space of the workspace, in bytes. */
   readonly sizeBytes: number;
-  /** Bytes of the file system that the volume is on. */
+  /** Size of the volume's file system, in bytes. */
   readonly volumeBytes: number;
 }
 
-/** Measures a workspace while sandboxes write to it, once it has no temporary files that `isLeftBehind` accepts. */
+/**
+ * First removes temporary files that `isLeftBehind` accepts, then measures a workspace. Sandboxes may write to it
+ * meanwhile.
+ */
 export async function measureVolume(
   volume: OpenVolume,
   tree: string,
@@ -29,9 +32,9 @@ export async function measureVolume(
     volume,
     script(
       `need du; need df; df -Pk ${volume.path} | { read -r x; read -r x size x; echo "$size"; }\n`,
-      // What no sandbox has mounted yet holds nothing.
+      // A volume that no sandbox ever mounted is empty.
       `cd ${directory} 2>/dev/null || { echo 0; exit 0; }\n`,
-      // It complains of files that vanish meanwhile, and GNU's may abort where a directory is exchanged for a link.
+      // du complains about files that vanish meanwhile, and GNU du may abort if a directory is replaced by a link.
       `for i in 1 2 3 4 5; do du -sk .; [ $? -lt 126 ] && break; done; exit 0\n`,
     ),
     signal,
@@ -42,7 +45,7 @@ export async function measureVolume(
   return { sizeBytes: Number(sizeKib) * KIB, volumeBytes: Number(volumeKib) * KIB };
 }
 
-/** Removes everything with a name that `isLeftBehind` accepts from a directory of a volume. */
+/** Removes every entry whose name `isLeftBehind` accepts from a directory of a volume. */
 export async function sweepVolume(
   volume: OpenVolume,
   directory: string,

@@ -1,15 +1,15 @@
 import { untilAborted } from "../../base/async.ts";
 import type { EngineVolumes, OpenVolume } from "../../engine/port.ts";
 
-/** How long a place stays for the next work on its volume: calls come in groups, and each place is a pod. */
+/** How long an idle place stays: calls come in groups, and each place is a pod. */
 const LINGER_MS = 5_000;
 
-/** A place in which the service works on a volume. */
+/** A pod in which the service works on a volume. */
 class Place {
   readonly name: string;
   readonly opening: Promise<OpenVolume>;
   users = 0;
-  /** Whether nothing else may run in it. */
+  /** Whether no further work may run in it. */
   spent = false;
   readonly #abort = new AbortController();
   #timer: NodeJS.Timeout | undefined;
@@ -23,7 +23,7 @@ class Place {
     });
   }
 
-  /** Ends it later, unless it is kept. */
+  /** Closes it later, unless {@link keep} is called. */
   linger(close: () => void): void {
     this.#timer = setTimeout(close, LINGER_MS).unref();
   }
@@ -32,7 +32,7 @@ class Place {
     clearTimeout(this.#timer);
   }
 
-  /** Ends it, whoever works in it; returns when it is gone. */
+  /** Closes it even if it is in use. Returns when it is gone. */
   close(): Promise<void> {
     this.keep();
     this.spent = true;
@@ -45,7 +45,7 @@ class Place {
   }
 }
 
-/** The places in which the service works on volumes: at most one for each volume takes new work. */
+/** The places in which the service works on volumes. Per volume, at most one accepts new work. */
 export class Places {
   readonly #volumes: EngineVolumes;
   readonly #places = new Set<Place>();
@@ -55,8 +55,8 @@ export class Places {
   }
 
   /**
-   * Runs work in the place of a volume, which is opened where there is none.
-   * @param options.spend whether nothing else may run there afterwards, since the work may have changed it.
+   * Runs work in the place of a volume. Opens a place if there is none.
+   * @param options.spend whether no other work may run there afterwards, because this work may have changed it.
    */
   async use<T>(
     name: string,
@@ -68,7 +68,7 @@ export class Places {
     try {
       return await work(volume);
     } catch (error) {
-      // It may be gone.
+      // The place may be gone.
       spend();
       throw error;
     } finally {
@@ -96,21 +96,21 @@ export class Places {
     try {
       return { volume: await untilAborted(place.opening, signal), release, spend };
     } catch (error) {
-      // Nobody else waits for one that is slow to open.
+      // Nobody else waits for this place, which is slow to open.
       if (place.users === 1) spend();
       release();
       throw error;
     }
   }
 
-  /** Ends the places of a volume, whoever works in them; returns when they are gone. */
+  /** Closes the places of a volume even if they are in use. Returns when they are gone. */
   async end(name: string): Promise<void> {
     await Promise.all(
       [...this.#places].filter((place) => place.name === name).map((place) => this.#close(place)),
     );
   }
 
-  /** Ends those places of a volume that nobody works in; returns when they are gone. */
+  /** Closes the idle places of a volume. Returns when they are gone. */
   async endIdle(name: string): Promise<void> {
     const idle = [...this.#places].filter((place) => place.name === name && place.users === 0);
     await Promise.all(idle.map((place) => this.#close(place)));
@@ -133,11 +133,11 @@ export class Places {
   }
 }
 
-/** A place that somebody works in. */
+/** A place that is in use. */
 export interface HeldPlace {
   readonly volume: OpenVolume;
   /** Idempotent. */
   release(): void;
-  /** Nothing else runs in it from now on. */
+  /** Lets no further work run in it. */
   spend(): void;
 }

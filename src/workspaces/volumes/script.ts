@@ -4,20 +4,20 @@ import type { OpenVolume, SpawnedProcess } from "../../engine/port.ts";
 import { OutputQueue } from "../../files/running-script.ts";
 import type { ScriptFailure } from "../../files/script.ts";
 
-/** How much of the end of stderr is kept. */
+/** How many bytes of the end of stderr are kept. */
 const MAX_STDERR = 64 * 1024;
-/** Output of a script that is not streamed. */
+/** Output limit of a script that is not streamed. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
 interface VolumeScriptOptions {
   /** Whether it reads stdin. Default: no. */
   readonly stdin?: boolean;
   readonly signal: AbortSignal;
-  /** Lines of its stderr that are not kept. */
+  /** Lines of stderr to drop. */
   readonly isNoise?: (line: string) => boolean;
 }
 
-/** A shell script that works on an open volume: its output is read as it comes. */
+/** A shell script that works on an open volume. Its output is read as it is written. */
 export class VolumeScript {
   readonly #queue = new OutputQueue();
   #process: SpawnedProcess | undefined;
@@ -28,7 +28,7 @@ export class VolumeScript {
     this.#stderr = new LastLines(MAX_STDERR, isNoise);
   }
 
-  /** Starts it; until its end it is stopped by the signal. */
+  /** Starts a script. The signal stops it. */
   static async start(
     volume: OpenVolume,
     text: string,
@@ -60,12 +60,12 @@ export class VolumeScript {
     return script;
   }
 
-  /** The next bytes of stdout; undefined at their end. */
+  /** The next bytes of stdout. Undefined at the end. */
   read(): Promise<Buffer | undefined> {
     return this.#queue.next();
   }
 
-  /** Writes to stdin; resolves with whether it still reads. */
+  /** Writes to stdin. Resolves with whether the script still reads. */
   async write(data: Uint8Array): Promise<boolean> {
     try {
       await this.#process?.writeStdin(data);
@@ -76,7 +76,7 @@ export class VolumeScript {
     }
   }
 
-  /** Ends its stdin, reads the rest of its output and returns how it ended. */
+  /** Closes its stdin, reads the rest of its output, and returns how it ended. */
   async finish(): Promise<ScriptFailure & { readonly stdout: string }> {
     this.#process?.closeStdin();
     const chunks: Buffer[] = [];
@@ -86,7 +86,7 @@ export class VolumeScript {
       if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk);
     }
     const { code } = await this.#ended();
-    // All of it has come by now.
+    // All of stderr has arrived by now.
     return { code, stderr: this.#stderr.text, stdout: Buffer.concat(chunks).toString("latin1") };
   }
 
@@ -94,7 +94,7 @@ export class VolumeScript {
     return this.#end ?? Promise.reject(new Error("it was not started"));
   }
 
-  /** Detaches: what still runs ends with the volume's place. Idempotent. */
+  /** Detaches. If it still runs, it ends with the volume's place. Idempotent. */
   close(): void {
     this.#queue.end(new BerthError("CANCELED", "The work on the volume has ended."));
     this.#process?.close();

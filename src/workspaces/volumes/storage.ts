@@ -25,11 +25,10 @@ import { Places } from "./places.ts";
 
 const DIGITS = 40;
 const NEVER = new AbortController().signal;
-/** How long a clone may take: some drivers copy all of a volume. */
+/** How long a clone may take: some drivers copy the whole volume. */
 const CLONE_TIMEOUT_MS = 600_000;
 const TOKEN_BYTES = 16;
 
-/** What {@link VolumeStorage} is made of. */
 export interface VolumeStorageParts {
   readonly volumes: EngineVolumes;
   readonly names: TemporaryNames;
@@ -38,9 +37,9 @@ export interface VolumeStorageParts {
 }
 
 /**
- * Workspaces as volumes of the engine, each in a directory `tN` of one; N is in the store alone, so that another tree
- * takes the place of all that is there in one step. What the service does with their files it does in places of its own
- * ({@link Places}): what a sandbox puts in the way leads it nowhere but there.
+ * Workspaces as volumes of the engine. Each is a directory `tN` of its volume. N is only in the store, so that a new
+ * tree replaces all content atomically. The service works on files in its own places ({@link Places}), so that nothing
+ * a sandbox puts in the way leads it elsewhere.
  */
 export class VolumeStorage implements WorkspaceStorage {
   readonly sharing: boolean;
@@ -48,13 +47,13 @@ export class VolumeStorage implements WorkspaceStorage {
   readonly measuresOften = false;
   readonly #parts: VolumeStorageParts;
   readonly #places: Places;
-  /** Names of directories in which imports are under way. */
+  /** Names of the directories of running imports. */
   readonly #staging = new Set<string>();
-  /** Copies of volumes under way. Their pods keep a claim that is deleted from going. */
+  /** Running copies of volumes. While their pods exist, a claim cannot be deleted. */
   readonly #copies = new Set<{ readonly from: string; readonly gone: AbortController }>();
-  /** By volumes that were made as clones: the mark that they have, if they are some. */
+  /** Maps volumes that were created as clones to the mark that they have if they really are clones. */
   readonly #clones = new Map<string, string>();
-  /** Whether volumes hold no more than they were made for, as far as is known. */
+  /** Whether a volume cannot exceed the size with which it was created, as far as is known. */
   #isEnforced = false;
 
   constructor(parts: VolumeStorageParts) {
@@ -73,7 +72,7 @@ export class VolumeStorage implements WorkspaceStorage {
     try {
       await this.#parts.volumes.recover();
     } catch (error) {
-      // Each ends by itself some time.
+      // Each of them ends by itself eventually.
       this.#parts.logger.warn({ err: error }, "pods that an earlier run left at workspaces were not removed");
     }
   }
@@ -111,7 +110,7 @@ export class VolumeStorage implements WorkspaceStorage {
 
   mountOf(place: WorkspacePlace, at: MountPlace): EngineMount {
     const volume = this.#volumeOf(place);
-    // A volume for one sandbox alone would not be had beside it.
+    // Frees the volume: one that only a single pod can mount would not be available to the sandbox.
     void this.#places.endIdle(volume);
     return { kind: "volume", volume, directory: treeName(place.tree), ...at };
   }
@@ -152,7 +151,7 @@ export class VolumeStorage implements WorkspaceStorage {
     );
   }
 
-  /** Takes a place for each workspace: {@link measure} does it instead. */
+  /** {@link measure} does it instead, because each workspace would need a place. */
   async sweep(): Promise<number> {
     return 0;
   }
@@ -198,7 +197,7 @@ export class VolumeStorage implements WorkspaceStorage {
     try {
       const bound = { maxBytes, signal: AbortSignal.any([signal, gone.signal]) };
       const token = this.#clones.get(to);
-      // A volume for one pod alone would not be had beside it.
+      // Frees the volume: one that only a single pod can mount would not be available to the copy.
       await this.#places.endIdle(from);
       const patience = token === undefined ? {} : { timeoutMs: CLONE_TIMEOUT_MS };
       const opened = await volumes.openBeside(to, from, { signal: bound.signal, ...patience });
@@ -222,7 +221,7 @@ export class VolumeStorage implements WorkspaceStorage {
     }
   }
 
-  /** Puts a mark on a volume that its clones have. */
+  /** Puts a mark on a volume. Its clones have the mark too. */
   async #mark(volume: string, signal: AbortSignal): Promise<string> {
     const token = takeRandom(TOKEN_BYTES).toString("hex");
     await this.#places.use(volume, (opened) => markVolume(opened, token, signal), { signal });
@@ -263,21 +262,21 @@ export class VolumeStorage implements WorkspaceStorage {
       }));
   }
 
-  /** A file system that is not much larger than what was asked for is the volume's own, and so is its bound. */
+  /** If the file system is not much larger than requested, it belongs to the volume alone, and limits it. */
   #learnBound(volumeBytes: number, sizeBytes: number): void {
-    // Providers round up to their unit.
+    // Provisioners round up to their unit.
     const unit = 2 ** 30;
     this.#isEnforced = volumeBytes <= Math.ceil(sizeBytes / unit) * unit;
   }
 
-  /** A name for each, whatever characters its owner and its id have. */
+  /** A valid, unique name, whatever characters the owner and the id contain. */
   #volumeOf({ owner, workspaceId }: WorkspaceName): string {
     const key = compositeKey(this.#parts.instance, compositeKey(owner, workspaceId));
     return `berth-${createHash("sha256").update(key).digest("hex").slice(0, DIGITS)}`;
   }
 }
 
-/** A volume that is closed when the block that uses it ends. */
+/** Closes a volume at the end of the block that uses it. */
 function closing<T extends OpenVolume>(opened: T): AsyncDisposable & { readonly opened: T } {
   return { opened, [Symbol.asyncDispose]: () => opened.close() };
 }

@@ -9,8 +9,8 @@ import { outsideSuite } from "./outside-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
 
-// ordinary-user.test.ts runs this file once more, as somebody who may write no control groups; the virtual machine's
-// tests run it with some that were given to that user, where it has to be alone in one.
+// ordinary-user.test.ts also runs this file as a user who cannot write control groups. The virtual machine's tests run
+// it with control groups delegated to that user, where it must be alone in one.
 const ownGroup = process.env.BERTH_TEST_OWN_GROUP;
 if (ownGroup !== undefined) writeFileSync(`${ownGroup}/cgroup.procs`, String(process.pid));
 const mayWriteGroups = process.getuid?.() === 0 || ownGroup !== undefined;
@@ -45,7 +45,7 @@ const withoutControlGroups: Subject["exceptions"] = {
 const subject: Subject = {
   ...{ engine, stranger, spec, user: "user" },
   signalMain: async (ref, signal) => {
-    // Process 1 is bwrap's own; a sandbox cannot end it.
+    // Process 1 belongs to bwrap, and a sandbox cannot end it.
     await run(engine, ref, ["kill", "-s", signal.slice(3), "2"]).catch(() => {});
   },
   exceptions: {

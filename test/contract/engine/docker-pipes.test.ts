@@ -15,8 +15,8 @@ const { engine } = useEngine({ pipesDir });
 const { engine: stranger } = useEngine();
 
 /**
- * What the suite runs by `sh` is run by the shell that takes pipes, as every command of the service is.
- * @param more a variable for all of them.
+ * Runs what the suite runs with `sh` in a shell that can use pipes, like every command of the service.
+ * @param more further variables for all commands.
  */
 const piped = (more: Readonly<Record<string, string>>): Engine =>
   new Proxy(engine, {
@@ -33,7 +33,7 @@ const piped = (more: Readonly<Record<string, string>>): Engine =>
     },
   });
 
-// A zygote leaves variables with such a name to the daemon.
+// A zygote cannot set variables with such a name, so the daemon has to start the command.
 describe.each([
   ["its zygotes", {}],
   ["the daemon", { BERTHZ_TEST: "1" }],

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 
-/** What the engine's contract does not cover: lanes, files, terminals and limits of commands, each in gVisor. */
+/** Tests that the engine's contract does not cover: lanes, files, terminals and limits of commands, in gVisor. */
 describe("a service whose sandboxes run under gVisor", () => {
   const service = useApp({ engine: "docker", allowRuntimes: { runsc: "USER_KERNEL" } });
   let id = "";
@@ -18,7 +18,7 @@ describe("a service whose sandboxes run under gVisor", () => {
     expect(await Promise.all(many)).toEqual(Array.from({ length: 8 }, (_, i) => `${i}\n`));
   });
 
-  test("output is byte for byte, and status and streams are apart", async () => {
+  test("output arrives byte for byte, with separate streams and the exit status", async () => {
     const line = "head -c 3000000 /dev/zero | tr '\\0' x; echo err >&2; exit 7";
     const {
       stdout,
@@ -31,7 +31,7 @@ describe("a service whose sandboxes run under gVisor", () => {
     expect(stdout.equals(Buffer.alloc(3_000_000, "x"))).toBe(true);
   });
 
-  test("a command that exceeds its timeout ends with its children, and the sandbox goes on", async () => {
+  test("a command that exceeds its timeout ends with its children, and the sandbox continues", async () => {
     const { exit_status: exit } = await service.client.run(id, "trap '' TERM; sleep 1000 & sleep 1000", {
       timeout: { seconds: 1 },
     });
@@ -52,8 +52,8 @@ describe("a service whose sandboxes run under gVisor", () => {
     expect(Buffer.compare(answer.data, data)).toBe(0);
   });
 
-  test("a terminal has the size asked for", async () => {
-    // Docker sets the size when the command runs already.
+  test("a terminal has the requested size", async () => {
+    // Docker sets the size when the command is already running.
     const line = 'until [ "$(stty size)" = "33 91" ]; do sleep 0.05; done; [ -t 0 ] && [ -t 1 ] && echo yes';
     const execution = service.client.exec(id, line, { terminal: { columns: 91, rows: 33 } });
     await execution.result;

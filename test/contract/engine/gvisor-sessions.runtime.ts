@@ -7,7 +7,7 @@ import { type PythonData, Worker } from "../../support/worker.ts";
 
 const MIB = 1024 * 1024;
 
-/** What sessions do, each in a sandbox under gVisor. */
+/** Tests of sessions whose sandboxes run under gVisor. */
 describe("sessions whose sandboxes run under gVisor", () => {
   const service = useApp({ engine: "docker", allowRuntimes: { runsc: "USER_KERNEL" } });
 
@@ -20,7 +20,7 @@ describe("sessions whose sandboxes run under gVisor", () => {
         expect((await worker.create(type, undefined, { sandbox_id })).failure, type).toBeNull();
     });
 
-    test("bash keeps its state, in a kernel of its own, and ends what takes too long", async () => {
+    test("bash keeps its state, in the sandbox's own kernel, and ends what takes too long", async () => {
       expect((await worker.bash("cat /proc/version")).stdout).toContain("gvisor");
       await worker.bash("cd /tmp; x=5; f() { echo f$x; }");
       expect(await worker.bash("f; pwd; echo err >&2; (exit 3)")).toMatchObject({
@@ -36,7 +36,7 @@ describe("sessions whose sandboxes run under gVisor", () => {
       expect(await worker.bash("echo again")).toMatchObject({ stdout: "again\n", session_restarted: true });
     });
 
-    test("python keeps its variables, tells its exceptions, and is interrupted", async () => {
+    test("python keeps its variables, reports its exceptions, and can be interrupted", async () => {
       const run = (code: string, more = {}) => worker.execute<PythonData>("python:run", { code, ...more });
       await run("x = 20");
       expect((await run("print('out'); x * 2 + 2")).data).toMatchObject({ stdout: "out\n", result: "42" });
@@ -45,7 +45,7 @@ describe("sessions whose sandboxes run under gVisor", () => {
       expect((await run("x")).data).toMatchObject({ result: "20", session_restarted: false });
     });
 
-    test("code runs by itself, and its files stay", async () => {
+    test("code runs in separate processes, and its files stay", async () => {
       const execute = (code: string) => worker.execute("code:execute", { language: "python", code });
       expect((await execute("y = 1; open('kept', 'w').write('k')")).data).toMatchObject({ exit_code: 0 });
       expect((await execute("print(open('kept').read())")).data).toMatchObject({ stdout: "k\n" });

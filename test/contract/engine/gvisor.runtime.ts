@@ -11,7 +11,7 @@ import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
 
-/** Limits hold for the sandbox's kernel too. */
+/** Limits also count the sandbox's own kernel. */
 const ROOMY = { memoryBytes: 256 << 20, cpuMillis: 1000, pidsLimit: 256, diskBytes: undefined };
 
 const shared = useSharedDirectory();

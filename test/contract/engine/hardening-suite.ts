@@ -8,31 +8,37 @@ import type { Subject } from "./subject.ts";
 
 const SYSTEM_CALLS = readFileSync(new URL("system-calls.py", import.meta.url), "utf8");
 
-/** What an engine's sandboxes are to be like, where engines differ. */
+/** Properties of an engine's sandboxes in which engines differ. */
 export interface Hardening {
   readonly subject: Subject;
-  /** A directory that the engine may mount parts of: {@link useSharedDirectory}. */
+  /** A directory whose subdirectories the engine may mount: {@link useSharedDirectory}. */
   readonly shared: string;
   /** The capabilities of commands, by their numbers in linux/capability.h. */
   readonly capabilities: readonly number[];
   /**
-   * Whether sandboxes have a kernel of their own: it answers all system calls,
-   * and its settings, devices and mount options are nobody else's.
+   * Whether sandboxes have their own kernel. It handles all system calls, and its settings, devices and mount options
+   * affect only the sandbox.
    */
   readonly ownKernel?: boolean;
-  /** Whether mounted directories are `nosuid` and `nodev`; on Docker that takes a service that is root. Default: unless {@link ownKernel}. */
+  /**
+   * Whether mounted directories are `nosuid` and `nodev`. On Docker this requires a service that runs as root. Default:
+   * true unless {@link ownKernel}.
+   */
   readonly mountsAreShut?: boolean;
-  /** Variables beside the sandbox's own, `HOME`, `PATH` and `PWD`. Default `HOSTNAME`. */
+  /** Variables in addition to the sandbox's, `HOME`, `PATH` and `PWD`. Default `HOSTNAME`. */
   readonly environment?: readonly string[];
-  /** Why the engine mounts no directories of the host: it refuses all of them then. */
+  /** Why the engine cannot mount directories of the host. It then refuses all of them. */
   readonly noMounts?: string;
-  /** The name of a process that is not a part of the sandbox's container, with the reason: it has no capability in force. */
+  /**
+   * The name of a process that is not part of the sandbox's container, with the reason. It has no effective
+   * capabilities.
+   */
   readonly besides?: { readonly name: string; readonly reason: string };
-  /** System calls that get through, with the reason. */
+  /** System calls that are not blocked, with the reason. */
   readonly open?: { readonly calls: readonly string[]; readonly reason: string };
 }
 
-/** A directory of the host for mounts, which is gone when the file's tests are through. */
+/** A directory of the host for mounts, which is removed after the file's tests. */
 export function useSharedDirectory(): string {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-shared-"));
   chmodSync(dir, 0o755);
@@ -40,7 +46,7 @@ export function useSharedDirectory(): string {
   return dir;
 }
 
-/** What code in a sandbox finds when it looks for a way out, the same on every engine. */
+/** What code in a sandbox finds when it looks for a way out. It must be the same on every engine. */
 export function hardeningSuite({
   subject,
   shared,
@@ -57,14 +63,14 @@ export function hardeningSuite({
   beforeAll(async () => {
     ({ ref } = await engine.create(spec({ env: { GREETING: "hello" } })));
   });
-  // Other suites of the file may remove what they find; this one's sandbox is made anew then.
+  // Other suites of the file may remove this suite's sandbox. Then create it again.
   beforeEach(async () => {
     const found = (await engine.list()).some((one) => one.ref === ref && one.state === "running");
     if (!found) ({ ref } = await engine.create(spec({ env: { GREETING: "hello" } })));
   });
   afterAll(() => engine.remove(ref).catch(() => {}));
   const inside = (line: string) => sh(engine, ref, line);
-  /** What a kernel of its own makes harmless. */
+  /** Tests of what is harmless if the sandbox has its own kernel. */
   const testOnHostKernel = (name: string, body: () => Promise<void>): void => {
     if (!ownKernel) test(name, body);
   };
@@ -73,14 +79,14 @@ export function hardeningSuite({
     const own = (await inside("cat /proc/sys/kernel/osrelease /proc/version")).split("\n");
     expect(own[0] !== release() || own[1] !== readFileSync("/proc/version", "latin1").trim()).toBe(ownKernel);
     if (!ownKernel) return;
-    // What changes here changes for nobody else.
+    // A change of this setting affects only the sandbox.
     const setting = "/proc/sys/net/core/somaxconn";
     const before = readFileSync(setting, "latin1");
     await inside(`echo 77 >${setting} || true; mount -t tmpfs none /mnt || true`);
     expect(readFileSync(setting, "latin1")).toBe(before);
   });
 
-  test("every process has its few capabilities, no way to more, and a filter of system calls", async () => {
+  test("every process has only a few capabilities, no way to gain more, and a filter of system calls", async () => {
     const text = await inside("cat /proc/[0-9]*/status /proc/self/status");
     const processes = text.split(/^(?=Name:)/m);
     // Process 1, the main process, the shell and cat.
@@ -120,8 +126,9 @@ export function hardeningSuite({
     expect(through).toEqual([]);
   });
 
-  test("calls of other processor modes are refused too", async () => {
-    // On x86-64: personality(ADDR_NO_RANDOMIZE) by int 0x80, and getpid with the bit of x32. Elsewhere there are no such calls.
+  test("system calls of other processor modes are refused too", async () => {
+    // On x86-64: personality(ADDR_NO_RANDOMIZE) with int 0x80, and getpid with the x32 bit. Other architectures have no
+    // such calls.
     const script = `import ctypes, mmap, os, platform
 for code in ("53 bb00000400 b888000000 cd80 5b c3", "b827000040 0f05 c3") if platform.machine() == "x86_64" else ():
     child = os.fork()
@@ -134,7 +141,7 @@ for code in ("53 bb00000400 b888000000 cd80 5b c3", "b827000040 0f05 c3") if pla
 `;
     const { exitCode, stdout, stderr } = await run(engine, ref, ["python3", "-c", script]);
     expect(exitCode, stderr.toString()).toBe(0);
-    // An error, or killed by SIGSYS.
+    // The call fails, or SIGSYS kills the process.
     expect(stdout.toString()).toMatch(/^((0|-31)\n)*$/);
   });
 
@@ -175,7 +182,7 @@ print(seize)`;
     ).toBe("");
   });
 
-  test("only the sandbox's own processes are seen", async () => {
+  test("only the sandbox's own processes are visible", async () => {
     const commands = await inside("cat /proc/[0-9]*/comm");
     expect(commands).not.toMatch(/^(node|dockerd|containerd|xargs|nsenter|systemd)/m);
     expect(commands.trim().split("\n").length).toBeLessThan(12);
@@ -192,7 +199,7 @@ print(seize)`;
     );
   });
 
-  test("no socket of a container engine is in sight", async () => {
+  test("no socket of a container engine is visible", async () => {
     expect(await inside("find / -xdev -type s 2>/dev/null || true")).toBe("");
     expect(
       await inside(
@@ -202,7 +209,7 @@ print(seize)`;
     expect((await inside("cat /proc/net/unix")).trim().split("\n")).toHaveLength(1);
   });
 
-  test("core dumps are off and open files limited, for good", async () => {
+  test("core dumps are off and open files limited, and that cannot be changed", async () => {
     expect(await inside("ulimit -Hc")).toBe("0\n");
     expect(Number(await inside("ulimit -Hn"))).toBeLessThanOrEqual(16_384);
     expect((await run(engine, ref, ["sh", "-c", "ulimit -Hc 1"], { user: subject.user })).exitCode).not.toBe(
@@ -248,7 +255,7 @@ print(seize)`;
         expect((await engine.list()).length).toBe(before.length);
         return;
       }
-      // Some of them are ordinary directories of the sandbox.
+      // Some of these are ordinary directories of the sandbox.
       try {
         const way = `cd ${workingDir} 2>/dev/null && ls -d .${shared} ../../../..${shared} 2>/dev/null || true`;
         expect(await sh(engine, made.ref, way)).toBe("");
@@ -258,7 +265,7 @@ print(seize)`;
     },
   );
 
-  // Without mounts there is nowhere to plant one.
+  // Without mounts there is no place to plant a set-user-id file.
   test.runIf(noMounts === undefined)(
     "a set-user-id file planted in a mounted directory has no effect",
     async () => {

@@ -1,6 +1,6 @@
 import type { Reporter, TestModule } from "vitest/node";
 
-/** Tells how a run ended in one line of JSON on stdout, for a process that started it. */
+/** Reports the result of a run as one line of JSON on stdout, for the process that started it. */
 export default class JsonLineReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], unhandled: readonly { readonly message: string }[]): void {
     let passed = 0;

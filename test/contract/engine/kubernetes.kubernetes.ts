@@ -11,7 +11,7 @@ const { engine: stranger } = await openEngine();
 
 const subject: Subject = {
   ...{ engine, stranger, spec, signalMain, user: "nobody", pidsLimit: false },
-  // The first process is the pod's, in a container of its own.
+  // The first process belongs to the pod, and is in another container.
   idleProcesses: 1,
   processesEach: 2,
   exceptions: {

@@ -8,7 +8,7 @@ import { type Subject, testUnless } from "./subject.ts";
 const POLL = { timeout: 60_000 };
 const NOBODY_LISTENS = { data() {}, end() {} };
 
-/** What holds of a sandbox's life on every engine. */
+/** Tests of a sandbox's lifecycle that every engine must pass. */
 export function lifecycleSuite(subject: Subject): void {
   afterEach(async () => {
     for (const { engine } of [subject, { engine: subject.stranger }]) {
@@ -27,7 +27,7 @@ export function lifecycleSuite(subject: Subject): void {
       abort.abort();
       await collecting;
     });
-    // An engine elsewhere has to hear of it first.
+    // A remote engine has to learn about the signal first.
     await sleep(300);
     return events;
   };
@@ -110,7 +110,7 @@ export function lifecycleSuite(subject: Subject): void {
       },
     );
 
-    test("an image that is not there", async () => {
+    test("an image that does not exist", async () => {
       const image = "registry.invalid/nosuch:1";
       await failure(
         subject.engine.ensureImage(image, { signal: AbortSignal.timeout(30_000) }),
@@ -141,7 +141,7 @@ export function lifecycleSuite(subject: Subject): void {
   });
 
   describe("removing", () => {
-    test("is idempotent, also at once and of what never was", async () => {
+    test("is idempotent, also concurrently and for a sandbox that never existed", async () => {
       const { engine } = subject;
       const { ref } = await engine.create(subject.spec());
       await Promise.all(Array.from({ length: 5 }, () => engine.remove(ref)));
@@ -150,7 +150,7 @@ export function lifecycleSuite(subject: Subject): void {
       expect(await engine.list()).toEqual([]);
     });
 
-    test("takes a sandbox away that is busy, or has ended", async () => {
+    test("removes a sandbox that is busy or has ended", async () => {
       const { engine } = subject;
       const busy = await engine.create(subject.spec());
       const argv = ["sh", "-c", "trap '' TERM; while :; do :; done"];
@@ -178,7 +178,7 @@ export function lifecycleSuite(subject: Subject): void {
       await expect.poll(() => lines, POLL).toBeGreaterThan(0);
       await Promise.all([engine.pause(ref), engine.pause(ref)]);
       await engine.pause(ref);
-      // What it wrote before may still be on its way; a command that runs on would write 15 more.
+      // Earlier output may still be on its way. A command that still runs would write 15 more lines.
       let atPause: number;
       let waits = 0;
       do {
@@ -254,7 +254,7 @@ export function lifecycleSuite(subject: Subject): void {
       await expect.poll(() => events, POLL).toEqual([{ type: "removed", ref, sandboxId }]);
     });
 
-    test("end quietly when their signal is aborted, also before the first", async () => {
+    test("end without an error when their signal is aborted, also before the first event", async () => {
       for (const signal of [AbortSignal.abort(), AbortSignal.timeout(50)]) {
         const seen: EngineEvent[] = [];
         for await (const event of subject.engine.events(signal)) seen.push(event);
@@ -292,14 +292,14 @@ export function lifecycleSuite(subject: Subject): void {
     await engine.setResources(ref, { ...subject.spec().resources, pidsLimit: 32 });
     const bomb = run(engine, ref, ["sh", "-c", "for i in $(seq 100); do sleep 1 & done; wait"]);
     await bomb.catch(() => {});
-    // The bomb's children may hold their places for a moment longer.
+    // The bomb's children may exist for a moment longer.
     const alive = () => sh(engine, ref, "echo alive").catch(({ reason }) => reason);
     await expect.poll(alive, POLL).toBe("alive\n");
     const { exitCode } = await bomb;
     expect(exitCode).not.toBe(0);
   });
 
-  test("info reports what the engine is and can do", async () => {
+  test("info describes the engine and its capabilities", async () => {
     const info = await subject.engine.info();
     expect(info.version).toMatch(/^\d+\./);
     expect(info.cpus).toBeGreaterThan(0);

@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-// For a user who may write nothing in the repository, and has no Docker.
+// For a user without write permission in the repository, and without Docker.
 export default defineConfig({
   cacheDir: process.env.TMPDIR,
   test: {

@@ -5,15 +5,17 @@ import { eventually } from "../../support/eventually.ts";
 import { followTurns } from "../../support/turns.ts";
 import { type Subject, testUnless } from "./subject.ts";
 
-/** Tells its pid and start time, keeps its pipes as 3 and 4, and then does as it is told. */
+/** Reports its pid and start time, keeps its pipes as 3 and 4, and then runs what it reads. */
 const LEADER = `exec 3>&1 4>&2
 read -r x </proc/$$/stat; set -- "$1" \${x##*) }; printf '%s:%s;' $$ \${21}
 eval "$1"`;
 
-/** Starts as many processes as there may be, again and again, and ends none. A shell would end where it may start no more. */
+/**
+ * Keeps starting as many processes as the limit allows, and ends none. A shell would exit when it cannot start another.
+ */
 const FORK_BOMB = `exec perl -e '$SIG{TERM} = "IGNORE"; while (1) { defined fork or select(undef, undef, undef, 0.001); }'`;
 
-/** What holds of {@link OutsideControl} on every engine whose machine is the service's. */
+/** Tests of {@link OutsideControl} for every engine that runs on the service's machine. */
 export function outsideSuite(subject: Subject): void {
   let ref = "";
   let outside: OutsideControl;
@@ -46,7 +48,7 @@ export function outsideSuite(subject: Subject): void {
 
   const kill = async (leader: ProcessName): Promise<void> => (await outside.terminateTree(leader)).kill();
 
-  /** How many processes of the sandbox have this in their arguments. */
+  /** The number of processes of the sandbox with this text in their arguments. */
   const count = async (marker: string): Promise<number> => {
     const script = `n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in "${marker} ") n=$((n+1));; esac; done 2>/dev/null; echo $n`;
     return Number(await sh(subject.engine, ref, script));
@@ -60,7 +62,8 @@ export function outsideSuite(subject: Subject): void {
     await eventually(async () => (await count("sleep 6005")) === 1 && (await count("sleep 6004")) === 1);
     const tree = await outside.tree(leader);
     expect(tree).toContainEqual(leader);
-    // The leader, three of sleep and the shell around one; the one that left its parent and its pipes is on its own.
+    // The leader, three `sleep` and the shell around one of them. The `sleep` that has left its parent and its pipes
+    // does not count.
     expect(tree).toHaveLength(5);
     await kill(leader);
     expect(await outside.tree(leader)).toEqual([]);
@@ -69,7 +72,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.tree(other)).toHaveLength(2);
   });
 
-  test("what has lost its leader is still of its tree", async () => {
+  test("processes that have lost their leader still belong to its tree", async () => {
     const leader = await lead("trap '' TERM; sleep 6011 & sleep 6012 & kill -9 $$");
     await eventually(async () => (await count("sleep 6011")) === 1);
     expect((await outside.tree(leader)).length).toBe(2);
@@ -78,7 +81,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await count("sleep 6011")).toBe(0);
   });
 
-  test("a later process of the same pid is not the one that is meant", async () => {
+  test("a later process with the same pid is not mistaken for the leader", async () => {
     const leader = await lead("sleep 6021");
     const earlier = { ...leader, startTime: String(Number(leader.startTime) - 1) };
     expect(await outside.signalGroup(earlier, 0)).toBe(false);
@@ -87,7 +90,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.signalGroup(leader, 0)).toBe(true);
   });
 
-  test("no process is signaled for the pid of process 1, or for none", async () => {
+  test("the pid of process 1, or an unknown pid, signals no process", async () => {
     for (const pid of [1, 0, -1, Number.NaN]) {
       expect(await outside.tree({ pid, startTime: "" })).toEqual([]);
       expect(await outside.signalGroup({ pid, startTime: "" }, 9)).toBe(false);
@@ -108,14 +111,14 @@ export function outsideSuite(subject: Subject): void {
   describe("a file that a process has open as 9", () => {
     const { signal } = new AbortController();
 
-    /** A leader that has a shell line's 9 open. */
+    /** Starts a leader whose shell line has opened a file as descriptor 9. */
     async function holding(line: string): Promise<ProcessName> {
       const leader = await lead(`${line}; sleep 6041`);
       await eventually(async () => (await count("sleep 6041")) === 1);
       return leader;
     }
 
-    test("is read past the sandbox", async () => {
+    test("is read without the sandbox's help", async () => {
       const file = await outside.openFile(await holding("echo content >/tmp/f; exec 9</tmp/f"), 9);
       expect((await file?.read(0, 100, signal))?.toString()).toBe("content\n");
       expect((await file?.read(4, 3, signal))?.toString()).toBe("ent");
@@ -123,7 +126,7 @@ export function outsideSuite(subject: Subject): void {
       await file?.close();
     });
 
-    test("is found where a child of the leader has it, as long as the leader is there", async () => {
+    test("is found if a child of the leader has it, while the leader exists", async () => {
       const leader = await lead("echo content >/tmp/f; (exec 9</tmp/f; exec sleep 6042)");
       await eventually(async () => (await count("sleep 6042")) === 1);
       const file = await outside.openFile(leader, 9);
@@ -134,7 +137,7 @@ export function outsideSuite(subject: Subject): void {
       expect(await outside.openFile(leader, 9)).toBeUndefined();
     });
 
-    test("kills the process that it was found in, and that one's descendants, alone", async () => {
+    test("kills only the process that it was found in, and its descendants", async () => {
       const line = "trap '' TERM; sleep 6043 & exec 9</tmp/f; (sleep 6044; :) & sleep 6045; :";
       const leader = await lead(`echo content >/tmp/f; sleep 6046 & sh -c "${line}"; sleep 6047`);
       await eventually(async () => (await count("sleep 6045")) === 1);
@@ -166,7 +169,7 @@ export function outsideSuite(subject: Subject): void {
   });
 
   describe("a tree that defends itself", () => {
-    test("a fork bomb at the bound of processes", async () => {
+    test("a fork bomb at the limit of processes", async () => {
       const leader = await lead(FORK_BOMB);
       await eventually(async () => (await outside.obstacle(60_000)) === "no-processes");
       await kill(leader);
@@ -193,9 +196,9 @@ export function outsideSuite(subject: Subject): void {
     await eventually(async () => (await outside.tree(leader)).length === 0);
   });
 
-  test("nothing holds the event loop, with many processes", async () => {
+  test("many processes do not block the event loop", async () => {
     const resources = { memoryBytes: 1 << 30, cpuMillis: 1000, pidsLimit: 1024, diskBytes: undefined };
-    // Where there is no bound, none has to be raised.
+    // Raise the limit of processes, if there is one.
     if (subject.pidsLimit ?? true) await subject.engine.setResources(ref, resources);
     const pauses: number[] = [];
     for (let round = 0; round < 3; round++) {
@@ -204,12 +207,12 @@ export function outsideSuite(subject: Subject): void {
       pauses.push(await longestPause(() => kill(leader)));
       expect(await outside.tree(leader)).toEqual([]);
     }
-    // A round of garbage collection makes some longer.
+    // Garbage collection makes some pauses longer.
     expect(Math.min(...pauses)).toBeLessThan(100);
   });
 }
 
-/** The longest time in milliseconds that this thread computed meanwhile and let nothing else run. */
+/** The longest time in milliseconds for which this thread blocked the event loop meanwhile. */
 async function longestPause(act: () => Promise<void>): Promise<number> {
   const endOfTurns = followTurns();
   await act();

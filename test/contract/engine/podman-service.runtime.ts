@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 
-/** What the engine's contract does not cover: lanes and files, over the Podman that DOCKER_HOST names. */
+/** Tests that the engine's contract does not cover: lanes and files, with the Podman that DOCKER_HOST names. */
 describe("a service over Podman", () => {
   const service = useApp({ engine: "docker" });
   let id = "";

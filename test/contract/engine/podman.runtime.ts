@@ -9,7 +9,7 @@ import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
 import { unreadStdin } from "./unread-stdin.ts";
 
-// Over the socket of Podman that DOCKER_HOST names.
+// Uses Podman's socket that DOCKER_HOST names.
 const shared = useSharedDirectory();
 const { engine } = useEngine({ allowedHostPaths: [shared] });
 const { engine: stranger } = useEngine();

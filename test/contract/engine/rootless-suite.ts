@@ -19,20 +19,19 @@ const UNLIMITED = { memoryBytes: 0, cpuMillis: 0, pidsLimit: 0, diskBytes: undef
 /** CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID. */
 const capabilities = [0, 1, 3, 5, 6, 7];
 
-/** How the rootless daemon that DOCKER_HOST names differs, beside its limits. */
+/** How the rootless daemon that DOCKER_HOST names differs, in addition to its limits. */
 export interface Rootless {
-  /** In titles and in `berth doctor`. */
+  /** Its name in titles and in `berth doctor`. */
   readonly name: "rootless Docker" | "rootless Podman";
-  /** Whether a process that ends beside unread stdin takes its last output along, which is reported. */
+  /** Whether the last output of a process that ends with unread stdin may be lost, which is then reported. */
   readonly losesOutput?: boolean;
-  /** Variables of its sandboxes. */
+  /** Variables that it sets in sandboxes. */
   readonly environment?: readonly string[];
   readonly open?: { readonly calls: readonly string[]; readonly reason: string };
 }
 
 /**
- * The contract over a daemon without root, and a service that runs as the same
- * user, on a machine whose control groups are not that user's.
+ * The contract for a rootless daemon and a service of the same user, on a machine without control groups for that user.
  */
 export function rootlessSuite({ name, losesOutput, environment, open }: Rootless): void {
   const shared = useSharedDirectory();
@@ -72,7 +71,7 @@ export function rootlessSuite({ name, losesOutput, environment, open }: Rootless
       instead: async () => {
         const { ref } = await engine.create(subject.spec());
         const used = await engine.usage(ref).catch((error: Error) => error);
-        // Nothing is measured, and nothing claims to be.
+        // Usage is not measured, so it must not be reported.
         if (!(used instanceof Error)) expect(used).toMatchObject({ memoryBytes: 0, cpuNanos: 0, pids: 0 });
       },
     },
@@ -99,7 +98,7 @@ export function rootlessSuite({ name, losesOutput, environment, open }: Rootless
     }));
 
   describe(`${name}, a service`, () => {
-    test("says that it cannot limit anything, and makes no sandbox", async () => {
+    test("reports that it cannot limit anything, and creates no sandbox", async () => {
       const { capabilities: has } = await engine.info();
       expect(() => requireLimits(spec().resources, has)).toThrow("cannot limit memory");
       const service = await startTestApp({ engine: "docker" });

@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-// The contract over runtimes and daemons that not every machine has: npm run test:runtimes.
+// The contract for runtimes and daemons that not every machine has: npm run test:runtimes.
 export default defineConfig({
   test: {
     include: ["test/contract/engine/*.runtime.ts"],

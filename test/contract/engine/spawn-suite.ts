@@ -9,7 +9,7 @@ import { type Subject, testUnless } from "./subject.ts";
 const POLL = { timeout: 60_000 };
 const NOBODY_LISTENS = { data() {}, end() {} };
 
-/** What holds of {@link Engine.spawn} on every engine. */
+/** Tests of {@link Engine.spawn} that every engine must pass. */
 export function spawnSuite(subject: Subject): void {
   let ref = "";
   beforeAll(async () => {
@@ -20,7 +20,7 @@ export function spawnSuite(subject: Subject): void {
   });
 
   describe("output", () => {
-    test("both streams arrive apart and byte for byte", async () => {
+    test("both streams arrive separately and byte for byte", async () => {
       const script = "printf 'a\\000\\377b\\r\\n'; printf 'e\\001\\n' >&2";
       expect(await run(subject.engine, ref, ["sh", "-c", script])).toEqual({
         exitCode: 0,
@@ -30,7 +30,7 @@ export function spawnSuite(subject: Subject): void {
       });
     });
 
-    test("much of it arrives unchanged on each stream", async () => {
+    test("large output arrives unchanged on each stream", async () => {
       const count = scaled(100, 10) << 20;
       const script = `head -c ${count} /dev/urandom | tee /tmp/out; head -c ${count} /dev/urandom | tee /tmp/err >&2`;
       const outcome = await run(subject.engine, ref, ["sh", "-c", script]);
@@ -52,13 +52,13 @@ export function spawnSuite(subject: Subject): void {
       expect([`${outcome.stdout}`, `${outcome.stderr}`]).toEqual(["in\nout\n", "err\n"]);
     });
 
-    test("stdin can be reopened by its name after its end", async () => {
+    test("stdin can be reopened by its name after EOF", async () => {
       const script = "cat; sleep 0.2; cat /dev/stdin; exec cat /proc/self/fd/3 3<&0 </dev/null";
       const outcome = await run(subject.engine, ref, ["sh", "-c", script], { input: Buffer.from("in\n") });
       expect([`${outcome.stdout}`, `${outcome.stderr}`, outcome.exitCode]).toEqual(["in\n", "", 0]);
     });
 
-    test("a paused flow stops the writer; resumed, it brings the rest", async () => {
+    test("a paused flow stops the writer, and a resumed one delivers the rest", async () => {
       let bytes = 0;
       const ended = Promise.withResolvers<Error | undefined>();
       const spawned = await subject.engine.spawn(
@@ -81,7 +81,7 @@ export function spawnSuite(subject: Subject): void {
       expect(bytes).toBe(50_000_000);
     });
 
-    test("a terminal joins both streams and has the size asked for, then the one it is given", async () => {
+    test("a terminal joins both streams and has the requested size, and later the size it is given", async () => {
       const output: string[] = [];
       const ended = Promise.withResolvers<unknown>();
       const script =
@@ -119,14 +119,14 @@ export function spawnSuite(subject: Subject): void {
   });
 
   describe("stdin", () => {
-    test("is passed on unchanged and ends where it is closed", async () => {
+    test("is passed on unchanged and ends when it is closed", async () => {
       const input = randomBytes(5_000_000);
       const { stdout, exitCode } = await run(subject.engine, ref, ["cat"], { input });
       expect(exitCode).toBe(0);
       expect(stdout.equals(input)).toBe(true);
     });
 
-    test("begins with what is given along with the start", async () => {
+    test("starts with the input given at the start", async () => {
       const chunks: Buffer[] = [];
       const ended = Promise.withResolvers<unknown>();
       const spawned = await subject.engine.spawn(
@@ -146,7 +146,7 @@ export function spawnSuite(subject: Subject): void {
       expect(stdout.toString()).toBe("before\nafter\n");
     });
 
-    test("is empty where it was not asked for", async () => {
+    test("is empty if it was not requested", async () => {
       expect((await run(subject.engine, ref, ["cat"])).stdout.toString()).toBe("");
       const spawned = await subject.engine.spawn(ref, { argv: ["sleep", "1"], stdin: false }, NOBODY_LISTENS);
       await failure(spawned.writeStdin(Buffer.from("x")), "PROCESS_STATE");
@@ -169,7 +169,7 @@ export function spawnSuite(subject: Subject): void {
       }
     });
 
-    test("a writer waits for a reader that does not read, and fails when that is gone", async () => {
+    test("a writer waits for a reader that does not read, and fails when the reader is gone", async () => {
       const spawned = await subject.engine.spawn(ref, { argv: ["sleep", "1"], stdin: true }, NOBODY_LISTENS);
       const write = async () => {
         for (let i = 0; i < 200; i++) await spawned.writeStdin(Buffer.alloc(1 << 20));
@@ -213,7 +213,7 @@ export function spawnSuite(subject: Subject): void {
       await ended.promise;
     });
 
-    test("comes also after it was stopped and went on", async () => {
+    test("is reported also after the process was stopped and continued", async () => {
       const spawned = await subject.engine.spawn(
         ref,
         { argv: ["sh", "-c", "echo $$ >/tmp/stopped; kill -STOP $$; exit 4"], stdin: false },
@@ -225,7 +225,7 @@ export function spawnSuite(subject: Subject): void {
       expect(await spawned.wait()).toBe(4);
     });
 
-    test("is not missed by callers that ask late, repeatedly, or give up meanwhile", async () => {
+    test("is reported to callers that ask late or repeatedly, or after one gave up", async () => {
       const argv = ["sh", "-c", "sleep 0.3; exit 5"];
       const spawned = await subject.engine.spawn(ref, { argv, stdin: false }, NOBODY_LISTENS);
       const abort = new AbortController();
@@ -237,7 +237,7 @@ export function spawnSuite(subject: Subject): void {
       expect(await spawned.wait()).toBe(5);
     });
 
-    test("of many at once is right for each", async () => {
+    test("is correct for each of many concurrent processes", async () => {
       const all = Array.from({ length: 20 }, (_, i) => i + 1);
       const outcomes = await Promise.all(
         all.map((i) => run(subject.engine, ref, ["sh", "-c", `echo out ${i}; exit ${i}`])),
@@ -249,13 +249,13 @@ export function spawnSuite(subject: Subject): void {
   });
 
   describe("a start", () => {
-    test("is in the root directory, with the request's environment over the sandbox's", async () => {
+    test("is in the root directory, with the request's environment added to the sandbox's", async () => {
       const script = ["sh", "-c", "pwd; echo $PLACE $KEPT"];
       const { stdout } = await run(subject.engine, ref, script, { env: { PLACE: "inner" } });
       expect(stdout.toString()).toBe("/\ninner yes\n");
     });
 
-    test("hands arguments and environment on as they are", async () => {
+    test("passes on arguments and environment unchanged", async () => {
       const argv = [
         "printf",
         "%s|",
@@ -283,12 +283,12 @@ export function spawnSuite(subject: Subject): void {
       for (const [name, value] of Object.entries(env)) expect(seen.split("\0")).toContain(`${name}=${value}`);
     });
 
-    test("leads a session of its own, with nothing open but its streams", async () => {
+    test("leads its own session, with only its streams open", async () => {
       const [pid, group, session] = (await sh(subject.engine, ref, "cut -d' ' -f1,5,6 /proc/$$/stat"))
         .trim()
         .split(" ");
       expect([group, session]).toEqual([pid, pid]);
-      // The listing itself is the fourth.
+      // The fourth is the descriptor of the listing itself.
       const listed = (await run(subject.engine, ref, ["ls", "/proc/self/fd"])).stdout.toString();
       expect(listed.trim().split("\n")).toEqual(["0", "1", "2", "3"]);
     });
@@ -314,7 +314,7 @@ export function spawnSuite(subject: Subject): void {
       expect(error.message).toContain(program);
     });
 
-    test("finds the program by the environment that it is given", async () => {
+    test("finds the program with the PATH that it is given", async () => {
       await sh(
         subject.engine,
         ref,
@@ -324,7 +324,7 @@ export function spawnSuite(subject: Subject): void {
       expect((await run(subject.engine, ref, ["/tmp/own/prog"])).stdout.toString()).toBe("own\n");
     });
 
-    test("given up before it is one leaves no process", async () => {
+    test("aborted early leaves no process", async () => {
       const request = { argv: ["sleep", "98.7"], stdin: false };
       await failure(subject.engine.spawn(ref, request, NOBODY_LISTENS, AbortSignal.abort()), "CANCELED");
       const script =
@@ -332,7 +332,7 @@ export function spawnSuite(subject: Subject): void {
       expect((await run(subject.engine, ref, ["sh", "-c", script])).exitCode).toBe(1);
     });
 
-    test("in a sandbox that is gone or has ended says so", async () => {
+    test("in a sandbox that is gone or has ended fails with that reason", async () => {
       const other = await subject.engine.create(subject.spec());
       await subject.signalMain(other.ref, "SIGKILL");
       await eventually(async () => (await stateOf(subject, other.ref)) === "ended");
@@ -362,7 +362,7 @@ async function stateOf({ engine }: Subject, ref: string): Promise<string | undef
   return (await engine.list()).find((sandbox) => sandbox.ref === ref)?.state;
 }
 
-/** Waits until a number has stayed the same for a while. */
+/** Waits until a number has stopped changing for a while. */
 async function settled(read: () => number): Promise<void> {
   for (let last = -1; last !== read(); await sleep(300)) last = read();
 }

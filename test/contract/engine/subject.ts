@@ -1,7 +1,7 @@
 import { test } from "vitest";
 import type { Engine, EngineSandboxSpec, IsolationLevel } from "../../../src/engine/port.ts";
 
-/** What an engine may do otherwise than the suite says. */
+/** Ways in which an engine may deviate from the suite. */
 export type Exception =
   | "users"
   | "heldOutput"
@@ -12,31 +12,31 @@ export type Exception =
   | "pids"
   | "usage";
 
-/** An engine that the suite is run over. */
+/** An engine to run the suite with. */
 export interface Subject {
   readonly engine: Engine;
-  /** Another of its kind that shares nothing with it. */
+  /** Another engine of the same kind that shares nothing with it. */
   readonly stranger: Engine;
   spec(changes?: Partial<EngineSandboxSpec>): EngineSandboxSpec;
-  /** Whom commands run as where nobody is named. */
+  /** The default user of commands. */
   readonly user: string;
-  /** How sandboxes of {@link spec} are kept from the host. Default: as the engine says of itself. */
+  /** The isolation level of sandboxes with {@link spec}. Default: the engine's. */
   readonly isolation?: IsolationLevel;
-  /** Processes of a sandbox where nothing runs. Default: 2, the main process and the one that reaps. */
+  /** Number of processes of an idle sandbox. Default: 2, the main process and the one that reaps. */
   readonly idleProcesses?: number;
-  /** Processes of a sandbox for each that is spawned. Default 1. */
+  /** Number of a sandbox's processes per spawned process. Default 1. */
   readonly processesEach?: number;
   /** Whether the engine limits how many processes a sandbox has. Default true. */
   readonly pidsLimit?: boolean;
-  /** Sends a signal to a sandbox's main process, past the engine. */
+  /** Sends a signal to a sandbox's main process, without the engine. */
   signalMain(ref: string, signal: "SIGTERM" | "SIGKILL"): Promise<void>;
-  /** Why the engine does otherwise, and what holds on it instead. */
+  /** Why the engine deviates, and what is true for it instead. */
   readonly exceptions: {
     readonly [E in Exception]?: { readonly reason: string; readonly instead: () => Promise<void> };
   };
 }
 
-/** A test that an engine may be excepted from; then what holds instead is tested, under the reason. */
+/** A test from which an engine may be excepted. Then the exception's own test runs instead, named after the reason. */
 export function testUnless(
   exception: Exception,
   subject: Subject,

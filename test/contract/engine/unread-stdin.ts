@@ -2,7 +2,7 @@ import { expect } from "vitest";
 import type { Engine, EngineSandboxSpec } from "../../../src/engine/port.ts";
 import type { Subject } from "./subject.ts";
 
-/** What holds on Podman of a process that ends while its stdin is being written. */
+/** Tests, for Podman, of a process that ends while its stdin is being written. */
 export function unreadStdin(
   engine: Engine,
   spec: () => EngineSandboxSpec,
@@ -22,7 +22,7 @@ export function unreadStdin(
         const spawned = await engine.spawn(ref, { argv, stdin: true }, sink);
         const written = spawned.writeStdin(Buffer.alloc(2_000_000, "\n")).catch(() => {});
         expect(await spawned.wait()).toBe(i);
-        // The exit code is right; output is there, or that it may be missing is said.
+        // The exit code is correct. The output is complete, or reported as possibly incomplete.
         const end = await ended.promise;
         if (end === undefined) expect(Buffer.concat(output).toString()).toBe("last words\n");
         else expect(end).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });

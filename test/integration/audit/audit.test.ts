@@ -37,7 +37,7 @@ function connect(token: string, headers: Readonly<Record<string, string>> = {}):
   return client;
 }
 
-/** The lines of a method, once there are so many. */
+/** The lines of a method, as soon as there are `count`. */
 function lines(method: string, count: number, file = auditLog): Promise<Line[]> {
   return eventually(
     async () => {
@@ -53,7 +53,7 @@ function lines(method: string, count: number, file = auditLog): Promise<Line[]> 
 
 const idOf = (token: string): string => token.split("_")[1] ?? "";
 
-test("a change says who did it, from where, to what, and how it ended; contents are not in it", async () => {
+test("a change is recorded with who did it, from where, to what, and how it ended; contents are not", async () => {
   const client = connect(texts.user);
   const made = await client.createSandbox({ env: { PLAIN: "env-kept-out" } });
   const { processId } = client.exec(made.sandbox_id, "cat; echo argv-kept-out", {
@@ -104,7 +104,7 @@ test("a change says who did it, from where, to what, and how it ended; contents 
   expect((await stat(auditLog)).mode & 0o777).toBe(0o600);
 });
 
-test("what is refused for its token or its scope is there; what only reads is not", async () => {
+test("calls refused for their token or scope are recorded; reads are not", async () => {
   await connect(texts.reader).call("SandboxService/ListSandboxes");
   const unknown = await failureOf(connect("berth_none_none").call("SandboxService/ListSandboxes"));
   expect(unknown.code).toBe("UNAUTHENTICATED");
@@ -113,7 +113,7 @@ test("what is refused for its token or its scope is there; what only reads is no
   const beyond = await failureOf(connect(texts.reader).createSandbox());
   expect(beyond.code).toBe("PERMISSION_DENIED");
 
-  // Lines are in order: those before the last are there when it is.
+  // Lines are in order, so the earlier ones are there as well.
   const created = await eventually(async () =>
     (await lines("/CreateSandbox", 0)).find(({ decision }) => decision === "refused"),
   );
@@ -127,7 +127,7 @@ test("what is refused for its token or its scope is there; what only reads is no
   expect(await lines("/metrics", 0)).toEqual([expect.objectContaining({ decision: "refused", code: "401" })]);
 });
 
-test("an admin who acts in another tenant is named with both", async () => {
+test("an admin acting in another tenant is recorded with both tenants", async () => {
   const admin = connect(texts.admin, { "berth-tenant": "acme" });
   await admin.call("SandboxService/DeleteSandbox", { sandbox_id: "not-there" });
   const deleted = await eventually(async () =>
@@ -136,7 +136,7 @@ test("an admin who acts in another tenant is named with both", async () => {
   expect(deleted).toMatchObject({ acted_in: "acme", scope: "admin", ids: { sandbox_id: ["not-there"] } });
 });
 
-test("a full disk stops no call; what is lost is counted and said", async () => {
+test("a full disk stops no call; lost records are counted and reported", async () => {
   const disk = await SmallDisk.make(4);
   try {
     await writeFile(disk.reach("filler"), Buffer.alloc(16 << 20)).catch((error: NodeJS.ErrnoException) => {
@@ -144,7 +144,7 @@ test("a full disk stops no call; what is lost is counted and said", async () => 
     });
     const app = await startTestApp({ engine: "bubblewrap", auditLog: disk.reach("audit.jsonl") });
     try {
-      // As long as a line takes ids, so that what may wait is soon full.
+      // As long as a line's ids may be, so that the buffer is soon full.
       const sandboxId = "€".repeat(256);
       let calls = 0;
       const metrics = async () => (await fetch(`http://${app.app.address}/metrics`)).text();

@@ -18,7 +18,7 @@ import { newDataDir } from "../../support/settings.ts";
 const OTHER_USER = 54_321;
 const modeOf = (place: string) => lstatSync(place).mode & 0o7777;
 
-/** A directory that everybody may enter, as everybody may those above it. */
+/** A directory that everyone may enter, like those above it. */
 let place = "";
 beforeEach(() => {
   place = newDataDir();
@@ -29,14 +29,14 @@ const directory = () => ({ path: place, option: "data-dir", isOwn: (name: string
 const refusal = (message: string) =>
   expect.objectContaining({ reason: "INVALID_ARGUMENT", message: expect.stringContaining(message) });
 
-describe("a directory of the service's own", () => {
-  test("is made closed, and so are those above it that are missing", () => {
+describe("a directory of the service", () => {
+  test("is created closed to others, and so are missing parents", () => {
     const below = path.join(place, "a", "b");
     makePrivate({ ...directory(), path: below });
     expect([modeOf(path.dirname(below)), modeOf(below)]).toEqual([0o700, 0o700]);
   });
 
-  test.each([0o755, 0o750, 0o711, 0o2775])("is closed where it has nothing else in it: %o", (mode) => {
+  test.each([0o755, 0o750, 0o711, 0o2775])("is closed if it holds nothing else: %o", (mode) => {
     mkdirSync(path.join(place, "ours"));
     mkdirSync(path.join(place, "lost+found"));
     chmodSync(place, mode);
@@ -45,13 +45,13 @@ describe("a directory of the service's own", () => {
     expect(modeOf(place) & 0o777).toBe(0o700);
   });
 
-  test("may hold anything where it is closed already", () => {
+  test("may hold anything if it is closed already", () => {
     writeFileSync(path.join(place, "theirs"), "");
     chmodSync(place, 0o700);
     makePrivate(directory());
   });
 
-  test("is found by a link to it", () => {
+  test("may be named through a link", () => {
     const link = `${place}-link`;
     symlinkSync(place, link);
     makePrivate({ ...directory(), path: link });
@@ -59,8 +59,8 @@ describe("a directory of the service's own", () => {
   });
 });
 
-describe("a directory that others may enter is left as it was, with what to type,", () => {
-  test("where it has something else in it", () => {
+describe("an open directory is left as it was, and the error says what to type,", () => {
+  test("if it holds something else", () => {
     writeFileSync(path.join(place, "theirs"), "");
     const words = `holds "theirs", which is not Berth's, so it is not closed unasked. Name a directory of Berth's own with --data-dir, or type: sudo chmod 700 ${place}`;
     expect(() => makePrivate(directory())).toThrow(refusal(words));
@@ -68,7 +68,7 @@ describe("a directory that others may enter is left as it was, with what to type
     expect(modeOf(place)).toBe(0o755);
   });
 
-  test("where it is another user's, closed or not", () => {
+  test("if it belongs to another user, closed or not", () => {
     chownSync(place, OTHER_USER, OTHER_USER);
     for (const mode of [0o755, 0o700]) {
       chmodSync(place, mode);
@@ -82,7 +82,7 @@ describe("a directory that others may enter is left as it was, with what to type
     }
   });
 
-  test("where it is everybody's, which nobody is asked to close", () => {
+  test("if it is world-writable, which nobody is asked to close", () => {
     writeFileSync(path.join(place, "theirs"), "");
     chmodSync(place, 0o1777);
     expect(() => makePrivate(directory())).toThrow(
@@ -92,7 +92,15 @@ describe("a directory that others may enter is left as it was, with what to type
     expect(modeOf(place)).toBe(0o1777);
   });
 
-  test("in one word, whatever its name", () => {
+  test.each(["/", "/etc", "/var/lib", "/usr/local"])(
+    "if it may be the system's, and the advice is to use another: %s",
+    (system) => {
+      const named = { ...directory(), path: system };
+      expect(exposureAt(named)?.fix).toBe("Name a directory of Berth's own with --data-dir.");
+    },
+  );
+
+  test("quoted as one word, whatever its name", () => {
     place = path.join(place, "it's mine");
     mkdirSync(place, { mode: 0o755 });
     writeFileSync(path.join(place, "theirs"), "");
@@ -101,7 +109,7 @@ describe("a directory that others may enter is left as it was, with what to type
 });
 
 describe("a shared root", () => {
-  test("to which others may come is closed, and one in it is shared", async () => {
+  test("open to others is closed, and one in it is shared", async () => {
     const shared = await makeSharedRoot(place);
     expect(shared).toBe(path.join(place, "shared"));
     expect([modeOf(place), modeOf(shared)]).toEqual([0o700, 0o777]);
@@ -115,12 +123,12 @@ describe("a shared root", () => {
     writeFileSync(path.join(root, "note"), "");
     expect(await makeSharedRoot(root)).toBe(root);
     expect(modeOf(root)).toBe(0o777);
-    // What closed it is opened later on.
+    // Opens what the first call closed.
     chmodSync(place, 0o755);
     await expect(makeSharedRoot(root)).rejects.toThrow(refusal('it holds "note"'));
   });
 
-  test("that was closed stays so when a directory above it is closed, too", async () => {
+  test("that was closed stays closed when a parent is closed too", async () => {
     const root = path.join(place, "root");
     mkdirSync(root);
     const shared = await makeSharedRoot(root);
@@ -128,23 +136,20 @@ describe("a shared root", () => {
     expect(await makeSharedRoot(root)).toBe(shared);
   });
 
-  test.each([0o755, 0o777, 0o700])(
-    "with content of a time before, %o, is refused until that is moved",
-    async (mode) => {
-      writeFileSync(path.join(place, "-note"), "kept");
-      mkdirSync(path.join(place, "more"));
-      chmodSync(place, mode);
-      await expect(makeSharedRoot(place)).rejects.toThrow(refusal("or move what it holds: sudo sh -ec '"));
-      const [, script, rest] = /sudo sh -ec '([^']*)' (.*)/.exec(sharedRootExposure(place)?.fix ?? "") ?? [];
-      expect([script, rest]).toEqual([
-        'cd "$0"; mkdir shared; find . -mindepth 1 -maxdepth 1 ! -name shared ! -name lost+found -exec mv -t shared -- {} +; chmod 700 .',
-        place,
-      ]);
-      expect(modeOf(place)).toBe(mode);
-      await promisify(execFile)("sh", ["-ec", script ?? "", place]);
-      const shared = await makeSharedRoot(place);
-      expect(readFileSync(path.join(shared, "-note"), "utf8")).toBe("kept");
-      expect([modeOf(place), modeOf(shared)]).toEqual([0o700, 0o777]);
-    },
-  );
+  test.each([0o755, 0o777, 0o700])("with old content, %o, is refused until that is moved", async (mode) => {
+    writeFileSync(path.join(place, "-note"), "kept");
+    mkdirSync(path.join(place, "more"));
+    chmodSync(place, mode);
+    await expect(makeSharedRoot(place)).rejects.toThrow(refusal("or move what it holds: sudo sh -ec '"));
+    const [, script, rest] = /sudo sh -ec '([^']*)' (.*)/.exec(sharedRootExposure(place)?.fix ?? "") ?? [];
+    expect([script, rest]).toEqual([
+      'cd "$0"; mkdir shared; find . -mindepth 1 -maxdepth 1 ! -name shared ! -name lost+found -exec mv -t shared -- {} +; chmod 700 .',
+      place,
+    ]);
+    expect(modeOf(place)).toBe(mode);
+    await promisify(execFile)("sh", ["-ec", script ?? "", place]);
+    const shared = await makeSharedRoot(place);
+    expect(readFileSync(path.join(shared, "-note"), "utf8")).toBe("kept");
+    expect([modeOf(place), modeOf(shared)]).toEqual([0o700, 0o777]);
+  });
 });

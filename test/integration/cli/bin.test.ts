@@ -33,7 +33,7 @@ function writeProgram(file: string, text: string): void {
   writeFileSync(file, text, { mode: 0o755 });
 }
 
-test("found by a link to it, becomes the program: there is no other process", async () => {
+test("started through a link, it becomes the program: there is no other process", async () => {
   const link = path.join(dir, "berth");
   symlinkSync(BIN, link);
   const child = spawn(link, ["serve", "--engine", "bubblewrap", "--data-dir", path.join(dir, "data")], {
@@ -53,12 +53,12 @@ test("found by a link to it, becomes the program: there is no other process", as
   expect(await ended).toEqual([0, null]);
 });
 
-describe("the Node that it runs", () => {
-  /** A Node that prints where it is and what it was given. */
+describe("the Node it uses", () => {
+  /** A Node that prints its place and its arguments. */
   const nodeIn = (place: string) =>
     writeProgram(path.join(dir, place, "node"), `#!/bin/sh\necho "${place}" "$@"\n`);
 
-  test("is the one that was installed with it, in the package or beside it, else the one on PATH", async () => {
+  test("is the one installed with it, in the package or next to it, else the one on PATH", async () => {
     const own = path.join(dir, "node_modules/berth");
     mkdirSync(path.join(own, "bin"), { recursive: true });
     copyFileSync(BIN, path.join(own, "bin/berth"));
@@ -73,12 +73,12 @@ describe("the Node that it runs", () => {
     expect(await said()).toBe(`node_modules/berth/node_modules/node/bin ${own}/dist/main.js a b c\n`);
   });
 
-  test("is new enough for sources, or it says where to get one; so where there is none", async () => {
+  test("must be new enough for sources; the error for an old or missing one says where to get one", async () => {
     const root = path.join(dir, "lone");
     writeProgram(path.join(root, "src/main.ts"), "");
     mkdirSync(path.join(root, "bin"));
     copyFileSync(BIN, path.join(root, "bin/berth"));
-    // An old Node knows no types.
+    // An old Node cannot run TypeScript.
     writeProgram(path.join(dir, "old/node"), '#!/bin/sh\n[ "$1" = --version ] && echo v20.0.0\nexit 1\n');
     const tools = path.join(dir, "tools");
     mkdirSync(tools);
@@ -96,9 +96,9 @@ describe("the Node that it runs", () => {
   });
 });
 
-describe("what it runs", () => {
+describe("the program it runs", () => {
   const SOURCES = ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "clients/typescript/src/y.ts"];
-  /** A checkout whose sources and whose build print which of them runs. */
+  /** A checkout whose sources and build each print which of them runs. */
   const checkout = (name: string): string => {
     const root = path.join(dir, name);
     for (const file of [...SOURCES, "dist/main.js"])
@@ -106,11 +106,11 @@ describe("what it runs", () => {
     writeFileSync(path.join(root, "package.json"), '{"type": "module"}');
     mkdirSync(path.join(root, "bin"));
     copyFileSync(BIN, path.join(root, "bin/berth"));
-    // Older than every source, until it is built.
+    // Older than every source until it is built.
     utimesSync(path.join(root, "dist/main.js"), 1, 1);
     return root;
   };
-  /** Marks the build as begun after the last change of a source. */
+  /** Marks the build as started after the last change of a source. */
   const build = (root: string): void => {
     const changed = Math.max(
       ...SOURCES.flatMap((file) => [path.dirname(file), file]).map(
@@ -123,7 +123,7 @@ describe("what it runs", () => {
   };
   const runs = async (root: string): Promise<string> =>
     (await run(path.join(root, "bin/berth"))).stdout.trim();
-  /** Changes a source when the clock of files has passed the build's. */
+  /** Changes a source once the clock of the file system is past the build's time. */
   const later = async (root: string, change: (root: string) => void): Promise<void> => {
     const began = statSync(path.join(root, "dist/main.js")).mtimeMs;
     const probe = path.join(root, "probe");
@@ -132,7 +132,7 @@ describe("what it runs", () => {
     change(root);
   };
 
-  test("in a checkout the build only where nothing has changed since it began", async () => {
+  test("in a checkout is the build only if nothing has changed since it began", async () => {
     const root = checkout("fresh");
     expect(await runs(root)).toBe("src");
     build(root);

@@ -19,7 +19,7 @@ let job: string;
 beforeAll(async () => {
   service = await ServeProcess.start();
   dir = await mkdtemp(path.join(tmpdir(), "berth-completion-"));
-  // The program under the name by which the scripts call it.
+  // The program under the name that the scripts use.
   await mkdir(path.join(dir, "bin"));
   const program = path.join(dir, "bin", "berth");
   await writeFile(program, `#!/bin/sh\nexec ${quote(process.execPath)} ${quote(MAIN)} "$@"\n`);
@@ -46,7 +46,7 @@ async function ok(...args: string[]): Promise<string> {
   return stdout.trimEnd();
 }
 
-/** Lines as they are typed, up to Tab, and what each becomes. */
+/** Lines as typed before Tab, and what each becomes. */
 const TYPED: [line: string, becomes: () => string][] = [
   ["berth comp", () => "berth completion "],
   ["berth workspace lo", () => "berth workspace lookup "],
@@ -54,7 +54,7 @@ const TYPED: [line: string, becomes: () => string][] = [
   ["berth exec b", () => `berth exec ${sandbox} `],
   ["berth kill p", () => `berth kill ${job} `],
   ["berth ls --state=pau", () => "berth ls --state=paused "],
-  // Neither a sandbox nor a directory is the whole of a path.
+  // Neither a sandbox nor a directory is a complete path.
   ["berth cp b", () => `berth cp ${sandbox}:`],
   ["berth cp box-1:de", () => `berth cp ${sandbox}:deep/`],
   ["berth cp box-1:deep/e", () => `berth cp ${sandbox}:deep/er/`],
@@ -71,26 +71,26 @@ describe.each<[string, [string, string, ...string[]], string]>([
     await terminal.enter(
       `PS1='> '; cd ${path.join(dir, "here")}; ${before}source <(berth completion ${shell}); echo "rea"dy`,
     );
-    // What is typed before the prompt is echoed as it is, and not edited.
+    // What is typed before the prompt is echoed unchanged, without editing.
     await terminal.shows(/^ready\n>$/m);
   });
   afterEach(async () => {
     await terminal.press("C-u");
-    // zsh now and then leaves a list below.
+    // zsh sometimes leaves a list below.
     await terminal.shows(/^>$/m);
   });
   afterAll(() => terminal?.dispose());
 
   test.each(TYPED)("%s", async (line, becomes) => {
     await terminal.type(`${line}\t`);
-    // What comes behind shows whether there is a space.
+    // The text after it shows whether there is a space.
     const wanted = `> ${becomes()}`;
     await terminal.shows((screen) => screen.includes(wanted.trimEnd()));
     await terminal.type("x");
     await terminal.shows((screen) => screen.includes(`${wanted}x`));
   });
 
-  test("what may stand there is listed where there is a choice", async () => {
+  test("values are listed where there is a choice", async () => {
     await terminal.type(`berth runs \t\t`);
     await terminal.shows((screen) => ["cancel", "watch", "show"].every((word) => screen.includes(word)));
   });
@@ -113,7 +113,7 @@ describe("with fish", () => {
     expect(only.split("\t")[0]).toBe(word);
   });
 
-  test("tells what each is", async () => {
+  test("describes each value", async () => {
     expect(await candidates("berth exec ")).toEqual([expect.stringMatching(/^box-1\trunning berth\/test/)]);
     expect(await candidates("berth comp")).toEqual([
       "completion\tprint a shell's completion script for berth",
@@ -121,7 +121,7 @@ describe("with fish", () => {
   });
 });
 
-test("a service that is not there adds nothing and says nothing", async () => {
+test("a missing service adds nothing and prints nothing", async () => {
   const { code, stdout, stderr } = await runHere(["completion", "bash", "--", "exec", ""], {
     env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" },
   });

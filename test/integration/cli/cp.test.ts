@@ -28,7 +28,7 @@ const SANDBOX = "box";
 const SILENT = { exitCode: 0, stdout: "", stderr: "" };
 
 let service: ServeProcess;
-/** For what is not a matter of the program: it takes a fraction of its time. */
+/** For calls that do not need the program, because a client takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start();
@@ -42,7 +42,7 @@ afterAll(async () => {
   expect(await containersOf(service.instance)).toEqual([]);
 });
 
-/** A directory of this machine, anew for each test, and one in the sandbox. */
+/** A directory on this machine, new for each test, and one in the sandbox. */
 let here: string;
 let there: string;
 beforeEach(async () => {
@@ -57,14 +57,14 @@ async function cp(...args: string[]) {
   return { exitCode, stdout: stdout.toString("latin1"), stderr };
 }
 
-/** What a line of shell in the sandbox writes. */
+/** The output of a shell line in the sandbox. */
 async function inSandbox(line: string): Promise<string> {
   const { stdout, stderr, exit } = await client.exec(SANDBOX, line).result;
   expect([exit.exit_code, stderr.toString()]).toEqual([0, ""]);
   return stdout.toString("latin1");
 }
 
-/** All that is in a directory: kinds, modes, names, targets of links and the contents' hashes. */
+/** Everything in a directory: kinds, modes, names, link targets and content hashes. */
 const LISTING = `find . -mindepth 1 \\( -type f -printf '%M %P ' -exec sha256sum {} \\; -o -printf '%M %P %l\\n' \\) | LC_ALL=C sort`;
 const listHere = (directory: string) =>
   execFileSync("sh", ["-c", LISTING], { cwd: directory }).toString("latin1");
@@ -80,7 +80,7 @@ describe("a file", () => {
   const content = randomBytes(5_000_000);
   const hash = createHash("sha256").update(content).digest("hex");
 
-  test("goes in and out byte for byte, a new one with its mode", async () => {
+  test("is copied in and out byte for byte, a new one with its mode", async () => {
     await writeFile(`${here}/f`, content, { mode: 0o750 });
     expect(await cp(`${here}/f`, `${SANDBOX}:${there}/g`)).toEqual(SILENT);
     expect(await inSandbox(`stat -c %a ${there}/g; sha256sum < ${there}/g`)).toBe(`750\n${hash}  -\n`);
@@ -89,7 +89,7 @@ describe("a file", () => {
     expect((await lstat(`${here}/back`)).mode & 0o777).toBe(0o750);
   });
 
-  test("goes into a directory that is there, under its own name", async () => {
+  test("copied to an existing directory keeps its own name", async () => {
     await writeFile(`${here}/f`, "x");
     expect(await cp(`${here}/f`, `${SANDBOX}:${there}`)).toEqual(SILENT);
     expect(await inSandbox(`cat ${there}/f`)).toBe("x");
@@ -98,7 +98,7 @@ describe("a file", () => {
     expect(await readFile(`${here}/d/f`, "utf8")).toBe("x");
   });
 
-  test("one that is there is replaced and keeps its mode", async () => {
+  test("an existing file is replaced and keeps its mode", async () => {
     await writeFile(`${here}/f`, "new", { mode: 0o700 });
     await inSandbox(`echo old > ${there}/f; chmod 640 ${there}/f`);
     expect(await cp(`${here}/f`, `${SANDBOX}:${there}`)).toEqual(SILENT);
@@ -117,14 +117,14 @@ describe("a file", () => {
     expect(await cp(`${SANDBOX}:relative`, "-")).toEqual({ ...SILENT, stdout: "y" });
   });
 
-  test("comes from stdin and goes to stdout", async () => {
+  test("is read from stdin and written to stdout", async () => {
     const { exitCode } = await service.run(["cp", "-", `${SANDBOX}:${there}/in`], { stdin: content });
     expect(exitCode).toBe(0);
     const { stdout } = await service.run(["cp", `${SANDBOX}:${there}/in`, "-"]);
     expect(stdout.equals(content)).toBe(true);
   });
 
-  test("an empty one, and one that the kernel makes up as it is read", async () => {
+  test("an empty file, and one that the kernel generates as it is read", async () => {
     await writeFile(`${here}/empty`, "");
     expect(await cp(`${here}/empty`, `${SANDBOX}:${there}`)).toEqual(SILENT);
     expect(await cp("/proc/version", `${SANDBOX}:${there}`)).toEqual(SILENT);
@@ -134,7 +134,7 @@ describe("a file", () => {
     expect(await readFile(`${here}/back`, "utf8")).toBe("");
   });
 
-  test("what is not a file is written to, not replaced", async () => {
+  test("a special file is written to, not replaced", async () => {
     await inSandbox(`echo x > ${there}/f`);
     expect(await cp(`${SANDBOX}:${there}/f`, "/dev/null")).toEqual(SILENT);
     expect((await lstat("/dev/null")).isCharacterDevice()).toBe(true);
@@ -161,14 +161,14 @@ describe("a file", () => {
       const child = service.begin(["cp", ...line]);
       const end = endOf(child);
       await eventually(() => catches(child.pid, 15));
-      // By then it waits for the pipe: a signal before that would prove less.
+      // By then it waits for the pipe. An earlier signal would prove less.
       await sleep(1500);
       child.kill("SIGTERM");
       expect(await end).toMatchObject({ exitCode: 143, stderr: "berth: stopped by SIGTERM\n" });
     }
   });
 
-  test("-p makes the directories above it, without it they are missed", async () => {
+  test("-p creates missing parents; without it they are an error", async () => {
     await writeFile(`${here}/f`, "x");
     const deep = `${SANDBOX}:${there}/a/b/f`;
     expect(await cp(`${here}/f`, deep)).toMatchObject({
@@ -205,7 +205,7 @@ describe("a tree", () => {
     await utimes(`${directory}/script`, 1_000_000_000, 1_000_000_000);
   }
 
-  test("goes in and out the same", async () => {
+  test("is the same after a copy in and out", async () => {
     await plant(`${here}/tree`);
     expect(await cp(`${here}/tree`, `${SANDBOX}:${there}/copy`)).toEqual(SILENT);
     const listing = listHere(`${here}/tree`);
@@ -217,7 +217,7 @@ describe("a tree", () => {
     expect((await readdir(here)).sort()).toEqual(["back", "tree"]);
   });
 
-  test("goes into a directory that is there under its name, or with /. without it", async () => {
+  test("copied to an existing directory keeps its name, or with /. only its contents go in", async () => {
     await mkdir(`${here}/tree`);
     await writeFile(`${here}/tree/f`, "x");
     await inSandbox(`mkdir ${there}/d; echo mine > ${there}/d/own; echo old > ${there}/d/f`);
@@ -247,7 +247,7 @@ describe("a tree", () => {
     expect(await inSandbox(`cat ${there}/into/e/f`)).toBe("x\n");
   });
 
-  test("what is not a file, directory or link is left out, and said to be", async () => {
+  test("special files are left out and reported", async () => {
     await mkdir(`${here}/tree`);
     await writeFile(`${here}/tree/f`, "x");
     const socket = net.createServer().listen(`${here}/tree/socket`);
@@ -268,8 +268,8 @@ describe("a tree", () => {
   });
 });
 
-describe("a sandbox that means harm", () => {
-  test("a link that a copy before left is not gone through", async () => {
+describe("a hostile sandbox", () => {
+  test("a link left by an earlier copy is not followed", async () => {
     await mkdir(`${here}/outside`);
     await inSandbox(`mkdir -p ${there}/d; ln -s ${here}/outside ${there}/d/way`);
     expect(await cp(`${SANDBOX}:${there}/d`, `${here}/out`)).toEqual(SILENT);
@@ -294,7 +294,7 @@ describe("a sandbox that means harm", () => {
         "tar.addfile(info('way/escaped', b'x'), io.BytesIO(b'x'))",
       '"way/escaped"',
     ],
-  ])("a tar that %s is refused, and nothing of it stays", async (_how, entries, name) => {
+  ])("a tar that %s is refused, and leaves nothing", async (_how, entries, name) => {
     const forge = [
       "import io, sys, tarfile",
       "def info(name, data):",
@@ -320,7 +320,7 @@ describe("a sandbox that means harm", () => {
   });
 });
 
-describe("what goes wrong", () => {
+describe("errors", () => {
   test.each<[string, () => string[], () => string]>([
     ["no such file here", () => [`${here}/no`, "box:x"], () => `${here}/no: no such file or directory`],
     ["no such file there", () => ["box:/no/such", here], () => "box:/no/such is not there"],
@@ -358,7 +358,7 @@ describe("what goes wrong", () => {
     expect(await cp("a")).toMatchObject({ exitCode: 2 });
   });
 
-  test("Ctrl-C leaves what was there, and nothing beside it", async () => {
+  test("Ctrl-C leaves the old content and no temporary file", async () => {
     await inSandbox(`truncate -s 2G ${there}/huge`);
     await writeFile(`${here}/huge`, "old");
     const child = service.begin(["cp", `${SANDBOX}:${there}/huge`, `${here}/huge`]);
@@ -370,7 +370,7 @@ describe("what goes wrong", () => {
     expect(await readFile(`${here}/huge`, "utf8")).toBe("old");
   });
 
-  test("an upload that is broken off leaves what was there", async () => {
+  test("an interrupted upload leaves the old content", async () => {
     await inSandbox(`echo old > ${there}/f`);
     const child = service.begin(["cp", "-", `${SANDBOX}:${there}/f`], { stdin: "open" });
     const end = endOf(child);

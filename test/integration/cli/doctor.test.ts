@@ -22,7 +22,7 @@ async function doctor(args: string[] = [], options: ProgramOptions = {}) {
   const env = {
     BERTH_LISTEN: "127.0.0.1:0",
     BERTH_DEFAULT_IMAGE: TEST_IMAGE,
-    // With another engine to fall back to, little is missing.
+    // If there is another engine to fall back to, little is missing.
     BERTH_ENGINE: "docker",
     ...options.env,
   };
@@ -32,7 +32,7 @@ async function doctor(args: string[] = [], options: ProgramOptions = {}) {
   return { exitCode, ok, of: (subject: string) => findings.find((finding) => finding.subject === subject) };
 }
 
-test("where all is there: 0, and what was found", async () => {
+test("with everything in place it ends with 0 and reports what it found", async () => {
   const { exitCode, ok, of } = await doctor();
   expect({ exitCode, ok }).toEqual({ exitCode: 0, ok: true });
   expect(of("docker daemon")).toEqual({
@@ -48,7 +48,7 @@ test("where all is there: 0, and what was found", async () => {
   expect(of("node")?.found).toBe(process.version);
 });
 
-test("an image for desktops and browsers that is not to be had is not a failure", async () => {
+test("an unavailable image for desktops and browsers is not a failure", async () => {
   expect((await doctor(["--desktop-image", DESKTOP_IMAGE])).of("desktop image")).toEqual({
     subject: "desktop image",
     status: "ok",
@@ -63,7 +63,7 @@ test("an image for desktops and browsers that is not to be had is not a failure"
   });
 });
 
-test("as a table for people, with a last line that says it all", async () => {
+test("prints a table for people, with a summary in the last line", async () => {
   const { exitCode, stdout } = await runProgram([
     "doctor",
     "--listen",
@@ -76,7 +76,7 @@ test("as a table for people, with a last line that says it all", async () => {
   expect(stdout.toString()).toMatch(/\nA service can run here: berth serve\n$/);
 });
 
-test("quotas that the file system would not hold are told, with what it takes", async () => {
+test("quotas that the file system would not enforce are reported, with what they need", async () => {
   expect((await doctor()).of("--shared-quota")).toBeUndefined();
   // Only file systems on disks have project quotas.
   const roots = ["--workspaces-root", "/proc/berth/workspaces", "--shared-root", "/proc/berth/shared"];
@@ -95,21 +95,21 @@ test("quotas that the file system would not hold are told, with what it takes", 
   }
 });
 
-describe.concurrent("what is missing comes with what fixes it, and 1", () => {
-  test("an image that is neither there nor to be had", async () => {
+describe.concurrent("a problem is reported with its fix, and ends with 1", () => {
+  test("an image that is neither present nor available", async () => {
     const { exitCode, ok, of } = await doctor(["--default-image", MISSING_IMAGE]);
     expect({ exitCode, ok }).toEqual({ exitCode: 1, ok: false });
     expect(of("default image")?.found).toContain(`${MISSING_IMAGE} is not there, and its registry`);
     expect(of("default image")?.fix).toContain(`docker pull ${MISSING_IMAGE}`);
   });
 
-  test("a daemon that is not there", async () => {
+  test("a daemon that is not running", async () => {
     const { exitCode, of } = await doctor(["--docker-host", "unix:///no/docker.sock"]);
     expect(exitCode).toBe(1);
     expect(of("docker daemon")).toMatchObject({
       status: "missing",
       found: "no Docker daemon answers at /no/docker.sock",
-      // The daemon at the default place would not help.
+      // The daemon at the default place does not help.
       fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that is to listen there",
     });
   });
@@ -129,7 +129,7 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
     }
   });
 
-  test("a key of another certificate", async () => {
+  test("a key that belongs to another certificate", async () => {
     const [own, other] = await Promise.all(["own", "other"].map((name) => makeCertificate(directory, name)));
     const tls = (key = "") => ["--tls-cert", own?.cert ?? "", "--tls-key", key];
     expect((await doctor(tls(own?.key))).of("tls")?.status).toBe("ok");
@@ -142,7 +142,7 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
     });
   });
 
-  test("credentials that cannot be used, or whose secret is not there", async () => {
+  test("credentials that cannot be used, or whose secret is missing", async () => {
     const [credentials, secrets] = ["credentials.json", "secrets.yaml"].map((name) =>
       path.join(directory, name),
     );
@@ -164,7 +164,7 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
     }
   });
 
-  test("a data directory that cannot be", async () => {
+  test("a data directory that cannot be used", async () => {
     const { exitCode, of } = await doctor(["--data-dir", "/etc/hostname/berth"]);
     expect(exitCode).toBe(1);
     expect(of("data directory")).toMatchObject({
@@ -191,7 +191,7 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
   });
 });
 
-test("a runtime that Docker does not know is limited, which is not a failure", async () => {
+test("a runtime that Docker does not know is a limitation, not a failure", async () => {
   const { exitCode, of } = await doctor(["--allow-runtime", "absent=user-kernel"]);
   expect(exitCode).toBe(0);
   expect(of("runtime absent")).toMatchObject({
@@ -200,7 +200,7 @@ test("a runtime that Docker does not know is limited, which is not a failure", a
   });
 });
 
-describe("beside a running service", () => {
+describe("next to a running service", () => {
   let service: ServeProcess;
   beforeAll(async () => {
     service = await ServeProcess.start();
@@ -220,7 +220,7 @@ test("a bad option is a usage error", async () => {
   expect(stderr).toContain("--default-memory:");
 });
 
-test("--help lists its own options and those of the service that it looks at", async () => {
+test("--help lists its own options and those of the service it checks", async () => {
   const { stdout } = await runProgram(["doctor", "--help"]);
   const options = [...stdout.toString().matchAll(/^ +(?:-\w, )?(--[\w-]+)/gm)].map(([, name]) => name);
   expect(options.slice(0, 3)).toEqual(["--json", "--config", "--help"]);

@@ -25,7 +25,7 @@ describe("stdin", () => {
     expect([exitCode, stdout.toString()]).toEqual([0, `${hash}  -\n`]);
   });
 
-  test("and come back whole", async () => {
+  test("and are returned whole", async () => {
     const { exitCode, stdout } = await exec([], ["cat"], input);
     expect(exitCode).toBe(0);
     expect(createHash("sha256").update(stdout).digest("hex")).toBe(hash);
@@ -55,7 +55,7 @@ describe("flags", () => {
     expect(stdout.toString()).toBe("-- -x");
   });
 
-  test("one behind the sandbox is Berth's; behind the command or -- it is the command's", async () => {
+  test("a flag after the sandbox is Berth's; after the command or -- it is the command's", async () => {
     const { stdout } = await service.run([
       "exec",
       SANDBOX,
@@ -85,12 +85,12 @@ describe("flags", () => {
   });
 });
 
-describe("a program that cannot be run is told without the shell that looked for it", () => {
+describe("a program that cannot be run is reported without the shell that looked for it", () => {
   const cases = [
     ["nosuch", 127, "not found in the sandbox"],
     ["/no/such", 127, "not found in the sandbox"],
     ["./nosuch", 127, "not found in the sandbox"],
-    // What a shell has itself.
+    // Shell builtins and syntax.
     ["cd", 127, "not found in the sandbox"],
     ["a=b", 127, "not found in the sandbox"],
     ["-x", 127, "not found in the sandbox"],
@@ -99,7 +99,7 @@ describe("a program that cannot be run is told without the shell that looked for
   ] as const;
 
   test.each(cases)(
-    "%s, in a lane, with stdin, as another user, with an environment that shells change",
+    "%s, in a lane, with stdin, as another user, with variables that shells change",
     async (...[program, code, problem]) => {
       const end = { exitCode: code, stdout: Buffer.alloc(0), stderr: `berth: ${program}: ${problem}\n` };
       const args = [SANDBOX, "--", program, "argument"];
@@ -110,7 +110,7 @@ describe("a program that cannot be run is told without the shell that looked for
     },
   );
 
-  test("PATH says where programs are, also the directory where it starts", async () => {
+  test("programs are found by PATH, also in the directory where the command starts", async () => {
     const run = async (place: string, ...more: string[]) =>
       (await service.run(["exec", "-e", `PATH=${place}`, ...more, SANDBOX, "--", "true"])).exitCode;
     expect(await run("/nowhere")).toBe(127);
@@ -119,7 +119,7 @@ describe("a program that cannot be run is told without the shell that looked for
     expect(await run("", "-w", "/usr/bin")).toBe(0);
   });
 
-  test("nothing of the search reaches the program", async () => {
+  test("the search leaves no trace in the program's environment", async () => {
     const { stdout } = await service.run([
       "exec",
       "-e",
@@ -157,7 +157,7 @@ describe("a program that cannot be run is told without the shell that looked for
   });
 });
 
-test("a sandbox that is not there: 125, and where to look", async () => {
+test("a missing sandbox: 125, and where to look", async () => {
   const { exitCode, stderr } = await service.run(["exec", "nobody", "--", "true"]);
   expect(exitCode).toBe(125);
   expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
@@ -166,14 +166,14 @@ test("a sandbox that is not there: 125, and where to look", async () => {
 test.each([
   [125, ["exec", SANDBOX, "--", "echo", "lost"]],
   [1, ["ls"]],
-])("output that cannot be written: %i, and a sentence", async (failed, args) => {
+])("output that cannot be written: %i, and an error message", async (failed, args) => {
   const within = ["sh", "-c", 'exec "$@" >/dev/full', "sh"];
   const { exitCode, stderr } = await service.run(args, { within });
   expect(stderr).toMatch(/^berth: stdout cannot be written: .*no space left.*\n$/);
   expect(exitCode).toBe(failed);
 });
 
-test("an error output that cannot be written: 125, and 141 where its reader has gone", async () => {
+test("an error output that cannot be written: 125, and 141 if its reader has gone", async () => {
   const command = ["exec", SANDBOX, "--", "sh", "-c", "echo lost >&2; sleep 60"];
   const within = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"];
   expect(await service.run(command, { within })).toMatchObject({ exitCode: 125 });
@@ -183,13 +183,13 @@ test("an error output that cannot be written: 125, and 141 where its reader has 
   expect(exitCode).toBe(141);
 });
 
-test("a directory that is not there is the service's refusal, not the command's", async () => {
+test("a missing directory is the service's refusal, not the command's", async () => {
   const { exitCode, stderr } = await exec(["-w", "/no/such/dir"], ["true"]);
   expect(exitCode).toBe(125);
   expect(stderr).toContain("/no/such/dir");
 });
 
-test("a sandbox that is deleted meanwhile ends the command with 125", async () => {
+test("deleting the sandbox ends the command with 125", async () => {
   await service.run(["create", "--id", "short"]);
   const child = service.begin(["exec", "short", "--", "sh", "-c", "echo up; sleep 600"]);
   const end = endOf(child);
@@ -200,7 +200,7 @@ test("a sandbox that is deleted meanwhile ends the command with 125", async () =
   expect(stderr).toMatch(/^berth: .*sandbox/);
 });
 
-test("no service: the address and what starts one", async () => {
+test("no service: the address and how to start one", async () => {
   const { exitCode, stderr } = await runProgram(["exec", "x", "--", "true"], {
     env: { BERTH_ADDRESS: "127.0.0.1:1" },
   });

@@ -20,7 +20,7 @@ afterAll(async () => {
 const berth = (args: string[], { env, ...options }: HereOptions = {}) =>
   runHere(args, { ...options, env: { BERTH_ADDRESS: service.address, ...env } });
 
-/** Runs a command that is to go well; returns what it prints, without the last newline. */
+/** Runs a command that must succeed. Returns its stdout without the last newline. */
 async function ok(...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await berth(args);
   if (code !== 0) throw new Error(`berth ${args.join(" ")} exited with ${code}: ${stderr}`);
@@ -28,7 +28,7 @@ async function ok(...args: string[]): Promise<string> {
 }
 
 describe("lists", () => {
-  test("of sandboxes and processes: ids alone, templates, tables of one's own, JSON, and by state", async () => {
+  test("of sandboxes and processes: IDs only, templates, custom tables, JSON, and by state", async () => {
     const [red, blue] = [await ok("create", "-l", "team=red"), await ok("create", "-l", "team=blue")];
     await ok("pause", blue);
     expect(await ok("ls", "-q")).toBe(`${blue}\n${red}`);
@@ -42,7 +42,7 @@ describe("lists", () => {
       `TEAM  IMAGE\nblue  ${TEST_IMAGE}\nred   ${TEST_IMAGE}`,
     );
     const lines = (await ok("ls", "--format", "json")).split("\n").map((line) => JSON.parse(line));
-    // When one expires is counted anew by each call.
+    // Each call computes a new expiry.
     const known = ({ sandboxId, state, spec }: Record<string, unknown>) => ({ sandboxId, state, spec });
     expect(lines.map(known)).toEqual(JSON.parse(await ok("ls", "--json")).sandboxes.map(known));
 
@@ -57,7 +57,7 @@ describe("lists", () => {
     await ok("rm", red, blue);
   });
 
-  test("of workspaces, sessions, tools and runs speak alike", async () => {
+  test("of workspaces, sessions, tools and runs take the same options", async () => {
     await ok("workspace", "create", "first area");
     expect(await ok("workspace", "ls", "-q")).toBe("first area");
     expect(await ok("workspace", "ls", "--format", "{{.ID}}, {{.refs}}")).toBe("first area, 0");
@@ -71,7 +71,7 @@ describe("lists", () => {
     expect(await ok("runs", "ls", "--state", "error")).toBe("ID  STATE  STEP  AGE  SANDBOX  NAME");
   });
 
-  test("states have colours on a terminal, and nowhere else unless that is forced", async () => {
+  test("states are coloured on a terminal, and elsewhere only if forced", async () => {
     const sandbox = await ok("create");
     const row = async (options: HereOptions) => (await berth(["ls"], options)).stdout.split("\n")[1];
     expect(await row({ isTTY: true })).toContain(`${sandbox}  \x1b[32mrunning\x1b[39m  ${TEST_IMAGE}`);
@@ -86,7 +86,7 @@ describe("lists", () => {
 });
 
 describe("mounts", () => {
-  test("a workspace is where commands start, and others and directories are where they are wanted", async () => {
+  test("commands start in a workspace; other workspaces and directories are mounted where the flag says", async () => {
     await ok("workspace", "create", "job");
     await ok("workspace", "create", "cache:1");
     await writeFile(path.join(shared, "given"), "from outside");
@@ -121,7 +121,7 @@ describe("mounts", () => {
     [["-v", "/etc:/data"], "^berth: .*--allow-host-path"],
     [["-v", "job:/proc/x"], "^berth: .*/proc"],
     [["-v", "job:/a", "-v", "job:/a"], "^berth: .*is the target of another mount too"],
-  ])("%j is refused by the service, in its words", async (mounts, problem) => {
+  ])("%j is refused by the service, and its message is shown", async (mounts, problem) => {
     await ok("workspace", "create", "job");
     const { code, stdout, stderr } = await berth(["create", ...mounts]);
     expect([code, stdout]).toEqual([1, ""]);

@@ -9,7 +9,7 @@ const SANDBOX = "box";
 const MIB = 1024 * 1024;
 
 let service: ServeProcess;
-/** For what is not a matter of the program: it takes a fraction of its time. */
+/** For calls that do not need the program, because a client takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start(["--transcript-window", "1MiB"]);
@@ -23,7 +23,7 @@ afterAll(async () => {
   expect(await containersOf(service.instance)).toEqual([]);
 });
 
-/** Leaves a line of shell running; returns the process's id. */
+/** Leaves a shell line running. Returns the process id. */
 async function leave(line: string): Promise<string> {
   const execution = client.exec(SANDBOX, line, { on_disconnect: "ON_DISCONNECT_DETACH" });
   const processId = await execution.processId;
@@ -36,20 +36,20 @@ async function logs(...args: string[]) {
   return { exitCode, stdout: stdout.toString("latin1"), stderr };
 }
 
-/** Runs a line to its end; returns the process's id. */
+/** Runs a line to its end. Returns the process id. */
 async function ended(line: string): Promise<string> {
   const processId = await leave(line);
   await client.attach(processId).result;
   return processId;
 }
 
-describe("what is there", () => {
+describe("the output so far", () => {
   let processId: string;
   beforeAll(async () => {
     processId = await ended("echo to stdout; echo to stderr >&2; printf '\\377\\0\\r\\n'; exit 5");
   });
 
-  test("comes byte for byte, each stream to its own, and is not a failure whatever the process's code", async () => {
+  test("is printed byte for byte, each stream to its own, and is no failure whatever the process's code", async () => {
     expect(await logs(processId)).toEqual({
       exitCode: 0,
       stdout: "to stdout\n\xff\0\r\n",
@@ -71,7 +71,7 @@ describe("what is there", () => {
     expect(await logs(...flags, processId)).toEqual({ exitCode: 0, stdout, stderr });
   });
 
-  test("with --json as the API tells it", async () => {
+  test("with --json is printed as the API returns it", async () => {
     const { stdout } = await logs("--json", "--stdout", "--offset", "3", processId);
     const events = stdout
       .trim()
@@ -84,7 +84,7 @@ describe("what is there", () => {
     expect(data.toString("latin1")).toBe("stdout\n\xff\0\r\n");
   });
 
-  test("of a process that goes on, it ends at what is there", async () => {
+  test("of a running process ends with what there is", async () => {
     const running = await leave("echo so far; exec sleep 600");
     await eventually(async () => (await logs(running)).stdout === "so far\n");
     expect(await logs("--tail", "4", running)).toEqual({ exitCode: 0, stdout: "far\n", stderr: "" });
@@ -94,7 +94,7 @@ describe("what is there", () => {
 });
 
 describe("followed to the end", () => {
-  test("the exit code is the process's, and what it writes comes as it is written", async () => {
+  test("the exit code is the process's, and output is printed as it is written", async () => {
     const processId = await leave("echo first; while [ ! -e go ]; do sleep 0.05; done; echo last; exit 7");
     const child = service.begin(["logs", "-f", processId]);
     const end = endOf(child);
@@ -107,7 +107,7 @@ describe("followed to the end", () => {
     expect(await end).toMatchObject({ exitCode: 7, stdout: Buffer.from("first\nlast\n"), stderr: "" });
   });
 
-  test("an end by other means is told as exec tells it", async () => {
+  test("any other end is reported as exec reports it", async () => {
     const left = await service.run(["exec", "-d", "--timeout", "300ms", SANDBOX, "--", "sleep", "60"]);
     expect(left).toMatchObject({ exitCode: 0, stderr: "" });
     expect(left.stdout.toString()).toMatch(/^prc_[a-z2-7]{20}\n$/);
@@ -116,7 +116,7 @@ describe("followed to the end", () => {
     expect(stderr).toMatch(/^berth: the command ran into its timeout/);
   });
 
-  test("Ctrl-C ends the following, not the process", async () => {
+  test("Ctrl-C stops following, not the process", async () => {
     const processId = await leave("echo up; exec sleep 600");
     const child = service.begin(["logs", "-f", processId]);
     const end = endOf(child);
@@ -126,7 +126,7 @@ describe("followed to the end", () => {
     expect((await service.run(["ps", SANDBOX])).stdout.toString()).toContain(processId);
   });
 
-  test("from --offset on, also what is yet to come", async () => {
+  test("from --offset on, including output yet to come", async () => {
     const processId = await leave("printf 0123; sleep 0.5; printf 456789");
     expect(await logs("-f", "--offset", "6", processId)).toEqual({ exitCode: 0, stdout: "6789", stderr: "" });
   });
@@ -136,8 +136,8 @@ describe.concurrent("a connection that breaks", () => {
   const LINES = 200;
   const whole = Array.from({ length: LINES }, (_, index) => `line ${index + 1}\n`).join("");
 
-  test("it goes on where it was, as often as it takes, and says so", async () => {
-    // It waits before each cut's next part, so that there is something to go on with however slow the test is.
+  test("it reconnects and continues where it was, as often as needed, and says so", async () => {
+    // It waits before the part after each cut, so that some output is always left, however slow the test is.
     const processId = await leave(
       `for part in 0 1 2 3; do
          until [ $part = 0 ] || [ -e /tmp/part$part ]; do sleep 0.05; done
@@ -165,7 +165,7 @@ describe.concurrent("a connection that breaks", () => {
     expect(stderr.replaceAll(/^berth: no service answers.*\n/gm, "")).toBe(broke.repeat(3));
   });
 
-  test("without another one it gives up, with the code of Berth's own failures", async () => {
+  test("without a new connection it gives up, with the code of Berth's own failures", async () => {
     const processId = await leave("echo up; exec sleep 600");
     const link = await CuttableLink.to(service.address);
     const child = service.begin(["logs", "-f", processId], { env: { BERTH_ADDRESS: link.address } });
@@ -181,7 +181,7 @@ describe.concurrent("a connection that breaks", () => {
   });
 });
 
-test("what is not kept any more is a gap, told on stderr, and the rest is exact", async () => {
+test("output that is no longer kept is a gap, reported on stderr, and the rest is exact", async () => {
   const bytes = 6 * MIB;
   const processId = await ended(`awk 'BEGIN { for (i = 0; i < ${bytes / 16}; i++) printf "%015d\\n", i }'`);
   const lines = Array.from({ length: bytes / 16 }, (_, index) => `${String(index).padStart(15, "0")}\n`);
@@ -203,7 +203,7 @@ test("what is not kept any more is a gap, told on stderr, and the rest is exact"
 });
 
 describe("ps", () => {
-  test("lists what runs, and with --all what has ended", async () => {
+  test("lists running processes, and with --all ended ones", async () => {
     await client.call("SandboxService/CreateSandbox", { sandbox_id: "busy" });
     const exec = async (...args: string[]) =>
       (await service.run(["exec", "-d", "busy", "--", ...args])).stdout.toString().trim();
@@ -240,13 +240,13 @@ describe("ps", () => {
     await client.call("SandboxService/DeleteSandbox", { sandbox_id: "busy", grace: {} });
   });
 
-  test("commands are shown on one line, with nothing that a terminal would obey", async () => {
+  test("commands are shown on one line, without control characters", async () => {
     await client.exec(SANDBOX, ["sh", "-c", "true\n\t\x1b[2J\u202e"]).result;
     const { stdout } = await service.run(["ps", "--all", SANDBOX]);
     expect(stdout.toString()).toContain("sh -c 'true\\n\\t\\u{1b}[2J\\u{202e}'\n");
   });
 
-  test("a sandbox that is not there", async () => {
+  test("a missing sandbox", async () => {
     const { exitCode, stderr } = await service.run(["ps", "nobody"]);
     expect(exitCode).toBe(1);
     expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
@@ -270,7 +270,7 @@ describe("a wrong command line", () => {
     expect(stderr).toContain(`berth: ${problem}`);
   });
 
-  test("a process that is not there", async () => {
+  test("a missing process", async () => {
     const nobody = "prc_aaaaaaaaaaaaaaaaaaaa";
     const { exitCode, stderr } = await service.run(["logs", nobody]);
     expect(exitCode).toBe(1);

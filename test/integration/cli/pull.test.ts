@@ -27,9 +27,9 @@ afterEach(async () => {
   await registry[Symbol.asyncDispose]();
 });
 
-// The image holds no shell, so every create fails in the end; the pull comes before.
+// The image has no shell, so every create fails in the end, after the pull.
 
-test("without a terminal the pull is told in lines on stderr", async () => {
+test("without a terminal progress is printed as lines on stderr", async () => {
   registry.behaviour = "slow";
   const { exitCode, stdout, stderr } = await service.run(["create", "--image", image]);
   expect([exitCode, stdout.toString()]).toEqual([1, ""]);
@@ -39,10 +39,10 @@ test("without a terminal the pull is told in lines on stderr", async () => {
   expect(rest.join()).not.toContain("pulling");
 });
 
-test("on a terminal it is one line, drawn again and again, and gone at the end", async () => {
+test("on a terminal it is one line, redrawn in place and removed at the end", async () => {
   registry.behaviour = "slow";
   const command = `${process.execPath} ${MAIN} create --image ${image}`;
-  // `script` gives it a terminal.
+  // `script` provides a terminal.
   const child = spawn("script", ["--quiet", "--return", "--command", command, "/dev/null"], {
     env: { ...process.env, BERTH_ADDRESS: service.address },
     stdio: ["ignore", "pipe", "inherit"],
@@ -55,7 +55,7 @@ test("on a terminal it is one line, drawn again and again, and gone at the end",
   expect(stripVTControlCharacters(drawings.at(-1) ?? "")).toMatch(/^berth: .+\r\n/);
 });
 
-test("with --json its events are lines of JSON, or nothing where one answer is due", async () => {
+test("with --json its events are lines of JSON, or nothing if the command prints one answer", async () => {
   registry.behaviour = "slow";
   const run = await service.run(["run", "--json", "--image", image, "--", "true"]);
   expect(run.exitCode).toBe(125);
@@ -71,7 +71,7 @@ test("with --json its events are lines of JSON, or nothing where one answer is d
   expect(create.stdout.toString()).toBe("");
 });
 
-test("Ctrl-C during the pull gives the pull up", async () => {
+test("Ctrl-C during the pull cancels it", async () => {
   registry.behaviour = "stalls";
   const child = service.begin(["run", "--image", image, "--", "true"]);
   const end = endOf(child);
@@ -81,7 +81,7 @@ test("Ctrl-C during the pull gives the pull up", async () => {
   await eventually(() => registry.brokenOff > 0);
 });
 
-test("doctor tells an image that can be pulled from one that cannot, and pulls neither", async () => {
+test("doctor distinguishes an image that can be pulled from one that cannot, and pulls neither", async () => {
   const ask = async () => {
     const args = ["doctor", "--json", "--listen", "127.0.0.1:0", "--default-image", image];
     const { exitCode, stdout } = await runProgram(args);

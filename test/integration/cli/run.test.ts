@@ -49,7 +49,7 @@ describe("the exit code is the command's", () => {
 });
 
 describe("output", () => {
-  test("is exact, each stream apart", async () => {
+  test("is exact, each stream separate", async () => {
     const script = "import os\nfor i in range(256): os.write(1, bytes([i])); os.write(2, bytes([255 - i]))";
     const { stdout, stderr, exitCode } = await service.run(["run", "--", "python3", "-c", script]);
     expect(exitCode).toBe(0);
@@ -57,7 +57,7 @@ describe("output", () => {
     expect(stderr).toBe(Buffer.from(Array.from({ length: 256 }, (_, i) => 255 - i)).toString());
   });
 
-  test("comes as it is written", async () => {
+  test("is printed as it is written", async () => {
     const child = service.begin(["run", "--", "sh", "-c", "echo first; read line; echo got $line"], {
       stdin: "open",
     });
@@ -67,7 +67,7 @@ describe("output", () => {
     expect(await end).toMatchObject({ exitCode: 0, stdout: Buffer.from("first\ngot second\n") });
   });
 
-  test("whoever stops reading ends the command and its sandbox", async () => {
+  test("a reader that stops ends the command and its sandbox", async () => {
     const child = service.begin(["run", "--", "yes"]);
     child.stdout.once("data", () => child.stdout.destroy());
     const [exitCode] = await once(child, "exit");
@@ -150,18 +150,18 @@ describe("stdin", () => {
     expect([exitCode, stdout.toString()]).toEqual([0, `${hash}  -\n`]);
   });
 
-  test("one that stays open does not keep a command that has ended", async () => {
+  test("an open stdin does not delay the end of the command", async () => {
     const { exitCode } = await endOf(service.begin(["run", "--", "true"], { stdin: "open" }));
     expect(exitCode).toBe(0);
   });
 });
 
-describe("when it is told to stop", () => {
+describe("on a signal", () => {
   test.each([
     ["SIGINT", 130],
     ["SIGTERM", 143],
     ["SIGHUP", 129],
-  ] as const)("%s during the command: no sandbox stays", async (signal, code) => {
+  ] as const)("%s during the command: no sandbox is left", async (signal, code) => {
     const child = service.begin(["run", "--", "sh", "-c", "echo ready; sleep 600"]);
     const end = endOf(child);
     await once(child.stdout, "data");
@@ -169,7 +169,7 @@ describe("when it is told to stop", () => {
     expect(await end).toMatchObject({ exitCode: code, stderr: `berth: stopped by ${signal}\n` });
   });
 
-  test("in the middle of the create: no sandbox stays", async () => {
+  test("during the create: no sandbox is left", async () => {
     const child = service.begin(["run", "--", "sleep", "600"]);
     const end = endOf(child);
     await eventually(async () => (await containersOf(service.instance)).length > 0);
@@ -177,9 +177,9 @@ describe("when it is told to stop", () => {
     expect((await end).exitCode).toBe(130);
   });
 
-  test("while nobody reads its output: it ends all the same", async () => {
+  test("while nobody reads its output: it still ends", async () => {
     const child = service.begin(["run", "--", "yes"]);
-    // Read once, then never again: the pipe fills and the program waits.
+    // Reads once and then stops, so that the pipe fills up and the program waits.
     await once(child.stdout, "readable");
     child.stderr.resume();
     await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -190,7 +190,7 @@ describe("when it is told to stop", () => {
   });
 });
 
-test("an image that is nowhere is told with what to do", async () => {
+test("an image that cannot be found is reported with what to do", async () => {
   const { exitCode, stderr, stdout } = await service.run(["run", "--image", MISSING_IMAGE, "--", "true"]);
   expect([exitCode, stdout.length]).toEqual([125, 0]);
   expect(stderr).toContain(MISSING_IMAGE);

@@ -45,7 +45,7 @@ test("runs are listed, shown, followed to their end, canceled and deleted", asyn
   expect(gone.stderr).toMatch(/There is no run/);
 });
 
-test("several are deleted at once, and one that is not there is told, unless by force", async () => {
+test("several are deleted at once, and a missing one is reported, unless forced", async () => {
   const [one, two] = await Promise.all([RunDriver.start(client, {}), RunDriver.start(client, {})]);
   const removed = await service.run(["runs", "rm", one.runId, "unknown", two.runId]);
   expect(removed.exitCode).toBe(1);
@@ -55,7 +55,7 @@ test("several are deleted at once, and one that is not there is told, unless by 
   expect(await berth("runs", "rm", "-f", "unknown")).toBe("unknown\n");
 });
 
-test("a wrong command line is told as of every command", async () => {
+test("a wrong command line is reported as for every command", async () => {
   const { exitCode, stderr } = await service.run(["runs", "show"]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 2, stderr: "berth: missing required argument 'run'\n" });
 });

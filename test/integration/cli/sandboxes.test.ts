@@ -17,7 +17,7 @@ afterAll(() => service.stop());
 const json = async (args: string[]) => JSON.parse((await service.run([...args, "--json"])).stdout.toString());
 
 describe("create, ls, stats and rm", () => {
-  test("a sandbox from its create to its end", async () => {
+  test("a sandbox from create to delete", async () => {
     const created = await service.run(["create", "-l", "team=red", "--idle-timeout", "5m"]);
     const id = created.stdout.toString().trim();
     expect(created.stdout.toString()).toMatch(/^sbx_[a-z2-7]{20}\n$/);
@@ -78,7 +78,7 @@ describe("create, ls, stats and rm", () => {
     expect(all).toMatch(/^named +terminated \(deleted\) /m);
   });
 
-  test("rm --json tells each", async () => {
+  test("rm --json reports each", async () => {
     const forced = await service.run(["rm", "--json", "--force", "a"]);
     expect(JSON.parse(forced.stdout.toString())).toEqual({ sandboxId: "a", deleted: true });
     const { stdout } = await service.run(["rm", "--json", "a", "b"]);
@@ -95,7 +95,7 @@ describe("create, ls, stats and rm", () => {
       });
   });
 
-  test("version tells both, or why the service's is not known", async () => {
+  test("version prints both versions, or why the service's is not known", async () => {
     const { stdout } = await service.run(["version"]);
     expect(stdout.toString()).toBe(`client   ${VERSION}\nservice  ${VERSION} at ${service.address}\n`);
     const { address } = service;
@@ -136,7 +136,7 @@ test("with bubblewrap, ls names no image", async () => {
   }
 });
 
-describe("what cannot be", () => {
+describe("errors", () => {
   test.each<[string[], number, string]>([
     [["create", "--id", "new\nline"], 1, "sandbox_id"],
     [["create", "--memory", "lots"], 2, '--memory: "lots" is not a size'],
@@ -181,7 +181,7 @@ describe("what cannot be", () => {
       ] as const) {
         const { exitCode, stderr } = await runProgram(args, { env: { BERTH_ADDRESS: address } });
         expect(exitCode).toBe(code);
-        // That one may have ended the connection before it has said anything.
+        // It may close the connection before it sends anything.
         if (scheme === "" && other === "a web server of HTTP/2") {
           expect(stderr).toContain(`A proxy that takes HTTP/2 alone is called by http://${address}\n`);
         } else expect(stderr).toContain(`berth: what answers at ${address} is not Berth\n`);
@@ -191,7 +191,7 @@ describe("what cannot be", () => {
     }
   });
 
-  test("a service that is older, and has not every call, is not taken for something else", async () => {
+  test("an older service that lacks a call is not taken for something else", async () => {
     const server = http.createServer((_request, response) =>
       response
         .writeHead(404, { "content-type": "application/json" })

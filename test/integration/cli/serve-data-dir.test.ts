@@ -1,4 +1,5 @@
 import {
+  cpSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -14,11 +15,12 @@ import { DatabaseSync } from "node:sqlite";
 import { buffer } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Store } from "../../../src/store.ts";
+import { removeContainers } from "../../support/docker.ts";
 import { nodeAsOrdinaryUser, PROGRAM } from "../../support/ordinary-user.ts";
-import { runProgram } from "../../support/program.ts";
+import { runProgram, ServeProcess } from "../../support/program.ts";
 
 const root = mkdtempSync(path.join(tmpdir(), "berth-data-dir-"));
-/** A good data directory's database. */
+/** The database of an intact data directory. */
 let whole: Buffer;
 
 beforeAll(() => {
@@ -84,7 +86,7 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     }
   });
 
-  test("that lies below a link that leads nowhere", async () => {
+  test("that lies below a dangling link", async () => {
     const link = path.join(root, "nowhere");
     symlinkSync(path.join(root, "missing", "disk"), link);
     const { exitCode, stderr } = await serve(path.join(link, "data"));
@@ -108,4 +110,69 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     expect(readdirSync(directory)).toEqual(["berth.db"]);
     expect(readFileSync(path.join(directory, "berth.db")).equals(whole)).toBe(true);
   });
+
+  test.each([
+    [
+      "on a full disk",
+      "size=64k",
+      /cannot be used \(.*full.*\)\. Free space on its disk/,
+      /is full: room for .+ files/,
+    ],
+    [
+      "on a disk with no room for files",
+      "nr_inodes=1",
+      /ENOSPC.*Free space on its disk/,
+      /room for .+ and 0 files/,
+    ],
+    [
+      "on a read-only disk",
+      "ro",
+      /cannot be used \(EROFS: .*Make it a directory/,
+      /the file system of .+ is read-only/,
+    ],
+  ])("%s, and so does berth doctor", async (what, options, refused, diagnosed) => {
+    const directory = path.join(root, what);
+    mkdirSync(directory);
+    const mount = ["unshare", "--mount", "--propagation", "private", "sh", "-c"];
+    const within = [...mount, 'mount -t tmpfs -o "mode=700,$1" tmpfs "$2" && shift 2 && exec "$@"', "sh"];
+    const on = (...args: string[]) =>
+      runProgram([...args, "--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", directory], {
+        within: [...within, options, directory],
+      });
+    const { exitCode, stderr } = await on("serve");
+    expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringMatching(refused) });
+    const doctor = await on("doctor");
+    expect(doctor.exitCode).toBe(1);
+    expect(doctor.stdout.toString()).toMatch(diagnosed);
+    expect(doctor.stdout.toString()).not.toContain("install -d");
+  });
+});
+
+test("a copy of the data directory of a running service is refused where it would remove that one's containers", async () => {
+  const service = await ServeProcess.start(["--engine", "docker"]);
+  const copy = path.join(root, "copy");
+  cpSync(service.dataDir, copy, { recursive: true });
+  try {
+    expect((await service.run(["create", "--id", "since"])).stdout.toString()).toBe("since\n");
+    const start = (args: string[]) =>
+      ServeProcess.start(args, {}, { instance: service.instance, dataDir: copy }).then(
+        async (second) => {
+          await second.stop();
+          return second.startLine;
+        },
+        (error: unknown) => String(error),
+      );
+    expect(await start(["--engine", "docker"])).toContain(
+      `another service on this machine runs as the same instance, ${service.instance}, probably from a copy of this directory.`,
+    );
+    const { stdout } = await service.run(["exec", "since", "--", "echo", "alive"]);
+    expect(stdout.toString()).toBe("alive\n");
+    // Its sandboxes are its own processes.
+    expect(await start(["--engine", "bubblewrap"])).toContain("engine bubblewrap");
+    await service.stop("SIGKILL");
+    expect(await start(["--engine", "docker"])).toContain("engine docker");
+  } finally {
+    await service.dispose();
+    await removeContainers(service.instance);
+  }
 });

@@ -27,7 +27,7 @@ afterEach(async () => {
   }
 });
 
-test("one line says where, on what, and how isolated; nothing but JSON is logged", async () => {
+test("one line says where it listens, on which engine, and how isolated; nothing but JSON is logged", async () => {
   const service = await serve([], { BERTH_LOG_LEVEL: "debug" });
   expect(service.startLine).toMatch(
     /^berth listens on 127\.0\.0\.1:\d+; engine docker \S+, isolation: container \(shared kernel, for semi-trusted code\)$/,
@@ -66,7 +66,7 @@ describe("its end", () => {
     const busy = endOf(child);
     await once(child.stdout, "data");
     service.signal("SIGTERM");
-    // The same signal twice within a moment is one keystroke, passed on by a parent.
+    // The same signal twice within a moment is one keystroke, forwarded by a parent.
     service.signal("SIGTERM");
     await new Promise((resolve) => setTimeout(resolve, 1000));
     service.signal("SIGTERM");
@@ -78,7 +78,7 @@ describe("its end", () => {
 });
 
 describe("its options", () => {
-  test("come from the file, the environment and the flags", async () => {
+  test("are read from the file, the environment and the flags", async () => {
     const config = path.join(dir, "berth.json");
     writeFileSync(
       config,
@@ -124,7 +124,7 @@ describe("its options", () => {
     });
   });
 
-  test("a value in a variable or a file is told with its place", async () => {
+  test("an error in a variable or a file names the variable or file", async () => {
     const config = path.join(dir, "place.json");
     writeFileSync(config, JSON.stringify({ "max-sandboxes": "many" }));
     const problem = '"many" is not a whole number from 1 to 1000000.\n';
@@ -162,7 +162,7 @@ describe("its log", () => {
     ]);
   });
 
-  test("is JSON where nobody watches, and text where it is asked for", async () => {
+  test("is JSON without a terminal, and text on request", async () => {
     const [json, text] = await Promise.all(
       ["auto", "text"].map((BERTH_LOG_FORMAT) =>
         serve(["--engine", "bubblewrap"], { BERTH_LOG_FORMAT, BERTH_LOG_LEVEL: "info" }).then((service) =>
@@ -197,7 +197,7 @@ describe("its log", () => {
 });
 
 describe("where it listens", () => {
-  test("a Unix socket, which is gone afterwards", async () => {
+  test("a Unix socket, which is removed at the end", async () => {
     const listen = `unix:${path.join(dir, "berth.sock")}`;
     const service = await serve([], { BERTH_LISTEN: listen });
     expect(service.address).toBe(listen);
@@ -232,7 +232,7 @@ describe("where it listens", () => {
     ["a key in a device", "--tls-key", "/dev/null", "/dev/null: it is not a file."],
     ["no certificate", "--tls-client-ca", "empty.pem", "empty.pem holds no certificate. It must be PEM"],
     ["a broken one", "--tls-client-ca", "broken.pem", "certificate 1 of "],
-  ])("%s is refused, and not waited for", async (_, flag, name, problem) => {
+  ])("%s is refused without waiting for it", async (_, flag, name, problem) => {
     const [pem, pipe] = ["pem", "pipe"].map((each) => path.join(dir, each)) as [string, string];
     rmSync(pipe, { force: true });
     execFileSync("mkfifo", [pipe]);
@@ -255,14 +255,14 @@ describe("where it listens", () => {
     }
   });
 
-  test("a configuration that the shell pipes in is read", async () => {
+  test("a configuration piped in by the shell is read", async () => {
     const serve = `"${process.execPath}" "${MAIN}" serve --config <(sleep 0.3; echo '{"max-sandboxs": 1}')`;
     const outcome = await endOf(spawn("bash", ["-c", serve]));
     expect(outcome.stderr).toContain('"max-sandboxs"');
     expect(outcome.exitCode).toBe(2);
   });
 
-  test("a TLS key that the shell pipes in is read once, and is not missed later", async () => {
+  test("a TLS key piped in by the shell is read once, and not missed later", async () => {
     const { cert, key } = await makeCertificate(dir, "piped");
     const args = `--engine bubblewrap --listen 127.0.0.1:0 --data-dir "${dir}/piped" --tls-cert "${cert}"`;
     const serve = `exec "${process.execPath}" "${MAIN}" serve ${args} --tls-key <(sleep 0.3; cat "${key}")`;
@@ -271,7 +271,7 @@ describe("where it listens", () => {
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (written += chunk));
     try {
       await expect.poll(() => written, { timeout: 20_000 }).toContain("berth listens on");
-      // Files are looked at five times a second.
+      // Files are checked five times a second.
       await sleep(1_500);
       child.kill("SIGTERM");
       await expect.poll(() => written, { timeout: 20_000 }).toContain("stopped");
@@ -325,4 +325,31 @@ test("without its engine it does not start, and says what to do", async () => {
   expect(stderr).toMatch(
     /^berth: Docker is not running\..*\nSee what is missing: berth doctor, with the same options\n$/s,
   );
+});
+
+test("where containers are left, bubblewrap does not take the place of a Docker that does not answer", async () => {
+  /** Starts a service again; resolves with its first line, or with why it ended. */
+  const again = async (ended: ServeProcess, ...args: string[]): Promise<string> => {
+    try {
+      const service = await ended.again(args);
+      services.push(service);
+      return service.startLine;
+    } catch (error) {
+      return String(error);
+    }
+  };
+  const away = ["--docker-host", "unix:///no/docker.sock"];
+  const docker = await serve();
+  expect((await docker.run(["create", "--id", "left"])).stdout.toString()).toBe("left\n");
+  await docker.stop("SIGKILL");
+  expect(await again(docker, ...away)).toContain(
+    "An earlier run left sandboxes in containers (1), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap\n",
+  );
+  expect(await again(docker)).toContain("engine docker");
+  expect((await services.at(-1)?.run(["ls", "-q"]))?.stdout.toString()).toBe("left\n");
+  // What bubblewrap left has ended in any case.
+  const bubblewrap = await serve(["--engine", "bubblewrap"]);
+  await bubblewrap.run(["create", "--id", "mine"]);
+  await bubblewrap.stop("SIGKILL");
+  expect(await again(bubblewrap, ...away)).toContain("engine bubblewrap");
 });

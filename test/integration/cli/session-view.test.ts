@@ -36,7 +36,7 @@ async function run(...args: string[]) {
   return { stdout: stdout.toString(), stderr, code, bytes: stdout };
 }
 
-/** A page that is served. */
+/** A served page. */
 interface Page {
   readonly url: string;
   stop(): Promise<ProgramEnd>;
@@ -65,7 +65,7 @@ async function view(...args: string[]): Promise<Page> {
   return page;
 }
 
-/** A request with headers of any kind, and a path as it is. */
+/** A request with arbitrary headers and a literal path. */
 function get(
   url: string,
   rawPath = new URL(url).pathname,
@@ -97,7 +97,7 @@ function socketOf(
   return new WebSocket(new URL("socket", url.replace("http:", "ws:")), "binary", { origin, headers });
 }
 
-/** What a WebSocket is refused with. */
+/** The status with which a WebSocket is refused. */
 function refusalOf(socket: WebSocket): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     socket.on("unexpected-response", (_, response) => resolve(response.statusCode));
@@ -136,7 +136,7 @@ async function rfbOf(socket: WebSocket): Promise<RfbClient> {
 }
 
 describe("the page", () => {
-  test("is whole: every module that it loads is there, and nothing comes from elsewhere", async () => {
+  test("is complete: every module it loads is served, and nothing is loaded from elsewhere", async () => {
     const { url } = await view("ann", "vm");
     expect(new URL(url).hostname).toBe("127.0.0.1");
     const page = await get(url);
@@ -162,7 +162,7 @@ describe("the page", () => {
       title: "ann · vm",
       readOnly: false,
     });
-    // The script is a module that parses.
+    // The script must be valid module syntax.
     const { body } = await get(new URL("view.js", url).href);
     execFileSync(process.execPath, ["--input-type=module", "--check"], { input: body });
   });
@@ -173,7 +173,7 @@ describe("the page", () => {
     await run("tool", "run", "-w", "ann", "vm:launch", "command=xsetroot -solid '#20c040'");
     for (const rfb of [one, two]) await rfb.until(() => rfb.pixel(790, 5) === 0x20c040);
     await one.pointer(123, 45);
-    // Until it is there.
+    // Waits until the pointer is there.
     const follow = "until xdotool getmouselocation | grep -q x:123.y:45; do :; done; touch /tmp/there";
     await run("tool", "run", "-w", "ann", "vm:launch", `command=timeout 10 sh -c '${follow}'`);
     await run(
@@ -197,7 +197,7 @@ describe("the page", () => {
     two.close();
   });
 
-  test("a read-only one says so and takes nothing; the end of the session is told as the close's reason", async () => {
+  test("a read-only one says so and takes nothing; the end of the session is the reason of the close", async () => {
     await run("session", "create", "-w", "bob", "vm", "--config", '{"screen_size":[320,240]}');
     const { url } = await view("bob", "--read-only");
     expect(JSON.parse((await get(new URL("about.json", url).href)).body).readOnly).toBe(true);
@@ -224,7 +224,7 @@ describe("the page", () => {
   });
 });
 
-describe("who does not know the URL gets nothing", () => {
+describe("a client without the URL gets nothing", () => {
   let page: Page;
   let url: string;
   beforeAll(async () => {
@@ -266,7 +266,7 @@ describe("who does not know the URL gets nothing", () => {
   });
 });
 
-describe("what cannot be shown is said at once", () => {
+describe("an impossible view is an error at once", () => {
   test.each([
     [["nobody"], 1, /has no session of the type vm/],
     [["ann", "hologram"], 1, /there is no resource type "hologram"/],
@@ -278,7 +278,7 @@ describe("what cannot be shown is said at once", () => {
 });
 
 describe("attachments", () => {
-  test("a screenshot into a file and to stdout, a PNG of the screen's size", async () => {
+  test("a screenshot to a file and to stdout, a PNG of the screen's size", async () => {
     const file = path.join(dir, "shot.png");
     const saved = await run("tool", "run", "-w", "ann", "vm:screenshot", "-o", file);
     expect(saved).toMatchObject({ code: 0, stderr: `${file}\n` });
@@ -299,7 +299,7 @@ describe("attachments", () => {
   });
 });
 
-/** In the page: where the picture has the colour of a terminal; false while it does not. */
+/** Runs in the page: where the picture has the colour of a terminal. False while it has not. */
 const MIDDLE_OF_BLUE = `(() => {
   const canvas = document.querySelector("canvas");
   const pixels = canvas?.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;

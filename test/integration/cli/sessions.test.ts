@@ -7,7 +7,7 @@ beforeAll(async () => {
 });
 afterAll(() => service.stop());
 
-test("a session from its create to its end, and tools on it", async () => {
+test("a session from create to destroy, and its tools", async () => {
   const run = async (...args: string[]) => {
     const { stdout, stderr, exitCode: code } = await service.run(args);
     return { stdout: stdout.toString(), stderr, code };
@@ -49,7 +49,7 @@ test("a session from its create to its end, and tools on it", async () => {
   expect(reset.stdout).toMatch(/^bash_ann_002_/);
   expect(await tool("bash:run", "command=echo $A")).toMatchObject({ stdout: "2\n" });
   expect(await run("session", "rm", "-w", "ann")).toMatchObject({ stdout: reset.stdout, code: 0 });
-  // Which is not a failure; and silence would say that it was ended.
+  // Not a failure. But printing nothing would mean that it was ended.
   const none = "berth: there is no session of the type bahs\nSee which there are: berth session ls\n";
   expect(await run("session", "rm", "-w", "ann", "bahs")).toEqual({ stdout: "", stderr: none, code: 0 });
   expect((await run("session", "ls")).stdout).toBe("ID  WORKER  TYPE  STATUS  SANDBOX  EXPIRES\n");
@@ -63,7 +63,7 @@ test("a session from its create to its end, and tools on it", async () => {
   expect((await run("tool", "ls", "bash")).stdout).toBe("TOOL      PARAMS\nbash:run  command [timeout]\n");
 });
 
-test("code that throws ends with 1, and what it threw is shown where its output was", async () => {
+test("code that throws ends with 1, and the exception is shown after its output", async () => {
   const python = async (code: string, ...flags: string[]) => {
     const { stdout, stderr, exitCode } = await service.run([
       "tool",
@@ -74,8 +74,8 @@ test("code that throws ends with 1, and what it threw is shown where its output 
     ]);
     return { stdout: stdout.toString(), stderr, exitCode };
   };
-  const wrote = await python("print('begun')\n1 / 0");
-  expect(wrote).toMatchObject({ stdout: "begun\n", exitCode: 1 });
+  const wrote = await python("print('started')\n1 / 0");
+  expect(wrote).toMatchObject({ stdout: "started\n", exitCode: 1 });
   expect(wrote.stderr).toMatch(/^Traceback [\s\S]*\nZeroDivisionError: division by zero\n$/);
   const silent = await python("1 / 0");
   expect(JSON.parse(silent.stdout)).toMatchObject({ result: null, error: { name: "ZeroDivisionError" } });

@@ -33,17 +33,17 @@ async function enterSandbox(): Promise<void> {
   await terminal.shows(PROMPT);
 }
 
-/** What a command in the sandbox writes. */
+/** The output of a command in the sandbox. */
 async function inSandbox(...command: string[]): Promise<string> {
   const { stdout } = await service.run(["exec", SANDBOX, "--", ...command]);
   return stdout.toString();
 }
 
-describe("programs that draw", () => {
-  test("vim: a file is written and saved, a window that grows is filled, and the screen is as before", async () => {
+describe("full-screen programs", () => {
+  test("vim: writes and saves a file, fills a window that grows, and restores the screen at its end", async () => {
     await enterSandbox();
     await terminal.enter("vi poem.txt");
-    // Everything below the empty first line: what is drawn last may show before the rest.
+    // Everything below the empty first line. What is drawn last may appear before the rest.
     await terminal.shows((screen) => {
       const tildes = screen.split("\n").filter((line) => line === "~");
       return tildes.length === 22 && /"poem.txt" \[New/.test(screen);
@@ -52,7 +52,7 @@ describe("programs that draw", () => {
     await terminal.type("iThe fog comes\ron little cat feet.");
     await terminal.shows(/^The fog comes\non little cat feet\.\n~/);
     await terminal.resize(60, 40);
-    // All rows but the two of text and the last.
+    // All rows except the two of text and the last.
     await terminal.shows((screen) => screen.split("\n").filter((line) => line === "~").length === 37);
     await terminal.press("Escape");
     await terminal.enter(":wq");
@@ -77,9 +77,9 @@ describe("programs that draw", () => {
     await terminal.shows(PROMPT);
   });
 
-  test("top: draws as wide as the window is, at once when that changes", async () => {
+  test("top: draws as wide as the window, at once when that changes", async () => {
     await enterSandbox();
-    // It draws anew by itself only after an hour.
+    // Without a resize it would redraw only after an hour.
     await terminal.enter("top -d 3600");
     await terminal.shows(/^top - .*^ +PID USER .* COMMAND$/ms);
     await terminal.resize(40, 24);
@@ -92,7 +92,7 @@ describe("programs that draw", () => {
 });
 
 describe("the size", () => {
-  test("is that of the window, from the beginning on", async () => {
+  test("is the window's from the start", async () => {
     await terminal.resize(97, 31);
     await enterSandbox();
     await terminal.enter("while stty size; do sleep 0.1; done");
@@ -114,7 +114,7 @@ describe("keys", () => {
     expect(await inSandbox("sh", "-c", "pgrep -fx 'sleep 1000' || echo none")).toBe("none\n");
   });
 
-  test("Ctrl-C shows soon in the middle of a flood", async () => {
+  test("Ctrl-C takes effect soon during a flood of output", async () => {
     await enterSandbox();
     await terminal.enter("yes");
     await terminal.shows(/(y\n){20}/);
@@ -122,7 +122,7 @@ describe("keys", () => {
     await terminal.shows(/\^C\nroot@\w+:\S*#$/);
   });
 
-  test("Ctrl-Z stops and fg goes on, Ctrl-D ends the input and the shell", async () => {
+  test("Ctrl-Z suspends and fg resumes, Ctrl-D ends the input and the shell", async () => {
     await enterSandbox();
     await terminal.enter("echo here; cat");
     await terminal.shows(/^here$/m);
@@ -140,7 +140,7 @@ describe("keys", () => {
     expect(await shell.exitCode()).toBe(0);
   });
 
-  test("200 kB that are pasted arrive whole and in order", async () => {
+  test("200 kB of pasted text arrive whole and in order", async () => {
     const text = Array.from({ length: 20_000 }, (_, index) => `${String(index).padStart(9, "0")}\n`).join("");
     await enterSandbox();
     // A line that no earlier test leaves on the screen.
@@ -153,7 +153,7 @@ describe("keys", () => {
     expect(await inSandbox("sha256sum", "pasted")).toBe(`${hash}  pasted\n`);
   });
 
-  test("their echo comes at once", async () => {
+  test("pasted text is echoed at once", async () => {
     await enterSandbox();
     const times: number[] = [];
     for (const letter of "how fast are keys drawn that are typed here") {
@@ -171,21 +171,21 @@ describe("keys", () => {
   });
 });
 
-describe("what is run", () => {
-  test("the user, the directory, the environment and the command are as said", async () => {
+describe("the command", () => {
+  test("has the user, directory, environment and arguments that the flags name", async () => {
     const line = 'echo "$(id -u) $PWD $WHO $TERM"; exit 3';
     await terminal.enter(`berth shell -u 65534 -w /tmp -e WHO=me ${SANDBOX} -- sh -c '${line}'`);
     await terminal.shows(/^65534 \/tmp me xterm-256color$/m);
     expect(await shell.exitCode()).toBe(3);
   });
 
-  test("bash, where the sandbox has it", async () => {
+  test("bash, if the sandbox has it", async () => {
     await enterSandbox();
     await terminal.enter("echo it is $0");
     await terminal.shows(/^it is bash$/m);
   });
 
-  test("sh, where it has no bash", async () => {
+  test("sh, if it has no bash", async () => {
     const [, image] = SHELL_IMAGES.find(([name]) => name === "busybox") ?? [];
     await service.run(["create", "--id", "small", "--image", `${image}`]);
     await terminal.enter("berth shell small");
@@ -196,7 +196,7 @@ describe("what is run", () => {
   });
 });
 
-describe("whatever ends it, the terminal is as before", () => {
+describe("the terminal is restored after", () => {
   let before: string;
   beforeEach(async () => {
     before = await shell.settings();
@@ -232,7 +232,7 @@ describe("whatever ends it, the terminal is as before", () => {
     expect(await shell.exitCode()).toBe(code);
   });
 
-  test("a stop, after which fg goes on", async () => {
+  test("a suspend, which fg resumes", async () => {
     await enterSandbox();
     process.kill(await shell.foregroundPid(), "SIGTSTP");
     await terminal.shows(/\[1\] .*Stopped.*\nlocal\$$/);
@@ -282,7 +282,7 @@ describe("whatever ends it, the terminal is as before", () => {
     }
   });
 
-  test("a sandbox that is not there", async () => {
+  test("a missing sandbox", async () => {
     await terminal.enter("berth shell nobody");
     await terminal.shows(/^berth: .*nobody.*\nSee which there are: berth ls --all\n/m);
     expect(await shell.exitCode()).toBe(125);
@@ -302,7 +302,7 @@ describe("without a terminal", () => {
     });
   });
 
-  test("also where only its stdout is none", async () => {
+  test("also if only stdout is not a terminal", async () => {
     await terminal.enter(`berth shell ${SANDBOX} | cat`);
     await terminal.shows(/^berth: `berth shell` needs a terminal/m);
   });

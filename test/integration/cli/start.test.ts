@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { MAIN, runProgram, ServeProcess } from "../../support/program.ts";
 
-/** Writes to stderr, at the end, which modules of Node's and which files were loaded. */
+/** Writes to stderr, at the end, which of Node's modules and which files were loaded. */
 const TELL = `data:text/javascript,${encodeURIComponent(`
 import module from "node:module";
 process.on("exit", () => {
@@ -23,14 +23,15 @@ async function loadedBy(...args: string[]): Promise<string> {
   return stderr;
 }
 
-test("a command loads no more than it needs", async () => {
+test("a command loads only the modules it needs", async () => {
   const version = await loadedBy("--version");
   expect(version).toMatch(/dist\/main\.js$/m);
   expect(version).not.toMatch(/NativeModule (http2|v8)$/m);
   const list = await loadedBy("ls");
   expect(list).toMatch(/NativeModule http$/m);
   expect(list).toMatch(/\/sandbox_pb/);
-  // What services elsewhere need; `fetch`, which comes with Node's Headers; what describes services that are not called.
+  // What only remote services need; `fetch`, which comes with Node's Headers; descriptors of services that are not
+  // called.
   expect(list).not.toMatch(/NativeModule (http2|https|tls)$/m);
   expect(list).not.toMatch(/undici|\/(file|process|run|session|workspace)_pb|\/app-/);
 });

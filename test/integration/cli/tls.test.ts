@@ -26,15 +26,19 @@ function newKey(name: string): string[] {
   return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", file];
 }
 
-/** Starts a service with a certificate of the authority; returns it and its port. */
-async function serve(names: string, days: number): Promise<{ service: ServeProcess; port: string }> {
+/** Starts a service with a certificate of the authority. Returns it and its port. */
+async function serve(
+  names: string,
+  days: number,
+  ...more: string[]
+): Promise<{ service: ServeProcess; port: string }> {
   const file = (suffix: string) => path.join(dir, `server.${suffix}`);
   openssl("req", "-new", "-nodes", "-subj", "/CN=server", ...newKey("server"), "-out", file("csr"));
   writeFileSync(file("ext"), `subjectAltName=${names}\n`);
   const signed = ["-in", file("csr"), "-CA", ca, "-CAkey", path.join(dir, "ca.key"), "-CAcreateserial"];
   openssl("x509", "-req", ...signed, "-days", String(days), "-extfile", file("ext"), "-out", file("pem"));
   const tls = ["--tls-cert", file("pem"), "--tls-key", file("key")];
-  const service = await ServeProcess.start(["--engine", "bubblewrap", ...tls]);
+  const service = await ServeProcess.start(["--engine", "bubblewrap", ...tls, ...more]);
   services.push(service);
   return { service, port: service.address.split(":").at(-1) ?? "" };
 }
@@ -45,7 +49,7 @@ async function failure(service: ServeProcess, ...args: string[]): Promise<string
   return stderr;
 }
 
-test("an authority of one's own is named by a flag or a variable", async () => {
+test("a custom authority is named by a flag or a variable", async () => {
   const { service, port } = await serve("DNS:localhost,IP:127.0.0.1", 1);
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address)).toBe(
@@ -59,7 +63,7 @@ test("an authority of one's own is named by a flag or a variable", async () => {
   ] as const)
     expect(await service.run(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
 
-  // A service with TLS, called without.
+  // A TLS service called without TLS.
   for (const plain of [`localhost:${port}`, `http://localhost:${port}`])
     expect(await failure(service, "--address", plain)).toBe(
       `berth: what answers at ${plain} speaks TLS\nCall it with TLS: --address https://localhost:${port}\n`,
@@ -76,7 +80,7 @@ test("an authority of one's own is named by a flag or a variable", async () => {
     });
 });
 
-test("a certificate for another name is told with the names it has", async () => {
+test("a certificate for another name is reported with the names it has", async () => {
   const { service, port } = await serve("DNS:berth.example.com,IP:10.1.2.3", 1);
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
@@ -90,15 +94,42 @@ test("an expired certificate", async () => {
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
     `berth: the certificate of ${address} has expired\n` +
-      "Renew it and restart the service: berth serve --tls-cert FILE --tls-key FILE\n",
+      "Renew it in the file of the service's --tls-cert. The service needs no restart.\n",
   );
 });
 
-test("a service without TLS, called with it", async () => {
+test("a service without TLS, called with TLS", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
   services.push(service);
   const address = `https://${service.address}`;
   expect(await failure(service, "--address", address)).toBe(
     `berth: what answers at ${address} does not speak TLS\nCall it without: --address http://${service.address}\n`,
   );
+});
+
+test("who is refused for want of a good certificate is in the log, and the program says what is missing", async () => {
+  const { service, port } = await serve("DNS:localhost", 1, "--tls-client-ca", ca, "--log-level", "info");
+  const address = `https://localhost:${port}`;
+  expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
+    `berth: the service at ${address} requires a certificate of its clients, and this program has none to present\n` +
+      "Call it through another port, or by a proxy that presents one. The service requires it with --tls-client-ca.\n",
+  );
+  const [cert, key] = [path.join(dir, "other.pem"), path.join(dir, "other.key")];
+  openssl("req", "-x509", "-nodes", "-subj", "/CN=Another CA", ...newKey("other"), "-out", cert);
+  const refused = (...args: string[]) =>
+    expect(() =>
+      execFileSync("curl", ["-s", "-m", "10", "--cacert", ca, ...args], { stdio: "pipe" }),
+    ).toThrow();
+  refused("--cert", cert, "--key", key, `${address}/healthz`);
+  refused(`http://localhost:${port}/healthz`);
+  const { stderr } = await service.stop();
+  const problems = stderr
+    .split("\n")
+    .filter((line) => line.includes("a TLS connection was refused"))
+    .map((line) => JSON.parse(line).problem);
+  expect(problems).toEqual([
+    "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+    "ERR_SSL_HTTP_REQUEST",
+  ]);
 });

@@ -22,7 +22,7 @@ async function create(file: string, ...args: string[]): Promise<string> {
 }
 
 describe("berth token", () => {
-  test("makes the file, lists what is in it and takes tokens out, and keeps comments", async () => {
+  test("creates the file, lists its tokens and removes them, and keeps comments", async () => {
     const file = newFile();
     const token = await create(file, "--tenant", "acme", "--note", "a dashboard: x");
     expect(statSync(file).mode & 0o777).toBe(0o600);
@@ -56,7 +56,7 @@ describe("berth token", () => {
     expect(readdirSync(path.dirname(file))).toEqual(["tokens.yaml"]);
   });
 
-  test("loses nothing where several programs edit at once", async () => {
+  test("loses nothing when several programs edit at once", async () => {
     const file = newFile();
     await Promise.all(Array.from({ length: 8 }, (_, index) => create(file, "--tenant", `tenant-${index}`)));
     const { stdout } = await runProgram(["token", "ls", "-q", "--tokens", file]);
@@ -96,7 +96,7 @@ describe("berth token", () => {
   });
 });
 
-describe("clients take a token", () => {
+describe("clients send a token", () => {
   let service: ServeProcess;
   let token = "";
   let home = "";
@@ -117,7 +117,7 @@ describe("clients take a token", () => {
   });
   afterAll(() => service?.stop());
 
-  /** Where a token may come from; the address is in BERTH_ADDRESS but for profiles. */
+  /** Sources of a token. The address is in BERTH_ADDRESS, except with profiles. */
   const sources = (): Readonly<Record<string, Readonly<Record<string, string>>>> => ({
     BERTH_TOKEN: { BERTH_ADDRESS: service.address, BERTH_TOKEN: token },
     BERTH_TOKEN_FILE: { BERTH_ADDRESS: service.address, BERTH_TOKEN_FILE: path.join(home, "token") },
@@ -154,12 +154,12 @@ describe("clients take a token", () => {
     for (const [args, env] of [
       [["ls", ...at, "--token-file", path.join(home, "token")], {}],
       [["--profile", "inline", "ls"], config],
-      // A profile that the line names goes before the environment.
+      // A profile on the command line overrides the environment.
       [["ls", "--profile", "inline"], { ...config, BERTH_ADDRESS: "127.0.0.1:1", BERTH_TOKEN: "wrong" }],
     ] as const) {
       expect(await runProgram([...args], { env })).toMatchObject({ exitCode: 0, stderr: "" });
     }
-    // The token of BERTH_PROFILE is not sent to the address of another.
+    // The token of BERTH_PROFILE is not sent to another address.
     const elsewhere = await runProgram(["ls", ...at], { env: { ...config, BERTH_PROFILE: "inline" } });
     expect(elsewhere).toMatchObject({
       exitCode: 1,

@@ -13,7 +13,7 @@ afterAll(() => service?.stop());
 
 const berth = (...args: string[]) => runHere(args, { env: { BERTH_ADDRESS: service.address } });
 
-/** Runs a command that is to go well; returns what it prints, without the last newline. */
+/** Runs a command that must succeed. Returns its stdout without the last newline. */
 async function ok(...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await berth(...args);
   if (code !== 0) throw new Error(`berth ${args.join(" ")} exited with ${code}: ${stderr}`);
@@ -23,7 +23,7 @@ async function ok(...args: string[]): Promise<string> {
 const detached = (sandbox: string, ...command: string[]) => ok("exec", "-d", sandbox, "--", ...command);
 
 describe("inspect", () => {
-  test("tells of things of every kind, each found by its id", async () => {
+  test("shows objects of every kind, each found by its id", async () => {
     const sandbox = await ok("create", "-l", "team=red");
     const process = await detached(sandbox, "sleep", "1000");
     await ok("workspace", "create", "an/area");
@@ -46,7 +46,7 @@ describe("inspect", () => {
     );
   });
 
-  test("says what is not there, and shows the rest", async () => {
+  test("reports what is missing, and shows the rest", async () => {
     await ok("workspace", "create", "there");
     const { code, stdout, stderr } = await berth("inspect", "nowhere", "there");
     expect(code).toBe(1);
@@ -61,7 +61,7 @@ describe("inspect", () => {
 });
 
 describe("pause, resume and update", () => {
-  test("a paused sandbox's processes stand still until it is resumed", async () => {
+  test("the processes of a paused sandbox stop until it is resumed", async () => {
     const sandbox = await ok("create");
     expect(await ok("pause", sandbox)).toBe(sandbox);
     expect(await ok("ls", "--state", "paused", "-q")).toBe(sandbox);
@@ -72,7 +72,7 @@ describe("pause, resume and update", () => {
     await ok("rm", "--grace", "0s", sandbox);
   });
 
-  test("labels are set and removed one by one, and durations go back to the service's", async () => {
+  test("labels are set and removed one by one, and durations reset to the service's defaults", async () => {
     const sandbox = await ok("create", "-l", "a=1", "-l", "b=2", "--idle-timeout", "5m");
     const shown = () => ok("inspect", "--format", "{{json .spec.labels}} {{.spec.idleTimeout}}", sandbox);
     expect(await ok("update", "-l", "b=3", "-l", "c=4", "--remove-label", "a", sandbox)).toBe(sandbox);
@@ -83,7 +83,7 @@ describe("pause, resume and update", () => {
     await ok("rm", "--grace", "0s", sandbox);
   });
 
-  test.each(["pause", "resume"])("%s tells of each that cannot be", async (verb) => {
+  test.each(["pause", "resume"])("%s reports each failure", async (verb) => {
     const sandbox = await ok("create");
     const { code, stdout, stderr } = await berth(verb, "unknown", sandbox);
     expect([code, stdout]).toEqual([1, `${sandbox}\n`]);
@@ -95,7 +95,7 @@ describe("pause, resume and update", () => {
 });
 
 describe("kill", () => {
-  test("a process gets the signal that is named, of a sandbox every one", async () => {
+  test("sends the named signal to one process, or to all of a sandbox", async () => {
     const sandbox = await ok("create");
     const trap = await detached(
       sandbox,
@@ -112,7 +112,7 @@ describe("kill", () => {
     expect(killed).toEqual({ sandboxId: sandbox, signaled: expect.arrayContaining(others) });
     expect(killed.signaled).not.toContain(trap);
     expect(await berth("wait", ...others)).toMatchObject({ code: 137, stdout: "137\n137\n" });
-    // It lives on, with nothing more to kill.
+    // It is still live, with nothing left to kill.
     expect(await ok("kill", sandbox)).toBe(sandbox);
     expect(await berth("kill", trap)).toMatchObject({ code: 1, stderr: expect.stringContaining("berth: ") });
     await ok("rm", "--grace", "0s", sandbox);
@@ -120,7 +120,7 @@ describe("kill", () => {
 });
 
 describe("wait", () => {
-  test("comes back when a process ends, with its exit code", async () => {
+  test("returns when a process ends, with its exit code", async () => {
     const sandbox = await ok("create");
     const process = await detached(sandbox, "sh", "-c", "until [ -e done ]; do sleep 0.05; done; exit 3");
     const waiting = service.begin(["wait", process]);
@@ -138,7 +138,7 @@ describe("wait", () => {
     await ok("rm", "--grace", "0s", sandbox);
   });
 
-  test("comes back when a sandbox has ended, and says why", async () => {
+  test("returns when a sandbox has ended, and says why", async () => {
     const sandbox = await ok("create", "--id", "awaited");
     const process = await detached(sandbox, "sleep", "1000");
     const waiting = service.begin(["wait", sandbox, process]);
@@ -150,16 +150,16 @@ describe("wait", () => {
     expect(await ok("wait", sandbox)).toBe("deleted");
   });
 
-  test("an id may stand for another sandbox by now", async () => {
+  test("waits for the sandbox that has the id now, not for an earlier one", async () => {
     const sandbox = await ok("create", "--id", "again");
     await ok("rm", "--grace", "0s", sandbox);
     await ok("create", "--id", "again");
-    // The end of the first is in the history of events, and not what is waited for.
+    // The end of the first sandbox is in the event history, but is not the one to wait for.
     expect(await berth("wait", "--timeout", "500ms", sandbox)).toMatchObject({ code: 124, stdout: "" });
     await ok("rm", "--grace", "0s", sandbox);
   });
 
-  test("goes on over another connection where one breaks", async () => {
+  test("continues over a new connection if one breaks", async () => {
     const sandbox = await ok("create");
     const process = await detached(sandbox, "sleep", "1000");
     const link = await CuttableLink.to(service.address);
@@ -184,7 +184,7 @@ describe("wait", () => {
     }
   });
 
-  test("Ctrl-C ends the waiting alone", async () => {
+  test("Ctrl-C ends only the waiting", async () => {
     const sandbox = await ok("create");
     const process = await detached(sandbox, "sleep", "1000");
     const ended = await detached(sandbox, "true");
@@ -197,7 +197,7 @@ describe("wait", () => {
     await ok("rm", "--grace", "0s", sandbox);
   });
 
-  test("what is not there is told, and the rest is waited for", async () => {
+  test("what is missing is reported, and the rest is waited for", async () => {
     const sandbox = await ok("create");
     const process = await detached(sandbox, "true");
     const { code, stdout, stderr } = await berth("wait", "unknown", process);

@@ -16,7 +16,7 @@ async function berth(args: readonly string[], options?: ProgramOptions): Promise
   return stdout.toString();
 }
 
-test("a workspace's life: made, referred to, used, exported, imported, cleaned up", async () => {
+test("a workspace is made, mounted, listed, exported, imported and cleaned up", async () => {
   const directory = (await berth(["create", "job/1"])).trim();
   expect((await stat(directory)).isDirectory()).toBe(true);
   await berth(["add-ref", "job/1", "trace"]);
@@ -75,7 +75,7 @@ test("a workspace's life: made, referred to, used, exported, imported, cleaned u
   expect((await serve.run(["workspace", "show", "job/1"])).stderr).toContain("There is no workspace");
 });
 
-test("a wrong command line is told as one", async () => {
+test("a wrong command line is reported as such", async () => {
   expect((await serve.run(["workspace", "create"])).exitCode).toBe(2);
   expect((await serve.run(["workspace", "nonsense"])).exitCode).toBe(2);
   expect((await serve.run(["workspace", "cleanup", "x", "--nonsense"])).stderr).toMatch(/^berth: /);

@@ -1,4 +1,4 @@
-/** The twin of agent_driver.py, around the TypeScript class: the same lines in, the same lines out. */
+/** The twin of agent_driver.py for the TypeScript class: the same lines in, the same lines out. */
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
@@ -11,11 +11,11 @@ import {
 
 interface Script {
   readonly result?: string;
-  /** How often the result, and each of what is said, is said in one; 1 where it is not given. */
+  /** How many times to repeat the result and each message. Default: 1. */
   readonly times?: number;
   readonly finished?: boolean;
   readonly says?: readonly string[];
-  /** Of what is said; ASSISTANT where it is not given. */
+  /** Role of the messages. Default: ASSISTANT. */
   readonly role?: string;
   readonly raise?: string;
   readonly sleep?: number;

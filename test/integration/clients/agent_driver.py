@@ -1,8 +1,7 @@
-"""An agent whose steps are read from stdin as JSON, one a line, and told on stdout.
+"""An agent that reads its steps from stdin as JSON, one per line, and reports on stdout.
 
-Run by agents.test.ts. The first line is how the agent is set up. Each later one:
-{"do": "run", "steps": [...]} with steps of {result, times, finished, says, role, raise, sleep, outlast},
-{"do": "reset"}, {"do": "state"} or {"do": "close"}.
+Run by agents.test.ts. The first line configures the agent. Each later one is {"do": "run", "steps": [...]} with steps
+of {result, times, finished, says, role, raise, sleep, outlast}, {"do": "reset"}, {"do": "state"} or {"do": "close"}.
 """
 
 import asyncio

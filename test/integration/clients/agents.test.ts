@@ -27,7 +27,7 @@ beforeAll(async () => {
   const env = await run(path.join(root, "scripts/python-env.sh"), ["python-stubs", requirements]);
   python = path.join(env.stdout.trim(), "bin/python");
   packageDir = await mkdtemp(path.join(tmpdir(), "berth-python-"));
-  // As a user installs it from a checkout; with no index there is no network either.
+  // As users install it from a checkout. Without an index it needs no network either.
   const pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps"];
   await run(python, [...pip, "--target", packageDir, path.join(root, "clients/python")]);
   service = await LastingService.start();
@@ -40,7 +40,7 @@ afterAll(async () => {
   if (packageDir) await rm(packageDir, { recursive: true, force: true });
 });
 
-// Without the caller's environment: no proxy comes between a client and the service on loopback.
+// Without the caller's environment, so that no proxy is used between a client and the service on loopback.
 const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; example: string[] }][] = [
   [
     "TypeScript",
@@ -80,7 +80,7 @@ async function expectGone(sandboxId: unknown): Promise<void> {
 describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
   const begin = (setup: object = {}): AgentProgram => beginOf(of, setup);
 
-  test("runs to FINISHED, only from IDLE, and again after a reset", async () => {
+  test("runs to FINISHED, starts only from IDLE, and runs again after a reset", async () => {
     const agent = begin({ sandbox: true, next_step_prompt: "Go on." });
     const steps = [{ result: "looked" }, { result: "done", finished: true }];
     const first = await agent.do({ do: "run", request: "Do it.", steps });
@@ -121,7 +121,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await expectGone(seen?.sandboxId);
   });
 
-  test("reaches the most steps: IDLE again; a finish on the last step is FINISHED", async () => {
+  test("reaches the step limit: IDLE again; a finish on the last step is FINISHED", async () => {
     const agent = begin({ max_steps: 2 });
     const spent = await agent.do({ do: "run", steps: [{ result: "a" }] });
     expect(spent).toMatchObject({
@@ -162,7 +162,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await agent.end();
   });
 
-  test("ends in ERROR when a step speaks in an unknown role, and says which roles there are", async () => {
+  test("ends in ERROR when a step uses an unknown role, and names the known roles", async () => {
     const agent = begin();
     const wrong = await agent.do({ do: "run", steps: [{ result: "a", says: ["a"], role: "CRITIC" }] });
     expect(wrong).toMatchObject({
@@ -174,7 +174,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await agent.end();
   });
 
-  test("may say more than a run keeps: what is too long is cut off, between two characters", async () => {
+  test("may say more than a run stores: text that is too long is cut, between two characters", async () => {
     const agent = begin();
     const long = { result: "xé", times: 200_000 };
     const steps = [long, { ...long, says: ["ab", "yé"], finished: true }];
@@ -193,7 +193,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await agent.end();
   });
 
-  test("leaves a sandbox that was there before its run, unless it is to take it away", async () => {
+  test("leaves a sandbox that existed before its run, unless it is to delete it", async () => {
     const { sandbox_id: id } = await client.createSandbox();
     const steps = [{ result: "done", finished: true }];
     const agent = begin({ sandbox_id: id });
@@ -207,8 +207,8 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await taking.end();
   });
 
-  test("has its run made once, though the answers to that are lost on the way", async () => {
-    // In the service's greeting, between it and the answer, and in that.
+  test("creates its run once, although the answers are lost on the way", async () => {
+    // Cuts in the service's greeting, between it and the response, and in that response.
     const link = await CuttingLink.to(service.address, "reset", [20, 70, 110, 150, 200]);
     const name = `once-${link.address}`;
     const agent = begin({ address: link.address, name });
@@ -218,7 +218,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
       expect(link.cuts).toBe(5);
       const { runs } = await client.call("RunService/ListRuns", { page_size: 1000 });
       expect(runs.filter((each) => each.name === name)).toHaveLength(1);
-      // The next one is another.
+      // The next run is another one.
       const { runId } = await agent.do({ do: "close" });
       expect(runId).toBe("");
       expect(await agent.do({ do: "run", steps })).toMatchObject({ done: { outcome: "FINISHED" } });
@@ -229,7 +229,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     }
   });
 
-  test("is warned once in the next prompt when it goes round in circles", async () => {
+  test("is warned once in the next prompt when it repeats itself", async () => {
     const agent = begin({ next_step_prompt: "Go on.", max_steps: 5 });
     const steps = ["a", "a", "a", "a", "b"].map((text) => ({ result: text, says: [text] }));
     const { done } = await agent.do({ do: "run", steps });
@@ -246,7 +246,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await agent.end();
   });
 
-  test("stops at its step when the run is canceled, or out of time", async () => {
+  test("stops at its step when the run is canceled or times out", async () => {
     const agent = begin({ step_timeout: 3 });
     agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
     const { runId } = await agent.next();
@@ -269,7 +269,7 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await agent.end();
   });
 
-  test("that is killed loses its lease, and its sandbox goes", async () => {
+  test("that is killed loses its lease, and its sandbox is deleted", async () => {
     const agent = begin({ sandbox: true, step_timeout: 2 });
     agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
     const { runId, sandboxId } = await agent.next();
@@ -289,14 +289,14 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const { stdout } = await run(file, [...args, service.address, TEST_IMAGE], { env, timeout: 60_000 });
     expect(stdout.trim().split("\n")).toEqual([
       "Step 1: the test fails",
-      "Step 2: mended calc.py",
+      "Step 2: fixed calc.py",
       "Step 3: the test passes",
       "FINISHED",
     ]);
   });
 });
 
-test("both go on when the service is killed and comes back, in the middle of a step and of a report", async () => {
+test("both continue when the service is killed and restarted, during a step and during a report", async () => {
   const agents = classes.map(([, of]) => beginOf(of, { sandbox: true, step_timeout: 60 }));
   const each = <T>(act: (agent: AgentProgram) => Promise<T>): Promise<T[]> => Promise.all(agents.map(act));
   for (const agent of agents) {

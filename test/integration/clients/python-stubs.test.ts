@@ -7,7 +7,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 const run = promisify(execFile);
 const root = join(import.meta.dirname, "../../..");
 
-/** What python_stubs.py prints. */
+/** The output of python_stubs.py. */
 interface Report {
   modules: string[];
   services: Record<string, string[]>;
@@ -22,13 +22,13 @@ async function report(): Promise<Report> {
   const { stdout } = await run(
     join(env.stdout.trim(), "bin/python"),
     ["-B", join(import.meta.dirname, "python_stubs.py")],
-    // Without the caller's environment: no proxy comes between the stub and its server on loopback.
+    // Without the caller's environment, so that no proxy is used between the stub and its server on loopback.
     { env: { PYTHONPATH: join(root, "gen/python") }, timeout: 60_000 },
   );
   return JSON.parse(stdout);
 }
 
-/** Names of the RPCs of each service, as the .proto files say. */
+/** The names of each service's RPCs, from the .proto files. */
 async function declared(): Promise<{ files: string[]; services: Record<string, string[]> }> {
   const directory = join(root, "proto/berth/v1");
   const files = (await readdir(directory)).sort();
@@ -65,11 +65,11 @@ describe("the Python stubs", () => {
     expect(stubs.calls).toEqual({ sandbox_id: "käfig", sequences: [2, 3] });
   });
 
-  it("carry parameters of tools as they are", () => {
+  it("pass parameters of tools on unchanged", () => {
     expect(stubs.round_trip).toEqual({ tool: "vm:hotkey", x: 100, keys: ["ctrl", "c"] });
   });
 
-  it("tell a false temporary_session from one that is not set", () => {
+  it("distinguish a false temporary_session from an unset one", () => {
     expect(stubs.presence).toBe(true);
   });
 });

@@ -9,9 +9,9 @@ beforeAll(async () => {
 });
 afterAll(() => python?.[Symbol.asyncDispose]());
 
-// Against hangs only: whole suites of Python run in these, on first use with the making of their environments.
+// Only against hangs: each test runs a whole Python suite, and on first use creates its environment.
 describe.concurrent("the Python client", { timeout: 300_000 }, () => {
-  test("passes its tests with the newest grpcio and protobuf that it takes", async () => {
+  test("passes its tests with the newest grpcio and protobuf that it accepts", async () => {
     const output = await python.pytest("newest", "not vm");
     expect(output).toMatch(/^\d{2,} passed, \d+ deselected in /m);
   });
@@ -30,7 +30,7 @@ describe.concurrent("the Python client", { timeout: 300_000 }, () => {
     }
   });
 
-  test("has a client without asyncio that is generated of the one with", async () => {
+  test("has a synchronous client generated from the asyncio one", async () => {
     await python.passes(await pythonOf("newest"), ["generate_sync.py", "--check"]);
   });
 });

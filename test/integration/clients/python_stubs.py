@@ -1,4 +1,4 @@
-"""Uses the generated Python stubs as a client would and prints what it found.
+"""Uses the generated Python stubs like a client and prints what it found.
 
 Run by python-stubs.test.ts with gen/python on the path.
 """
@@ -22,7 +22,7 @@ def modules():
 
 
 def services(found):
-    """The RPCs that each service's stub offers on a channel."""
+    """The RPCs that each service's stub has on a channel."""
     offered = {}
     with grpc.insecure_channel("127.0.0.1:1") as channel:
         for name, module in found.items():
@@ -34,7 +34,7 @@ def services(found):
 
 
 class Servicer(sandbox_pb2_grpc.SandboxServiceServicer):
-    """Answers two RPCs, one of them streaming."""
+    """Implements two RPCs, one of them streaming."""
 
     def GetSandbox(self, request, context):
         return sandbox_pb2.GetSandboxResponse(sandbox={"sandbox_id": request.sandbox_id})
@@ -45,7 +45,7 @@ class Servicer(sandbox_pb2_grpc.SandboxServiceServicer):
 
 
 def calls():
-    """What a client gets from a server, both made of the stubs."""
+    """What a client gets from a server, both using the stubs."""
     server = grpc.server(futures.ThreadPoolExecutor(2))
     sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(Servicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -64,7 +64,7 @@ def calls():
 
 
 def round_trip():
-    """A request with a Struct in it, written and read again."""
+    """Serializes a request with a Struct and parses it again."""
     params = Struct()
     params.update({"x": 100, "keys": ["ctrl", "c"]})
     request = session_pb2.ExecuteToolRequest(worker_id="w", tool="vm:hotkey", params=params)

@@ -17,7 +17,7 @@ let service: ServeProcess;
 let browser: PersonBrowser;
 let page: Page;
 
-/** What the page has: the client as a bundle, as of any web application. */
+/** What the page has: the client as a bundle, as in any web application. */
 declare const berth: typeof client;
 
 async function bundle(): Promise<string> {
@@ -51,7 +51,7 @@ afterAll(async () => {
   pages?.close();
 });
 
-test("bundles without anything of Node, and without what is not used", async () => {
+test("bundles without Node's modules, and without unused code", async () => {
   const entry = "virtual:page";
   const { output } = await build({
     input: entry,
@@ -113,8 +113,8 @@ test("a service that is not there, or does not answer the page's origin, is UNAV
 test("leaving a loop in a page ends the command", async () => {
   const { processId, sandboxId } = await page.evaluate(async (address) => {
     const sandbox = await berth.Berth.connect(address).sandboxes.create();
-    const process = sandbox.exec("echo begun; exec sleep 1000");
-    for await (const { text } of process) if (text === "begun\n") break;
+    const process = sandbox.exec("echo started; exec sleep 1000");
+    for await (const { text } of process) if (text === "started\n") break;
     return { processId: process.processId, sandboxId: sandbox.sandboxId };
   }, `http://${service.address}`);
   const status = () =>
@@ -131,7 +131,7 @@ test("leaving a loop in a page ends the command", async () => {
   });
 });
 
-test("carries files both ways, and says what a browser cannot do", async () => {
+test("transfers files both ways, and reports what a browser cannot do", async () => {
   const result = await page.evaluate(async (address) => {
     const sandbox = await berth.Berth.connect(address).sandboxes.create();
     const { files } = sandbox;

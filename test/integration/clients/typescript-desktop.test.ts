@@ -34,7 +34,7 @@ test("shows a desktop: a screenshot as an attachment, and a view as a pair of we
   };
   expect((await receive(12)).toString()).toBe("RFB 003.008\n");
   await writer.write(new TextEncoder().encode("RFB 003.008\n"));
-  // One way to authenticate: none.
+  // One authentication method: none.
   expect([...(await receive(2))]).toEqual([1, 1]);
   await reader.cancel();
   await expect(writer.write(new Uint8Array([1]))).rejects.toThrow();

@@ -36,7 +36,7 @@ afterAll(async () => {
   if (directory) await rm(directory, { recursive: true, force: true });
 });
 
-/** A client that the test's end closes. */
+/** A client that is closed at the end of the test. */
 function connect(address = service.address, settings: ConnectSettings = {}): Berth {
   const berth = Berth.connect(address, settings);
   onTestFinished(() => berth.close());
@@ -56,7 +56,7 @@ const failureOf = (call: Promise<unknown>): Promise<unknown> =>
   );
 
 test.each(["nonsense", "", "host:port", "ftp://host", "http://"])("refuses the address %j", (address) => {
-  // Of the environment, an empty one says as little.
+  // An empty variable in the environment also counts as unset.
   const env = process.env.BERTH_ADDRESS;
   process.env.BERTH_ADDRESS = address;
   try {
@@ -68,7 +68,7 @@ test.each(["nonsense", "", "host:port", "ftp://host", "http://"])("refuses the a
   }
 });
 
-test("a service that is down is UNAVAILABLE, after the time for which calls are made again", async () => {
+test("a service that is down is UNAVAILABLE, after the time for retries", async () => {
   const link = await linked();
   link.cut();
   const berth = connect(link.address, { retryForMs: 300 });
@@ -80,7 +80,7 @@ test("a service that is down is UNAVAILABLE, after the time for which calls are 
   expect((error as Error).message).toContain(`The service at ${link.address} cannot be reached`);
 });
 
-test("a service whose socket is not there, or that speaks no TLS, is reported as such", async () => {
+test("a service whose socket is missing, or that speaks no TLS, is reported as such", async () => {
   const socket = `unix:${path.join(directory, "none.sock")}`;
   const none = await failureOf(connect(socket, { retryForMs: 0 }).sandboxes.stats());
   expect(none).toMatchObject({ code: "UNAVAILABLE", reason: "" });
@@ -133,7 +133,7 @@ test("what speaks no HTTP/2 is reported as such, and ends no program", async () 
   }
 });
 
-test("a call goes on where the service comes back in time", async () => {
+test("a call continues if the service is back in time", async () => {
   const link = await linked();
   link.cut();
   const stats = connect(link.address, { retryForMs: 60_000 }).sandboxes.stats();
@@ -141,7 +141,7 @@ test("a call goes on where the service comes back in time", async () => {
   expect(await stats).toMatchObject({ engine: "bubblewrap" });
 });
 
-test("an aborted call throws what it was aborted with, also while it waits for the service", async () => {
+test("an aborted call throws the reason of its abort, also while it waits for the service", async () => {
   const link = await linked();
   link.cut();
   const berth = connect(link.address, { retryForMs: 60_000 });
@@ -195,7 +195,7 @@ test("checks a certificate against the server name, over a Unix socket too", asy
   }
 });
 
-test("forgets a download that is canceled while no one reads it", async () => {
+test("forgets a download that is canceled while nobody reads it", async () => {
   const berth = connect();
   await using sandbox = await berth.sandboxes.create();
   await sandbox.files.write("big", new Uint8Array(4 << 20));
@@ -211,7 +211,7 @@ test("forgets a download that is canceled while no one reads it", async () => {
   expect(adopted.mock.calls.filter(([resource]) => !forgotten.has(resource))).toEqual([]);
 });
 
-test("goes on at the byte where the connection broke", async () => {
+test("continues at the byte where the connection broke", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const berth = connect(link.address);
@@ -232,11 +232,11 @@ test("goes on at the byte where the connection broke", async () => {
   expect(numbers.join("")).toBe(Array.from({ length: 200 }, (_, index) => `${index + 1}\n`).join(""));
 });
 
-test("says what was received where the connection stays lost", async () => {
+test("reports what was received if the connection stays lost", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
-  const command = far.exec("printf begun; exec sleep 1000", { reconnectMs: 500 });
+  const command = far.exec("printf started; exec sleep 1000", { reconnectMs: 500 });
   const reading = (async () => {
     for await (const _ of command) link.cut();
   })();
@@ -248,14 +248,14 @@ test("says what was received where the connection stays lost", async () => {
     stdoutReceived: 5,
     stderrReceived: 0,
   });
-  // With no one to read it, the service ends it.
+  // The service ends it, because nobody reads it.
   const status = async () => (await sandbox.process(command.processId)).status;
   expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
   const rest = await sandbox.attach(command.processId, { stdoutOffset: 5 }).result();
   expect(rest.stdout).toBe("");
 });
 
-test("writes once to stdin, and downloads to the end, over connections that break", async () => {
+test("writes to stdin once, and downloads to the end, over connections that break", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
@@ -281,7 +281,9 @@ test("writes once to stdin, and downloads to the end, over connections that brea
   expect(Buffer.concat(pieces).equals(bytes)).toBe(true);
 });
 
-/** A service of another version: real HTTP/2, answers of its own. Returns its address and the headers it was sent. */
+/**
+ * A service of another version: real HTTP/2, with its own responses. Returns its address and the headers it received.
+ */
 async function otherVersion(
   answer: MessageInitShape<typeof GetSandboxResponseSchema>,
 ): Promise<{ address: string; authorization: (string | null)[] }> {
@@ -300,12 +302,12 @@ async function otherVersion(
   return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, authorization };
 }
 
-test("takes fields and names of a newer service, and tells of calls that an older one lacks", async () => {
+test("accepts fields and names of a newer service, and reports calls that an older one lacks", async () => {
   const { address, authorization } = await otherVersion({
     sandbox: {
       sandboxId: "newer",
       state: 77 as SandboxState,
-      // A field that this client has no name for.
+      // A field that this client does not know.
       $unknown: [{ no: 1000, wireType: 2, data: new Uint8Array([2, 104, 105]) }],
     },
   });
@@ -317,7 +319,7 @@ test("takes fields and names of a newer service, and tells of calls that an olde
   expect(authorization).toEqual(["Bearer secret", null]);
 });
 
-test("an error has its reason, its facts, and says when to come back", async () => {
+test("an error has its reason, its details, and the time to retry after", async () => {
   const berth = connect();
   const missing = await failureOf(berth.sandboxes.get("missing"));
   expect(missing).toMatchObject({
@@ -331,7 +333,7 @@ test("an error has its reason, its facts, and says when to come back", async () 
   expect(BerthError.is(missing, "FILE_NOT_FOUND")).toBe(false);
 });
 
-test("a call takes the time that it is given", async () => {
+test("a call gets the time it is given", async () => {
   await using sandbox = await connect().sandboxes.create();
   const hasty = await connect(service.address, { timeoutMs: 300, retryForMs: 0 }).sandboxes.get(
     sandbox.sandboxId,

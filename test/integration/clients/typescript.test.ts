@@ -29,7 +29,7 @@ const decoded = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 const ended = async (processId: string): Promise<boolean> =>
   (await sandbox.process(processId)).status !== undefined;
 
-test("makes a sandbox, which the end of a block deletes", async () => {
+test("creates a sandbox, which the end of a block deletes", async () => {
   let sandboxId: string;
   {
     await using made = await berth.sandboxes.create({
@@ -85,7 +85,7 @@ test("names what callers without types get wrong", async () => {
   expect(await process.wait()).toMatchObject({ cause: "SIGNALED", signal: 2 });
 });
 
-test("passes output on as it comes, and returns it all", async () => {
+test("passes output on as it arrives, and returns all of it", async () => {
   const seen: string[] = [];
   const result = await sandbox.run("echo out; echo err >&2", {
     onStdout: async (text) => {
@@ -99,9 +99,9 @@ test("passes output on as it comes, and returns it all", async () => {
 });
 
 test("leaving the loop ends the command", async () => {
-  const process = sandbox.exec("echo begun; exec sleep 1000");
+  const process = sandbox.exec("echo started; exec sleep 1000");
   for await (const { stream, text } of process) {
-    expect({ stream, text }).toEqual({ stream: "stdout", text: "begun\n" });
+    expect({ stream, text }).toEqual({ stream: "stdout", text: "started\n" });
     break;
   }
   await eventually(() => ended(process.processId));
@@ -110,7 +110,7 @@ test("leaving the loop ends the command", async () => {
 
 test("a signal ends the command, and is what the loop throws", async () => {
   const stop = new AbortController();
-  const process = sandbox.exec("echo begun; exec sleep 1000", { signal: stop.signal });
+  const process = sandbox.exec("echo started; exec sleep 1000", { signal: stop.signal });
   const reading = (async () => {
     for await (const _ of process) stop.abort(new Error("enough"));
   })();
@@ -129,7 +129,7 @@ test("one signal serves many calls at once", async () => {
   for (const call of calls) await expect(call).rejects.toThrow("enough");
 });
 
-test("characters that are cut in two come whole, and what is not UTF-8 as U+FFFD", async () => {
+test("characters that are split arrive whole, and invalid UTF-8 as U+FFFD", async () => {
   const texts: string[] = [];
   const line = "printf '\\303'; sleep 0.3; printf '\\251'; sleep 0.3; printf '\\377\\303'";
   for await (const { text } of sandbox.exec(line)) texts.push(text);
@@ -145,25 +145,25 @@ test("writes to stdin, once and in order, also from a web stream", async () => {
   await expect(process.write("late")).rejects.toMatchObject({ reason: "PROCESS_STATE" });
 });
 
-test("gives a command a terminal, whose size changes", async () => {
+test("gives a command a terminal that can be resized", async () => {
   await using process = await sandbox
     .exec("stty size; read line; stty size", { terminal: { columns: 90, rows: 30 } })
     .start();
   await process.resize(120, 40);
   await process.write("\n");
   const { stdout } = await process.result();
-  // The terminal shows the line that is typed, before or after the first size.
+  // The terminal echoes the typed line, before or after the first size.
   expect(stdout).toMatch(/^(\r\n)?(30 90|40 120)\r\n(\r\n)?40 120\r\n$/);
 });
 
 test("leaves a detached command running, which others attach to, signal and wait for", async () => {
-  const first = sandbox.exec("echo begun; sleep 1000", { detach: true });
+  const first = sandbox.exec("echo started; sleep 1000", { detach: true });
   await first.start();
   await first.end();
   const found = await sandbox.processes();
   expect(found.map(({ processId }) => processId)).toContain(first.processId);
   const second = sandbox.attach(first.processId);
-  expect((await second.read())?.text).toBe("begun\n");
+  expect((await second.read())?.text).toBe("started\n");
   await second.signal(15);
   expect(await second.wait()).toMatchObject({ cause: "SIGNALED", exitCode: 143, ok: false });
   await second.kill();
@@ -188,7 +188,7 @@ test("reads and writes files", async () => {
   await expect(files.readText("bad.txt")).rejects.toThrow(TypeError);
 });
 
-test("carries files as web streams, of any size", async () => {
+test("transfers files as web streams, of any size", async () => {
   const bytes = new Uint8Array(20 << 20).map((_, at) => (at * 7 + (at >> 8)) & 0xff);
   const uploaded = await sandbox.files.upload("big", new Blob([bytes]).stream());
   expect(uploaded.size).toBe(bytes.length);
@@ -235,7 +235,7 @@ test("a request that is refused for its size harms no later call", async () => {
   expect((await sandbox.run("echo on")).stdout).toBe("on\n");
 });
 
-test("carries archives", async () => {
+test("transfers archives", async () => {
   await sandbox.files.write("tree/one", "1");
   expect(await sandbox.files.uploadArchive(sandbox.files.downloadArchive("tree"), "copy")).toMatchObject({
     size: 1,
@@ -250,7 +250,7 @@ test("watches a directory", async () => {
   expect(await changes.read()).toMatchObject({ type: "CREATED", path: "new", file: { kind: "REGULAR" } });
 });
 
-test("keeps sessions, with their tools", async () => {
+test("creates sessions and calls their tools", async () => {
   const worker = berth.worker();
   {
     await using mine = worker;
@@ -285,7 +285,7 @@ test("keeps sessions, with their tools", async () => {
   expect(resourceTypes.map(({ name }) => name)).toContain("bash");
 });
 
-test("keeps workspaces", async () => {
+test("creates workspaces", async () => {
   const { workspaces } = berth;
   const id = "team/typescript";
   const { sandbox: own, reused } = await workspaces.ensureSandbox(id);
@@ -322,7 +322,7 @@ test("keeps workspaces", async () => {
   ]);
 });
 
-test("supervises runs, and tells what becomes of them", async () => {
+test("supervises runs, and reports how they end", async () => {
   const { runs } = berth;
   const { runId } = await runs.create({ name: "by hand", maxSteps: 2, stepTimeoutMs: 60_000 });
   const { nextStep } = await runs.start(runId, "go");
@@ -349,7 +349,7 @@ test("supervises runs, and tells what becomes of them", async () => {
   expect((await runs.list()).map((run) => run.runId)).not.toContain(runId);
 });
 
-test("tells what happens to sandboxes, and the service's figures", async () => {
+test("reports the events of sandboxes, and the service's figures", async () => {
   const made = await berth.sandboxes.create();
   await made.delete();
   const types: string[] = [];
@@ -362,7 +362,7 @@ test("tells what happens to sandboxes, and the service's figures", async () => {
   expect(await berth.sandboxes.stats()).toMatchObject({ engine: "bubblewrap", maxSandboxes: 100 });
 });
 
-test("a create that is given up leaves nothing", async () => {
+test("an abandoned create leaves nothing", async () => {
   await using other = Berth.connect(service.address);
   const label = { test: "given up" };
   const stop = new AbortController();
@@ -374,7 +374,7 @@ test("a create that is given up leaves nothing", async () => {
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
 });
 
-test("finds a service at a Unix socket", async () => {
+test("connects to a service at a Unix socket", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-typescript-"));
   const address = `unix:${path.join(directory, "berth.sock")}`;
   const local = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_LISTEN: address });
@@ -387,7 +387,7 @@ test("finds a service at a Unix socket", async () => {
   }
 });
 
-test("a detached command goes on where nobody reads it, and is read on all the same", async () => {
+test("a detached command continues while nobody reads it, and its output can still be read", async () => {
   await using made = await berth.sandboxes.create();
   const command = "head -c 200000000 /dev/zero; touch done";
   const process = await made.exec(command, { detach: true }).start();
@@ -395,7 +395,7 @@ test("a detached command goes on where nobody reads it, and is read on all the s
   expect((await process.wait()).stdoutBytes).toBe(200_000_000);
 });
 
-test("what is written behind a write that failed is whole", async () => {
+test("a write after a failed write is whole", async () => {
   await using hasty = Berth.connect(service.address, { timeoutMs: 700 });
   await using made = await berth.sandboxes.create();
   const there = await hasty.sandboxes.get(made.sandboxId);
@@ -409,7 +409,7 @@ test("what is written behind a write that failed is whole", async () => {
   expect((await result).stdout.replace(/^a*/, "") === "b".repeat(100_000)).toBe(true);
 });
 
-test("a large file that is replaced while it is read is read as one", async () => {
+test("a large file that is replaced during a read is read as one version", async () => {
   await using made = await berth.sandboxes.create();
   const size = 9 << 20;
   await made.files.write("large", "a".repeat(size));

@@ -13,7 +13,7 @@ import { newDataDir } from "../../support/settings.ts";
 const SECRET = "egress-secret-4711";
 const ADDED = createHash("sha256").update(`Bearer ${SECRET}`).digest("hex");
 
-/** Fetches a URL with a header of its own. */
+/** Fetches a URL, with an Authorization header if one is given. */
 const FETCH = `
 import sys, urllib.request, urllib.error
 request = urllib.request.Request(sys.argv[1], method=sys.argv[2])
@@ -90,7 +90,7 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
     expect(await seen("http://allowed.example/", "Bearer guess")).toMatchObject({ credential: ADDED });
   });
 
-  test("other hosts, names below and other owners' hosts get none", async () => {
+  test("other hosts, subdomains and other owners' hosts get none", async () => {
     for (const host of ["other", "www.allowed", "six"]) {
       const answer = await seen(`http://${host}.example/`);
       expect(answer, host).toMatchObject({ secure: false });
@@ -98,12 +98,12 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
     }
   });
 
-  test("a redirect to another host does not take it along", async () => {
+  test("a redirect to another host does not carry it along", async () => {
     const to = encodeURIComponent("http://other.example/");
     expect(await seen(`http://allowed.example/redirect?to=${to}`)).not.toHaveProperty("credential");
   });
 
-  test("TRACE, which a server answers with what it got, is refused", async () => {
+  test("TRACE, which a server answers with the request it got, is refused", async () => {
     expect(await get("http://allowed.example/", "TRACE")).toMatch(/^403 [\s\S]*TRACE is closed/);
   });
 
@@ -127,12 +127,12 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
     }
   });
 
-  test("a secret that is replaced is used at once; one that is gone is reported without its name", async () => {
+  test("a replaced secret is used at once; a missing one is reported without its name", async () => {
     const token = path.join(directory, "token");
     await writeFile(token, "new");
     const credential = createHash("sha256").update("Bearer new").digest("hex");
     expect(await seen("http://allowed.example/")).toMatchObject({ credential });
-    // A key of several lines has its place in no header.
+    // A key with several lines is not valid in a header.
     await writeFile(token, "two\nlines");
     for (let request = 0; request < 3; request++) {
       const refused = await get("http://allowed.example/");

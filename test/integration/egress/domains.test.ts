@@ -11,7 +11,7 @@ import { INTERNET } from "../../support/internet-addresses.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { newDataDir } from "../../support/settings.ts";
 
-/** Fetches a URL as programs do that know of proxies, follows redirects, and tells what came of it. */
+/** Fetches a URL like programs that support proxies, follows redirects, and prints the result. */
 const FETCH = `
 import sys, urllib.request, urllib.error
 try:
@@ -27,7 +27,7 @@ try: socket.create_connection((sys.argv[1], 80), 5); print("connected")
 except OSError as error: print(error)
 `;
 
-/** Sends bytes to the proxy, ends its side where told to, and prints the answer. */
+/** Sends bytes to the proxy, closes its side if asked to, and prints the response. */
 const SAY = `
 import socket, sys
 door = socket.create_connection(("127.0.0.1", 3128), 30)
@@ -86,17 +86,17 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     await internet?.[Symbol.asyncDispose]();
   });
 
-  test("an allowed domain answers, by HTTP", async () => {
+  test("an allowed domain answers, over HTTP", async () => {
     expect((await body("http://allowed.example/a?b=c")).to).toBe("11.22.33.44");
     expect((await body("http://six.example/")).to).toBe(INTERNET.public6);
   });
 
-  test("an allowed domain answers, by HTTPS, whose certificate is the server's own", async () => {
+  test("an allowed domain answers, over HTTPS, with the server's own certificate", async () => {
     const line = `SSL_CERT_FILE=/tmp/ca.pem python3 -c '${FETCH}' https://allowed.example/`;
     expect(await client.output(sandboxId, line)).toMatch(/^200 .*"to":"11\.22\.33\.44"/);
   });
 
-  test("a wildcard allows names below it", async () => {
+  test("a wildcard allows subdomains", async () => {
     expect((await body("http://www.allowed.example/")).to).toBe("11.22.33.45");
     const other = await create(["*.allowed.example"]);
     expect(await pythonIn(other, FETCH, "http://allowed.example/")).toMatch(/^403 /);
@@ -130,12 +130,12 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     expect((await body("http://mixed.example/")).to).toBe("11.22.33.44");
   });
 
-  test("a name that is bound to a private address later is refused from then on", async () => {
+  test("a name that is rebound to a private address is refused from then on", async () => {
     expect((await body("http://rebind.example/")).to).toBe("11.22.33.44");
     expect(await get("http://rebind.example/")).toMatch(/^403 rebind\.example has no public address/);
   });
 
-  test("the connection goes to the address that was checked, not to what the name has next", async () => {
+  test("the connection goes to the checked address, not to the name's next one", async () => {
     expect((await body("http://rebind-between.example/")).to).toBe("11.22.33.44");
   });
 
@@ -143,7 +143,7 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     "a redirect to %s leads nowhere",
     async (to) => {
       const answer = await get(`http://allowed.example/redirect?to=${encodeURIComponent(to)}`);
-      // What is excepted from proxies is looked for in the sandbox itself.
+      // Addresses excluded from proxies are looked for in the sandbox itself.
       expect(answer).toMatch(to.includes("127.0.0.1") ? /Connection refused/ : /^403 .* is not among/);
     },
   );
@@ -162,14 +162,14 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
       expect(await get(`http://${host}/`), host).toMatch(/^403 .* is not among/);
   });
 
-  test("the sandbox has its loopback alone, and resolves no name", async () => {
+  test("the sandbox has only loopback, and resolves no name", async () => {
     expect(await client.output(sandboxId, "tail -n +3 /proc/net/dev | cut -d: -f1")).toMatch(/^\s*lo\s*$/);
     const resolve =
       'import socket\ntry: print(socket.gethostbyname("allowed.example"))\nexcept OSError: print("unknown")';
     expect(await python(resolve)).toBe("unknown");
   });
 
-  test("a request's Host is the name that was checked", async () => {
+  test("a request's Host is the checked name", async () => {
     const lie =
       "GET http://allowed.example/ HTTP/1.1\\r\\nHost: other.example\\r\\nConnection: close\\r\\n\\r\\n";
     const answer = await python(SAY, lie);
@@ -179,12 +179,12 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
   });
 
   test.each(["GET", "DELETE", "OPTIONS", "POST", "PUT"])(
-    "a body of %s in chunks arrives as a body, and as no request of its own",
+    "a body of %s in chunks arrives as a body, and not as a request of its own",
     async (method) => {
       const hidden = "GET /hidden HTTP/1.1\\r\\nHost: other.example\\r\\n\\r\\n";
       const request = `${method} http://allowed.example/ HTTP/1.1\\r\\nHost: a\\r\\n`;
       const chunked = `Connection: close\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n2d\\r\\n${hidden}\\r\\n0\\r\\n\\r\\n`;
-      // What names its length among what concerns the connection alone keeps it too.
+      // Listing Content-Length among the connection headers does not remove it either.
       const counted = `Connection: close, Content-Length\\r\\nContent-Length: 45\\r\\n\\r\\n${hidden}`;
       for (const framed of [chunked, counted]) {
         const answer = await python(SAY, `${request}${framed}`);
@@ -208,7 +208,7 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     expect(answer).toBe("502 allowed.example did not answer: it changed to another protocol.");
   });
 
-  test("a tunnel carries what comes after either side's end", async () => {
+  test("a tunnel still carries data one way after the other way has ended", async () => {
     const connect = `CONNECT allowed.example:${INTERNET.echoPort} HTTP/1.1\\r\\n\\r\\nover and out`;
     expect(await python(SAY, connect, "end")).toMatch(/^HTTP\/1\.1 200 [\s\S]*\r\n\r\nover and out$/);
   });
@@ -230,7 +230,7 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     expect(await python(SAY, request)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
   });
 
-  test("headers that end in the middle are refused", async () => {
+  test("headers that end early are refused", async () => {
     expect(await python(SAY, `GET ${TO_ALLOWED}\\r\\nX: `, "end")).toMatch(/^HTTP\/1\.1 400 /);
   });
 
@@ -238,14 +238,14 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
     expect(await get(`http://allowed.example/${"a".repeat(40_000)}`)).toMatch(/^431/);
   });
 
-  test("a name without an address, and a server that does not answer, are told apart from what is refused", async () => {
+  test("a name without an address, and a server that does not answer, are reported differently from refusals", async () => {
     expect(await get("http://missing.example/")).toBe("502 missing.example has no address.");
     expect(await get("http://unreachable.example/")).toMatch(
       /^502 Connecting to unreachable\.example:80 failed/,
     );
   });
 
-  test("a sandbox has 64 connections at most, and others have theirs", async () => {
+  test("a sandbox has at most 64 connections, and does not use up those of others", async () => {
     const program = `
 import socket
 open = [socket.create_connection(("127.0.0.1", 3128), 30) for _ in range(80)]
@@ -260,7 +260,7 @@ print(len(open) - lost)`;
     await eventually(async () => (await get("http://allowed.example/")).startsWith("200"));
   });
 
-  test("what nobody reads is held by the kernel, not by the service", async () => {
+  test("unread data waits in the kernel, not in the service", async () => {
     const id = await create(["allowed.example"]);
     const program = `
 import socket, time
@@ -271,7 +271,7 @@ print("flowing", flush=True)
 time.sleep(600)`;
     const flood = client.exec(id, ["python3", "-c", program]);
     await flood.until("flowing");
-    // Without a bound it grows by what the server sends: hundreds of MiB a second.
+    // Without a limit it would grow by what the server sends: hundreds of MiB per second.
     const growth = async (): Promise<number> => {
       const before = await residentMiB(service.pid);
       await sleep(1_000);
@@ -288,7 +288,7 @@ time.sleep(600)`;
     });
   });
 
-  test("the spec in force shows the domains, and commands find the proxy", async () => {
+  test("the sandbox shows its domains, and commands find the proxy", async () => {
     const { spec } = await client.getSandbox(sandboxId);
     expect(spec).toMatchObject({ egress_domains: DOMAINS, network: { mode: "NETWORK_MODE_EGRESS" } });
     const proxies = await client.output(sandboxId, "env | grep -i _proxy | sort");
@@ -341,22 +341,25 @@ time.sleep(600)`;
     expect(await failureOf(client.createSandbox(spec))).toMatchObject({ code: "INVALID_ARGUMENT" });
   });
 
-  test("the command line takes domains", async () => {
+  test("the command line accepts domains", async () => {
     const args = ["run", "--egress-domain", "allowed.example", "--egress-domain", "*.allowed.example", "--"];
     const { stdout } = await service.run([...args, "python3", "-c", FETCH, "http://www.allowed.example/"]);
     expect(stdout.toString()).toMatch(/^200 .*"to":"11\.22\.33\.45"/);
   });
 
   const testOnDocker = name === "docker" ? test : undefined;
-  testOnDocker?.("sandboxes that outlive the service reach their domains again", async () => {
-    await service.stop("SIGKILL");
-    expect(await internet.run("ss", "-Htln")).not.toContain("3128");
-    client.close();
-    service = await service.again([], { BERTH_ENGINE: name, BERTH_LISTEN: listen });
-    client = new Client(listen);
-    await eventually(async () => (await get("http://allowed.example/")).startsWith("200"));
-    expect(await get("http://other.example/")).toMatch(/^403 /);
-  });
+  testOnDocker?.(
+    "sandboxes that outlive the service reach their domains again after its restart",
+    async () => {
+      await service.stop("SIGKILL");
+      expect(await internet.run("ss", "-Htln")).not.toContain("3128");
+      client.close();
+      service = await service.again([], { BERTH_ENGINE: name, BERTH_LISTEN: listen });
+      client = new Client(listen);
+      await eventually(async () => (await get("http://allowed.example/")).startsWith("200"));
+      expect(await get("http://other.example/")).toMatch(/^403 /);
+    },
+  );
 });
 
 async function residentMiB(pid: number): Promise<number> {

@@ -13,7 +13,7 @@ import { run, spec, useEngine } from "./docker/support.ts";
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 const BOUNDS: OrphanedPipesBounds = { perSandbox: 3, inAll: 4 };
 
-/** Whether something comes to be so, within a while. */
+/** Whether a condition becomes true within a while. */
 const comes = (look: () => boolean): Promise<boolean> =>
   eventually(look).then(
     () => true,
@@ -27,7 +27,7 @@ const ENGINES: readonly { name: string; engine: Engine }[] = [
   { name: "bubblewrap", engine: useBubblewrap({ orphanedPipes: BOUNDS }) },
 ];
 
-/** Ends of pipes that this process holds. */
+/** The number of pipe ends that this process holds. */
 function pipeEnds(): number {
   const targetOf = (fd: string): string => {
     try {
@@ -40,7 +40,7 @@ function pipeEnds(): number {
     .length;
 }
 
-/** The ends of pipes that stay: those of what has just ended go within a while. */
+/** The number of pipe ends, once those of ended processes are gone. */
 async function settledPipeEnds(): Promise<number> {
   let ends = pipeEnds();
   await eventually(async () => {
@@ -53,7 +53,7 @@ async function settledPipeEnds(): Promise<number> {
 }
 
 describe.each(ENGINES)("on $name", ({ engine }) => {
-  /** Runs a command that leaves something behind, to its end. */
+  /** Runs a command that leaves something behind. */
   const leave = async (ref: string, command: string): Promise<void> => {
     const argv = ["/bin/sh", "-c", command];
     const spawned = await engine.spawn(ref, { argv, stdin: false }, NOBODY_LISTENS);
@@ -65,7 +65,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     return Number((await run(engine, ref, ["/bin/sh", "-c", search])).stdout);
   };
 
-  /** A sandbox in which something has run, so that the engine has opened what it keeps open. */
+  /** A sandbox in which something has run, so that the engine has opened everything that it keeps open. */
   const used = async (): Promise<string> => {
     const { ref } = await engine.create(spec());
     await count(ref, "nothing");
@@ -76,7 +76,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     expect((await run(engine, ref, ["/bin/sh", "-c", command])).exitCode).toBe(0);
   };
 
-  test("pipes that something left behind holds are bounded by number, and a dropped writer blocks", async () => {
+  test("pipes held by leftovers are bounded in number, and a dropped writer blocks", async () => {
     const one = await used();
     const other = await used();
     const before = await settledPipeEnds();
@@ -84,7 +84,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     expect(await comes(() => engine.figures().orphanedPipes === BOUNDS.perSandbox)).toBe(true);
     expect(await comes(() => pipeEnds() - before <= BOUNDS.perSandbox * 2)).toBe(true);
     for (let i = 0; i < 2; i++) await leave(other, "yes & exit 0");
-    // More never stay than there may be: those that come push others out.
+    // There are never more than the limit: new ones displace old ones.
     await sleep(1_500);
     expect(await comes(() => engine.figures().orphanedPipes === BOUNDS.inAll)).toBe(true);
     expect(await comes(() => pipeEnds() - before <= BOUNDS.inAll * 2)).toBe(true);
@@ -95,7 +95,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     for (const ref of [one, other]) await engine.remove(ref);
   });
 
-  test("the stdin of an ended process is closed, though something holds it and does not read", async () => {
+  test("the stdin of an ended process is closed, although something holds it and does not read", async () => {
     const ref = await used();
     const before = await settledPipeEnds();
     const argv = ["/bin/sh", "-c", "exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0"];
@@ -110,8 +110,8 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
   });
 });
 
-describe("of pipes that are left behind", () => {
-  /** Pipes that tell when they were let go of. */
+describe("of leftover pipes", () => {
+  /** Pipes that record when they were released. */
   const pipesOf = (name: string, gone: string[]) => {
     const silent = Promise.withResolvers<void>();
     return {
@@ -123,7 +123,7 @@ describe("of pipes that are left behind", () => {
     };
   };
 
-  test("the oldest of the sandbox that has most give way, and none that end soon", async () => {
+  test("the oldest of the sandbox with the most are dropped, and not those that end soon", async () => {
     const left = new OrphanedPipes({ perSandbox: 3, inAll: 4 });
     const gone: string[] = [];
     const keep = (sandbox: string, name: string) => left.of(sandbox).keep(pipesOf(name, gone));

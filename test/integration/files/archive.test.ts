@@ -46,7 +46,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
         { name: "dir/link", type: "2", linkName: "../dir/file" },
         { name: "absolute", type: "2", linkName: "/etc/passwd" },
         { name: "hard", type: "1", linkName: "dir/file" },
-        { name: "told/nowhere/x", content: "x" },
+        { name: "listed/nowhere/x", content: "x" },
         { name: "-rf", content: "dash" },
         { name: Buffer.from([0xff, 0x0a, 0x27]), content: "bytes" },
         pax({ path: `${"long/".repeat(60)}pax` }),
@@ -75,14 +75,14 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
       );
       expect((await bench().read(`up/${"long/".repeat(60)}pax`)).data.toString()).toBe("pax");
       expect((await bench().read(`up/${"long/".repeat(60)}gnu`)).data.toString()).toBe("gnu");
-      expect((await bench().stat("up/told/nowhere")).info.mode).toBe(0o755);
+      expect((await bench().stat("up/listed/nowhere")).info.mode).toBe(0o755);
       const owners = await bench().sh("cd /workspace/up; find . -exec stat -c %u:%g {} + | sort -u");
       expect(owners.toString()).toBe(`${owner}\n`);
       expect((await bench().stat("up")).info.mode).toBe(0o755);
       expect((await bench().sh("ls -A /workspace/up")).toString()).not.toContain(".berth");
     });
 
-    test("closed directories come filled, with their modes", async () => {
+    test("closed directories are filled, with their modes", async () => {
       await unpack(
         bench(),
         "closed",
@@ -110,7 +110,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
       ]);
     });
 
-    test("replaces files of the same name and leaves others and directories as they are", async () => {
+    test("replaces files of the same name and leaves other files and directories as they are", async () => {
       await bench().sh(
         "mkdir -p /workspace/merge/a/b; cd /workspace/merge; echo old >a/replaced; echo kept >a/kept; echo deep >a/b/kept; ln -s old a/link; ln -s /etc a/dirlink; chmod 700 a/b; chown -R 1000:1000 . 2>/dev/null; chmod 711 a",
       );
@@ -143,7 +143,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
       ["a file over a FIFO", [{ name: "a/fifo", content: "x" }]],
     ];
     test.each(shared(clashes, index, IMAGES.length))(
-      "that would put %s is refused, and nothing unpacked",
+      "that would put %s is refused, and nothing is unpacked",
       async (_, entries) => {
         await bench().sh(
           "rm -rf /workspace/clash /outside; mkdir -p /workspace/clash/a/dir /outside; cd /workspace/clash; echo old >a/file; ln -s /outside a/link; mkfifo a/fifo; chmod -R 777 /outside .",
@@ -217,7 +217,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
       expect((await bench().list("notar")).entries).toEqual([]);
     });
 
-    test("makes its directory where that is asked for, and only then", async () => {
+    test("creates its directory only on request", async () => {
       const entries = [{ name: "x", content: "x" }];
       expect(await refusal(unpack(bench(), "new/dir", entries))).toMatchObject({ reason: "FILE_NOT_FOUND" });
       await unpack(bench(), "new/dir", entries, { createParents: true });
@@ -248,7 +248,7 @@ describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ 
       expect((await bench().list("broken")).entries).toEqual([]);
     });
 
-    test("that finds no space leaves nothing", async () => {
+    test("that runs out of space leaves nothing", async () => {
       await bench().sh("mkdir -m 777 /dev/shm/full");
       const entries = Array.from({ length: 80 }, (_, index) => ({
         name: `f${index}`,
@@ -275,7 +275,7 @@ with tarfile.open(sys.argv[1], errors="surrogateescape") as tar:
       return (await judge().sh("python3 /tmp/report.py /tmp/archive.tar")).toString().trim().split("\n");
     };
 
-    test("holds everything below the directory, by names relative to it", async () => {
+    test("holds everything below the directory, with names relative to it", async () => {
       const long = "n".repeat(120);
       await bench().sh(
         `mkdir -p /workspace/down/sub/${long}; cd /workspace/down; printf hello >file; chmod 4751 file; ln file hard; ln -s ../../etc link; mkfifo fifo; : >-dash; printf x >sub/${long}/${long}; ln -s ${long}/${long}${long} sub/longlink; chmod 711 sub; printf z >"$(printf '\\377\\n.')"`,
@@ -317,7 +317,7 @@ with tarfile.open(sys.argv[1], errors="surrogateescape") as tar:
       expect(await bytesOf(bench().downloadArchive("void"))).toEqual(Buffer.alloc(1024));
     });
 
-    test("can be uploaded again, and is then the same tree", async () => {
+    test("can be uploaded again, and gives the same tree", async () => {
       await bench().sh(
         "mkdir -p /workspace/origin/a/b; cd /workspace/origin; head -c 300000 /dev/urandom >a/data; ln -s a/data link; ln a/data a/b/hard; chmod 750 a; touch -d '2020-01-02 03:04:05' a/data",
       );
@@ -340,7 +340,7 @@ with tarfile.open(sys.argv[1], errors="surrogateescape") as tar:
       expect(await refusal(bench().downloadArchive(path))).toMatchObject({ reason });
     });
 
-    test("that may not read all of it does not end well", async () => {
+    test("that may not read all of it fails", async () => {
       await bench().sh(
         "mkdir -p /partly/dir; echo x >/partly/dir/open; echo x >/partly/dir/closed; chmod 600 /partly/dir/closed",
       );
@@ -359,7 +359,7 @@ with tarfile.open(sys.argv[1], errors="surrogateescape") as tar:
 describe("a flood of tiny entries", () => {
   const bench = useFileBench({ image: TEST_IMAGE });
 
-  test("is refused at its first bad one, a million when the bound is passed, and leaves nothing", async () => {
+  test("is refused at its first bad entry, or at the limit of entries, and leaves nothing", async () => {
     const block = makeTar([{ name: "tiny" }], Buffer.alloc(0));
     const blocks = Buffer.concat(Array.from({ length: 1000 }, () => block));
     const blockCount = scaled(1000, 10);

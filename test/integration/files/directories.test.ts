@@ -6,8 +6,8 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   const tree = async (path: string): Promise<string> =>
     (await bench().sh(`cd /workspace/${path} && find . | sort | tr '\\n' ' '`)).toString().trim();
 
-  describe("making", () => {
-    test("a directory has the mode that is asked for, whatever it is", async () => {
+  describe("mkdir", () => {
+    test("a directory gets the requested mode, whatever it is", async () => {
       expect((await bench().makeDirectory("plain")).mode).toBe(0o755);
       for (const mode of [0, 0o700, 0o1777, 0o2770]) {
         const name = `mode-${mode.toString(8)}`;
@@ -16,13 +16,13 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       }
     });
 
-    test("parents are made with 0755 where that is asked for", async () => {
+    test("parents are created with 0755 on request", async () => {
       expect(await refusal(bench().makeDirectory("a/b/c"))).toMatchObject({ reason: "FILE_NOT_FOUND" });
       expect((await bench().makeDirectory("a/b/c", { createParents: true, mode: 0o700 })).mode).toBe(0o700);
       expect((await bench().stat("a/b")).info.mode).toBe(0o755);
     });
 
-    test("what is there is refused, or stays as it is", async () => {
+    test("an existing path is refused, or stays as it is", async () => {
       await bench().sh(
         "cd /workspace; mkdir -m 711 there; : >file; ln -s nowhere dangling; ln -s there alias",
       );
@@ -36,7 +36,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect((await bench().makeDirectory("there", { createParents: true, mode: 0o700 })).mode).toBe(0o711);
     });
 
-    test("what cannot be made says why", async () => {
+    test("a failure names its cause", async () => {
       const asUser = { user: "1000:1000" };
       expect(await refusal(bench().makeDirectory("/etc/passwd/x"))).toMatchObject({ reason: "FILE_KIND" });
       expect(await refusal(bench().makeDirectory("/etc/x", asUser))).toMatchObject({
@@ -49,8 +49,8 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     });
   });
 
-  describe("removing", () => {
-    test("a file, a link itself and an empty directory go", async () => {
+  describe("remove", () => {
+    test("removes a file, a link itself and an empty directory", async () => {
       await bench().sh(
         "cd /workspace; mkdir rm; cd rm; : >file; chmod 400 file; mkdir empty target; ln -s target link; : >target/x; chmod -R 777 .",
       );
@@ -61,7 +61,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(await tree("rm")).toBe(". ./target ./target/x");
     });
 
-    test("a directory that holds something goes only with all of it, links not followed", async () => {
+    test("a directory that is not empty is removed only recursively, without following links", async () => {
       await bench().sh(
         "cd /workspace; mkdir -p full/deep outside; : >outside/kept; ln -s /workspace/outside full/deep/link; : >full/.hidden; chmod -R 777 full outside",
       );
@@ -71,13 +71,13 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(await tree("outside")).toBe(". ./kept");
     });
 
-    test("a link to a directory goes alone, recursive or not", async () => {
+    test("a link to a directory is removed alone, recursive or not", async () => {
       await bench().sh("cd /workspace; mkdir -p linked; : >linked/kept; ln -s linked alias2");
       await bench().remove("alias2", { recursive: true });
       expect(await tree("linked")).toBe(". ./kept");
     });
 
-    test("what is not there is an error, unless that is allowed", async () => {
+    test("a missing path is an error, unless that is allowed", async () => {
       for (const path of ["nothing", "nothing/below"]) {
         expect(await refusal(bench().remove(path))).toMatchObject({ reason: "FILE_NOT_FOUND" });
         expect(await refusal(bench().remove(path, { recursive: true }))).toMatchObject({
@@ -89,7 +89,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(await refusal(onTheWay)).toMatchObject({ reason: "FILE_KIND" });
     });
 
-    test("the root, however it is written, and what others own stays", async () => {
+    test("the root, however it is written, and files of others stay", async () => {
       for (const path of ["/", "//.", "/tmp/.."]) {
         const error = await refusal(bench().remove(path, { recursive: true }));
         expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "path" } });
@@ -103,7 +103,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     });
   });
 
-  describe("moving", () => {
+  describe("move", () => {
     test("a file, a link itself and a tree get another path", async () => {
       await bench().sh(
         "cd /workspace; mkdir -p from/tree/sub; printf x >from/file; ln -s nowhere from/link; : >from/tree/sub/leaf; chmod -R 777 from",
@@ -120,7 +120,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(await tree("from")).toBe(".");
     });
 
-    test("what is at the target stays, unless it is to be replaced", async () => {
+    test("an existing target stays unless the call replaces it", async () => {
       await bench().sh(
         "cd /workspace; mkdir mv; cd mv; echo a >a; echo b >b; mkdir d1 d2 full; : >full/x; ln -s full link; chmod -R 777 .",
       );
@@ -150,7 +150,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(await tree("self")).toBe(". ./in");
     });
 
-    test("to another file system it comes whole or not at all", async () => {
+    test("to another file system it arrives whole or not at all", async () => {
       await bench().sh(
         "cd /workspace; mkdir -p cross/sub; printf data >cross/sub/file; ln -s sub cross/link; chmod 640 cross/sub/file; chmod 777 cross cross/sub; chmod 666 cross/sub/file",
       );
@@ -167,7 +167,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       ).toBe("fill\n9000000\n");
     });
 
-    test("what is missing or closed says so", async () => {
+    test("a missing or closed path is named", async () => {
       await bench().sh("cd /workspace; : >movable; chmod 666 movable");
       expect(await refusal(bench().move("missing", "x"))).toMatchObject({ reason: "FILE_NOT_FOUND" });
       expect(await refusal(bench().move("movable", "missing/x"))).toMatchObject({ reason: "FILE_NOT_FOUND" });

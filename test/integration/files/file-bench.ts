@@ -28,7 +28,7 @@ const OWNER = "tests";
 /** A signal that is never aborted. */
 export const never = new AbortController().signal;
 
-/** A sandbox with files in it, over a real engine and without the port. */
+/** A sandbox with files, on a real engine and without the port. */
 export class FileBench {
   readonly files: FileManager;
   readonly sandboxes: Manager;
@@ -161,7 +161,7 @@ export class FileBench {
     );
   }
 
-  /** Content of a file, as the container itself has it. */
+  /** The content of a file, as the container sees it. */
   content(path: string): Promise<Buffer> {
     return this.sh(`cat '${path}'`);
   }
@@ -175,7 +175,7 @@ export class FileBench {
     return { sandbox: this.sandbox, user: undefined, path: pathOf(path) };
   }
 
-  /** Runs a shell line in the container as root; fails unless it ends with code 0. */
+  /** Runs a shell line in the container as root. Fails unless it exits with code 0. */
   async sh(line: string): Promise<Buffer> {
     const container = await containerOf(this.instance, this.sandbox.sandboxId);
     const { stdout, stderr, exitCode } = await rawExec(container, ["/bin/sh", "-c", line]);
@@ -183,7 +183,7 @@ export class FileBench {
     return stdout;
   }
 
-  /** Ends it, and fails where an operation still holds the sandbox, or something was logged as an error. */
+  /** Stops it. Fails if an operation still holds the sandbox, or an error was logged. */
   async stop(): Promise<void> {
     const { activeOperations } = this.sandboxes.get(this.sandbox);
     await this.sandboxes.shutdown({ leave: false, timeoutMs: 30_000 });
@@ -194,7 +194,7 @@ export class FileBench {
   }
 }
 
-/** Gives every test of a block one sandbox. */
+/** Gives all tests of a block one sandbox. */
 export function useFileBench(spec: RequestedSpec): () => FileBench {
   let bench: FileBench | undefined;
   beforeAll(async () => {
@@ -225,7 +225,7 @@ function pathOf(path: Path): RequestedPath {
     : { field: "raw_path", bytes: fromBytes(path) };
 }
 
-/** What an operation is refused with; fails when it is not. */
+/** The error of a refused operation. Fails if it succeeds. */
 export async function refusal(work: Promise<unknown> | AsyncIterable<unknown>): Promise<BerthError> {
   try {
     if (work instanceof Promise) await work;
@@ -237,7 +237,7 @@ export async function refusal(work: Promise<unknown> | AsyncIterable<unknown>): 
   throw new Error("the call did not fail");
 }
 
-/** The images that sandboxes are tried on: coreutils and dash, busybox; as root and as somebody else. */
+/** The images to test with: coreutils and dash, and busybox; as root and as another user. */
 export const IMAGES: readonly { readonly title: string; readonly spec: RequestedSpec }[] = [
   { title: "Debian", spec: { image: TEST_IMAGE } },
   { title: "busybox", spec: { image: BUSYBOX_IMAGE } },

@@ -2,8 +2,8 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { refusal, useFileBench } from "./file-bench.ts";
 
-/** A sandbox whose root has put something else in the place of the tools. */
-describe("where the sandbox's own tools lie,", () => {
+/** A sandbox in which root has replaced the tools. */
+describe("if the sandbox's own tools lie,", () => {
   const bench = useFileBench({ image: TEST_IMAGE, commandTimeoutMs: 5_000 });
 
   async function replaceTool(tool: string, line: string): Promise<void> {
@@ -31,7 +31,7 @@ describe("where the sandbox's own tools lie,", () => {
     ["tar", "cat /dev/zero"],
     ["tar", ":"],
     ["tar", "exit 2"],
-  ])("%s as `%s` ends in an error, in time, and costs nothing but that", async (tool, line) => {
+  ])("%s as `%s` ends in an error, in time, and costs nothing else", async (tool, line) => {
     await replaceTool(tool, line);
     await bench().sh("ln -sf file /workspace/link");
     const work = {

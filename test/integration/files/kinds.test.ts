@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { IMAGES, refusal, useFileBench } from "./file-bench.ts";
 
-/** Longer than any of this may take, and far shorter than to wait for the other end of a FIFO. */
+/** Longer than any of this may take, and far shorter than waiting for the other end of a FIFO. */
 const AT_ONCE_MS = 5_000;
 
-/** What is there: its kind, inode and, of a directory, what it holds. */
+/** Prints what is there: kind, inode and, for a directory, its content. */
 const LOOK =
   "cd /workspace; ls -dil it; if [ -d it ]; then ls -A it; cat it/file; else stat -L -c '%F %i' it; fi";
 
@@ -22,9 +22,9 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       "ln -s /tmp/socket /workspace/it; nc -l -U /tmp/socket & python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/tmp/socket\")' || true",
     ],
   ])(
-    "where a file is due, %s is refused at once",
+    "instead of a file, %s is refused at once",
     async (kind, make) => {
-      // busybox has nothing that makes a socket.
+      // busybox cannot create a socket.
       if (kind === "a socket" && spec.image?.includes("busybox")) make = "ln -s /dev/zero /workspace/it";
       await bench().sh(`rm -rf /workspace/it /workspace/fifo /tmp/socket; ${make}`);
       const wrong = { reason: "FILE_KIND" };
@@ -41,7 +41,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     AT_ONCE_MS * 2,
   );
 
-  test("a FIFO can be looked at, moved and removed", async () => {
+  test("a FIFO can be inspected, moved and removed", async () => {
     await bench().sh("rm -rf /workspace/it; mkfifo /workspace/it; chmod 666 /workspace/it");
     expect((await bench().stat("it")).info.kind).toBe("FIFO");
     expect((await bench().move("it", "moved")).kind).toBe("FIFO");
@@ -55,7 +55,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   });
 });
 
-/** Chunks without an end, so that only a refusal ends the upload. */
+/** Endless chunks, so that only a refusal ends the upload. */
 async function* neverEnding(): AsyncGenerator<Uint8Array> {
   yield Buffer.from("x");
   await new Promise(() => {});

@@ -5,7 +5,7 @@ import { IMAGES, refusal, useFileBench } from "./file-bench.ts";
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test("pages join up to the whole directory, in byte order", async () => {
+  test("pages add up to the whole directory, in byte order", async () => {
     await bench().sh(
       'mkdir /workspace/many; cd /workspace/many; i=0; while [ $i -lt 250 ]; do : >"f$i"; i=$((i+1)); done; mkdir sub; : >.dot; : >sub/below',
     );
@@ -34,20 +34,20 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       const page = await bench().list("large", { after, limit: 200 });
       names.push(...page.entries.map(({ name }) => name));
       after = page.more ? page.last : undefined;
-      // What comes in later is in no page of this listing.
+      // Later entries appear on no page of this listing.
       await bench().sh(": >/workspace/large/late");
     } while (after !== undefined);
     await bench().sh("rm /usr/local/sbin/find");
     expect(names).toEqual(Array.from({ length: 1000 }, (_, i) => `f${i}`).sort());
-    // A shell of busybox takes its own find.
+    // busybox's shell uses its own find.
     const reads = spec.image === BUSYBOX_IMAGE ? "" : "\n";
     expect((await bench().content("/tmp/reads")).toString()).toBe(reads);
-    // A page that was shown already is read again.
+    // Reads a page again that was already read.
     const again = await bench().list("large", { after: names[9], limit: 2 });
     expect(again.entries.map(({ name }) => name)).toEqual(names.slice(10, 12));
   });
 
-  test("a page goes on after a name that has gone", async () => {
+  test("a page continues after a name that has been removed", async () => {
     await bench().sh("mkdir /workspace/going; cd /workspace/going; : >a; : >b; : >c");
     const first = await bench().list("going", { limit: 2 });
     expect(first).toMatchObject({ more: true, last: "b" });
@@ -61,7 +61,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await bench().list("empty")).toMatchObject({ entries: [], more: false });
   });
 
-  test("every kind of entry is told, and links are not followed", async () => {
+  test("every kind of entry is listed, and links are not followed", async () => {
     await bench().sh(
       "mkdir -p /workspace/kinds/dir; cd /workspace/kinds; mkfifo fifo; : >file; chmod 4711 file; ln -s /dev/null link; ln -s nowhere dangling",
     );
@@ -99,7 +99,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     }
   });
 
-  test("/proc, whose entries come and go, can be listed", async () => {
+  test("/proc, whose entries change all the time, can be listed", async () => {
     const { entries } = await bench().list("/proc");
     expect(entries.find(({ name }) => name === "1")?.info.kind).toBe("DIRECTORY");
   });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { fromBytes, toBytes } from "../../../src/base/byte-string.ts";
 import { IMAGES, useFileBench } from "./file-bench.ts";
 
-/** Every byte that a name may hold, and then some that tools and shells stumble over. */
+/** Every byte that a name may contain, plus some that trip up tools and shells. */
 const EVERY_BYTE = Buffer.from(
   Array.from({ length: 255 }, (_, index) => index + 1).filter((byte) => byte !== 0x2f),
 );
@@ -44,7 +44,7 @@ const NAMES: readonly Buffer[] = [
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test("every name is written, listed, read, moved and removed as it is", async () => {
+  test("every name is written, listed, read, moved and removed unchanged", async () => {
     await bench().makeDirectory("names");
     const inNames = (name: Buffer): Buffer => Buffer.concat([Buffer.from("names/"), name]);
     for (const name of NAMES) await bench().write(inNames(name), name);
@@ -83,7 +83,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(listed.map(({ info }) => info.linkTarget)).toEqual([fromBytes(target), "ends\n"]);
   });
 
-  test("a directory of any name works as a place", async () => {
+  test("a directory of any name works as a path", async () => {
     const name = Buffer.from([0x2d, 0xff, 0x0a, 0x20, 0x27]);
     const file = Buffer.concat([name, Buffer.from("/sub/file")]);
     await bench().write(file, "x", { createParents: true });

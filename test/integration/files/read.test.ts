@@ -34,7 +34,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(part.info.sizeBytes).toBe(6_000_000_004);
   });
 
-  test("a file that does not know its size is read whole", async () => {
+  test("a file without a known size is read whole", async () => {
     const part = await bench().read("/proc/version");
     expect(part.data.toString()).toMatch(/^Linux version .*\n$/);
     expect(part).toMatchObject({ endOfFile: true, info: { sizeBytes: 0 } });
@@ -67,7 +67,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     }
   });
 
-  test("what the kernel will not read ends in an error, not in empty data", async () => {
+  test("a file that the kernel fails to read ends in an error, not in empty data", async () => {
     expect(await refusal(bench().read("/proc/self/mem"))).toMatchObject({
       reason: expect.stringMatching(/UNSUPPORTED|FILE_PERMISSION/),
     });

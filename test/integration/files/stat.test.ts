@@ -4,7 +4,7 @@ import { IMAGES, refusal, useFileBench } from "./file-bench.ts";
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test("a file is told as the container sees it", async () => {
+  test("a file is described as the container sees it", async () => {
     await bench().sh(
       "printf hello >/workspace/a; chown 7:8 /workspace/a; chmod 4750 /workspace/a; touch -d '2020-02-03 04:05:06' /workspace/a",
     );
@@ -22,7 +22,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     });
   });
 
-  test("a link is told itself, or what it leads to", async () => {
+  test("a link is described itself, or its target", async () => {
     await bench().sh("printf hello >/workspace/target; ln -s target /workspace/link");
     expect((await bench().stat("link")).info).toMatchObject({ kind: "SYMLINK", linkTarget: "target" });
     const followed = await bench().stat("link", { followLink: true });
@@ -47,7 +47,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await refusal(bench().stat(path))).toMatchObject({ reason });
   });
 
-  test("links that lead nowhere are there, and lead nowhere", async () => {
+  test("dangling links exist, and have no target", async () => {
     await bench().sh("cd /workspace; ln -s nowhere dangling; ln -s loop loop");
     for (const path of ["dangling", "loop"]) {
       expect((await bench().stat(path)).info.kind).toBe("SYMLINK");
@@ -56,7 +56,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     }
   });
 
-  test("what lies in a closed directory may not be looked at, also through a link", async () => {
+  test("files in a closed directory may not be inspected, also through a link", async () => {
     await bench().sh("mkdir -m 700 /secret; : >/secret/x; ln -s /secret/x /to-secret; ln -s /secret /to-dir");
     for (const path of ["/secret/x", "/secret/x/y", "/to-dir/x"]) {
       const error = await refusal(bench().stat(path, { user: "1000:1000" }));

@@ -12,7 +12,7 @@ async function* inChunks(data: Uint8Array, size = 300_000): AsyncGenerator<Uint8
   for (let at = 0; at < data.length; at += size) yield data.subarray(at, at + size);
 }
 
-/** Sends some content, then does something, then waits for ever. */
+/** Sends some content, does something, then waits forever. */
 async function* stuckAfter(data: Uint8Array, then: () => unknown): AsyncGenerator<Uint8Array> {
   yield data;
   await then();
@@ -25,7 +25,7 @@ async function bytesOf(items: AsyncIterable<DownloadItem>): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Names in a directory that uploads leave while they are under way. */
+/** The temporary names in a directory during uploads. */
 async function temporaries(bench: FileBench, path = "."): Promise<string[]> {
   const names = (await bench.sh(`ls -A '/workspace/${path}'`)).toString().split("\n");
   return names.filter((name) => name.startsWith(".berth"));
@@ -34,17 +34,20 @@ async function temporaries(bench: FileBench, path = "."): Promise<string[]> {
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test.each([0, 1, 64, 3 * MIB + 7, 20 * MIB + 7])("%i bytes go up and come down exactly", async (size) => {
-    const data = randomBytes(size);
-    const info = await bench().upload("file", inChunks(data), { sizeBytes: size });
-    expect(info).toMatchObject({ kind: "REGULAR", sizeBytes: size });
-    expect((await bytesOf(bench().download("file"))).equals(data)).toBe(true);
-    const items = bench().download("file", { offset: size });
-    expect((await items.next()).value).toEqual({ type: "header", info, offset: size });
-    expect((await items.next()).done).toBe(true);
-  });
+  test.each([0, 1, 64, 3 * MIB + 7, 20 * MIB + 7])(
+    "%i bytes are uploaded and downloaded exactly",
+    async (size) => {
+      const data = randomBytes(size);
+      const info = await bench().upload("file", inChunks(data), { sizeBytes: size });
+      expect(info).toMatchObject({ kind: "REGULAR", sizeBytes: size });
+      expect((await bytesOf(bench().download("file"))).equals(data)).toBe(true);
+      const items = bench().download("file", { offset: size });
+      expect((await items.next()).value).toEqual({ type: "header", info, offset: size });
+      expect((await items.next()).done).toBe(true);
+    },
+  );
 
-  test.each([MIB, 20 * MIB])("a download of %i bytes goes on where it is told to", async (size) => {
+  test.each([MIB, 20 * MIB])("a download of %i bytes continues at the given offset", async (size) => {
     const data = randomBytes(size);
     await bench().upload("file", inChunks(data));
     const rest = await bytesOf(bench().download("file", { offset: 777_777 }));
@@ -57,7 +60,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect((await bench().read("file")).data).toEqual(Buffer.concat([mark, mark]));
   });
 
-  test("mode, parents and links are as when writing", async () => {
+  test("mode, parents and links are handled as for writes", async () => {
     const small = Buffer.from("x");
     expect(await refusal(bench().upload("a/b", inChunks(small)))).toMatchObject({ reason: "FILE_NOT_FOUND" });
     const made = await bench().upload("a/b", inChunks(small), { createParents: true, mode: 0o751 });
@@ -70,15 +73,18 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect((await bench().read("a/new")).data.toString()).toBe("new");
   });
 
-  test.each([0, 4, 6])("with other than %i bytes as announced, nothing is written", async (sizeBytes) => {
-    await bench().write("announced", "old");
-    const error = await refusal(bench().upload("announced", inChunks(Buffer.from("hello")), { sizeBytes }));
-    expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "size_bytes" } });
-    expect((await bench().read("announced")).data.toString()).toBe("old");
-    expect(await temporaries(bench())).toEqual([]);
-  });
+  test.each([0, 4, 6])(
+    "with a number of bytes other than the %i announced, nothing is written",
+    async (sizeBytes) => {
+      await bench().write("announced", "old");
+      const error = await refusal(bench().upload("announced", inChunks(Buffer.from("hello")), { sizeBytes }));
+      expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "size_bytes" } });
+      expect((await bench().read("announced")).data.toString()).toBe("old");
+      expect(await temporaries(bench())).toEqual([]);
+    },
+  );
 
-  describe("that does not end well leaves the old content and no temporary file,", () => {
+  describe("that fails leaves the old content and no temporary file,", () => {
     const part = Buffer.alloc(500_000, "new");
 
     test("when the caller cancels", async () => {
@@ -119,7 +125,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
           stuckAfter(part, () => bench().sh(line)),
         ),
       );
-      // Where `cat` alone is killed, its script lives to end in its own way.
+      // If only `cat` is killed, its script ends in its own way.
       expect(error.reason).toBe(which === "cat" ? "UNSUPPORTED" : "TOO_MANY_OPERATIONS");
       expect((await bench().read("victim")).data.toString()).toBe("old");
       expect(await temporaries(bench())).toEqual([]);
@@ -141,7 +147,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     });
   });
 
-  test("of writers at the same time, one is there whole", async () => {
+  test("of concurrent writers, one file is there whole", async () => {
     const writers = Array.from({ length: 6 }, (_, index) => Buffer.alloc(2 * MIB + index, 65 + index));
     await Promise.all(writers.map((data) => bench().upload("contested", inChunks(data))));
     const { data } = await bench().read("contested");
@@ -165,8 +171,8 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(hash.digest("hex")).toBe(wanted);
   });
 
-  test("a download that is left, or canceled while nobody reads, ends in the sandbox too", async () => {
-    // The large one is read past its script, the other through the script's pipe.
+  test("a download that is abandoned, or canceled while nobody reads, ends in the sandbox too", async () => {
+    // The large one is read directly, the other through the script's pipe.
     await bench().sh(
       'for size in 50000000000 15000000; do f=/workspace/sparse$size; dd if=/dev/null of="$f" bs=1 seek=$size 2>/dev/null; chmod 666 "$f"; done',
     );
@@ -207,7 +213,7 @@ describe("large files", () => {
       (await bench().sh("cd /proc; echo [0-9]*")).toString().trim().split(" ");
     await bench().stat("file");
     let shells = await pids();
-    // What looks at them, and what starts, is not there for long.
+    // Processes that inspect them, or that are starting, are soon gone.
     for (let looks = 0; looks < 5; looks++) {
       const found = await pids();
       shells = shells.filter((pid) => found.includes(pid));
@@ -220,20 +226,20 @@ describe("large files", () => {
     expect(await pids()).toEqual(expect.arrayContaining(shells));
   });
 
-  test("of a large file, little passes a pipe", async () => {
+  test("little of a large file passes through a pipe", async () => {
     const large = randomBytes(64 * MIB);
     await bench().upload("file", inChunks(large, MIB));
-    // Counts what it copies, in place of the tool, and does not end by a signal that it can ignore.
+    // Replaces the tool by one that counts what it copies and ignores signals.
     const counting = '#!/bin/sh\\ntrap "" TERM\\nexec /bin/tee /tmp/passed\\n';
     await bench().sh(`printf '${counting}' >/usr/local/bin/dd; chmod +x /usr/local/bin/dd`);
     expect((await bytesOf(bench().download("file"))).equals(large)).toBe(true);
     const left = async () =>
       (await bench().sh("cat /proc/[0-9]*/comm 2>/dev/null | grep -c tee || :")).toString();
     await expect.poll(left).toBe("0\n");
-    // Where the file was read sooner than the tool started, nothing has passed.
+    // If the file was read before the tool started, nothing has passed through it.
     const passed = async () => Number((await bench().sh("cat /tmp/passed 2>/dev/null | wc -c")).toString());
     expect(await passed()).toBeLessThan(8 * MIB);
-    // It is the tool that counts: what is small passes through it.
+    // The tool does count: a small file passes through it.
     await bench().write("small", "a few bytes");
     expect((await bytesOf(bench().download("small"))).toString()).toBe("a few bytes");
     expect(await passed()).toBe(11);
@@ -243,7 +249,7 @@ describe("large files", () => {
 describe("with a command timeout of one second", () => {
   const bench = useFileBench({ ...IMAGES[0]?.spec, commandTimeoutMs: 1_000 });
 
-  test("a watch rests for longer", async () => {
+  test("a watch may be idle for longer", async () => {
     await bench().makeDirectory("watched");
     const call = new AbortController();
     const items = bench().watch("watched", { intervalMs: 1_500, signal: call.signal });
@@ -255,7 +261,7 @@ describe("with a command timeout of one second", () => {
     expect(await refusal(items)).toMatchObject({ reason: "CANCELED" });
   });
 
-  test("an upload that stalls ends, one that goes on does not", async () => {
+  test("an upload that stalls ends, one that continues does not", async () => {
     await bench().write("victim", "old");
     const error = await refusal(
       bench().upload(

@@ -20,11 +20,11 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
   const workspaces = new WorkspaceClient(() => app.client);
 
-  test("the file that a write makes before it takes its place is shown by nothing", async () => {
+  test("the temporary file of a write is not visible", async () => {
     const { client } = app;
     const sandboxId = await workspaces.sandbox("hidden");
     const here = { sandbox_id: sandboxId, path: "." };
-    // What only looks like one is a file like any other.
+    // A file with a similar name is an ordinary file.
     await client.output(sandboxId, "echo word >.berth-notes; echo word >seen");
     const call = new AbortController();
     async function* half(): AsyncGenerator<Request> {

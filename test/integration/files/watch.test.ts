@@ -46,7 +46,7 @@ class Follower implements AsyncDisposable {
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
-  test("what comes, changes and goes is told, with what is known of it", async () => {
+  test("created, changed and removed files are reported, with what is known of them", async () => {
     await bench().sh("mkdir -m 777 /workspace/w; cd /workspace/w; : >old; : >doomed; mkdir sub");
     await using watch = new Follower(bench(), "w");
     await watch.started();
@@ -56,7 +56,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       "cd /workspace/w; printf new >new; printf x >>old; rm doomed; : >sub/unseen; ln -s new link",
     );
     await watch.sees("CREATED new", "MODIFIED old", "REMOVED doomed", "CREATED link");
-    // As a write that takes long, of which a look sees the file on its way.
+    // Like a slow write, of which a scan sees the temporary file.
     const temporary = new TemporaryNames(bench().instance).next();
     await bench().sh(`cd /workspace/w; : >${temporary}; chmod 600 old; mv new renamed`);
     await watch.sees("REMOVED new", "CREATED renamed");
@@ -75,7 +75,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(details.get("REMOVED doomed")?.info).toBeUndefined();
   });
 
-  test("directories below are watched where that is asked for, links not followed", async () => {
+  test("subdirectories are watched on request, without following links", async () => {
     await bench().sh(
       "mkdir -p /workspace/r/a/b /elsewhere; ln -s /elsewhere /workspace/r/link; chmod -R 777 /workspace/r /elsewhere",
     );
@@ -91,7 +91,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(watch.changes.filter((change) => change.includes("x"))).toEqual([]);
   });
 
-  test("it ends when the directory goes, or another takes its place", async () => {
+  test("it ends when the directory is removed, or replaced by another", async () => {
     for (const act of [
       "rm -rf /workspace/gone",
       "mv /workspace/gone /workspace/away; mkdir /workspace/gone",
@@ -106,7 +106,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     }
   });
 
-  test("it holds the sandbox while it lasts, and lets go when the caller leaves", async () => {
+  test("it keeps the sandbox in use while it lasts, and releases it when the caller leaves", async () => {
     await bench().makeDirectory("held");
     {
       await using watch = new Follower(bench(), "held", { intervalMs: 3_600_000 });
@@ -116,17 +116,17 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     await eventually(() => bench().activeOperations === 0);
   });
 
-  test("what is not a directory is refused", async () => {
+  test("a path that is not a directory is refused", async () => {
     const signal = new AbortController().signal;
     expect(await refusal(bench().watch("missing", { signal }))).toMatchObject({ reason: "FILE_NOT_FOUND" });
     expect(await refusal(bench().watch("/etc/passwd", { signal }))).toMatchObject({ reason: "FILE_KIND" });
   });
 });
 
-describe("more than can be watched", () => {
+describe("more entries than can be watched", () => {
   const bench = useFileBench(IMAGES[0]?.spec ?? {});
 
-  test("is refused", async () => {
+  test("are refused", async () => {
     await bench().sh("mkdir /workspace/many; cd /workspace/many; seq 100001 | xargs touch");
     const signal = new AbortController().signal;
     expect(await refusal(bench().watch("many", { signal }))).toMatchObject({ reason: "UNSUPPORTED" });

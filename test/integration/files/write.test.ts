@@ -26,7 +26,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     },
   );
 
-  test("any content comes back as it went in", async () => {
+  test("any content is read back unchanged", async () => {
     const content = fc.oneof(
       fc.uint8Array({ maxLength: 2_000 }).map((bytes) => Buffer.from(bytes)),
       fc.string({ unit: "binary", maxLength: 500 }).map((text) => Buffer.from(text.toWellFormed())),
@@ -56,7 +56,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect((await bench().write("atomic", "new")).inode).not.toBe(before);
   });
 
-  test("content is added at the end, and makes a file where there is none", async () => {
+  test("content is appended at the end, and creates a missing file", async () => {
     await bench().write("log", "one\n", { append: true });
     await bench().write("log", Buffer.alloc(60_000, "x"), { append: true });
     const info = await bench().write("log", "\0three", { append: true, mode: 0o600 });
@@ -67,14 +67,14 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     ).toBe(true);
   });
 
-  test("parents are made with mode 0755 where that is asked for", async () => {
+  test("parents are created with mode 0755 on request", async () => {
     expect(await refusal(bench().write("deep/er/file", "x"))).toMatchObject({ reason: "FILE_NOT_FOUND" });
     await bench().write("deep/er/file", "x", { createParents: true, mode: 0o600 });
     expect((await bench().stat("deep/er")).info).toMatchObject({ kind: "DIRECTORY", mode: 0o755, ...owner });
     await bench().write("deep/er/log", "x", { createParents: true, append: true });
   });
 
-  test("through a link, the file it leads to is written, there or not", async () => {
+  test("through a link, its target is written, existing or not", async () => {
     await bench().sh(
       "cd /workspace; mkdir elsewhere; chmod 777 elsewhere; ln -s elsewhere/real link; ln -s missing/real lost; ln -s around around",
     );
@@ -96,7 +96,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     });
   });
 
-  test("where the user has no right, nothing is written", async () => {
+  test("without the user's permission, nothing is written", async () => {
     await bench().sh(
       "mkdir /closed; echo old >/closed/file; mkdir -m 777 /open; echo old >/open/file; chmod 444 /open/file",
     );
@@ -114,7 +114,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await bench().write("/open/own", "x", asUser)).toMatchObject({ uid: 1000, gid: 1000 });
   });
 
-  test("a file system that is full, or read-only, is told as that", async () => {
+  test("a full or read-only file system is reported as such", async () => {
     await bench().sh(
       "echo old >/dev/shm/file; chmod 666 /dev/shm/file; dd if=/dev/zero of=/dev/shm/fill bs=64k 2>/dev/null; true",
     );
@@ -129,7 +129,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await refusal(bench().write("/sys/x", "x"))).toMatchObject({ reason: "FILE_PERMISSION" });
   });
 
-  test("a mount point cannot be replaced, and keeps what it has", async () => {
+  test("a mount point cannot be replaced, and keeps its content", async () => {
     const before = await bench().content("/etc/hosts");
     expect(await refusal(bench().write("/etc/hosts", "x", { user: "0" }))).toMatchObject({
       reason: "FILE_KIND",

@@ -95,7 +95,7 @@ describe("deploy/helm/berth", () => {
   test.each([
     ["with the least", SHARED],
     ["with everything", MANY],
-  ])("the API server takes it %s", async (_, values) => {
+  ])("the API server accepts it %s", async (_, values) => {
     const answer = await kubectl(["apply", "--dry-run=server", "--validate=strict", "--filename=-"], {
       input: await template(values),
     });
@@ -104,9 +104,9 @@ describe("deploy/helm/berth", () => {
     }
   });
 
-  test("is installed, and removed but for the sandboxes' namespace", async () => {
+  test("is installed, and uninstalled except for the sandboxes' namespace", async () => {
     const [release, own] = ["two", "two-berth-sandboxes"];
-    // Without a replica: the objects alone.
+    // Without a replica: only the objects.
     const where = `--namespace=${NAMESPACE}`;
     await helm("install", release, CHART, where, ...set({ replicas: "0" }));
     try {
@@ -136,7 +136,7 @@ describe("deploy/helm/berth", () => {
           metadata: { name: "one-berth-0", namespace: NAMESPACE },
           spec: {
             ...template.spec,
-            // Those that the StatefulSet and the release make.
+            // The ones that the StatefulSet and the release create.
             serviceAccountName: "default",
             volumes: ["data", "tmp", "config", "tokens", "tls"].map((name) => ({ name, emptyDir: {} })),
             ...changes,
@@ -213,7 +213,7 @@ describe("deploy/helm/berth", () => {
     }
   });
 
-  test("runs: two replicas become ready, each with sandboxes of its own, and the job of the demo from outside", async () => {
+  test("runs: two replicas become ready, each with its own sandboxes, and the demo's job from outside", async () => {
     const release = "real";
     const tokens = new TokensFile();
     const token = await tokens.add("acme");
@@ -259,7 +259,7 @@ describe("deploy/helm/berth", () => {
       await expect(demo("berth_none_none")).rejects.toThrow("Give a token with BERTH_TOKEN");
     }
 
-    // What is left: sandboxes, data and tokens. The same release finds them again.
+    // Sandboxes, data and tokens remain. A new install of the release finds them.
     await helm("uninstall", release, where, "--wait");
     const within = `--namespace=${SANDBOXES}`;
     const phases = ["get", "pods", within, "--output=jsonpath={.items[*].status.phase}"];
@@ -286,7 +286,7 @@ describe("deploy/helm/berth", () => {
     expect(named(await resources(), "Role").rules).toEqual(role?.rules);
   });
 
-  test("configures the service: its own options, names and tokens; values go before them", async () => {
+  test("configures the service: its own options, names and tokens; values override them", async () => {
     const plain = optionsOf(await resources());
     expect(plain).toMatchObject({ engine: "kubernetes", namespace: "one-berth-sandboxes", insecure: true });
     expect(plain).toMatchObject({ "workspace-volume-size": "10GiB", "volume-access-mode": "ReadWriteOnce" });
@@ -313,7 +313,7 @@ describe("deploy/helm/berth", () => {
     );
   });
 
-  test("has a monitor where one is wanted, with an admin's token", async () => {
+  test("has a monitor if one is wanted, with an admin's token", async () => {
     expect((await resources()).map(({ kind }) => kind)).not.toContain("ServiceMonitor");
     const values = {
       "serviceMonitor.enabled": "true",

@@ -18,7 +18,7 @@ const HOUR_MS = 3_600_000;
 const LIFETIME_SECONDS = 4;
 const ENV = { BERTH_ENGINE: "kubernetes", BERTH_NETWORK_POLICY: "open" };
 
-/** A module after which a program's clock is off. */
+/** A module that sets a program's clock off. */
 function clockOffBy(ms: number): string {
   const file = path.join(DIR, `clock-${ms}.mjs`);
   const text = `
@@ -46,7 +46,7 @@ describe("a service whose clock is off", () => {
   test.each([
     ["an hour behind", -HOUR_MS],
     ["an hour ahead", HOUR_MS],
-  ])("by %s owns its instance, and its deadlines last as long as ever", async (_, ms) => {
+  ])("by %s owns its instance, and its deadlines keep their length", async (_, ms) => {
     const entry = ["--import", clockOffBy(ms), MAIN];
     const service = await ServeProcess.start([], ENV, { entry });
     running.push(service);
@@ -55,7 +55,7 @@ describe("a service whose clock is off", () => {
     expect(ready.status).toBe(200);
 
     const { sandbox_id: id, create_time: made } = await client.createSandbox({});
-    // It is off indeed.
+    // The clock really is off.
     expect(Math.abs(Number(made?.seconds) * 1000 - (Date.now() + ms))).toBeLessThan(HOUR_MS / 2);
     expect((await client.run(id, "exit 3")).exit_status).toMatchObject({ exit_code: 3 });
     const began = performance.now();
@@ -84,7 +84,7 @@ test.each([
   ["has expired", "CERT_HAS_EXPIRED", "20200101000000Z", "20200102000000Z"],
   ["is not valid yet", "CERT_NOT_YET_VALID", "20990101000000Z", "20990102000000Z"],
 ])(
-  "an API server whose certificate %s in the service's eyes is refused, and the clock named",
+  "an API server whose certificate %s by the service's clock is refused, and the error names the clock",
   async (_, code, from, to) => {
     const files = Object.fromEntries(
       ["ca.key", "ca.crt", "key", "request", "crt"].map((name) => [name, path.join(DIR, `${code}-${name}`)]),

@@ -11,7 +11,7 @@ import {
 const PREFIX = `cluster-${process.pid}`;
 const LABEL = "berth.dev/test-cluster";
 
-/** A pod that waits, as Berth's service account may create one. */
+/** An idle pod that Berth's service account may create. */
 function pod(name: string, image: string, claim?: string, more: object = {}): string {
   return JSON.stringify({
     apiVersion: "v1",
@@ -87,7 +87,7 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
     expect(names).toContain(`${PREFIX}-inside`);
   });
 
-  test("has volumes, which it clones and removes with their claims", async () => {
+  test("has volumes, which it clones and deletes with their claims", async () => {
     await asBerth(["create", "--filename=-", "--validate=false"], claim("original"));
     await start(pod("writer", "berth/busybox:latest", `${PREFIX}-original`));
     await exec("writer", "echo kept >/data/file");
@@ -108,18 +108,18 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
   });
 
   const PARTS = ["apiserver", "containerd", "etcd", "kubelet"] as const;
-  test.each(PARTS)("starts a killed %s again, and pods live on", async (part) => {
+  test.each(PARTS)("restarts a killed %s, and pods live on", async (part) => {
     await start(pod(part, "berth/busybox:latest"));
     await exec(part, "echo kept >/tmp/file");
     await killClusterPart(part);
     expect(await onceBack(() => exec(part, "cat /tmp/file"))).toBe("kept\n");
   });
 
-  test("keeps a killed part away as long as a test wants", async () => {
+  test("keeps a killed part down as long as a test wants", async () => {
     const version = (): Promise<string> => asBerth(["version", "--request-timeout=5s"]);
     {
       using _held = holdClusterPart("apiserver");
-      // Twice as long as a part takes that nobody holds.
+      // Twice as long as a part that is not held takes to restart.
       const until = performance.now() + 2000;
       while (performance.now() < until) await expect(version()).rejects.toThrow("kubectl version");
       expect(clusterPartPid("apiserver")).toBeUndefined();
@@ -128,7 +128,7 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
   });
 });
 
-/** The first answer, once the cluster serves again. */
+/** The first successful answer once the cluster serves again. */
 function onceBack(ask: () => Promise<string>): Promise<string> {
   return eventually(() => ask().catch(() => undefined), { timeoutMs: 60_000 });
 }

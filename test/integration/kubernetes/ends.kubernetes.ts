@@ -16,7 +16,7 @@ import { openEngine } from "../engine/kubernetes/support.ts";
 
 const WITHIN = { timeoutMs: 120_000 };
 const MIB = 2 ** 20;
-/** Of the disk, where a pod's own directory in memory ends no pod. */
+/** Of disk, because a pod's own directory in memory does not end the pod. */
 const SCRATCH_BYTES = 2 * MIB;
 
 const podTemplate = path.join(newDataDir(), "template.yaml");
@@ -39,20 +39,20 @@ describe("a sandbox that Kubernetes ends", () => {
       return sandbox.state === "SANDBOX_STATE_TERMINATED" ? sandbox : undefined;
     }, WITHIN);
 
-  test("with its node says so to its commands and sessions, by the node's name, and is gone", async () => {
+  test("together with its node reports that, with the node's name, to its commands and sessions, and is gone", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const worker = new Worker(client, "lost");
     expect((await worker.create("bash", undefined, { sandbox_id: id })).failure).toBeNull();
-    const call = failureOf(worker.bash("echo >/tmp/begun; sleep 600"));
-    const streaming = client.exec(id, "echo begun; sleep 600");
-    await streaming.until("begun");
-    expect(await client.output(id, "until [ -e /tmp/begun ]; do sleep 0.05; done; echo begun")).toBe(
-      "begun\n",
+    const call = failureOf(worker.bash("echo >/tmp/started; sleep 600"));
+    const streaming = client.exec(id, "echo started; sleep 600");
+    await streaming.until("started");
+    expect(await client.output(id, "until [ -e /tmp/started ]; do sleep 0.05; done; echo started")).toBe(
+      "started\n",
     );
 
     const { name } = await podOf(id);
-    // As the collector of pods does with those of a node that is gone.
+    // As the collector of pods does when a node is gone.
     await lose(name);
 
     expect(await ended(id)).toMatchObject({
@@ -72,10 +72,10 @@ describe("a sandbox that Kubernetes ends", () => {
     await expect(podOf(id)).rejects.toThrow("no pod");
   });
 
-  test("because an operator evicts it, as before a node's maintenance, says so", async () => {
+  test("because an operator evicts it, as before a node's maintenance, reports that", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    const exec = app.client.exec(id, "echo begun; sleep 600");
-    await exec.until("begun");
+    const exec = app.client.exec(id, "echo started; sleep 600");
+    await exec.until("started");
     const { name } = await podOf(id);
     const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: NAMESPACE } };
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`;
@@ -85,7 +85,7 @@ describe("a sandbox that Kubernetes ends", () => {
     expect((await exec.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SANDBOX_TERMINATED", message });
   });
 
-  test("for its disk says which limit, to its commands too", async () => {
+  test("for its disk reports which limit, to its commands too", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     const exec = app.client.exec(id, `head -c ${4 * SCRATCH_BYTES} /dev/zero >/scratch/x; sleep 600`);
     const message = expect.stringMatching(/evict.*scratch.*limit "2097152"/i);
@@ -93,14 +93,14 @@ describe("a sandbox that Kubernetes ends", () => {
     expect((await exec.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SANDBOX_TERMINATED", message });
   });
 
-  test("for want of memory says so; a command alone that runs out of it ends nothing else", async () => {
+  test("because it ran out of memory reports that; a command alone that runs out of memory ends nothing else", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     expect((await client.run(id, ["python3", "-c", "bytearray(1 << 30)"])).exit_status).toMatchObject({
       exit_code: 137,
     });
     expect(await client.output(id, "echo lives")).toBe("lives\n");
-    // Memory that no process owns runs out, and the main process is the first that the kernel picks.
+    // Memory that no process owns runs out, and the main process is the first that the kernel kills.
     const hog =
       "for pid in $(ls /proc | grep '^[0-9]*$'); do case $(tr '\\0' ' ' <\"/proc/$pid/cmdline\") in *'while read -r x'*) [ $pid = $$ ] || echo 1000 >/proc/$pid/oom_score_adj;; esac; done; head -c 128M /dev/zero >/dev/shm/x; sleep 600";
     const exec = client.exec(id, hog, { user: "root" });
@@ -109,7 +109,7 @@ describe("a sandbox that Kubernetes ends", () => {
   });
 });
 
-test("the template's deadline holds without Berth, whose sandbox then says so", async () => {
+test("at the template's deadline, which works without Berth, reports that", async () => {
   const template = { kind: "Pod", spec: { activeDeadlineSeconds: 4, containers: [] } };
   const { engine } = await openEngine({ template });
   const { ref } = await engine.create(spec());
@@ -121,7 +121,7 @@ test("the template's deadline holds without Berth, whose sandbox then says so", 
   await engine.remove(ref);
 });
 
-describe("a node that no kubelet serves", async () => {
+describe("a node without a kubelet", async () => {
   const { engine, instance } = await openEngine();
   const abort = new AbortController();
   const events: EngineEvent[] = [];
@@ -129,7 +129,7 @@ describe("a node that no kubelet serves", async () => {
   let collecting: Promise<void> | undefined;
 
   beforeAll(async () => {
-    // Ready once, with a pod that ran: what a node leaves that is cut off.
+    // Ready once, with a pod that ran: what remains of a node that is cut off.
     for (const name of nodes) {
       await kubectl(["create", "--filename=-"], { input: node(name) });
       await patchStatus("node", name, {
@@ -168,7 +168,7 @@ describe("a node that no kubelet serves", async () => {
     ["silent", "Kubernetes evicts its pods, which nobody ends"],
     ["deleted", "Kubernetes collects its pods"],
   ])(
-    "%s: %s, so that its sandboxes end with its name, and can be removed",
+    "%s: %s, so that its sandboxes end with the node's name, and can be removed",
     async (kind) => {
       const name = `${kind}-${process.pid}`;
       const end = { outOfMemory: false, exitCode: 137, cause: `node ${name} was lost`, lostNode: name };
@@ -192,7 +192,7 @@ const READY = {
   lastTransitionTime: "2026-01-01T00:00:00Z",
 };
 
-/** A node that takes no pods but those bound to it by hand. */
+/** A node that only takes pods bound to it by hand. */
 function node(name: string): string {
   const taints = [{ key: "berth.dev/test", effect: "NoSchedule" }];
   return JSON.stringify({
@@ -203,7 +203,7 @@ function node(name: string): string {
   });
 }
 
-/** A sandbox's pod on a node. From one that is silent it is evicted soon. */
+/** A sandbox's pod on a node. It is soon evicted from a silent node. */
 function pod(name: string, instance: string): string {
   const labels = { "berth.dev/instance": instance, "berth.dev/role": "sandbox" };
   const annotations = { "berth.dev/sandbox-id": name };
@@ -232,7 +232,7 @@ function lose(pod: string): Promise<void> {
   return patchStatus("pod", pod, { conditions: [condition] });
 }
 
-test("a sandbox whose pod the finalizers of others keep says so", async () => {
+test("a sandbox whose pod is kept by other programs' finalizers says so", async () => {
   const { engine } = await openEngine();
   const { ref } = await engine.create(spec());
   const { name } = parseRef(ref);
@@ -250,7 +250,7 @@ test("a sandbox whose pod the finalizers of others keep says so", async () => {
   await engine.remove(ref);
 });
 
-test("a look at an image that no node takes ends as soon as a sandbox that none takes", async () => {
+test("the check of an image that no node accepts ends as soon as a sandbox that none accepts", async () => {
   const { engine } = await openEngine({ nodeSelector: { nowhere: "yes" }, startTimeoutMs: 2_000 });
   const looking = engine.ensureImage(TEST_IMAGE, { signal: AbortSignal.timeout(30_000) });
   const { message } = await failure(looking, "SANDBOX_START_FAILED");

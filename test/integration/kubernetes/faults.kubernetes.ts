@@ -12,7 +12,7 @@ let app: TestApp;
 beforeAll(async () => {
   api = await ApiProxy.open();
   app = await startTestApp({ engine: "kubernetes", kubeconfig: api.kubeconfig });
-  // Its image is known from here on.
+  // From here on its image is known.
   await app.client.deleteSandbox((await app.client.createSandbox()).sandbox_id);
 });
 beforeEach(() => {
@@ -29,7 +29,7 @@ const isExec = ({ path }: ApiRequest): boolean => path.endsWith("/exec");
 const makesPod = ({ method, path }: ApiRequest): boolean => method === "POST" && path.endsWith("/pods");
 const removesPod = ({ method, path }: ApiRequest): boolean => method === "DELETE" && path.includes("/pods/");
 
-/** Lets each call pass but the first ones of these. */
+/** Forwards every call except the first `times` of these. */
 function once(isIt: (request: ApiRequest) => boolean, fault: ApiFault, times = 1): void {
   let failed = 0;
   api.fault = (request) => (isIt(request) && failed++ < times ? fault : undefined);
@@ -42,14 +42,14 @@ async function podNames(role = "sandbox"): Promise<string[]> {
   return names.split("\n").filter((name) => name !== "");
 }
 
-/** Waits for a sandbox that is being made, and deletes it. */
+/** Waits for a sandbox that is being created, and deletes it. */
 async function expectMade(made: Promise<{ readonly sandbox_id: string }>): Promise<void> {
   await expect(made).resolves.toHaveProperty("sandbox_id");
   await app.client.deleteSandbox((await made).sandbox_id);
 }
 
-describe("a create goes on", () => {
-  test("where a watch breaks", async () => {
+describe("a create continues", () => {
+  test("if a watch breaks", async () => {
     const seen = api.requests.length;
     const made = app.client.createSandbox();
     made.catch(() => {});
@@ -58,12 +58,12 @@ describe("a create goes on", () => {
     await expectMade(made);
   });
 
-  test("where a question to the API server fails for a moment", async () => {
+  test("if a request to the API server fails once", async () => {
     for (const status of [429, 500, 503]) {
       const { promise: asked, resolve } = Promise.withResolvers<undefined>();
       let isAsked = false;
       api.fault = (request) => {
-        // The create waits until the service has asked whether the cluster is there, which it does every five seconds.
+        // The create waits until the service has asked whether the cluster answers, which it does every five seconds.
         if (isExec(request)) return asked;
         if (isAsked || request.path !== "/version") return undefined;
         isAsked = true;
@@ -74,12 +74,12 @@ describe("a create goes on", () => {
     }
   });
 
-  test("where the API server has too many calls for a moment", async () => {
+  test("if the API server has too many requests for a moment", async () => {
     once(makesPod, { status: 429, reason: "TooManyRequests" });
     await expectMade(app.client.createSandbox());
   });
 
-  test("where a watch says nothing any more", async () => {
+  test("if a watch goes silent", async () => {
     api.fault = (request) => (isPodWatch(request) ? "silent" : undefined);
     api.cutWatches();
     const seen = api.requests.length;
@@ -89,7 +89,7 @@ describe("a create goes on", () => {
   }, 300_000);
 });
 
-test("a watch that ends at once is not asked for without a pause", async () => {
+test("a watch that ends at once is not restarted without a pause", async () => {
   for (const fault of ["end", { status: 410, reason: "Expired" }] as const) {
     api.fault = (request) => (isPodWatch(request) ? fault : undefined);
     api.cutWatches();
@@ -101,7 +101,7 @@ test("a watch that ends at once is not asked for without a pause", async () => {
   }
 });
 
-test("a new pod that takes no commands is the engine's failure, not the caller's", async () => {
+test("a new pod that accepts no commands is the engine's failure, not the caller's", async () => {
   api.fault = (request) => (isExec(request) ? "silent" : undefined);
   expect(await failureOf(app.client.createSandbox())).toMatchObject({
     code: "UNAVAILABLE",
@@ -110,14 +110,14 @@ test("a new pod that takes no commands is the engine's failure, not the caller's
   expect(await podNames()).toEqual([]);
 }, 180_000);
 
-test("a removal that fails for a moment goes on", async () => {
+test("a removal that fails once is retried", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 503 });
   await expect(app.client.deleteSandbox(id)).resolves.toBeUndefined();
   expect(await podNames()).toEqual([]);
 });
 
-test("a pod that Kubernetes made all the same is removed with the failed create", async () => {
+test("a pod that Kubernetes created all the same is removed with the failed create", async () => {
   once(makesPod, { status: 500, made: true });
   expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
   expect(await podNames()).toEqual([]);
@@ -128,10 +128,10 @@ describe("a claim", () => {
     method === "POST" && path.endsWith("/persistentvolumeclaims");
 
   test.each<[string, ApiFault]>([
-    // As where two API servers count against one quota.
+    // As when two API servers count against one quota.
     ["conflicts with something", { status: 409, reason: "Conflict" }],
     ["goes through although nobody says so", { status: 504, made: true }],
-  ])("whose making %s is its workspace's", async (_what, fault) => {
+  ])("whose creation %s belongs to its workspace", async (_what, fault) => {
     once(makesClaim, fault);
     const name = { workspace_id: "claimed" };
     const making = app.client.call("WorkspaceService/CreateWorkspace", name);
@@ -144,17 +144,17 @@ describe("a claim", () => {
   });
 });
 
-test("what looks at an image is removed later where it cannot be removed at its time", async () => {
-  // As often as it is tried at its time.
+test("the pod of an image check is removed later if it cannot be removed at once", async () => {
+  // As often as it is retried.
   once(removesPod, { status: 503 }, 3);
   await expectMade(app.client.createSandbox({ image: BUSYBOX_IMAGE }));
   await expect.poll(() => podNames("probe"), { timeout: 90_000, interval: 1_000 }).toEqual([]);
 }, 180_000);
 
-test("a removal that conflicts with something has removed nothing", async () => {
+test("a removal that fails with a conflict has removed nothing", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   once(removesPod, { status: 409, reason: "Conflict" });
-  // Whoever is told that it is gone finds it gone.
+  // If the delete reports success, the pod is gone.
   await app.client.deleteSandbox(id).catch(() => {});
   const { state } = await app.client.getSandbox(id);
   if (state === "SANDBOX_STATE_TERMINATED") expect(await podNames()).toEqual([]);

@@ -15,7 +15,7 @@ async function timed(act: () => Promise<unknown>): Promise<number> {
   return performance.now() - began;
 }
 
-/** What Kubernetes itself takes to run a command. */
+/** The time that Kubernetes itself takes to run a command. */
 async function rawExec(api: Api, pod: string): Promise<void> {
   const closed = Promise.withResolvers<unknown>();
   const streams = { stdin: false, tty: false };
@@ -23,8 +23,8 @@ async function rawExec(api: Api, pod: string): Promise<void> {
   await closed.promise;
 }
 
-describe("what the engine kubernetes takes, in turn with Kubernetes itself", () => {
-  test("a command takes a small part of an exec of the API", async () => {
+describe("times on the engine kubernetes, measured alternately with Kubernetes itself", () => {
+  test("a command takes a fraction of the time of an exec of the API", async () => {
     const { client } = service;
     const { sandbox_id: id } = await client.createSandbox({});
     const api = await Api.open({ kubeconfig: berthKubeconfig() });
@@ -38,16 +38,16 @@ describe("what the engine kubernetes takes, in turn with Kubernetes itself", () 
     }
     const [berth, kubernetes] = [percentile(lane, 0.5), percentile(raw, 0.5)];
     console.info(`exec of true, p50: ${berth.toFixed(1)} ms; by the API: ${kubernetes.toFixed(1)} ms`);
-    // About 10 where two cores carry the cluster, the service and this test.
+    // About 10 if two cores carry the cluster, the service and this test.
     expect(kubernetes / berth).toBeGreaterThan(6);
     await client.deleteSandbox(id);
   });
 
-  test("a sandbox takes at most a tenth more than a bare pod that is ready", async () => {
+  test("a sandbox takes at most a tenth longer than a bare pod until it is ready", async () => {
     const { client } = service;
     const cold: number[] = [];
     const bare: number[] = [];
-    // The image's user is known from the first on.
+    // After the first sandbox, the image's user is known.
     await client.deleteSandbox((await client.createSandbox({})).sandbox_id);
     for (let i = 0; i < 8; i++) {
       let id = "";
@@ -111,7 +111,7 @@ test("a hundred sandboxes run on the one node", async () => {
   await Promise.all(ids.map((id) => client.deleteSandbox(id)));
 }, 600_000);
 
-/** Creates a pod by the API, and waits until it is ready. */
+/** Creates a pod through the API, and waits until it is ready. */
 async function barePod(name: string): Promise<void> {
   const api = await Api.open({ kubeconfig: berthKubeconfig() });
   const command = ["/bin/sh", "-c", "while :; do sleep 3600; done"];

@@ -49,7 +49,7 @@ afterAll(async () => {
 });
 
 describe("an instance that two services want", () => {
-  test("is refused to the second, with the first one's name, until that is gone", async () => {
+  test("is refused to the second, with the first one's name, until that one is gone", async () => {
     const shared = { instance: instance() };
     const first = await serve(shared);
     const { holderIdentity } = await lease(shared.instance);
@@ -66,7 +66,7 @@ describe("an instance that two services want", () => {
     console.info(
       `the next service had the instance ${(waitedMs / 1000).toFixed(1)} s after the end of the first`,
     );
-    // The whole duration: whoever was killed may only seem to be.
+    // The whole duration: the killed holder may only seem to be dead.
     expect(waitedMs).toBeGreaterThan(LEASE_SECONDS * 1000);
     expect(waitedMs).toBeLessThan((LEASE_SECONDS + 15) * 1000);
     expect((await lease(shared.instance)).holderIdentity).not.toBe(holderIdentity);
@@ -75,7 +75,7 @@ describe("an instance that two services want", () => {
     await second.stop();
     expect((await lease(shared.instance)).holderIdentity).toBeFalsy();
     const third = await serve(shared);
-    // Left in good order, it is free at once.
+    // After a clean exit it is free at once.
     expect(performance.now() - began).toBeLessThan(12_000);
     await third.stop();
   }, 300_000);
@@ -90,12 +90,12 @@ describe("an instance that two services want", () => {
     await second.stop();
   }, 180_000);
 
-  test("taken from a service that runs, it says so and neither creates nor removes any more", async () => {
+  test("lost by a running service makes it say so, and create and remove nothing more", async () => {
     const own = { instance: instance() };
     const service = await serve(own);
     const client = new Client(service.address);
     const { sandbox_id: id } = await client.createSandbox();
-    // Clocks do not count: the other one's is a year behind.
+    // Clocks do not matter: the other one is a year behind.
     const spec = { holderIdentity: "other", renewTime: "2025-11-23T00:00:00.000000Z" };
     const metadata = { annotations: { "berth.dev/run": "other" } };
     const patch = `--patch=${JSON.stringify({ metadata, spec })}`;
@@ -122,7 +122,7 @@ describe("an instance that two services want", () => {
 
   test("another service's clock does not count", async () => {
     const own = { instance: instance() };
-    // It renews, in a past of its own.
+    // It renews the lease, with times in the past.
     const write = (second: number, verb: string): Promise<string> => {
       const renewTime = new Date(Date.UTC(2001) + second * 1000).toISOString().replace("Z", "000Z");
       const spec = { holderIdentity: "behind", leaseDurationSeconds: 15, renewTime };

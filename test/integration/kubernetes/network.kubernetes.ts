@@ -40,7 +40,7 @@ async function open(options: Partial<KubernetesEngineOptions> = {}): Promise<Ope
 
 const inNamespace = (...args: readonly string[]) => kubectl([`--namespace=${NAMESPACE}`, ...args]);
 
-/** Whether a process in a sandbox connects to a place within two seconds. */
+/** Whether a process in a sandbox can connect to an address within two seconds. */
 async function reaches(
   engine: KubernetesEngine,
   ref: string,
@@ -67,7 +67,7 @@ async function expectNoProbes(instance: string): Promise<void> {
 }
 
 describe("on a cluster that enforces no policy", () => {
-  test("the operator's word does not count: sandboxes are refused with what a test reached", async () => {
+  test("the operator's setting does not count: sandboxes are refused with what a test reached", async () => {
     const { engine, instance, log } = await open();
     onTestFinished(() => engine.close());
     const none = await failure(engine.create(spec()), "UNSUPPORTED");
@@ -99,7 +99,7 @@ describe("on a cluster that enforces policies", () => {
   });
   afterAll(() => enforcer?.stop());
 
-  test("nothing is reached from NONE, and from EGRESS what is allowed and nothing else", async () => {
+  test("NONE reaches nothing, and EGRESS only what is allowed", async () => {
     await using _public = await serveInNode(PUBLIC, 8080);
     await using _metadata = await serveInNode(METADATA, 80);
     const server = createServer((socket) => socket.on("error", () => {}).end()).listen(0, HOST);
@@ -138,7 +138,7 @@ describe("on a cluster that enforces policies", () => {
       [PUBLIC, 8080],
       [HOST, port],
     ];
-    // Both reach what is closed while no policy selects them, so that all of it is there.
+    // Without a policy both reach the closed addresses, so these exist.
     const label = (ref: string, value: string) =>
       inNamespace("label", "pod", parseRef(ref).name, `berth.dev/network=${value}`, "--overwrite");
     await label(none.ref, "open");
@@ -154,14 +154,14 @@ describe("on a cluster that enforces policies", () => {
     for (const [address, at] of opened)
       expect(await reaches(engine, egress.ref, address, at), `${address} from EGRESS`).toBe(true);
 
-    // All of it is still there.
+    // All of it still exists.
     await label(none.ref, "open");
     for (const [address, at] of [...closed, ...opened])
       await eventually(() => reaches(engine, none.ref, address, at), { timeoutMs: 20_000 });
     await label(none.ref, "none");
     await eventually(async () => !(await reaches(engine, none.ref, HOST, port)), { timeoutMs: 20_000 });
 
-    // Nor from one sandbox to another, or from any pod to one.
+    // Sandboxes cannot reach each other, and no pod can reach one.
     const listen = "python3 -m http.server 8000 >/dev/null 2>&1 & sleep 1";
     for (const { ref } of [none, egress]) {
       await run(engine, ref, ["sh", "-c", listen]);
@@ -191,7 +191,7 @@ describe("on a cluster that enforces policies", () => {
     expect(performance.now() - began).toBeLessThan(4_000);
   });
 
-  test("a policy that somebody deletes or changes is restored", async () => {
+  test("a policy that was deleted or changed is restored", async () => {
     const { engine, instance, log } = await open();
     onTestFinished(() => engine.close());
     const selector = `--selector=berth.dev/instance=${instance}`;
@@ -224,7 +224,7 @@ describe("on a cluster that enforces policies", () => {
     await engine.remove((await engine.create(spec())).ref);
   });
 
-  test("a policy of others that opens NONE is found, and NONE refused until it is gone", async () => {
+  test("a foreign policy that opens NONE is found, and NONE is refused until it is gone", async () => {
     const { engine } = await open();
     onTestFinished(() => engine.close());
     const policy = {
@@ -254,7 +254,7 @@ describe("on a cluster that enforces policies", () => {
     await engine.remove((await engine.create(spec())).ref);
   });
 
-  test("without the right to policies, sandboxes are refused with what is missing", async () => {
+  test("without the right to policies, sandboxes are refused with the missing right", async () => {
     const role = JSON.parse(await inNamespace("get", "role", "berth", "--output=json"));
     const rules = (role.rules as { resources: string[] }[]).filter(
       ({ resources }) => !resources.includes("networkpolicies"),
@@ -291,7 +291,7 @@ describe("on a cluster that enforces policies", () => {
     );
   });
 
-  test("probes that a killed service left are removed by the next one", async () => {
+  test("probes left by a killed service are removed by the next one", async () => {
     const { engine, instance } = await open();
     await engine.close();
     await expectNoProbes(instance);

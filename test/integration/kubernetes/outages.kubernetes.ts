@@ -9,20 +9,20 @@ import { openEngine } from "../engine/kubernetes/support.ts";
 
 const { engine, instance } = await openEngine();
 
-/** How many run when a part of the cluster is killed. */
+/** How many commands run when a part of the cluster is killed. */
 const EXECS = 50;
 
-/** A part whose end nobody has noticed by then was not missed. */
+/** If nobody has noticed the part's end by then, it was not needed. */
 const MISSED_WITHIN_SECONDS = 6;
 const BACK_WITHIN_SECONDS = 150;
 
-/** How many sandboxes are being created then, and as many removed. */
+/** How many sandboxes are being created at that time, and how many removed. */
 const CHANGES = 4;
 
 /** What a command of {@link start} writes to each stream. */
 const TEXT = "x".repeat(20_000);
 
-/** What a call came to; rejects with what is not an error of the port. */
+/** The result of a call. Rejects with anything that is not an error of the port. */
 function outcomeOf<T>(call: Promise<T>): Promise<T | BerthError> {
   return call.catch((error: unknown) => {
     if (error instanceof BerthError) return error;
@@ -30,7 +30,7 @@ function outcomeOf<T>(call: Promise<T>): Promise<T | BerthError> {
   });
 }
 
-/** Acts again and again until it works and the part that was killed has been missed, or was not for a while; says when it failed. */
+/** Repeats an action until it succeeds after a failure, or has not failed for a while. Returns when it failed. */
 async function outage(killedAt: number, act: () => Promise<unknown>): Promise<string> {
   const since = (): number => (performance.now() - killedAt) / 1000;
   let first: number | undefined;
@@ -45,13 +45,15 @@ async function outage(killedAt: number, act: () => Promise<unknown>): Promise<st
   }
 }
 
-/** Runs a command that ends after a while with a code of its own, having written on both streams; or says how it was lost. */
+/**
+ * Runs a command that exits after a while with its own code, after writing to both streams; or returns how it was lost.
+ */
 function start(ref: string, i: number): Promise<Outcome | BerthError> {
   const script = `sleep 0.${i % 7}${i % 10}; printf %s "$0"; printf %s "$0" >&2; exit ${i}`;
   return outcomeOf(run(engine, ref, ["sh", "-c", script, TEXT]));
 }
 
-/** No code may be wrong, and no output that counts as complete may lack a byte. */
+/** No exit code may be wrong, and no output that is reported complete may lack a byte. */
 function expectTruth(outcomes: readonly (Outcome | BerthError)[]): {
   readonly ended: number;
   readonly lost: number;
@@ -72,7 +74,7 @@ function expectTruth(outcomes: readonly (Outcome | BerthError)[]): {
 
 describe("a part of the cluster that is killed", () => {
   test.each(["apiserver", "kubelet", "containerd", "etcd"] as const)(
-    "%s: no exit code is wrong, no byte is lost that was promised, and no pod is left",
+    "%s: every exit code is right, no promised byte is lost, and no pod is left",
     async (part) => {
       const { ref } = await engine.create(spec());
       const old = await Promise.all(Array.from({ length: CHANGES }, () => engine.create(spec())));
@@ -97,9 +99,9 @@ describe("a part of the cluster that is killed", () => {
         `${part}: ${ended} of ${EXECS} commands ended, ${lost} were lost; of ${CHANGES} each, ${count(made)} creates ` +
           `and ${count(removed)} removals went through; commands failed ${commands}, creates and removals ${changes}`,
       );
-      // What was said to be there is, and what was said to be gone is not.
+      // What was reported as created exists, and what was reported as deleted does not.
       for (const one of made) {
-        // One that failed leaves no pod, as the end of this test shows.
+        // A failed create leaves no pod, as the end of this test shows.
         if (one instanceof BerthError) continue;
         expect((await run(engine, one.ref, ["sh", "-c", "exit 7"])).exitCode).toBe(7);
       }
@@ -119,7 +121,7 @@ describe("a part of the cluster that is killed", () => {
     400_000,
   );
 
-  test("an API server that stays away is told at once, with when to try again", async () => {
+  test("an API server that stays away is reported at once, with when to retry", async () => {
     const { ref } = await engine.create(spec());
     {
       using _held = holdClusterPart("apiserver");

@@ -22,7 +22,7 @@ interface Kubeconfig {
   readonly users: { name: string; user: object }[];
 }
 
-/** A kubeconfig like Berth's own, with other parts. */
+/** A kubeconfig like Berth's own, with changes. */
 async function kubeconfig(name: string, change: (config: Kubeconfig) => void): Promise<string> {
   const view = ["config", "view", "--raw", "--output=json"];
   const config = JSON.parse(await kubectl(view, { as: "berth" })) as Kubeconfig;
@@ -73,7 +73,7 @@ describe("a kubeconfig", () => {
 
   const info = (file: string) => withEngine({ kubeconfig: file }, (engine) => engine.info());
 
-  test("of a server that nobody reaches says so", async () => {
+  test("of a server that cannot be reached says so", async () => {
     const file = await kubeconfig("closed", ({ clusters }) => {
       for (const { cluster } of clusters) cluster.server = "https://127.0.0.1:1";
     });
@@ -87,14 +87,15 @@ describe("a kubeconfig", () => {
     );
   });
 
-  test("whose token the server does not accept says so, also where it expired in use", async () => {
+  test("whose token the server rejects says so, also if it expired in use", async () => {
     const file = await kubeconfig("token", ({ users }) => {
       for (const user of users) user.user = { token: "wrong" };
     });
     const words = "The API server does not accept the service's credentials. Check the kubeconfig";
     expect((await failure(info(file), "ENGINE_UNAVAILABLE")).message).toContain(words);
 
-    // Of a secret or a pod that goes, a token is over at once: no test waits the ten minutes that one lives at least.
+    // If its secret or pod is deleted, a token expires at once: no test waits for the ten minutes that a token lives at
+    // least.
     const bound = `${PREFIX}-bound`;
     const secret = ["secret", "generic", bound, `--namespace=${NAMESPACE}`];
     await kubectl(["create", ...secret]);
@@ -106,7 +107,7 @@ describe("a kubeconfig", () => {
     await withEngine({ kubeconfig: living }, async (engine) => {
       await engine.info();
       await kubectl(["delete", "secret", bound, `--namespace=${NAMESPACE}`]);
-      // The API server remembers for some seconds which tokens were good.
+      // The API server caches valid tokens for some seconds.
       const error = await eventually(
         () =>
           engine.info().then(
@@ -119,7 +120,7 @@ describe("a kubeconfig", () => {
     });
   });
 
-  test("whose certificate is past its time says so", async () => {
+  test("whose certificate has expired says so", async () => {
     const openssl = (...args: string[]) => promisify(execFile)("openssl", args);
     const [key, cert] = [path.join(DIR, "key.pem"), path.join(DIR, "cert.pem")];
     const dates = ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"];
@@ -172,7 +173,7 @@ describe("a kubeconfig", () => {
     );
   });
 
-  test("without rights says which one is missing, and who has none", async () => {
+  test("without rights says which one is missing, and to which account", async () => {
     const token = await kubectl(["create", "token", "default", `--namespace=${NAMESPACE}`]);
     const file = await kubeconfig("rights", ({ users }) => {
       for (const user of users) user.user = { token: token.trim() };
@@ -191,7 +192,7 @@ describe("a namespace that refuses the pod", () => {
     await kubectl(["delete", "clusterrole", "--ignore-not-found", ...namespaces]);
   });
 
-  /** A namespace with Berth's rights, and what it refuses. */
+  /** A namespace with Berth's rights, and with objects that refuse something. */
   async function namespace(name: string, labels: readonly string[], ...objects: object[]): Promise<string> {
     const made = `${PREFIX}-${name}`;
     namespaces.push(made);
@@ -248,7 +249,7 @@ describe("a namespace that refuses the pod", () => {
     expect(error.retryAfterMs).toBe(5000);
   });
 
-  test("for its range of limits", async () => {
+  test("for its limit range", async () => {
     const limits = [{ type: "Container", max: { memory: "64Mi" } }];
     const range = { apiVersion: "v1", kind: "LimitRange", metadata: { name: "small" }, spec: { limits } };
     const name = await namespace("range", [], range);
@@ -257,7 +258,7 @@ describe("a namespace that refuses the pod", () => {
     expect(message).toContain("maximum memory usage per Container is 64Mi, but limit is 268435456");
   });
 
-  test("for a policy of its operator's", async () => {
+  test("for its operator's policy", async () => {
     const name = await namespace("policy", []);
     const group = { apiVersion: "admissionregistration.k8s.io/v1", metadata: { name } };
     const rule = { apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"] };
@@ -292,7 +293,7 @@ describe("a namespace that refuses the pod", () => {
     expect(words).toContain(message);
   });
 
-  test("because it is not there", async () => {
+  test("because it does not exist", async () => {
     const { message } = await withEngine({ namespace: `${PREFIX}-none` }, (engine) =>
       failure(engine.info(), "ENGINE_UNAVAILABLE"),
     );
@@ -312,7 +313,7 @@ describe("a sandbox on the cluster", () => {
   const app = useApp({ engine: "kubernetes" });
 
   test(
-    "of an image that cannot be pulled is not made, and says why",
+    "of an image that cannot be pulled is not created, and says why",
     async () => {
       const image = "127.0.0.1:1/none:1";
       const error = await failureOf(app.client.createSandbox({ image }));
@@ -323,7 +324,7 @@ describe("a sandbox on the cluster", () => {
     CALL_MS,
   );
 
-  test("of an id that is taken is refused", async () => {
+  test("with an id that is taken is refused", async () => {
     const request = { sandbox_id: "taken" };
     await app.client.call("SandboxService/CreateSandbox", request);
     expect(await failureOf(app.client.call("SandboxService/CreateSandbox", request))).toMatchObject({
@@ -334,10 +335,10 @@ describe("a sandbox on the cluster", () => {
     await app.client.deleteSandbox("taken");
   });
 
-  test("whose pod others delete ends as removed, and so do its commands", async () => {
+  test("whose pod was deleted ends as removed, and so do its commands", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    const exec = app.client.exec(id, "echo begun; sleep 600");
-    await exec.until("begun");
+    const exec = app.client.exec(id, "echo started; sleep 600");
+    await exec.until("started");
     const { name } = await podOf(id);
     await kubectl(["delete", "pod", name, `--namespace=${NAMESPACE}`]);
     expect((await exec.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SANDBOX_TERMINATED" });
@@ -381,7 +382,7 @@ describe("a pod that others change", async () => {
     await expect(kubectl(["get", "pod", name, `--namespace=${NAMESPACE}`])).rejects.toThrow("NotFound");
   });
 
-  test("of the same name is another's: it is left alone", async () => {
+  test("of the same name belongs to others and is left alone", async () => {
     const { ref } = await engine.create(spec());
     const { name } = parseRef(ref);
     await engine.remove(`${name}.00000000-0000-0000-0000-000000000000`);

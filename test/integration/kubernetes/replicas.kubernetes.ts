@@ -19,15 +19,15 @@ const REPLICAS = [0, 1] as const;
 const WHERE = `--namespace=${NAMESPACE}`;
 const WAIT_MS = 120_000;
 
-/** Twenty of them fit on the node, whose processors the rest of the cluster's tests want too. */
+/** Twenty of them fit on the node, whose CPUs the other tests need too. */
 const SMALL = { resources: { cpu_millis: 400, memory_bytes: 128 << 20 } };
 
-/** A tenant, what it has, and the replica that has it. */
+/** A tenant, what it has, and its replica. */
 interface Tenant {
   readonly name: string;
   readonly client: Client;
   readonly sandbox: string;
-  /** Runs until it is killed, and its stream with it. */
+  /** Runs until it is killed. Its stream ends with it. */
   readonly running: Execution;
   readonly processId: string;
   readonly replica: number;
@@ -82,7 +82,7 @@ describe("20 tenants on two replicas of the chart, behind deploy/nginx.conf", ()
     await kubectl(["delete", "namespace", NAMESPACE, SANDBOXES, "--wait=false"]);
   });
 
-  /** Makes a tenant's sandbox, with a file and a process. */
+  /** Creates a tenant's sandbox, with a file and a process. */
   async function settle(name: string): Promise<Tenant> {
     const credentials = grpc.credentials.createSsl(nginx.certificate);
     const client = keep(clientWith(nginx.address, tokenOf(name), {}, credentials));
@@ -101,7 +101,7 @@ describe("20 tenants on two replicas of the chart, behind deploy/nginx.conf", ()
     return { name, client, sandbox, running, processId: await running.processId, replica };
   }
 
-  /** Every tenant sees its own sandbox, process and events, and nothing of another's. */
+  /** Every tenant sees its own sandbox, process and events, and nothing of other tenants. */
   async function expectApart(): Promise<void> {
     await Promise.all(
       tenants.map(async ({ client, sandbox }, index) => {
@@ -126,7 +126,7 @@ describe("20 tenants on two replicas of the chart, behind deploy/nginx.conf", ()
         const none = { code: "NOT_FOUND" };
         expect(await failureOf(client.getSandbox(other.sandbox))).toMatchObject(none);
         expect(await failureOf(client.output(other.sandbox, "true"))).toMatchObject(none);
-        // An unknown sandbox counts as deleted; the other's is still there, as its own tenant sees.
+        // Deleting an unknown sandbox succeeds; the other's still exists, as its own tenant sees.
         await client.deleteSandbox(other.sandbox);
         const foreign = { sandbox_id: other.sandbox };
         expect(await failureOf(client.call("ProcessService/ListProcesses", foreign))).toMatchObject(none);
@@ -149,7 +149,7 @@ describe("20 tenants on two replicas of the chart, behind deploy/nginx.conf", ()
     WAIT_MS,
   );
 
-  test("a killed replica disturbs its own tenants alone, and comes back with their sandboxes", async () => {
+  test("a killed replica disturbs only its own tenants, and comes back with their sandboxes", async () => {
     const [here, there] = [0, 1].map((replica) => tenants.filter((one) => one.replica === replica));
     const failed = new Map<string, string[]>();
     const calls = new Map<string, number>();
@@ -209,7 +209,7 @@ describe("20 tenants on two replicas of the chart, behind deploy/nginx.conf", ()
       return items.map(({ spec }) => spec.holderIdentity ?? "");
     };
     expect((await holders()).filter(Boolean)).toHaveLength(REPLICAS.length);
-    // Not by helm uninstall, which takes the right to release them at once.
+    // Not with helm uninstall, which immediately removes the permission to release them.
     await kubectl(["scale", "statefulset", `${RELEASE}-berth`, WHERE, "--replicas=0"]);
     await eventually(async () => (await kubectl(["get", "pods", WHERE, "--output=name"])) === "", {
       timeoutMs: WAIT_MS,

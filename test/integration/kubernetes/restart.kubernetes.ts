@@ -22,7 +22,7 @@ afterAll(async () => {
   expect(await podsOf(service.instance)).toEqual(new Map());
 });
 
-/** The pods of an instance's sandboxes: the name of each by the sandbox's id. */
+/** The pods of an instance's sandboxes: pod names by sandbox id. */
 async function podsOf(instance: string): Promise<Map<string, string>> {
   const selector = `--selector=berth.dev/instance=${instance},berth.dev/role=sandbox`;
   const { items } = JSON.parse(
@@ -33,19 +33,19 @@ async function podsOf(instance: string): Promise<Map<string, string>> {
   );
 }
 
-/** The ids of the sandboxes that the service counts as live, and the state of each. */
+/** The ids of the sandboxes that the service considers live, with their states. */
 async function statesOf(ids: readonly string[]): Promise<Map<string, string>> {
   const states = await Promise.all(ids.map(async (id) => [id, (await client.getSandbox(id)).state] as const));
   return new Map(states);
 }
 
-test("a service that is killed amid commands, creates and deletes tells nothing wrong and leaves no pod", async () => {
+test("a service that is killed amid commands, creates and deletes reports nothing false and leaves no pod", async () => {
   const { sandbox_id: id } = await client.createSandbox({});
   const doomed = await Promise.all(
     Array.from({ length: 3 }, async () => (await client.createSandbox({})).sandbox_id),
   );
   const codes: (number | undefined)[] = [];
-  // Each leaves a trace of what it did, whoever hears of its end.
+  // Each records in a file what it did, whether or not its end is reported.
   const execs = Array.from({ length: EXECS }, async (_, i) => {
     const script = `sleep ${1 + (i % 7) / 5}; echo ${i} >>/tmp/ended; exit ${i}`;
     codes[i] = await client.run(id, script).then(
@@ -63,7 +63,7 @@ test("a service that is killed amid commands, creates and deletes tells nothing 
     ),
   );
   const deletes = doomed.map((name) => client.deleteSandbox(name).catch(() => {}));
-  // Kubernetes has begun with the creates.
+  // Kubernetes has started the creates.
   await eventually(async () => (await podsOf(service.instance)).has("made-0"), { timeoutMs: 30_000 });
   const killedAt = performance.now();
   client.close();
@@ -75,7 +75,7 @@ test("a service that is killed amid commands, creates and deletes tells nothing 
   const startedMs = performance.now() - killedAt;
 
   for (const [i, code] of codes.entries()) if (code !== undefined) expect(code).toBe(i);
-  // The sandbox is there with what was written, and works.
+  // The sandbox still has the file, and works.
   const ended = (await client.output(id, "cat /tmp/ended")).split("\n");
   for (const [i, code] of codes.entries()) if (code !== undefined) expect(ended).toContain(String(i));
   const usableMs = performance.now() - killedAt;
@@ -84,7 +84,7 @@ test("a service that is killed amid commands, creates and deletes tells nothing 
     `${told} of ${EXECS} ended before; started after ${startedMs.toFixed(0)} ms, a command ran after ${usableMs.toFixed(0)}`,
   );
 
-  // Every deletion is finished, every create has happened or has failed, and pods are those of live sandboxes.
+  // Every deletion is complete, every create has succeeded or failed, and only live sandboxes have pods.
   await eventually(
     async () => {
       const states = await statesOf([id, ...doomed]);
@@ -116,9 +116,9 @@ test("a service that is killed amid commands, creates and deletes tells nothing 
   for (const name of live) await client.deleteSandbox(name);
 }, 240_000);
 
-test("a service that is killed while it looks at an image leaves no pod of that", async () => {
+test("a service that is killed while it checks an image leaves no pod of the check", async () => {
   const options = [...OPTIONS, "--kubeconfig", berthKubeconfig()];
-  // Where no node takes it, it is there for long enough.
+  // Without a node for it, the pod stays pending for long enough.
   let own = await ServeProcess.start([...options, "--node-selector", "nowhere=yes"]);
   try {
     const caller = new Client(own.address);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { kubectl, NAMESPACE } from "../../support/kubernetes.ts";
 
-/** What the engine asks of the cluster: resource, with its group where it has one, and the verbs. */
+/** What the engine needs from the cluster: resource, with its group if it has one, and the verbs. */
 const NEEDED: readonly (readonly [resource: string, ...verbs: string[]])[] = [
   ["pods", "create", "get", "list", "watch", "patch", "delete"],
   ["pods/resize", "patch"],
@@ -13,7 +13,7 @@ const NEEDED: readonly (readonly [resource: string, ...verbs: string[]])[] = [
   ["leases.coordination.k8s.io", "create", "get", "update"],
 ];
 
-/** What would reach beyond sandboxes, by resource, verb and namespace; none: the whole cluster. */
+/** What would reach beyond sandboxes, by resource, verb and namespace. Empty namespace: the whole cluster. */
 const DENIED: readonly (readonly [resource: string, verb: string, namespace: string])[] = [
   ["secrets", "get", NAMESPACE],
   ["secrets", "list", NAMESPACE],
@@ -36,7 +36,7 @@ const DENIED: readonly (readonly [resource: string, verb: string, namespace: str
   ["runtimeclasses.node.k8s.io", "create", ""],
 ];
 
-/** Whether Berth's service account may do this, as the API server says. */
+/** Whether Berth's service account may do this, according to the API server. */
 async function permitted(resource: string, verb: string, namespace: string): Promise<boolean> {
   const [name = "", subresource] = resource.split("/");
   const [plural, ...group] = name.split(".");
@@ -70,7 +70,7 @@ describe("the rights of deploy/kubernetes/rbac.yaml", () => {
     expect(await permitted(resource, verb, namespace)).toBe(false);
   });
 
-  test("permit nothing else that not every account has", async () => {
+  test("permit nothing else beyond what every account has", async () => {
     const review = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SelfSubjectRulesReview",

@@ -16,10 +16,10 @@ import { ServeProcess } from "../../support/program.ts";
 const MIB = 2 ** 20;
 
 const PODS = 5_000;
-/** Of them, those that end while the service watches. */
+/** How many of them end while the service watches. */
 const ENDED = PODS / 5;
 const AT_ONCE = 16;
-/** A node that no kubelet serves: what runs on it is what is written there. */
+/** A node without a kubelet: the test writes the states of its pods. */
 const NODE = `paper-${process.pid}`;
 const OPTIONS = [
   ...["--engine", "kubernetes", "--network-policy", "open", "--kubeconfig", berthKubeconfig()],
@@ -39,7 +39,7 @@ afterAll(async () => {
   await kubectl(["delete", "node", NODE, "--ignore-not-found"]);
 }, 300_000);
 
-test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async () => {
+test(`one service finds ${PODS} sandboxes again, and notices their ends`, async () => {
   const admin = await Api.open({ kubeconfig: adminKubeconfig(), namespace: NAMESPACE });
   const node = { apiVersion: "v1", kind: "Node", metadata: { name: NODE }, spec: { unschedulable: true } };
   await admin.call("POST", "api/v1/nodes", "creating a node", { body: node });
@@ -52,7 +52,7 @@ test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async
   client.close();
   await service.stop();
 
-  // Copies of the real one, for which the test says what a kubelet would.
+  // Copies of the real pod, for which the test writes what a kubelet would.
   let began = performance.now();
   const copies: V1Pod[] = [];
   await forEachConcurrently(
@@ -95,7 +95,7 @@ test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async
   await eventually(async () => (await live()) === PODS + 1 - ENDED, { timeoutMs: 300_000 });
   const ends = ENDED / seconds(began);
   await ending;
-  // What goes on over the cluster's own sandboxes has not suffered.
+  // The cluster's own sandboxes still work.
   expect(await again.output(id, "echo here")).toBe("here\n");
   const sample = doomed[0];
   if (sample === undefined) throw new Error("none has ended");
@@ -110,10 +110,10 @@ test(`one service finds ${PODS} sandboxes again, and hears of their ends`, async
   );
 }, 900_000);
 
-describe("what the API server carries", () => {
+describe("the traffic of the API server", () => {
   const app = useApp({ engine: "kubernetes", kubeconfig: berthKubeconfig() });
 
-  test.each([1, 8, 32])("%i commands at once, by Berth and by the API", async (atOnce) => {
+  test.each([1, 8, 32])("%i commands at once, through Berth and through the API", async (atOnce) => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({});
     const api = await Api.open({ kubeconfig: berthKubeconfig() });
@@ -128,7 +128,7 @@ describe("what the API server carries", () => {
   });
 });
 
-/** How many a second, so many at once. */
+/** How many per second, with `atOnce` at the same time. */
 async function rate(atOnce: number, count: number, act: () => Promise<void>): Promise<number> {
   await act();
   const began = performance.now();
@@ -144,7 +144,7 @@ function sandboxIdOf(pod: V1Pod): string {
   return pod.metadata?.annotations?.["berth.dev/sandbox-id"] ?? "";
 }
 
-/** A pod like another, under a sandbox id of its own, that runs as far as anybody can tell. */
+/** A copy of a pod with its own sandbox id, which runs as far as anyone can tell. */
 async function copyOf({ metadata, spec, status }: V1Pod, api: Api): Promise<V1Pod> {
   const name = newPodName();
   const body = {
@@ -162,7 +162,7 @@ async function copyOf({ metadata, spec, status }: V1Pod, api: Api): Promise<V1Po
   });
 }
 
-/** Ends a pod of {@link copyOf}, as a node that is short of memory does. */
+/** Ends a pod of {@link copyOf} like a node that is short of memory. */
 async function end({ metadata }: V1Pod, api: Api): Promise<void> {
   const status = { phase: "Failed", reason: "Evicted", message: "The node was low on resource: memory." };
   await api.call("PATCH", api.path(`pods/${metadata?.name}/status`), "writing a pod's status", {

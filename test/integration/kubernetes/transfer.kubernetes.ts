@@ -11,7 +11,7 @@ import { scaled } from "../../support/scale.ts";
 const service = useApp({ engine: "kubernetes", kubeconfig: berthKubeconfig() });
 const MIB = 1 << 20;
 
-/** What a listener in the pod does: reads or writes as many bytes as it is asked for. */
+/** A listener in the pod that reads or writes as many bytes as requested. */
 const LISTENER = `
 import socket
 server = socket.create_server(("0.0.0.0", 7000))
@@ -44,15 +44,15 @@ function* chunks(bytes: number, size = 256 << 10): Generator<Buffer> {
   for (let sent = 0; sent < bytes; sent += size) yield chunk.subarray(0, Math.min(size, bytes - sent));
 }
 
-/** How often each way is taken, in turn with the others. */
+/** How many times each path is measured, alternating with the others. */
 const ROUNDS = 3;
 /**
- * How much longer a file may take than a bare stream of the API. 3 to 5 where two busy cores carry the cluster, the
- * service and this test's client, of which a bare stream needs none.
+ * How much longer a file may take than a bare stream of the API. Usually 3 to 5 if two busy cores carry the cluster,
+ * the service and this test's client, which a bare stream does not need.
  */
 const MOST_TIMES = 10;
 
-test("a file takes at most some times as long as a bare stream of the API; figures of a connection past it", async () => {
+test("a file takes at most a few times as long as a bare stream of the API; figures of a direct connection", async () => {
   const mib = scaled(200, 40);
   const { client } = service;
   const bytes = mib * MIB;

@@ -22,7 +22,7 @@ const podNames = async (): Promise<string> => {
 
 test("a Success of Kubernetes without Berth's mark is not an exit code", async () => {
   const { ref } = await engine.create(spec());
-  // As where a kubelet dies: the streams end with a Success, and nothing says how the process ended.
+  // As when a kubelet dies: the streams end with a Success, and nothing says how the process ended.
   const unmark = "sed -i -e '/E%s;/d' -e '/^cat >/d' -e 's/^exit 42$/exit 0/' /run/berth/spawn";
   await sh(engine, ref, unmark, "root");
   const outcome = await run(engine, ref, ["sh", "-c", "exit 5"]).then(
@@ -38,13 +38,13 @@ test("a create that fails leaves no pod", async () => {
   expect(await podNames()).toBe("");
 });
 
-test("what happened while the API server forgot is heard all the same", async () => {
+test("events that the API server has forgotten are noticed all the same", async () => {
   await using link = await ApiLink.open();
   const { engine: far, instance: own } = await openEngine({ kubeconfig: link.kubeconfig });
   const events: EngineEvent[] = [];
   const abort = new AbortController();
   let losses = 0;
-  // As the service does: a connection that broke is followed again.
+  // Like the service, it follows again after a broken connection.
   const collecting = (async () => {
     while (!abort.signal.aborted) {
       try {
@@ -55,7 +55,7 @@ test("what happened while the API server forgot is heard all the same", async ()
     }
   })();
   await far.list();
-  // Nothing schedules them, so nothing but this test changes them.
+  // Nothing schedules them, so only this test changes them.
   for (const name of ["early", "late"]) await createPod(own, name);
   const isRemoved = (name: string) =>
     events.some(({ type, ref }) => type === "removed" && ref.startsWith(podOf(own, name)));
@@ -95,7 +95,10 @@ async function deletePod(own: string, name: string): Promise<void> {
   await kubectl(["delete", "pod", podOf(own, name), `--namespace=${NAMESPACE}`]);
 }
 
-/** A way to the API server that can be cut, and on which old changes count as forgotten: the API server itself says so. */
+/**
+ * A proxy in front of the API server that can be cut, and that reports old changes as forgotten like the API server
+ * itself.
+ */
 class ApiLink implements AsyncDisposable {
   readonly kubeconfig: string;
   readonly #server: http.Server;
@@ -112,7 +115,7 @@ class ApiLink implements AsyncDisposable {
     const [{ cluster }] = parsed.clusters;
     const target = new URL(cluster.server);
     const ca = Buffer.from(cluster["certificate-authority-data"], "base64");
-    // Only Berth's end of the way goes without TLS.
+    // Only the connection between Berth and the proxy is without TLS.
     parsed.clusters[0].cluster = {
       server: `http://127.0.0.1:${this.#port}`,
       "insecure-skip-tls-verify": true,
@@ -147,7 +150,7 @@ class ApiLink implements AsyncDisposable {
     return new ApiLink(server, await kubectl(["config", "view", "--raw", "--output=json"], { as: "berth" }));
   }
 
-  /** How many watches asked for what is forgotten. */
+  /** How many watches asked for forgotten changes. */
   get forgotten(): number {
     return this.#forgotten;
   }
@@ -156,7 +159,7 @@ class ApiLink implements AsyncDisposable {
     this.#upTo = BigInt(version);
   }
 
-  /** Breaks every connection, and takes no further ones. */
+  /** Breaks every connection, and accepts no more. */
   cut(): void {
     this.#server.close();
     for (const socket of this.#sockets) socket.destroy();

@@ -20,10 +20,10 @@ afterAll(async () => {
   for (const name of [NAMESPACE, OPEN, STRICT]) await removeNamespace(name);
 });
 
-describe("sandboxes that no node takes", () => {
+describe("sandboxes that no node accepts", () => {
   const app = useApp({ engine: "kubernetes", namespace: NAMESPACE, nodeSelector: { nowhere: "yes" } });
 
-  test("are listed with the scheduler's words and counted, until nobody waits any more", async () => {
+  test("are listed with the scheduler's message and counted, until nobody waits any more", async () => {
     const abort = new AbortController();
     const creating = app.client
       .call(
@@ -46,7 +46,7 @@ describe("sandboxes that no node takes", () => {
     const metrics = await (await fetch(`http://${app.app.address}/metrics`)).text();
     expect(metrics).toMatch(/^berth_engine_waiting\{reason="unschedulable"\} 1$/m);
     expect(metrics).toMatch(/^berth_engine_waiting\{reason="image"\} 0$/m);
-    // A look at the image comes first.
+    // The check of the image comes first.
     expect(first).toMatchObject({ sandbox_id: "", image: TEST_IMAGE });
     abort.abort();
     await creating;
@@ -82,7 +82,7 @@ describe("a sandbox that is too large for every node", () => {
   });
 });
 
-describe("a service whose network does not hold", () => {
+describe("a service whose network policies are not enforced", () => {
   test("says so in its health, and its sandboxes say that they are open", async () => {
     const app = await startTestApp({ engine: "kubernetes", namespace: NAMESPACE, networkPolicy: "enforced" });
     onTestFinished(() => app.stop());
@@ -125,7 +125,7 @@ describe("berth doctor", () => {
     ).toEqual([]);
   });
 
-  test("names a level of PodSecurity that refuses sandboxes, and one that refuses nothing", async () => {
+  test("names a PodSecurity level that refuses sandboxes, and one that refuses nothing", async () => {
     const of = async (namespace: string) =>
       (await diagnose(namespace, { networkPolicy: "open" })).find(
         ({ subject }) => subject === "pod security",

@@ -21,7 +21,7 @@ import { openEngine } from "../engine/kubernetes/support.ts";
 const CALL_MS = 120_000;
 const instances: string[] = [];
 
-/** The instance of a service whose claims go after the last test. */
+/** The instance of a service. Its claims are removed after the last test. */
 function ownInstance(): string {
   const instance = newInstance();
   instances.push(instance);
@@ -47,7 +47,7 @@ async function claimsOf(instance: string): Promise<Claim[]> {
   return (JSON.parse(found) as { items: Claim[] }).items;
 }
 
-/** Makes a bit of everything, as root in the working directory. */
+/** Creates some of everything, as root in the working directory. */
 const MAKE_ALL = `set -e
 mkdir -p dir/deeper closed; printf content >dir/file; chmod 640 dir/file
 ln dir/file hard; ln -s /etc/passwd absolute; ln -s gone dangling
@@ -55,7 +55,7 @@ printf x >suid; chmod 4755 suid; printf x >"$(printf 'latin-\\351\\377')"
 printf y >"$(printf 'new\\nline')"; mkdir "$(printf 'd\\200')"; printf z >"$(printf 'd\\200')/in"
 truncate -s 40M sparse; printf middle | dd of=sparse bs=1 seek=20000000 conv=notrunc status=none
 head -c 3000000 /dev/urandom >random; touch -d @1500000000 dir/file; chmod 500 closed`;
-/** Tells it all, in lines that differ where anything does. */
+/** Prints all of it, in lines that differ if anything does. */
 const TELL_ALL = `find . -printf '%P|%y|%l|%n\\n' | sort | od -An -c | sha256sum
 find . -type f -printf '%P|%s|' -exec sha256sum {} ';' | sort | sha256sum
 find . -mindepth 1 ! -name suid -printf '%P|%m\\n' | sort | sha256sum
@@ -66,7 +66,7 @@ describe("workspaces on Kubernetes", () => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   test(
-    "are claims: what one sandbox wrote the next one reads, whoever its user is",
+    "are claims: files written by one sandbox are read by the next, whoever its user is",
     async () => {
       const made = await workspaces.create("kept");
       const [claim] = await claimsOf(service.instance);
@@ -91,7 +91,7 @@ describe("workspaces on Kubernetes", () => {
       expect(await service.client.output(id, "[ -e /shared ] || echo none")).toBe("none\n");
       expect((await workspaces.ensure("kept")).reused).toBe(true);
 
-      // Another sandbox beside it, of another user, and one that only reads.
+      // Also another sandbox of another user, and a read-only one.
       const mounts = [{ workspace_id: "kept", target: "/mnt/w" }];
       const other = await service.client.createSandbox({ user: "12345:12345", mounts });
       expect(
@@ -120,7 +120,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "that no sandbox had yet can be read, exported and measured: they are empty",
+    "that no sandbox has mounted yet can be read, exported and measured: they are empty",
     async () => {
       await workspaces.create("fresh");
       const tar: string[] = [];
@@ -138,7 +138,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "come out of an export and an import as they were: modes, links, holes, names of any bytes",
+    "are unchanged by an export and an import: modes, links, holes, names of any bytes",
     async () => {
       const id = await workspaces.sandbox("source", { user: "root" });
       await service.client.output(id, MAKE_ALL);
@@ -151,7 +151,7 @@ describe("workspaces on Kubernetes", () => {
       expect(workspace.size_bytes).toBeLessThan(8_000_000);
       const copy = await workspaces.sandbox("copy", { user: "root" });
       const after = await service.client.output(copy, TELL_ALL);
-      // Set-user-id is dropped, as everywhere.
+      // The set-user-ID bit is dropped, as everywhere.
       expect(before).toContain("4755 ");
       expect(after).toBe(before.replace("4755 ", "755 "));
       await Promise.all([service.client.deleteSandbox(id), service.client.deleteSandbox(copy)]);
@@ -160,7 +160,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "take an import beside what is there, or in place of it, and hostile archives leave nothing",
+    "accept an import next to their content, or in place of it, and hostile archives leave nothing",
     async () => {
       const id = await workspaces.sandbox("filled", { user: "12345:12345" });
       await service.client.output(id, "mkdir dir; echo old >dir/old; echo old >file; ln -s /tmp link");
@@ -199,7 +199,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "are forked while a sandbox writes to them, with all that they hold",
+    "are forked while a sandbox writes to them, with all their files",
     async () => {
       const id = await workspaces.sandbox("original", { user: "0" });
       await service.client.output(id, `${MAKE_ALL}; mkfifo pipe; chown 4711:4712 random`);
@@ -220,7 +220,7 @@ describe("workspaces on Kubernetes", () => {
       const third = await workspaces.sandbox("of unused", { user: "nobody" });
       expect(await service.client.output(third, "ls -A; touch x; stat -c %a .")).toBe("777\n");
 
-      // Past the size of a claim, and of a source that goes meanwhile, nothing is left.
+      // Nothing is left if the copy exceeds the size of a claim, or if the source is deleted meanwhile.
       await service.client.output(id, "head -c 70000000 /dev/zero >large");
       expect((await failureOf(workspaces.fork("original", "too large"))).reason).toBe("NO_SPACE");
       await service.client.output(id, "rm large; mkdir many; cd many; seq 20000 | xargs touch");
@@ -275,7 +275,7 @@ describe("workspaces on Kubernetes", () => {
         "MODIFIED MODE suid",
       ]);
       expect(summary).toMatchObject({ added_bytes: 2, removed_bytes: 7, modified_bytes: 3_000_000 });
-      // One that no sandbox has had yet holds nothing.
+      // A workspace that no sandbox has had is empty.
       await workspaces.create("blank");
       expect((await workspaces.diff("blank", "changed")).summary).toMatchObject({ removed_count: 0 });
       expect((await failureOf(workspaces.diff("blank", "unknown"))).reason).toBe("WORKSPACE_NOT_FOUND");
@@ -297,7 +297,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "are cleaned up without references only; with force the claim goes, and sandboxes before it",
+    "are cleaned up only without references; with force the claim is deleted, after its sandboxes",
     async () => {
       await workspaces.addRef("doomed", "trace");
       const id = await workspaces.sandbox("doomed");
@@ -310,7 +310,7 @@ describe("workspaces on Kubernetes", () => {
       expect((await service.client.getSandbox(id)).state).toBe("SANDBOX_STATE_TERMINATED");
       const names = (await claimsOf(service.instance)).map(({ metadata }) => `${NAMESPACE}/${metadata.name}`);
       expect(names).not.toContain(path);
-      // Of the same id another one comes, without what the first held.
+      // A new one with the same id has none of the first one's files.
       const other = await workspaces.sandbox("doomed");
       expect(await service.client.output(other, "ls -A")).toBe("");
       await workspaces.cleanup("doomed", { force: true });
@@ -319,7 +319,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "whose claim others delete are broken, and can be cleaned up and made again",
+    "whose claim was deleted are broken, and can be cleaned up and created again",
     async () => {
       const { path } = await workspaces.create("lost");
       await kubectl(["delete", "pvc", path.split("/")[1] ?? "", `--namespace=${NAMESPACE}`]);
@@ -336,7 +336,7 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test(
-    "are worked on in pods without rights, a network or a sandbox's code, which go by themselves",
+    "are processed in pods without rights, a network or a sandbox's code, which remove themselves",
     async () => {
       const sandboxes = async () =>
         (await service.client.call("SandboxService/ListSandboxes", {})).sandboxes.map(
@@ -384,7 +384,7 @@ describe("workspaces on Kubernetes", () => {
 });
 
 describe("forks by clones", () => {
-  /** A service whose workspaces' claims are cloned, which has no complaint at the end. */
+  /** A service with clones for workspaces. Fails if it logged a warning. */
   const cloning = async (more: object = {}): Promise<TestApp & { readonly workspaces: WorkspaceClient }> => {
     const service = await startTestApp({
       ...{ engine: "kubernetes", instance: ownInstance(), volumeClones: true, ...more },
@@ -402,7 +402,7 @@ describe("forks by clones", () => {
     log.lines.some(({ message }) => message.includes("should be a clone"));
 
   test(
-    "hold what copies hold, of a source that is in use, unused or was replaced, and no more than fits",
+    "hold the same as copies, for a source that is in use, unused or replaced, and no more than fits",
     async () => {
       const service = await cloning();
       const { client, workspaces, instance } = service;
@@ -448,9 +448,9 @@ describe("forks by clones", () => {
   );
 
   test(
-    "are copied where a clone turns out to be empty, and the log says so",
+    "are copied if a clone turns out to be empty, and the log says so",
     async () => {
-      // Volumes that somebody made in advance are bound as they are, whatever a claim wants to be a clone of.
+      // Volumes that were created in advance are bound unchanged, even if a claim wants to be a clone.
       const storageClass = `static-${process.pid}`;
       const directory = await mkdtemp(path.join(tmpdir(), "berth-static-"));
       const volumes = [1, 2].map((number) => `${storageClass}-${number}`);
@@ -490,9 +490,9 @@ describe("forks by clones", () => {
   );
 });
 
-describe("what is shared", () => {
+describe("shared data", () => {
   test(
-    "is a claim of its own where any number of sandboxes may have one",
+    "is a claim of its own if any number of sandboxes may mount one",
     async () => {
       const service = await startTestApp({
         ...{ engine: "kubernetes", instance: ownInstance(), volumeAccessMode: "ReadWriteMany" },
@@ -518,7 +518,7 @@ describe("what is shared", () => {
   );
 
   test(
-    "a claim for one pod alone is not worked on beside a sandbox, and says so",
+    "a claim for a single pod is not accessed while a sandbox uses it, and says so",
     async () => {
       const service = await startTestApp({
         ...{ engine: "kubernetes", instance: ownInstance(), volumeAccessMode: "ReadWriteOncePod" },
@@ -537,7 +537,7 @@ describe("what is shared", () => {
         await service.client.output(id, "echo in >file");
         await workspaces.stop("alone");
         expect((await workspaces.export("alone")).length).toBeGreaterThan(1024);
-        // The pod of the export makes room.
+        // The export's pod frees the volume.
         expect(await service.client.output(await workspaces.sandbox("alone"), "cat file")).toBe("in\n");
         await workspaces.stop("alone");
       } finally {
@@ -564,7 +564,7 @@ describe("two tenants", () => {
   });
 
   test(
-    "have workspaces of the same id, and neither hears of the other's",
+    "have workspaces of the same id, and neither sees the other's",
     async () => {
       const [one, two] = clients.map((client) => new WorkspaceClient(() => client));
       if (one === undefined || two === undefined) throw new Error("there are two");
@@ -585,7 +585,7 @@ describe("two tenants", () => {
 
 describe("a service that was killed between two writes", () => {
   test(
-    "finishes what was begun, and reports a claim without a workspace and leaves it alone",
+    "finishes interrupted work, and reports a claim without a workspace and leaves it alone",
     async () => {
       const options = [
         "--engine",
@@ -608,7 +608,8 @@ describe("a service that was killed between two writes", () => {
 
       const store = Store.open(service.dataDir);
       const name = (workspaceId: string) => ({ owner: "default", workspaceId });
-      // As a kill leaves them: before the claim, after it and before the row says so, in a deletion and in a fork.
+      // As a kill leaves them: before the claim, after the claim and before its row, during a deletion and during a
+      // fork.
       store.workspaces.insert(name("without-claim"), "CREATING", 0);
       store.workspaces.remove(name("with-claim"));
       store.workspaces.insert(name("with-claim"), "CREATING", 0);
@@ -637,11 +638,11 @@ describe("a service that was killed between two writes", () => {
       ]);
       const names = async (): Promise<string[]> =>
         (await claimsOf(service.instance)).map(({ metadata }) => `${NAMESPACE}/${metadata.name}`);
-      // Rows in a deletion and in a fork are in no list: the claims tell when both are over.
+      // Rows in a deletion or a fork appear in no list: the claims show when both are over.
       for (const id of ["deleting", "forking"])
         await expect.poll(names, { timeout: 30_000 }).not.toContain(paths.get(id));
       expect(await names()).toContain(paths.get("stray"));
-      // Taking over what is not known could give one owner another's files.
+      // Adopting an unknown claim could give one owner another's files.
       expect((await failureOf(workspaces.create("stray"))).reason).toBe("WORKSPACE_BROKEN");
       client.close();
       await service.stop();
@@ -677,7 +678,7 @@ describe("a claim that never binds", () => {
   };
 
   test(
-    "for want of its class ends a create at its deadline with what Kubernetes says, and leaves no pod",
+    "because its class is missing ends a create at its deadline with Kubernetes' message, and leaves no pod",
     async () => {
       const { engine, messages } = await never("nowhere");
       for (const message of messages) {
@@ -692,7 +693,7 @@ describe("a claim that never binds", () => {
   );
 
   test(
-    "for want of a provisioner likewise",
+    "because its provisioner is missing does the same",
     async () => {
       const name = `no-provisioner-${process.pid}`;
       const made = { apiVersion: "storage.k8s.io/v1", kind: "StorageClass", metadata: { name } };

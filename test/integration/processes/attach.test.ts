@@ -3,14 +3,14 @@ import { useApp } from "../../support/app.ts";
 import type { ExecutionResult } from "../../support/execution.ts";
 
 const MIB = 1024 * 1024;
-/** What a transcript keeps of the beginning of each stream. */
+/** How much a transcript keeps from the start of each stream. */
 const HEAD_BYTES = MIB;
 const WINDOW_BYTES = 2 * MIB;
 const TOTAL_BYTES = 12 * MIB;
 
 const app = useApp({ transcriptWindowBytes: WINDOW_BYTES });
 let id = "";
-/** What {@link writer} writes: numbered lines, so that each place tells which it is. */
+/** The output of {@link writer}: numbered lines, so that each part shows its position. */
 const whole = Buffer.from(
   Array.from({ length: TOTAL_BYTES / 16 }, (_, i) => `${String(i).padStart(15, "0")}\n`).join(""),
 );
@@ -20,7 +20,7 @@ beforeAll(async () => {
   ({ sandbox_id: id } = await app.client.createSandbox());
 });
 
-/** Holds what came, with its gaps, against what was written; returns how many bytes are missing. */
+/** Compares the received output and gaps with what was written. Returns how many bytes are missing. */
 function missingFrom({ stdout, gaps, exit }: ExecutionResult, from = 0): number {
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0, stdout_bytes: TOTAL_BYTES });
   let at = from;
@@ -38,7 +38,7 @@ function missingFrom({ stdout, gaps, exit }: ExecutionResult, from = 0): number 
   return gaps.reduce((sum, gap) => sum + gap.to_offset - gap.from_offset, 0);
 }
 
-test("a reader that comes after the end gets head and tail of a long output, and is told the gap", async () => {
+test("a reader that attaches after the end gets head and tail of a long output, and a gap between them", async () => {
   const execution = app.client.exec(id, writer, { on_disconnect: "ON_DISCONNECT_DETACH" });
   const processId = await execution.processId;
   execution.cancel();
@@ -49,7 +49,7 @@ test("a reader that comes after the end gets head and tail of a long output, and
   expect(missing).toBeGreaterThan(0);
   expect(late.gaps[0]?.from_offset).toBeGreaterThanOrEqual(HEAD_BYTES);
   expect(TOTAL_BYTES - (late.gaps.at(-1)?.to_offset ?? 0)).toBeGreaterThan(0);
-  // Again, from inside the gap and from the tail: the same answer, cut to what was asked for.
+  // Again from inside the gap and from the tail: the same response, cut to what was requested.
   const inside = 6 * MIB + 5;
   const rest = await app.client.attach(processId, { stdout: inside }).result;
   expect(missingFrom(rest, inside)).toBe((late.gaps.at(-1)?.to_offset ?? 0) - inside);
@@ -58,7 +58,7 @@ test("a reader that comes after the end gets head and tail of a long output, and
   expect(tail.stdout).toHaveLength(100);
 });
 
-test("the caller that started it misses nothing, while readers beside it come and go", async () => {
+test("the caller that started it misses nothing, while other readers come and go", async () => {
   const execution = app.client.exec(id, `${writer} | (head -c ${HEAD_BYTES}; sleep 0.5; cat)`);
   const processId = await execution.processId;
   await execution.until("000000000001000\n");
@@ -70,7 +70,7 @@ test("the caller that started it misses nothing, while readers beside it come an
   for (const [index, { result }] of beside.entries()) missingFrom(await result, index * 1000);
 });
 
-test("one that started it and reads slowly misses nothing either: the command waits", async () => {
+test("a caller that started it and reads slowly misses nothing either: the command waits", async () => {
   const execution = app.client.exec(id, writer);
   await execution.processId;
   execution.call.pause();

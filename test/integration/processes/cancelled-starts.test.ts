@@ -24,7 +24,7 @@ describe.each<[string, Engine]>([
 ])("on %s", (_, engine) => {
   const leased = (ref: string): LeasedSandbox => ({ ref, user: "", spec: spec() }) as never;
 
-  test("a start whose caller has gone before it reached the engine is dropped", async () => {
+  test("a start whose caller left before it reached the engine is dropped", async () => {
     const { ref } = await engine.create(spec());
     const runner = new PlainRunner(engine);
     const request = (i: number): JobRequest => ({
@@ -38,15 +38,15 @@ describe.each<[string, Engine]>([
       await failure(starting, "CANCELED");
     });
     await Promise.all(starts);
-    // One that is started now has those before it in its wake.
+    // A process that starts now comes after all earlier ones.
     await (await runner.start(leased(ref), request(99), () => {}, new AbortController().signal)).end;
     expect(await sh(engine, ref, "ls /tmp | grep ran-")).toBe("ran-99\n");
     await engine.remove(ref);
   });
 
-  test("a shell that does not say that it waits is waited for in bounds", async () => {
+  test("a shell that does not report ready is waited for only so long", async () => {
     const { ref } = await engine.create(spec());
-    // A program that runs and says nothing, in the place of the shell.
+    // A silent program instead of the shell.
     const spawn: Engine["spawn"] = (at, { argv: _, ...request }, sink, signal) =>
       engine.spawn(at, { ...request, argv: ["sleep", "60"] }, sink, signal);
     const silentShells = { spawn } as Engine;

@@ -6,7 +6,7 @@ import { inSeconds, seconds } from "../../support/wire.ts";
 
 const app = useApp();
 let id = "";
-/** What runs in a sandbox that has nothing to do. */
+/** What runs in an idle sandbox. */
 let idle: string[] = [];
 
 beforeAll(async () => {
@@ -19,15 +19,15 @@ async function processes(): Promise<string[]> {
   return processesOf(app.instance, id);
 }
 
-/** Fails where something with this argument still runs. */
+/** Fails if something with this argument still runs. */
 async function expectGone(marker: string): Promise<void> {
   expect((await processes()).filter((line) => line.includes(marker))).toEqual([]);
 }
 
-test("a command that names no timeout has its sandbox's", async () => {
-  const { exit, stdout } = await app.client.exec(id, "echo begun; sleep 3111; echo never").result;
+test("a command without a timeout has its sandbox's", async () => {
+  const { exit, stdout } = await app.client.exec(id, "echo started; sleep 3111; echo never").result;
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_TIMED_OUT", exit_code: 143, signal: 15 });
-  expect(stdout.toString()).toBe("begun\n");
+  expect(stdout.toString()).toBe("started\n");
   expect(inSeconds(exit.duration)).toBeGreaterThan(0.95);
   expect(inSeconds(exit.duration)).toBeLessThan(30);
   await expectGone("3111");
@@ -41,7 +41,7 @@ test("a command's own timeout may be shorter or longer than its sandbox's", asyn
   await expectGone("3222");
 });
 
-test("a command that ignores SIGTERM is killed after a grace", async () => {
+test("a command that ignores SIGTERM is killed after a grace period", async () => {
   const { exit, stdout } = await app.client.exec(id, "trap 'echo no' TERM; while :; do sleep 0.03333; done", {
     timeout: seconds(0.3),
   }).result;
@@ -52,16 +52,16 @@ test("a command that ignores SIGTERM is killed after a grace", async () => {
   await expectGone("0.03333");
 });
 
-test("children, grandchildren and those that left the session go along", async () => {
+test("children, grandchildren and those that left the session are killed too", async () => {
   const line = [
     "trap '' TERM",
-    // A child that ignores SIGTERM, as it inherits.
+    // A child that ignores SIGTERM, which it inherits.
     "sleep 3441 &",
     // A child of a child.
     "sh -c 'sleep 3442 & wait' &",
-    // One in a session of its own that still holds the pipes.
+    // A process in its own session that still holds the pipes.
     "setsid sleep 3443 &",
-    // One in a session of its own below another shell.
+    // A process in its own session below another shell.
     "setsid sh -c 'sleep 3444; :' &",
     "echo ready; wait",
   ].join("\n");
@@ -73,7 +73,7 @@ test("children, grandchildren and those that left the session go along", async (
   await expectGone("344");
 });
 
-test("RunCommand tells what there was before the timeout", async () => {
+test("RunCommand returns the output up to the timeout", async () => {
   const {
     stdout,
     stderr,
@@ -85,7 +85,7 @@ test("RunCommand tells what there was before the timeout", async () => {
   await expectGone("3551");
 });
 
-test("nothing of all that is left, and the sandbox works on", async () => {
+test("none of these processes is left, and the sandbox still works", async () => {
   expect(await app.client.output(id, "echo fine")).toBe("fine\n");
   const marked = (await processes()).filter((line) => /\bsleep\b/.test(line));
   expect(marked).toEqual(idle.filter((line) => /\bsleep\b/.test(line)));

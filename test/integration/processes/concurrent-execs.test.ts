@@ -19,7 +19,7 @@ test("32 commands at once each get their own bytes and their own exit code, time
     const results = await Promise.all(jobs.map(({ line }) => app.client.exec(sandboxId, line).result));
     results.forEach(({ stdout, stderr, exit, gaps }, index) => {
       const job = jobs[index] as Job;
-      // Compared as a whole: what expect would print of two megabytes helps nobody.
+      // Compared as booleans: a diff of two megabytes would help nobody.
       expect({
         line: job.line,
         stdout: stdout.equals(job.stdout),
@@ -59,7 +59,7 @@ function newJob(name: string, index: number, random: () => number): Job {
   return { line, stdout, stderr, exitCode };
 }
 
-/** Each round has the extremes; in between, small outputs are the most frequent. */
+/** Each round has the extreme sizes. In between, small outputs are the most frequent. */
 function sizeOf(index: number, random: () => number): number {
   if (index === 0) return 0;
   if (index === 1) return MAX_BYTES;

@@ -6,7 +6,7 @@ const COMMAND = ["python3", "-m", "test", "-v", "test_json", "test_re", "test_te
 
 const app = useApp();
 
-test("CPython's regression tests say through Exec what they say without Berth", async () => {
+test("CPython's regression tests have the same results through Exec as without Berth", async () => {
   const { sandbox_id: sandboxId } = await app.client.createSandbox();
   const raw = await rawRun(app.instance, sandboxId, COMMAND, "/workspace");
   const execution = app.client.exec(sandboxId, COMMAND);
@@ -20,19 +20,18 @@ test("CPython's regression tests say through Exec what they say without Berth", 
   expect(ours.exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: raw.exitCode, signal: 0 });
   expect(stable(ours.stdout)).toEqual(stable(raw.stdout));
   expect(stable(ours.stderr)).toEqual(stable(raw.stderr));
-  // So that two empty or truncated outputs do not pass for equal ones.
+  // Otherwise two empty or truncated outputs would count as equal.
   expect(ours.stdout.toString()).toMatch(/^All 3 tests OK\.$/m);
   expect(ours.stdout.length).toBe(ours.exit.stdout_bytes);
   expect(stable(ours.stdout).length).toBeGreaterThan(300);
-  // It came while the tests ran, not in one piece after the end.
+  // It arrived while the tests ran, not in one piece at the end.
   expect(outputs).toBeGreaterThan(10);
 });
 
 /**
- * The lines of an output without what differs between any two runs of the same
- * command: the machine's load and the time of day in each progress line, how
- * long tests took, the pid in the name of the directory that the run works in,
- * and addresses of objects, which the kernel draws anew for each process.
+ * The lines of an output, without what differs between any two runs of the same command: the machine's load and the
+ * time of day in each progress line, durations of tests, the pid in the name of the working directory, and addresses of
+ * objects, which are random in each process.
  */
 function stable(output: Buffer): string[] {
   return output

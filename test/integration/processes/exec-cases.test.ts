@@ -7,7 +7,7 @@ import { SHELL_IMAGES } from "../../support/shell-images.ts";
 
 const MIB = 1024 * 1024;
 
-/** What happens to commands that are hostile, broken or odd; on every kind of /bin/sh, in lanes and beside them. */
+/** Hostile, broken and odd commands, on every kind of /bin/sh, in lanes and outside of them. */
 describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   const service = useApp();
   let sandboxId = "";
@@ -20,7 +20,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     service.client.exec(sandboxId, line, more).result;
   const running = async (): Promise<string[]> => processesOf(service.instance, sandboxId);
 
-  /** The next command must find a clean place. */
+  /** The next command must work as if nothing had happened. */
   const expectUnharmed = async (): Promise<void> => {
     const { stdout, stderr, exit } = await run("printf next; exit 7");
     expect([stdout.toString(), stderr.toString(), exit.exit_code]).toEqual(["next", "", 7]);
@@ -56,13 +56,13 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     ["kill -9 $$", 9],
     ["kill -TERM $$", 15],
     ["kill -9 0", 9],
-  ])("%s is told as signal %i", async (line, signal) => {
+  ])("%s is reported as signal %i", async (line, signal) => {
     const { exit } = await run(line);
     expect(exit).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", signal, exit_code: 128 + signal });
     await expectUnharmed();
   });
 
-  test("exec sleep: what takes the shell's place ends as the command", async () => {
+  test("exec sleep: a program that replaces the shell ends as the command", async () => {
     const { stdout, exit } = await run("echo on; exec sleep 0.1");
     expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["on\n", "EXIT_CAUSE_EXITED", 0]);
     await expectUnharmed();
@@ -77,7 +77,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("a command that kills the shell around it does not hang, and costs nothing but itself", async () => {
+  test("a command that kills the shell around it does not hang, and loses nothing but itself", async () => {
     const { exit } = await run("kill -9 $PPID; sleep 30");
     expect(exit.cause).toBe("EXIT_CAUSE_SIGNALED");
     await expectUnharmed();
@@ -89,8 +89,8 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("a background child does not hold up the end, and its late output is nobody else's", async () => {
-    // The child waits for what comes after the command's end.
+  test("a background child does not delay the end, and its late output goes to no other command", async () => {
+    // The child waits until the command has ended.
     const { stdout, exit } = await run(
       "(until [ -e /tmp/go ]; do sleep 0.05; done; echo late; echo late >&2; : >/tmp/late) & echo now",
     );
@@ -113,15 +113,15 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("binary, terminal sequences and split UTF-8 come byte for byte, as they were written", async () => {
+  test("binary, terminal sequences and split UTF-8 arrive byte for byte, as they were written", async () => {
     const bytes = Buffer.from(Array.from({ length: 512 }, (_, i) => (i * 31 + (i >> 8)) % 256));
-    // Colours, cursor, title, alternate screen, a question to the terminal, a carriage return, a bell.
+    // Colours, cursor, title, alternate screen, a query to the terminal, a carriage return, a bell.
     const ansi =
       "\x1b[1;31mred\x1b[0m\x1b[2J\x1b[H\x1b]0;title\x07\x1b[?1049h\x1b[6n50%\r100%\x1b[?1049l\x1b[?25h\x07\b\n";
     const octal = (data: Buffer): string =>
       [...data].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
     const wanted = Buffer.concat([bytes, Buffer.from(ansi), Buffer.from("é€😀")]);
-    // Characters are cut by a pause in their middle.
+    // Pauses cut characters in the middle.
     const line = `printf '${octal(bytes)}'; printf '${octal(Buffer.from(ansi))}'
       printf '\\303'; sleep 0.05; printf '\\251\\342\\202'; sleep 0.05; printf '\\254\\360\\237'; sleep 0.05; printf '\\230\\200'`;
     const { stdout, stderr, exit } = await run(`{ ${line}; }; { ${line}; } >&2`);
@@ -133,7 +133,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("the nonce is nowhere a command can read it by the way", async () => {
+  test("the nonce is nowhere a command can read it", async () => {
     const line =
       "cat /proc/$PPID/cmdline /proc/$PPID/environ /proc/self/environ | tr '\\000' '\\n'; set; ls -l /proc/self/fd";
     const { stdout } = await run(line);
@@ -164,7 +164,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("a timeout takes the whole tree: what ignores SIGTERM, other sessions that hold the pipes, grandchildren", async () => {
+  test("a timeout kills the whole tree: processes that ignore SIGTERM, other sessions that hold the pipes, grandchildren", async () => {
     const line = `trap "" TERM
       sh -c 'trap "" TERM; sleep 4711' &
       setsid sh -c 'trap "" TERM; sleep 4712; true' &
@@ -187,7 +187,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("a caller that goes away takes the tree along", async () => {
+  test("the whole tree ends with its caller", async () => {
     const execution = service.client.exec(sandboxId, "echo on; sleep 4720; true");
     await execution.until("on");
     execution.cancel();
@@ -195,7 +195,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
-  test("callers that go away while their command begins leave nothing that runs", async () => {
+  test("callers that leave while their command starts leave no process running", async () => {
     const calls = Array.from({ length: 30 }, (_, i) => {
       const execution = service.client.exec(sandboxId, `sleep 473${i % 10}; true`);
       setTimeout(() => execution.cancel(), i * 3);
@@ -251,7 +251,7 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
       expect(shown.stdout.toString()).toContain(`${name}=${value}\n`);
   });
 
-  test("nothing of one command is seen by the next", async () => {
+  test("a command leaves nothing that the next can see", async () => {
     await run(
       "cd /tmp; export LEAK=1; leak=1; f() { :; }; alias ls=false; set -x; ulimit -c 0; trap 'echo trap' EXIT",
     );
@@ -260,23 +260,23 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   });
 
   test("O_NONBLOCK on a command's own stdout cuts nothing of the next command's output", async () => {
-    // dd sets it on the open file; with shared pipes it would stay.
+    // dd sets O_NONBLOCK on the open file. With shared pipes it would stay.
     await run("dd if=/dev/zero bs=1 count=1 oflag=nonblock 2>/dev/null; true");
     const { stdout } = await run("head -c 20000000 /dev/zero");
     expect(stdout.length).toBe(20_000_000);
   });
 
   const longLine = scaled(100, shell === "dash" ? 100 : 10);
-  test(`a line of ${longLine} MiB comes whole`, async () => {
+  test(`a line of ${longLine} MiB arrives whole`, async () => {
     const { exit } = await run(`head -c ${longLine * MIB} /dev/zero | tr '\\000' x`);
     expect(Number(exit.stdout_bytes)).toBe(longLine * MIB);
   });
 
-  test("sleep & returns at once; a daemon goes with its sandbox", async () => {
+  test("sleep & returns at once; a daemon ends with its sandbox", async () => {
     const { sandbox_id: id } = await service.client.createSandbox({ image });
-    const line = "sleep 4741 & setsid sleep 4742 </dev/null >/dev/null 2>&1 & echo begun";
+    const line = "sleep 4741 & setsid sleep 4742 </dev/null >/dev/null 2>&1 & echo started";
     const { stdout, exit } = await service.client.exec(id, line).result;
-    expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["begun\n", "EXIT_CAUSE_EXITED", 0]);
+    expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["started\n", "EXIT_CAUSE_EXITED", 0]);
     await eventually(async () => {
       const left = (await processesOf(service.instance, id)).filter((args) => args.startsWith("sleep 474"));
       return left.sort().join() === "sleep 4741,sleep 4742";

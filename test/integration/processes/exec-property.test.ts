@@ -7,18 +7,18 @@ import { eventually } from "../../support/eventually.ts";
 import { scaled } from "../../support/scale.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
 
-/** Commands in all, over all shells: the figure this is to hold for. */
+/** The number of commands over all shells. */
 const COMMANDS = scaled(5_000, 450);
 const AT_ONCE = 16;
 const BLOB_BYTES = 4 * 1024 * 1024;
 const MAX_OUTPUT_BYTES = 3 * 1024 * 1024;
 
-/** Bytes that a test and a sandbox can both make: SHA-256 in counter mode. */
+/** Bytes that both a test and a sandbox can generate: SHA-256 in counter mode. */
 const BLOB = Buffer.concat(
   Array.from({ length: BLOB_BYTES / 32 }, (_, i) => createHash("sha256").update(`blob ${i}`).digest()),
 );
 
-/** A piece of the blob; most are small, some are as large as may be. */
+/** A piece of the blob. Most are small, some are as large as possible. */
 const piece = fc
   .tuple(
     fc.nat(BLOB_BYTES - MAX_OUTPUT_BYTES),
@@ -35,7 +35,7 @@ const command = fc.record({
   code: fc.nat(255),
   stdout: piece,
   stderr: piece,
-  /** Undefined: no stdin. What comes in goes to stdout behind the piece. */
+  /** Undefined: no stdin. It is copied to stdout after the piece. */
   stdin: fc.oneof(
     { weight: 6, arbitrary: fc.constant(undefined) },
     { weight: 1, arbitrary: fc.uint8Array({ maxLength: 70_000 }) },
@@ -108,7 +108,7 @@ describe.each(SHELL_IMAGES)("random commands under %s", (shell, image) => {
     await Promise.all(Array.from({ length: AT_ONCE }, worker));
     expect(wrong).toEqual([]);
     expect(next).toBeGreaterThanOrEqual(count);
-    // What is left in the sandbox once the children have gone: its first processes and shells that wait.
+    // Once the children are gone, only the sandbox's first processes and idle shells are left.
     await eventually(async () =>
       (await processesOf(service.instance, sandboxId)).every((args) => !/sleep|tail|head|cat/.test(args)),
     );

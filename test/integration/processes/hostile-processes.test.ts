@@ -11,7 +11,7 @@ import type { Execution } from "../../support/execution.ts";
 import { type ExitStatus, inSeconds, seconds } from "../../support/wire.ts";
 import { type BashData, type PythonData, Worker } from "../../support/worker.ts";
 
-/** How long starts of programs took, in ms, and when they were over: how busy the machine was meanwhile. */
+/** How long starts of programs took, in ms, and when they ended: a measure of how busy the machine was. */
 const starts: { readonly at: number; readonly ms: number }[] = [];
 const done = new AbortController();
 let sampling: Promise<void>;
@@ -34,20 +34,20 @@ afterAll(async () => {
 });
 
 /**
- * How much longer than its timeout a command may last, in seconds, whatever it
- * does: 3, and on a busy machine more, by how long the start of a program took there since then.
+ * How many seconds a command may take beyond its timeout, whatever it does: 3, and on a busy machine more, in
+ * proportion to the slowest start of a program since then.
  */
 function latestEnd(since: number): number {
   return 3 + Math.max(0, ...starts.filter(({ at }) => at >= since).map(({ ms }) => ms)) / 20;
 }
 
-/** Each call is in time; some may slip through before the sandbox is given up. */
+/** Each call is in time. Some may succeed before the sandbox is given up. */
 const SLOW = { timeoutMs: 60_000 };
 
-/** Attacks run in sandboxes that may have few processes. */
+/** Attacks run in sandboxes with a low limit of processes. */
 const FEW = { resources: { pids_limit: 64 }, command_timeout: seconds(2) };
 
-/** Has as many processes as there may be at every moment. */
+/** Always has as many processes as the limit allows. */
 const FILL_UP = `exec python3 -c '
 import os, time
 said = False
@@ -57,16 +57,16 @@ while True:
             time.sleep(7001)
     except OSError:
         if not said:
-            print("begun", flush=True)
+            print("started", flush=True)
         said = True
         time.sleep(0.001)'`;
 
-/** Stops every process it sees but itself and process 1, again and again. */
+/** Repeatedly stops every process it sees except itself and process 1. */
 const STOP_ALL =
-  "echo begun; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null";
+  "echo started; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null";
 
 const MANY_CHILDREN =
-  "trap '' TERM; i=0; while [ $i -lt 50 ]; do sleep 7001 & i=$((i+1)); done; echo begun; wait; wait";
+  "trap '' TERM; i=0; while [ $i -lt 50 ]; do sleep 7001 & i=$((i+1)); done; echo started; wait; wait";
 
 function expectTimedOut(exit: ExitStatus, timeout: number): void {
   expect(exit.cause).toBe("EXIT_CAUSE_TIMED_OUT");
@@ -74,7 +74,7 @@ function expectTimedOut(exit: ExitStatus, timeout: number): void {
   expect(seconds).toBeLessThan(timeout + latestEnd(performance.now() - seconds * 1000));
 }
 
-/** Fails unless a call ends in time that may last 2 s. Returns what it is refused with; undefined where it is answered. */
+/** Fails unless a call with a timeout of 2 s ends in time. Returns its refusal. Undefined: it succeeded. */
 async function refusalInTime(call: Promise<unknown>, what = ""): Promise<Failure | undefined> {
   const began = performance.now();
   const answered = await call.then(
@@ -85,8 +85,8 @@ async function refusalInTime(call: Promise<unknown>, what = ""): Promise<Failure
   return answered ? undefined : failureOf(call);
 }
 
-/** A sandbox under attack, with a worker that has sessions in it. */
-/** Takes "too many processes" for "not yet". */
+/** A sandbox under attack, with a worker's sessions in it. */
+/** Treats "too many processes" as "not yet". */
 function isFull(error: unknown): false {
   if (!/(bound|limit) of processes|pids_limit/.test(String(error))) throw error;
   return false;
@@ -106,7 +106,7 @@ class Attacked {
   static async open(client: Client, types: readonly string[] = []): Promise<Attacked> {
     const { sandbox_id: id } = await client.createSandbox(FEW);
     const attacked = new Attacked(client, id);
-    // Once a command has run, there is a shell for the next.
+    // After a command has run, there is a shell for the next.
     await client.output(id, "true");
     for (const type of types) {
       await attacked.worker.create(type, {}, { sandbox_id: id });
@@ -117,11 +117,11 @@ class Attacked {
 
   async start(line: string, timeout: number): Promise<Execution> {
     const execution = this.#client.exec(this.id, line, { timeout: seconds(timeout) });
-    await execution.until("begun\n");
+    await execution.until("started\n");
     return execution;
   }
 
-  /** Runs a command that takes no time. Where it comes to begin, it does what it is to do, or is stopped by others. */
+  /** Runs a short command. If it starts, it succeeds, or others stop it. */
   async run(line: string): Promise<void> {
     const { exit_status: exit } = await this.#client.run(this.id, line, { timeout: seconds(2) });
     if (exit.cause !== "EXIT_CAUSE_TIMED_OUT") expect(exit.exit_code).toBe(0);
@@ -142,7 +142,7 @@ class Attacked {
 
   /** Fails unless commands and files work. */
   async works(): Promise<void> {
-    // The sandbox's own 2 s may pass on a busy machine; what is stopped for good would take longer.
+    // On a busy machine the sandbox's own 2 s may not be enough. A process that stays stopped would exceed this too.
     const timeout = seconds(30);
     expect(await this.#client.output(this.id, "echo fine", { timeout })).toBe("fine\n");
     await this.write();
@@ -158,11 +158,11 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp(settings);
 
   test.concurrent.each([
-    ["that ignores SIGTERM", "trap '' TERM; echo begun; while :; do sleep 0.05; done"],
+    ["that ignores SIGTERM", "trap '' TERM; echo started; while :; do sleep 0.05; done"],
     ["with many children that ignore SIGTERM", MANY_CHILDREN],
-    ["that is stopped", "echo begun; kill -STOP $$"],
+    ["that is stopped", "echo started; kill -STOP $$"],
     ["that stops every process it sees", STOP_ALL],
-  ])("a command ends in time %s, and the sandbox works on", async (_, line) => {
+  ])("a command ends in time %s, and the sandbox still works", async (_, line) => {
     const sandbox = await Attacked.open(service.client);
     const execution = await sandbox.start(line, 2);
     expectTimedOut((await execution.result).exit, 2);
@@ -172,39 +172,42 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 
   test.concurrent("a command that is stopped takes SIGTERM at once", async () => {
     const sandbox = await Attacked.open(service.client);
-    const execution = await sandbox.start("trap 'echo ended; exit' TERM; echo begun; kill -STOP $$", 1);
+    const execution = await sandbox.start("trap 'echo ended; exit' TERM; echo started; kill -STOP $$", 1);
     const { exit, stdout } = await execution.result;
-    expect(stdout.toString()).toBe("begun\nended\n");
+    expect(stdout.toString()).toBe("started\nended\n");
     expect(inSeconds(exit.duration)).toBeLessThan(2.5);
     await sandbox.close();
   });
 
   test.concurrent.each([
     ["has every process that there may be", FILL_UP, /^(TOO_MANY_OPERATIONS|DEADLINE_EXCEEDED)$/],
-    // Those that are stopped while they start count too.
+    // Those that are stopped during their start count too.
     ["stops every process it sees", STOP_ALL, /^(TOO_MANY_OPERATIONS|DEADLINE_EXCEEDED)$/],
-  ])("calls end in time beside a command that %s, and their sessions work on", async (_, line, reason) => {
-    const sandbox = await Attacked.open(service.client, ["bash", "python"]);
-    const attack = await sandbox.start(line, 5);
-    const refusals = await Promise.all([
-      refusalInTime(sandbox.run("echo"), "a command"),
-      refusalInTime(sandbox.write(), "a small file"),
-      refusalInTime(sandbox.write(100_000), "a large file"),
-      refusalInTime(sandbox.bash("sleep 60"), "a bash call"),
-      refusalInTime(sandbox.python("import time; time.sleep(60)"), "a python call"),
-    ]);
-    // Nothing is wrong with the engine. Some may come through, and what a session's program meets is its own answer.
-    for (const refusal of refusals)
-      if (refusal !== undefined) expect(refusal.reason, refusal.message).toMatch(reason);
-    expectTimedOut((await attack.result).exit, 5);
-    await sandbox.works();
-    // An interpreter that was stopped is replaced.
-    await eventually(async () => (await sandbox.bash("echo fine")).data?.stdout === "fine\n");
-    await eventually(async () => (await sandbox.python("6 * 7")).data?.result === "42");
-    await sandbox.close();
-  });
+  ])(
+    "calls end in time next to a command that %s, and their sessions still work",
+    async (_, line, reason) => {
+      const sandbox = await Attacked.open(service.client, ["bash", "python"]);
+      const attack = await sandbox.start(line, 5);
+      const refusals = await Promise.all([
+        refusalInTime(sandbox.run("echo"), "a command"),
+        refusalInTime(sandbox.write(), "a small file"),
+        refusalInTime(sandbox.write(100_000), "a large file"),
+        refusalInTime(sandbox.bash("sleep 60"), "a bash call"),
+        refusalInTime(sandbox.python("import time; time.sleep(60)"), "a python call"),
+      ]);
+      // The engine is fine. Some calls may succeed, and what happens to a session's program is that program's result.
+      for (const refusal of refusals)
+        if (refusal !== undefined) expect(refusal.reason, refusal.message).toMatch(reason);
+      expectTimedOut((await attack.result).exit, 5);
+      await sandbox.works();
+      // A stopped interpreter is replaced.
+      await eventually(async () => (await sandbox.bash("echo fine")).data?.stdout === "fine\n");
+      await eventually(async () => (await sandbox.python("6 * 7")).data?.result === "42");
+      await sandbox.close();
+    },
+  );
 
-  test.concurrent("a bash call ends in time that stops every process, and the session works on", async () => {
+  test.concurrent("a bash call that stops every process ends in time, and the session still works", async () => {
     const sandbox = await Attacked.open(service.client, ["bash"]);
     const call = sandbox.bash(STOP_ALL);
     expect(await refusalInTime(call)).toBeUndefined();
@@ -214,26 +217,26 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await sandbox.close();
   });
 
-  test.concurrent("a python call ends in time that has every process, and the session works on", async () => {
+  test.concurrent("a python call that uses up every process ends in time, and the session still works", async () => {
     const sandbox = await Attacked.open(service.client, ["python"]);
     const call = sandbox.python(
       `import subprocess; subprocess.run(["sh", "-c", ${JSON.stringify(FILL_UP)}])`,
     );
     expect(await refusalInTime(call)).toBeUndefined();
     expect((await call).data.timed_out).toBe(true);
-    // What was killed counts until it is gone.
+    // Killed processes count until they are gone.
     await eventually(() => sandbox.works().then(() => true, isFull));
     expect((await sandbox.python("6 * 7")).data.result).toBe("42");
     await sandbox.close();
   });
 
-  test.concurrent("what stops every process and has no end costs the sandbox", async () => {
+  test.concurrent("a command that stops every process and never ends costs the sandbox", async () => {
     const { id } = await Attacked.open(service.client);
     const daemon = `setsid sh -c 'sleep 0.5; ${STOP_ALL}' </dev/null >/dev/null 2>&1 &`;
     expect((await service.client.run(id, daemon)).exit_status.cause).toBe("EXIT_CAUSE_EXITED");
     await sleep(700);
     await eventually(async () => {
-      // One that comes to begin may be stopped later, and ends at its timeout.
+      // A command that starts may be stopped later, and ends at its timeout.
       const refusal = await refusalInTime(service.client.run(id, "echo", { timeout: seconds(2) }));
       if (refusal !== undefined) expect(refusal.reason).toMatch(/^(DEADLINE_EXCEEDED|SANDBOX_.*)$/);
       return (await service.client.getSandbox(id)).termination !== null;
@@ -246,14 +249,14 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 describe("on docker, as root of the sandbox", () => {
   const service = useApp({ engine: "docker" });
 
-  test("a command ends in time whose /bin/sh is one that sleeps", async () => {
+  test("a command whose /bin/sh sleeps ends in time", async () => {
     const { sandbox_id: id } = await service.client.createSandbox(FEW);
     await service.client.output(id, "true");
     const line = `cp "$(readlink -f /bin/sh)" /bin/real-sh
       printf '#!/bin/real-sh\\nexec sleep 7011\\n' >/tmp/sh; chmod 755 /tmp/sh; mv -f /tmp/sh /bin/sh
-      echo begun; exec sleep 7012`;
+      echo started; exec sleep 7012`;
     const execution = service.client.exec(id, line, { timeout: seconds(3) });
-    await execution.until("begun\n");
+    await execution.until("started\n");
     expectTimedOut((await execution.result).exit, 3);
     const began = performance.now();
     const next = await service.client.run(id, "echo never", { timeout: seconds(8) }).then(
@@ -271,7 +274,7 @@ describe("on a docker daemon of another machine", () => {
   let service: TestApp;
 
   beforeAll(async () => {
-    // To the service a daemon at a port is one whose processes it cannot see.
+    // With a daemon at a TCP port, the service assumes that it cannot see the processes.
     link = net.createServer({ allowHalfOpen: true }, (near) => {
       const far = net.connect({ path: "/var/run/docker.sock", allowHalfOpen: true });
       for (const socket of [near, far]) socket.on("error", () => {});
@@ -288,11 +291,11 @@ describe("on a docker daemon of another machine", () => {
     link.close();
   });
 
-  test("a command that nobody can end takes its sandbox along, in time", async () => {
+  test("a command that nobody can end is ended with its sandbox, in time", async () => {
     const { sandbox_id: id } = await service.client.createSandbox(FEW);
     await service.client.output(id, "true");
     const execution = service.client.exec(id, STOP_ALL, { timeout: seconds(3) });
-    await execution.until("begun\n");
+    await execution.until("started\n");
     const { exit } = await execution.result;
     expectTimedOut(exit, 3);
     expect(exit.message).toContain("could not be ended");

@@ -8,19 +8,19 @@ import { ServeProcess } from "../../support/program.ts";
 import { Worker } from "../../support/worker.ts";
 
 const MEASURED_MS = 3_000;
-/** Of a processor. It takes about 1; without bounds each `yes` took 29. */
+/** Of a CPU. It uses about 1; without limits each `yes` used 29. */
 const MAX_PERCENT = 10;
 /**
- * Bytes a second that the service reads: some hundred KiB of each writer. Unlike processor time, this tells a flood from
- * a trickle on a busy machine too.
+ * Bytes per second that the service reads: some hundred KiB per writer. Unlike CPU time, this distinguishes a flood
+ * from a trickle on a busy machine too.
  */
 const MAX_RATE = 10 << 20;
-/** What may be left of a job before its end is told. */
+/** How long something of a job may be left before its end is reported. */
 const SETTLED_MS = 1_500;
 const SOON = { timeout: 60_000 };
 /** A clock tick of /proc. */
 const TICK_MS = 10;
-/** Of a sandbox. */
+/** Per sandbox. */
 const KEPT = 16;
 
 /** CPU time that a process has used, in milliseconds. */
@@ -33,12 +33,12 @@ function cpuMs(pid: number): number {
   return (Number(utime) + Number(stime)) * TICK_MS;
 }
 
-/** Bytes that a process has read, from pipes and sockets too. */
+/** Bytes that a process has read, including from pipes and sockets. */
 function bytesRead(pid: number): number {
   return Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1]);
 }
 
-/** How much of a processor the service takes, in percent, and how much it reads. */
+/** How much CPU the service uses, in percent, and how much it reads. */
 async function costOf({ pid }: ServeProcess): Promise<{ percent: number; bytesPerSecond: number }> {
   const before = { cpu: cpuMs(pid), bytes: bytesRead(pid) };
   const began = performance.now();
@@ -50,7 +50,7 @@ async function costOf({ pid }: ServeProcess): Promise<{ percent: number; bytesPe
   };
 }
 
-/** Fails unless the service soon does next to nothing: how long it reads before is the machine's affair. */
+/** Fails unless the service is soon nearly idle. How long it reads before depends on the machine. */
 async function expectIdle(service: ServeProcess, maxPercent = MAX_PERCENT): Promise<void> {
   const isIdle = async () => {
     const { percent, bytesPerSecond } = await costOf(service);
@@ -60,7 +60,7 @@ async function expectIdle(service: ServeProcess, maxPercent = MAX_PERCENT): Prom
   await expect.poll(isIdle, { timeout: 30_000 }).toBe("idle");
 }
 
-// Each engine has a service of its own, and most of a test is waiting.
+// Each engine has its own service, and a test mostly waits.
 describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
   const inTurn = { concurrent: false };
   let service: ServeProcess;
@@ -81,14 +81,14 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
     ["a command, on stderr", "yes >&2 & exit 0", {}],
     ["a command with stdin", "yes & exit 0", { keep_stdin_open: true }],
     ["a command whose shell was killed", "yes & kill -9 $PPID", {}],
-  ])("what %s leaves behind can write all it wants at next to no cost", inTurn, async (_, command, more) => {
+  ])("what %s leaves behind can write without limit at next to no cost", inTurn, async (_, command, more) => {
     await client.exec(id, command, more).result;
     await sleep(SETTLED_MS);
     await expectIdle(service);
   });
 
-  // Its shell is asked again and again whether anything is left.
-  test("what is left behind can write all it wants while its shell does not answer", inTurn, async () => {
+  // Its shell is asked repeatedly whether anything is left.
+  test("what is left behind can write without limit while its shell does not answer", inTurn, async () => {
     const { sandbox_id: stopped } = await client.createSandbox();
     await client.exec(stopped, "yes & (sleep 0.3; kill -STOP $PPID) & exit 0").result;
     await sleep(SETTLED_MS);
@@ -97,7 +97,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
   });
 
   test(
-    "what a call of a session leaves behind can write all it wants at next to no cost",
+    "what a call of a session leaves behind can write without limit at next to no cost",
     inTurn,
     async () => {
       const worker = new Worker(client, "leaver");
@@ -132,7 +132,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
     },
   );
 
-  test("what a command leaves behind gets on, some hundred KiB a second", inTurn, async ({ expect }) => {
+  test("what a command leaves behind still writes some hundred KiB a second", inTurn, async ({ expect }) => {
     const { workspace: made } = await client.call("WorkspaceService/CreateWorkspace", {
       workspace_id: "turns",
     });
@@ -142,7 +142,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
     const turns = (): number => readFileSync(path.join(made.path, "turns")).length;
     const writer = "(while :; do head -c 65536 /dev/zero; echo >>/turns/turns; done) & exit 0";
     await client.exec(other, `: >/turns/turns; ${writer}`).result;
-    // More than all buffers between the two hold, which it fills as fast as it can.
+    // More than all buffers between the two hold. It fills them as fast as it can.
     await expect.poll(turns, SOON).toBeGreaterThan(32);
     const before = turns();
     const began = performance.now();
@@ -154,7 +154,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ name }) => {
 });
 
 // Sandboxes of bubblewrap end with the service.
-test("what the commands of a service that was killed write costs the next one little", async () => {
+test("what the commands of a killed service write costs the next one little", async () => {
   const first = await ServeProcess.start(["--engine", "docker", "--leave-sandboxes"]);
   const client = new Client(first.address);
   const { sandbox_id: id } = await client.createSandbox();

@@ -10,7 +10,7 @@ import { seconds } from "../../support/wire.ts";
 import { toStruct } from "../../support/wire-sessions.ts";
 import { type BashData, toolAnswer, Worker } from "../../support/worker.ts";
 
-/** Says on disk that it runs, then waits until it may go on. */
+/** Records on disk that it runs, then waits for a file to continue. */
 const GATED = "echo x >>/workspace/runs; while [ ! -e /workspace/go ]; do sleep 0.05; done; echo done";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -20,7 +20,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return (await app.client.createSandbox()).sandbox_id;
   }
 
-  /** Makes a call over a connection that breaks once `begun` says so, and gives the service the time to notice. */
+  /** Makes a call over a connection that breaks once the call has started, and gives the service time to notice. */
   async function loseCaller(call: (far: Client) => Promise<unknown>, begun: () => Promise<unknown>) {
     const link = await CuttableLink.to(app.app.address);
     const far = new Client(link.address);
@@ -36,7 +36,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     app.client.output(id, "cat /workspace/runs 2>/dev/null || :");
   const hasRun = (id: string) => async (): Promise<boolean> => (await runsIn(id)) !== "";
 
-  test("a command that was asked for with a request id runs once, and a retry gets its result", async () => {
+  test("a command started with a request id runs once, and a retry gets its result", async () => {
     const id = await newSandbox();
     const run = (client: Client) => client.run(id, GATED, { request_id: "run" });
     await loseCaller(run, hasRun(id));
@@ -45,7 +45,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const answer = await again;
     expect(answer).toMatchObject({ exit_status: { cause: "EXIT_CAUSE_EXITED", exit_code: 0 } });
     expect(answer.stdout.toString()).toBe("done\n");
-    // Also once it is over, and whatever became of the first retry.
+    // Also after its end, and whatever happened to the first retry.
     expect(await run(app.client)).toEqual(answer);
     expect(await runsIn(id)).toBe("x\n");
   });
@@ -63,7 +63,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(ended).toBeDefined();
   });
 
-  test("a tool that was called with a request id runs once, and a retry gets its answer", async () => {
+  test("a tool called with a request id runs once, and a retry gets its answer", async () => {
     const id = await newSandbox();
     const name = "lost";
     const worker = new Worker(app.client, name);
@@ -78,7 +78,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await worker.destroy();
   });
 
-  test("a stream of a tool and a batch that were asked for with a request id run once too", async () => {
+  test("a tool's stream and a batch with a request id run once too", async () => {
     const id = await newSandbox();
     const name = "streaming";
     const worker = new Worker(app.client, name);
@@ -117,7 +117,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await worker.destroy();
   });
 
-  test("a session that was asked for with a request id is made, and a retry hears that it was", async () => {
+  test("a session requested with a request id is created, and a retry gets it as created", async () => {
     const id = await newSandbox();
     const slow =
       "mkdir -p slow; printf '#!/bin/sh\\necho x >>/workspace/runs; while [ ! -e /workspace/go ]; do sleep 0.05; done; exec /bin/bash \"$@\"\\n' > slow/bash; chmod +x slow/bash";
@@ -137,14 +137,14 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await new Worker(app.client, "slow").destroy();
   });
 
-  test("a report that was made with a request id counts once, and a retry gets what it came to", async () => {
+  test("a report with a request id counts once, and a retry gets its result", async () => {
     const id = await newSandbox();
     const run = await RunDriver.start(app.client, {
       sandbox_id: id,
       on_end: "RUN_ON_END_KEEP",
       step_timeout: seconds(60),
     });
-    // Cleaning up waits for it.
+    // The cleanup waits for it.
     const stubborn = app.client.exec(id, "trap '' TERM; echo on; while :; do sleep 0.1; done", {
       run_id: run.runId,
     });

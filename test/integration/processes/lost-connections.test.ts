@@ -9,15 +9,15 @@ import { scaled } from "../../support/scale.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
 import type { ExitStatus, ProcessEvent } from "../../support/wire.ts";
 
-/** Connections that break in each of the four ways. */
+/** How many connections break, in each of the four ways. */
 const CUTS = 50;
-/** More that may break: a client may open a connection that it then does not use, and that one never breaks. */
+/** Further connections that may break: a client may open one that it does not use, and that one never breaks. */
 const SPARE_CUTS = 5;
-/** What the process writes: so many times 1,000 lines to stdout, and 100 to stderr. */
+/** The process's output: this many times 1,000 lines to stdout, and 100 to stderr. */
 const ROUNDS = scaled(400, 40);
 const LINE_BYTES = 16;
 const lineAt = (index: number): string => `${String(index).padStart(LINE_BYTES - 1, "0")}\n`;
-/** Writes for some seconds, so that some connections break while it does and others once it has ended. */
+/** Writes for some seconds, so that some connections break meanwhile and others after its end. */
 const WRITE = `i=0; while [ $i -lt ${ROUNDS} ]; do
   awk -v i=$i 'BEGIN { for (n = i * 1000; n < (i + 1) * 1000; n++) {
     printf "%015d\\n", n; if (n % 10 == 0) printf "%015d\\n", n >"/dev/stderr" } }'
@@ -42,7 +42,7 @@ const WAYS = [
   ["fin", "with a grace", { disconnect_grace: { seconds: 60 } }],
 ] as const;
 
-/** What a caller has of a process, over all its connections. */
+/** What a caller has received from a process, over all its connections. */
 class Joined {
   readonly hashes = { stdout: createHash("sha256"), stderr: createHash("sha256") };
   readonly offsets = { stdout: 0, stderr: 0 };
@@ -68,7 +68,7 @@ class Joined {
 describe("connections that break at random bytes", () => {
   test.each(WAYS)("by a %s, of a process %s, join up to the exact transcript", async (kind, name, how) => {
     const bytes = ROUNDS * 1000 * LINE_BYTES * 1.1;
-    // The first ones break before a call is answered, the others anywhere in its frames.
+    // The first ones break before a response, the others anywhere in its frames.
     const lengths = [20, 90, 150].concat(
       Array.from({ length: CUTS - 3 + SPARE_CUTS }, () => randomInt(1, Math.ceil(bytes / CUTS))),
     );
@@ -102,7 +102,7 @@ describe("connections that break at random bytes", () => {
       expect(joined.offsets.stdout).toBe(ROUNDS * 1000 * LINE_BYTES);
       expect(joined.hashes.stdout.digest("hex")).toBe(digestOf(1));
       expect(joined.hashes.stderr.digest("hex")).toBe(digestOf(10));
-      // The service has let go of every broken connection.
+      // The service has closed every broken connection.
       await eventually(() => link.lingering === 0, { describe: () => link.lingering });
     } finally {
       link.close();
@@ -111,7 +111,7 @@ describe("connections that break at random bytes", () => {
 });
 
 test.each<CutKind>(["reset", "fin"])(
-  "a process whose caller's connection breaks by a %s is killed where nothing else was asked",
+  "a process whose caller's connection breaks by a %s is killed by default",
   async (kind) => {
     const link = await CuttingLink.to(app.app.address, kind, [700]);
     const client = new Client(link.address);

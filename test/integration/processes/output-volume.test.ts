@@ -11,17 +11,17 @@ import { scaled } from "../../support/scale.ts";
 import type { ProcessEvent } from "../../support/wire.ts";
 
 const MB = 1_000_000;
-/** How long a slow reader is watched. */
+/** How long a slow reader is observed. */
 const SLOW_MS = scaled(10_000, 4_000);
 const BLOCK_BYTES = 1 * MB;
 const BLOCKS = 200;
 const TOTAL_BYTES = BLOCKS * BLOCK_BYTES;
-/** How far a process may be ahead of its reader: the setting of the tests. */
+/** How far a process may be ahead of its reader, as set in the tests. */
 const WINDOW_BYTES = 64 * 1024 * 1024;
-/** What the service may take over its idle memory. */
+/** How much memory the service may use beyond its idle memory. */
 const MEMORY_ALLOWED = 150 * MB;
 
-/** Writes BLOCKS blocks of SHAKE-256 output: random bytes that both ends can make from the same seed. */
+/** Writes BLOCKS blocks of SHAKE-256 output: random bytes that both ends can generate from the same seed. */
 const GENERATOR = `import hashlib, sys
 for i in range(${BLOCKS}):
     sys.stdout.buffer.write(hashlib.shake_256(b"berth %d" % i).digest(${BLOCK_BYTES}))
@@ -71,7 +71,7 @@ describe("200 MB of output", () => {
     expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
   });
 
-  test("holds its process back, in little memory, while its reader takes 1 MB/s", async () => {
+  test("makes its process wait, in little memory, while its reader takes 1 MB/s", async () => {
     const stopWatch = watchMemory(service.pid);
     const call = run();
     const startedAt = performance.now();
@@ -89,10 +89,10 @@ describe("200 MB of output", () => {
     }
     const most = await stopWatch();
 
-    // It reads 1 MB a second, and what comes with the piece that makes it wait.
+    // It reads 1 MB per second, plus what arrives with the piece that makes it wait.
     expect(received).toBeGreaterThan((SLOW_MS / 2000) * MB);
     expect(received).toBeLessThan((SLOW_MS / 1000 + 10) * MB);
-    // It is ahead by the transcript's window, and by what is on its way in sockets and pipes.
+    // It is ahead by the transcript's window, and by what is in transit in sockets and pipes.
     expect(Math.max(...ahead)).toBeLessThan(WINDOW_BYTES + 8 * MB);
     expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
 

@@ -6,14 +6,14 @@ import { ENGINES } from "../../support/engines.ts";
 const LIMIT = 4;
 const AT_ONCE = 24;
 
-/** More than a sandbox has lanes. */
+/** More than a sandbox's number of lanes. */
 const MANY = 20;
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const unbounded = useApp({ ...settings, deleteGraceMs: 0 });
   const app = useApp({ ...settings, maxProcessesPerSandbox: LIMIT });
 
-  test("of commands that come at once as many run as the limit says, time and again", async () => {
+  test("of concurrent commands as many run as the limit allows, time and again", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     for (let round = 0; round < 2; round++) {
       const all = Array.from({ length: AT_ONCE }, () => app.client.exec(id, "exec sleep 600"));
@@ -33,7 +33,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         expect(one.metadata).toMatchObject({ limit: String(LIMIT) });
       }
 
-      // One that ends leaves one place; so does one that cannot be started.
+      // A process that ends frees one place, and so does one that cannot be started.
       const first = running.shift();
       await app.client.call("ProcessService/SignalProcess", { process_id: first?.processId, signal: 9 });
       await first?.execution.result;
@@ -48,7 +48,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("commands that come at once all start, though the first ones do not end", async () => {
+  test("concurrent commands all start, although the first ones do not end", async () => {
     const { client } = unbounded;
     const { sandbox_id: id } = await client.createSandbox();
     const all = Array.from({ length: MANY }, () => client.exec(id, "exec sleep 600"));

@@ -7,19 +7,19 @@ import { SHELL_IMAGES } from "../../support/shell-images.ts";
 import type { Gap, ProcessEvent } from "../../support/wire.ts";
 
 const MIB = 1024 * 1024;
-/** What the process of many readers writes, and what is held of it for those that come late. */
+/** The output of the process with many readers, and how much of it is kept for late ones. */
 const TOTAL_BYTES = scaled(100, 32) * MIB;
 const WINDOW_BYTES = scaled(64, 16) * MIB;
 
-/** The bytes that {@link COUNT} writes: lines that name their own place. */
+/** The output of {@link COUNT}: lines that contain their own position. */
 const LINE_BYTES = 16;
 const lineAt = (index: number): string => `${String(index).padStart(LINE_BYTES - 1, "0")}\n`;
 
-/** Writes that many lines to stdout, in any shell's awk. */
+/** Writes this many lines to stdout, in any shell's awk. */
 const count = (lines: number): string =>
   `awk 'BEGIN { for (i = 0; i < ${lines}; i++) printf "%015d\\n", i }'`;
 
-/** Whether bytes of the counted output are right, wherever they begin. */
+/** Whether bytes of the counted output are correct, wherever they start. */
 function isCounted(data: Buffer, offset: number): boolean {
   const first = Math.floor(offset / LINE_BYTES);
   const last = Math.ceil((offset + data.length) / LINE_BYTES);
@@ -37,7 +37,7 @@ describe("many readers of one process", () => {
     sandboxId = (await service.client.createSandbox({ image: SHELL_IMAGES[0][1] })).sandbox_id;
   });
 
-  /** Follows a process from an offset on, holding every byte against what it must be. */
+  /** Follows a process from an offset, and checks every byte. */
   async function follow(processId: string, from: number, pace: (bytes: number) => Promise<void> | undefined) {
     const call = service.client.stream("ProcessService/AttachProcess", {
       process_id: processId,
@@ -77,7 +77,7 @@ describe("many readers of one process", () => {
       const { process } = await service.client.call("ProcessService/GetProcess", { process_id: processId });
       return process.stdout_bytes >= 1000 * LINE_BYTES;
     });
-    // One opens the stream and never reads on: its window fills, and that must be its own affair.
+    // One opens the stream and never reads on: its window fills up, which must not affect others.
     const stopped = service.client.stream("ProcessService/AttachProcess", { process_id: processId });
     stopped.once("data", () => stopped.pause());
     stopped.on("error", () => {});
@@ -94,7 +94,7 @@ describe("many readers of one process", () => {
       const missing = gaps.reduce((sum, gap) => sum + gap.to_offset - gap.from_offset, 0);
       expect(missing).toBeLessThan(TOTAL_BYTES);
     }
-    // Alone the writer takes seconds; held up by the reader that stopped it would never end.
+    // Alone the writer takes seconds. Blocked by the reader that stopped, it would never end.
     expect(performance.now() - started).toBeLessThan(90_000);
     stopped.cancel();
   });

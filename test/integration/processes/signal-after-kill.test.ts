@@ -5,7 +5,7 @@ import { containerOf, rawExec } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import type { Execution } from "../../support/execution.ts";
 
-/** Writes the pid of the shell around it, then waits for SIGUSR1. */
+/** Prints the pid of the shell around it, then waits for SIGUSR1. */
 const WAITS = "trap 'exit 3' USR1; echo $PPID; while :; do sleep 0.05; done";
 
 const service = useApp();
@@ -26,7 +26,7 @@ const shellOf = async (execution: Execution): Promise<string> => {
   return execution.output.stdout.toString().trim();
 };
 
-/** Sends a signal to every shell that Berth keeps ready, other than the given ones. Returns to how many. */
+/** Sends a signal to every ready shell of Berth, except the given ones. Returns to how many. */
 const toReadyShells = async (name: string, but: readonly string[] = []): Promise<number> => {
   const line = `n=0
     for d in /proc/[0-9]*; do
@@ -57,7 +57,7 @@ describe("a shell whose command was acted on", () => {
     ["timed out", { timeout: { seconds: 3 } }, async () => {}],
   ])("runs no other command: %s", async (_how, more, act) => {
     const { client } = service;
-    // Heeds the end of its time, so that its shell outlives it.
+    // Handles the timeout's signal, so that its shell outlives it.
     const line = WAITS.replace("USR1", "USR1 TERM");
     const execution = client.exec(sandboxId, line, more);
     const shell = await shellOf(execution);
@@ -90,7 +90,7 @@ describe("shells that were kept ready and are dead or stopped", () => {
     expect((await execution.result).exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 3 });
   });
 
-  test("do not make the end of a command that of the sandbox", async () => {
+  test("do not turn the end of a command into the end of the sandbox", async () => {
     const { client } = service;
     const execution = client.exec(sandboxId, "echo $PPID; sleep 1; kill -9 $$");
     const shell = await shellOf(execution);

@@ -8,23 +8,23 @@ import { eventually } from "../../support/eventually.ts";
 const MIB = 1024 * 1024;
 const QUOTA = 8 * MIB;
 const UNREAD = 6;
-/** What each command may be ahead in spite of the quota, and what is on its way when it is made to wait. */
+/** How far each command may be ahead despite the quota, plus what is in transit when it is made to wait. */
 const SLACK = MIB;
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp({ ...settings, transcriptOwnerQuotaBytes: QUOTA, deleteGraceMs: 0 });
   const kept = async () => (await app.client.call("SandboxService/GetStats")).transcripts;
 
-  test("commands that nobody reads keep no more than the quota, and others go on", async () => {
+  test("commands that nobody reads keep no more than the quota, and others continue", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    // What is not read fills the window of its whole connection.
+    // Unread data fills the window of its whole connection.
     const other = new Client(app.app.address);
     const unread = Array.from({ length: UNREAD }, () => {
       const request = { sandbox_id: id, shell: "yes" };
       return other.stream("ProcessService/Exec", request).on("error", () => {});
     });
     await eventually(async () => (await kept()).owner_used_bytes > QUOTA);
-    // What they write goes on coming, and what was written before gives way to it.
+    // Their output keeps arriving, and displaces older output.
     for (let look = 0; look < 20; look++) {
       expect((await kept()).owner_used_bytes).toBeLessThan(QUOTA + UNREAD * SLACK);
       await sleep(100);
@@ -43,7 +43,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await app.client.deleteSandbox(id);
   });
 
-  test("the output of ended commands gives way to newer ones, the oldest first, and readers see the gap", async () => {
+  test("the output of ended commands is dropped for newer output, oldest first, and readers see the gap", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     const ids: string[] = [];
     for (let i = 0; i < 4; i++) {

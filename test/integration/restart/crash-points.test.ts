@@ -14,11 +14,11 @@ import { RUN_POINTS } from "./run-points.ts";
 
 const SOON = { timeoutMs: 60_000 };
 
-/** What is done up to the crash, and what a caller that comes back afterwards finds. */
+/** What happens up to the crash, and what a caller finds that comes back afterwards. */
 interface Scenario {
   readonly at: readonly Failpoint[];
   readonly args?: readonly string[];
-  /** Before the calls that crash: with a service that does not. */
+  /** Before the crashing calls, with a service that does not crash. */
   readonly prepare?: (client: Client) => Promise<Sandbox>;
   /** Ends in the crash. */
   readonly act: (client: Client, sandbox: Sandbox | undefined) => Promise<unknown>;
@@ -28,7 +28,7 @@ interface Scenario {
 
 const CREATE = { request_id: "create", spec: { labels: { by: "create" } } };
 const FORK = { request_id: "fork", source_workspace_id: "source", workspace_id: "fork" };
-const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo told" };
+const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo reported" };
 const state = async (client: Client, id = ""): Promise<string> => (await client.getSandbox(id)).state;
 const live = async (client: Client): Promise<readonly Sandbox[]> =>
   (await client.call("SandboxService/ListSandboxes")).sandboxes;
@@ -37,7 +37,7 @@ async function oneIsMade(client: Client): Promise<void> {
   const { sandbox } = await client.call("SandboxService/CreateSandbox", CREATE);
   expect(sandbox.state).toBe("SANDBOX_STATE_RUNNING");
   expect(await client.output(sandbox.sandbox_id, "echo usable")).toBe("usable\n");
-  // And the next retry hears the same.
+  // The next retry gets the same answer.
   const again = await client.call("SandboxService/CreateSandbox", CREATE);
   expect(again.sandbox).toEqual(sandbox);
   expect((await live(client)).map(({ sandbox_id }) => sandbox_id)).toEqual([sandbox.sandbox_id]);
@@ -101,7 +101,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
     check: async (client, sandbox, at) => {
       const sandbox_id = sandbox?.sandbox_id ?? "";
       const retried = await client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id });
-      // It ran once, or not at all; never twice. What is not known is not made up.
+      // It ran once or not at all, never twice. Unknown facts are not made up.
       const log = await client.output(sandbox_id, "cat /workspace/log 2>/dev/null || true");
       expect(log).toBe(at === "exec.intended" ? "" : "ran\n");
       expect(["EXIT_CAUSE_ENGINE_LOST", "EXIT_CAUSE_CANCELED"]).toContain(retried.exit_status.cause);
@@ -155,7 +155,7 @@ test("every failpoint is in a scenario", () => {
   expect([...covered].sort()).toEqual([...FAILPOINTS].sort());
 });
 
-/** What holds whatever events: as many containers and places taken as there are sandboxes, and no process that nobody knows. */
+/** Invariants after any crash: as many containers and used places as sandboxes, and no unknown process. */
 async function expectExact(service: ServeProcess, client: Client): Promise<void> {
   const found = async () => {
     const sandboxes = await live(client);

@@ -33,7 +33,7 @@ afterAll(async () => {
   if (service) await expectNoContainers(service.instance);
 });
 
-/** Takes all the room there is left. */
+/** Takes all remaining space. */
 function fill(): void {
   const file = openSync(disk.reach("filler"), "w");
   const writeUntilFull = (size: number): void => {
@@ -51,7 +51,7 @@ function fill(): void {
   }
 }
 
-/** Fills the disk, and uses up what the files that are there still have room for. @returns what a change of the sandbox was refused with. */
+/** Fills the disk, and uses up the space left in existing files. @returns the refusal of a change of the sandbox. */
 async function fillWholly(sandbox_id: string): Promise<Awaited<ReturnType<typeof failureOf>> | undefined> {
   fill();
   for (let i = 0; i < 2_000; i++) {
@@ -66,7 +66,7 @@ async function fillWholly(sandbox_id: string): Promise<Awaited<ReturnType<typeof
   return undefined;
 }
 
-/** Kills the service and starts it on what it left. */
+/** Kills the service and starts it with the data that it left. */
 async function restart(): Promise<void> {
   client.close();
   await service.stop("SIGKILL");
@@ -98,24 +98,25 @@ test("a full disk refuses creates with what to do; reads, commands and deletes w
 
   rmSync(disk.reach("filler"));
   const made = await client.createSandbox();
-  // The next run reads every page before it begins, and begins.
+  // The next run reads every page before it starts, and starts.
   await restart();
   expect((await client.getSandbox(kept.sandbox_id)).state).toBe("SANDBOX_STATE_RUNNING");
   expect((await client.getSandbox(made.sandbox_id)).state).toBe("SANDBOX_STATE_RUNNING");
-  // Its end waits for room, and is stored within a second; a run that ends sooner leaves the rest of the deletion to the next.
+  // Its end waits for space, and is stored within a second. A run that ends sooner leaves the rest of the deletion to
+  // the next.
   const hasEnded = async () =>
     (await client.getSandbox(gone.sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
   await eventually(hasEnded);
 });
 
-test("what waited on a full disk to be written of an ended life does not touch the next life of its id", async () => {
+test("delayed writes of a deleted sandbox do not reach the next sandbox of its id", async () => {
   const filler = await client.createSandbox();
   const ids = ["again-1", "again-2", "again-3"];
   for (const sandbox_id of ids) await client.call("SandboxService/CreateSandbox", { sandbox_id });
   expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
   await Promise.all(ids.map((sandbox_id) => client.deleteSandbox(sandbox_id)));
   rmSync(disk.reach("filler"));
-  // What waits is written within a second; the next lives begin before that, or after it.
+  // Waiting writes happen within a second. The next creates come before or after that.
   for (const sandbox_id of ids) await client.call("SandboxService/CreateSandbox", { sandbox_id });
   await sleep(1_500);
   await restart();
@@ -127,7 +128,7 @@ test("what waited on a full disk to be written of an ended life does not touch t
   }
 });
 
-test("a watcher that goes on after a kill on a full disk misses nothing, and meets no number twice", async () => {
+test("a watcher that continues after a kill on a full disk misses nothing, and sees no number twice", async () => {
   const filler = await client.createSandbox();
   const ended = await client.createSandbox();
   const watched: WatchEventsResponse[] = [];
@@ -148,11 +149,11 @@ test("a watcher that goes on after a kill on a full disk misses nothing, and mee
   await hears(ended.sandbox_id, "RUNNING");
   expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
   await client.deleteSandbox(ended.sandbox_id);
-  // More than the next run has to tell of before the next sandbox.
+  // More events than the next run can report before the next sandbox.
   for (const act of ["Pause", "Resume", "Pause", "Resume"] as const) {
     await client.call(`SandboxService/${act}Sandbox`, { sandbox_id: filler.sandbox_id });
   }
-  // What it tells of that, if anything, has come by then.
+  // By then it has reported that, if at all.
   await sleep(300);
   first.cancel();
   await service.stop("SIGKILL");

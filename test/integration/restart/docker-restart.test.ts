@@ -12,7 +12,7 @@ test.each([
   { keeps: "keeps the containers", liveRestore: true },
   { keeps: "ends the containers", liveRestore: false },
 ])(
-  "a Docker that is killed under load and $keeps: the service stays up and says what became of each sandbox",
+  "a Docker that is killed under load and $keeps: the service stays up and reports what became of each sandbox",
   async ({ liveRestore }) => {
     const docker = await OwnDocker.start(BUSYBOX_IMAGE, { liveRestore });
     const app = await startTestApp({ dockerHost: docker.host, defaults: { image: BUSYBOX_IMAGE } });

@@ -26,7 +26,7 @@ const engineAnswers = async (): Promise<boolean> =>
   (await app.client.call("SandboxService/GetStats")).engine.available;
 
 test.each<Fault>(["refuse", "hang", "truncate"])(
-  "while Docker's socket does %s, calls are refused with a time to come back; then all goes on by itself",
+  "while Docker's socket does %s, calls are refused with a time to retry; then everything recovers by itself",
   async (fault) => {
     proxy.fault = fault;
     await eventually(async () => !(await engineAnswers()));
@@ -53,7 +53,7 @@ test.each<Fault>(["refuse", "hang", "truncate"])(
   150_000,
 );
 
-test("what is deleted while Docker is away goes when it is back", async () => {
+test("sandboxes deleted while Docker is down are removed when it is back", async () => {
   const { sandbox_id } = await app.client.createSandbox();
   proxy.fault = "refuse";
   await eventually(async () => !(await engineAnswers()));
@@ -66,7 +66,7 @@ test("what is deleted while Docker is away goes when it is back", async () => {
   expect((await app.client.getSandbox(sandbox_id)).termination?.cause).toBe("TERMINATION_CAUSE_DELETED");
 });
 
-test("a container that is removed while its event is on its way was removed, and not lost", async () => {
+test("a container that is removed while its event is in transit counts as removed, and not as lost", async () => {
   const way = await FaultProxy.start();
   const own = await startTestApp({ dockerHost: way.host });
   try {
@@ -76,7 +76,7 @@ test("a container that is removed while its event is on its way was removed, and
     await container.remove({ force: true });
     const ended = async (): Promise<boolean> =>
       (await own.client.getSandbox(sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
-    // Until the engine is next asked for all it has.
+    // Until the next complete listing of the engine.
     await eventually(ended, { timeoutMs: 90_000 });
     expect((await own.client.getSandbox(sandbox_id)).termination?.cause).toBe(
       "TERMINATION_CAUSE_REMOVED_EXTERNALLY",

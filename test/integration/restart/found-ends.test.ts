@@ -11,7 +11,7 @@ import { SHELL_IMAGES } from "../../support/shell-images.ts";
 
 const SOON = { timeoutMs: 60_000 };
 const DETACHED = { on_disconnect: "ON_DISCONNECT_DETACH" };
-/** How a command is started, each in a shell of another kind. */
+/** Ways to start a command, each in another kind of shell. */
 const WAYS = {
   "in a lane": {},
   "with stdin": { keep_stdin_open: true },
@@ -43,7 +43,7 @@ afterEach(async () => {
   await expectNoContainers(service.instance);
 });
 
-/** Waits until the store has what commands wrote so far, as the service that is killed leaves it. */
+/** Waits until the store has the commands' output so far, as a killed service leaves it. */
 async function kept(ids: readonly string[], stdoutBytes: number): Promise<void> {
   const seal = Seal.ofFile(path.join(service.dataDir, "key"));
   const store = new DatabaseSync(path.join(service.dataDir, "berth.db"), { readOnly: true });
@@ -63,7 +63,7 @@ function endOf(id: string) {
   return eventually(async () => (await statusOf(id)) ?? undefined, SOON);
 }
 
-/** Starts a command in each way; each waits for the file `go`, in its own directory. */
+/** Starts a command in each way. Each waits for the file `go` in its own directory. */
 async function startGated(sandboxId: string, then: string, more: object = {}): Promise<readonly string[]> {
   const ids: string[] = [];
   for (const way of Object.values(WAYS)) {
@@ -77,11 +77,11 @@ async function startGated(sandboxId: string, then: string, more: object = {}): P
 }
 
 describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s", (_, image) => {
-  test("a command that ended meanwhile has its exit code and what it wrote", async () => {
+  test("a command that ended meanwhile has its exit code and its output", async () => {
     await begin();
     const { sandbox_id: id } = await client.createSandbox({ image });
     const ids = await startGated(id, "exit 7");
-    // Its caller goes with the service; that it had ended before is what is told of it.
+    // Its caller goes away with the service. But it had ended before, and that is reported.
     const attended = await startGated(id, "exit 8", { on_disconnect: "ON_DISCONNECT_KILL" });
     const container = await containerOf(service.instance, id);
     await kill();
@@ -113,7 +113,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     await again();
     const following = client.attach(ids[0] ?? "");
     await following.until("on");
-    // And once more: what was found is found again.
+    // Once more: what was found is found again.
     await kill();
     await again();
     for (const one of ids) expect(await statusOf(one)).toBeNull();
@@ -121,7 +121,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     for (const one of ids)
       expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 7 });
     expect((await client.attach(ids[0] ?? "").result).stdout.toString()).toBe("on\nlate\n");
-    // No shell that ran them stays.
+    // No shell that ran them is left.
     await eventually(
       async () => !(await processesIn(container)).some((line) => line.includes("/tmp/go")),
       SOON,
@@ -129,7 +129,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     await client.deleteSandbox(id);
   });
 
-  test("a command that a signal ended, before or after, says which", async () => {
+  test("a command that was ended by a signal, before or after, reports which", async () => {
     await begin();
     const { sandbox_id: id } = await client.createSandbox({ image });
     const container = await containerOf(service.instance, id);
@@ -157,7 +157,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
       await client.call("ProcessService/SignalProcess", { process_id: one, signal: 15 });
       expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 143, signal: 15 });
     }
-    // With its shell, which then tells nothing.
+    // Together with its shell, which then reports nothing.
     for (const one of shells) {
       await client.call("ProcessService/SignalProcess", { process_id: one, signal: 9 });
       expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 137, signal: 9 });
@@ -166,7 +166,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
   });
 });
 
-test("a kill for want of memory is not blamed on what a signal ends after the restart", async () => {
+test("an out-of-memory kill before the restart is not blamed for a kill by a signal after it", async () => {
   await begin();
   const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 << 20 } });
   const greedy = await client.exec(id, ["python3", "-c", "bytearray(300 << 20)"]).result;
@@ -195,7 +195,7 @@ test("a command that a service left running as it stopped is found in the same w
   await client.deleteSandbox(id);
 });
 
-test("what is lost is said to be: on bubblewrap, commands end with the service that was killed", async () => {
+test("a loss is reported: on bubblewrap, commands end with the service that was killed", async () => {
   await begin(["--engine", "bubblewrap"]);
   const { sandbox_id: id } = await client.createSandbox();
   const execution = client.exec(id, "echo on; sleep 1000", DETACHED);

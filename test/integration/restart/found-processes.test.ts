@@ -15,7 +15,7 @@ const SLEEPS = ["4801", "4802", "4803", "4804", "4805", "4806"].map((name) => `s
 
 let service: ServeProcess;
 let client: Client;
-/** One for each shell. */
+/** One sandbox for each shell. */
 let sandboxes: readonly string[];
 
 beforeAll(async () => {
@@ -30,7 +30,7 @@ afterAll(async () => {
   await expectNoContainers(service.instance);
 });
 
-/** Kills the service, changes what it kept of its processes, and starts it again. */
+/** Kills the service, changes its records of processes, and starts it again. */
 async function restart(change: (processId: string, facts: Facts) => void): Promise<void> {
   client.close();
   await service.stop("SIGKILL");
@@ -60,15 +60,15 @@ async function sleepsIn(sandboxId: string): Promise<string[]> {
   return all.filter((args) => args.startsWith("sleep 48")).sort();
 }
 
-test("processes of a killed service are found, however they were started, unless their pid is another's now", async () => {
+test("processes of a killed service are found, however they were started, unless another process has their PID now", async () => {
   const detached = { on_disconnect: "ON_DISCONNECT_DETACH" };
   const terminal = { columns: 80, rows: 24 };
   const ways = [{}, { keep_stdin_open: true }, { user: "1000:1000" }, { terminal }];
   const ours: string[] = [];
   const others: string[] = [];
   for (const id of sandboxes) {
-    // Its caller is gone after the restart, so it would be killed if it were taken for ours. It is kept
-    // when the next detached one is, which is before that one's caller hears of it.
+    // Its caller is gone after the restart, so it would be killed if it were taken for a process of the service. It is
+    // stored together with the next detached one, which is before that one's caller gets an answer.
     others.push(await begin(id, SLEEPS[5], {}));
     others.push(await begin(id, SLEEPS[4], detached));
     for (const [i, way] of ways.entries()) ours.push(await begin(id, SLEEPS[i], { ...detached, ...way }));
@@ -88,7 +88,7 @@ test("processes of a killed service are found, however they were started, unless
       message: expect.stringContaining("restarted while it ran"),
     });
   }
-  // Each of the rest has been looked at twice by then.
+  // By then each of the others has been checked twice.
   await new Promise((resolve) => setTimeout(resolve, 2_500));
   for (const id of ours) expect(await endOf(id)).toBeNull();
   for (const id of sandboxes) expect(await sleepsIn(id)).toEqual(SLEEPS);
@@ -103,7 +103,7 @@ test("processes of a killed service are found, however they were started, unless
 
 test("a process that is left running when the service stops is found by the next", async () => {
   const [id = ""] = sandboxes;
-  // It writes all the time, so that the stop always finds something that is not kept yet.
+  // It writes constantly, so that the stop always finds output that is not stored yet.
   const processId = await begin(id, "while :; do echo y; sleep 0.01; done", {
     on_disconnect: "ON_DISCONNECT_DETACH",
   });

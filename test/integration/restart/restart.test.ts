@@ -21,7 +21,7 @@ afterEach(async () => {
   await expectNoContainers(service.instance);
 });
 
-/** Ends the service and starts it on what it left. */
+/** Stops the service and starts it with the data that it left. */
 async function restart(signal: NodeJS.Signals = "SIGKILL", args: readonly string[] = []): Promise<void> {
   client.close();
   await service.stop(signal);
@@ -42,7 +42,7 @@ async function eventsAfter(sequence: number, count: number): Promise<WatchEvents
 }
 
 describe("a service that was killed", () => {
-  test("finds its sandboxes again, with what is in them, and runs commands there at once", async () => {
+  test("finds its sandboxes again, with their files, and runs commands in them at once", async () => {
     const made = await client.createSandbox({ labels: { a: "b" } });
     await client.output(made.sandbox_id, "echo kept >/workspace/file");
     await restart();
@@ -60,7 +60,7 @@ describe("a service that was killed", () => {
     expect(await client.call("SandboxService/GetStats")).toMatchObject({ total_sandboxes: 0 });
   });
 
-  test("leaves commands and answers to the retries that name them by their request id", async () => {
+  test("leaves commands and answers to retries with their request id", async () => {
     const { sandbox_id: id } = await client.createSandbox();
     const gated = "echo x >>runs; while [ ! -e go ]; do sleep 0.05; done; echo done >>runs";
     const run = () => client.run(id, gated, { request_id: "run" });
@@ -78,7 +78,7 @@ describe("a service that was killed", () => {
     await client.deleteSandbox(id);
   });
 
-  test("keeps paused what was paused, and tells of what ended meanwhile with its cause", async () => {
+  test("keeps paused sandboxes paused, and reports sandboxes that ended meanwhile with the cause", async () => {
     const [paused, exited, removed] = await Promise.all([1, 2, 3].map(() => client.createSandbox()));
     await client.call("SandboxService/PauseSandbox", { sandbox_id: paused?.sandbox_id });
     client.close();
@@ -108,7 +108,7 @@ describe("a service that was killed", () => {
     await expectContainers(service.instance, 1);
   });
 
-  test("goes on with its events where they stood, and keeps ended sandboxes readable", async () => {
+  test("continues its events where they stopped, and keeps ended sandboxes readable", async () => {
     const { sandbox_id } = await client.createSandbox();
     await client.deleteSandbox(sandbox_id);
     const before = await eventsAfter(0, 4);
@@ -121,7 +121,7 @@ describe("a service that was killed", () => {
     expect(next?.event?.sequence).toBe(5);
   });
 
-  test("answers a request id as before, and makes nothing twice", async () => {
+  test("answers a request id as before, and creates nothing twice", async () => {
     const request = { request_id: "one", spec: { labels: { n: "1" } } };
     const { sandbox } = await client.call("SandboxService/CreateSandbox", request);
     const command = {
@@ -141,7 +141,7 @@ describe("a service that was killed", () => {
     expect(reused.reason).toBe("REQUEST_ID_REUSED");
   });
 
-  test("has the output of ended processes, small and large, with how they ended", async () => {
+  test("has the output of ended processes, small and large, and how they ended", async () => {
     const { sandbox_id } = await client.createSandbox();
     const small = await client.exec(sandbox_id, "echo out; echo err >&2; exit 3").result;
     const large = client.exec(sandbox_id, "seq 1 400000; echo end >&2", {
@@ -149,7 +149,7 @@ describe("a service that was killed", () => {
     });
     const { stdout } = await large.result;
     const ids = [await client.exec(sandbox_id, "true").processId, await large.processId];
-    // Nobody waits for the disk; it follows soon.
+    // The write to disk happens in the background, soon after.
     await new Promise((resolve) => setTimeout(resolve, 1_000));
     await restart();
     const again = await client.attach(ids[1] ?? "").result;
@@ -168,7 +168,7 @@ describe("a service that was killed", () => {
     ).toBe("end\n");
   });
 
-  test("finds detached processes again, ends those whose caller is gone, and knows when they end", async () => {
+  test("finds detached processes again, ends those whose caller is gone, and notices when they end", async () => {
     const { sandbox_id } = await client.createSandbox();
     const detached = client.exec(sandbox_id, "echo early; sleep 1000; echo late", {
       on_disconnect: "ON_DISCONNECT_DETACH",
@@ -201,7 +201,7 @@ describe("a service that was killed", () => {
   });
 });
 
-test("two services on one daemon leave each other's alone", async () => {
+test("two services on one daemon do not touch each other's sandboxes", async () => {
   const other = await ServeProcess.start();
   const theirs = new Client(other.address);
   try {
@@ -220,7 +220,7 @@ test("two services on one daemon leave each other's alone", async () => {
   }
 });
 
-test("what carries the instance's label and belongs to nothing is removed", async () => {
+test("containers with the instance's label that belong to nothing are removed", async () => {
   const { sandbox_id } = await client.createSandbox();
   const [known] = await containersOf(service.instance);
   const labels = { ...known?.Labels, "berth.sandbox_id": "sbx_nobody" };

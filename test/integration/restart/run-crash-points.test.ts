@@ -29,13 +29,13 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Makes a call again and again until the service is there to answer it. */
+/** Repeats a call until the service answers it. */
 async function insist<T>(call: () => Promise<T>): Promise<T> {
   const answered = await eventually(() =>
     call().then(
       (value) => ({ value }),
       (error: { code?: number }) => {
-        // UNAVAILABLE, or CANCELLED by a connection that broke.
+        // UNAVAILABLE, or CANCELLED because of a broken connection.
         if (error.code === 14 || error.code === 1) return undefined;
         throw error;
       },
@@ -44,7 +44,7 @@ async function insist<T>(call: () => Promise<T>): Promise<T> {
   return answered.value;
 }
 
-/** A whole run, as a client goes through it that makes each call until it is answered. */
+/** A whole run, by a client that repeats each call until it is answered. */
 async function wholeRun(name: string): Promise<Run> {
   const creation = { request_id: `create ${name}`, name, sandbox_spec: {}, step_timeout: seconds(600) };
   const create = () => client.call("RunService/CreateRun", creation);
@@ -61,7 +61,7 @@ async function wholeRun(name: string): Promise<Run> {
   });
   execution.result.catch(() => {});
   await execution.until("on");
-  // Who asks again hears the same, and nothing is made again.
+  // A repeated call gets the same answer, and creates nothing again.
   expect((await create()).run).toEqual(created.run);
   expect((await start()).next_step).toEqual(next);
   const startId = { start_id: next.start_id };
@@ -73,7 +73,7 @@ async function wholeRun(name: string): Promise<Run> {
       result: `r${step}`,
       outcome: `STEP_OUTCOME_${outcome}`,
     });
-  // A report is known again by its request id, and by its start.
+  // A report is recognized by its request id, and by its start.
   const first = report(1, "CONTINUE", { request_id: `report ${name}` });
   expect((await insist(first)).next_step?.step).toBe(2);
   const last = await insist(report(2, "FINISHED", startId));
@@ -85,7 +85,7 @@ async function wholeRun(name: string): Promise<Run> {
   });
 }
 
-test.each(RUN_POINTS)("a service killed at %s: the run is as it were without", async (at) => {
+test.each(RUN_POINTS)("a service killed at %s: the run is as if nothing had happened", async (at) => {
   failAt(at);
   const whole = wholeRun(at);
   whole.catch(() => {});
@@ -106,7 +106,7 @@ test.each(RUN_POINTS)("a service killed at %s: the run is as it were without", a
   await expectNoContainers(service.instance);
 });
 
-test("what ran for a run is ended after a restart, in a sandbox that is kept", async () => {
+test("processes of a run are ended after a restart, in a sandbox that is kept", async () => {
   const { run } = await client.call("RunService/CreateRun", {
     sandbox_spec: {},
     on_end: "RUN_ON_END_KEEP",
@@ -118,7 +118,7 @@ test("what ran for a run is ended after a restart, in a sandbox that is kept", a
   for (const [line, more] of [
     ["echo on; sleep 1001", { ...detached, run_id: run.run_id }],
     ["echo on; sleep 1002", detached],
-    // Its caller has only gone with the service.
+    // Its caller only went away with the service.
     ["echo on; sleep 1003", { run_id: run.run_id }],
   ] as const) {
     const execution = client.exec(sandboxId, line, more);

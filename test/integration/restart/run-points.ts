@@ -1,6 +1,6 @@
 import type { Failpoint } from "../../../src/base/failpoints.ts";
 
-/** The places where runs are cut short: run-crash-points.test.ts has a scenario for them. */
+/** The failpoints of runs. run-crash-points.test.ts has a scenario for them. */
 export const RUN_POINTS = [
   "run.created",
   "run.starting",

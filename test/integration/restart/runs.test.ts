@@ -12,9 +12,9 @@ import { seconds } from "../../support/wire.ts";
 
 const RUNS = scaled(200, 12);
 const ENDS = ["FINISHED", "MAX_STEPS", "ERROR", "CANCELED", "LEASE_EXPIRED"] as const;
-/** How many of them are driven by a program of their own, which is killed. */
+/** How many of them are driven by their own program, which is killed. */
 const KILLED = scaled(8, 2);
-/** A machine makes only so many containers at once. */
+/** A machine can only create so many containers at once. */
 const MAX_STARTS = 8;
 
 test(`${RUNS} runs at once end as they should while the service is killed, and leave nothing`, {
@@ -24,14 +24,14 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
   const client = new Client(service.address);
   const random = seededRandom(11);
 
-  /** Makes a call until the service is there to answer it. */
+  /** Repeats a call until the service answers it. */
   const insist = <T>(call: () => Promise<T>): Promise<T> =>
     eventually<{ value: T } | undefined>(
       async () => {
         try {
           return { value: await call() };
         } catch (error) {
-          // UNAVAILABLE, or CANCELLED by a connection that broke.
+          // UNAVAILABLE, or CANCELLED because of a broken connection.
           if (![1, 14].includes((error as { code?: number }).code ?? 0)) throw error;
           return undefined;
         }
@@ -42,7 +42,7 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
   let starting = RUNS - KILLED;
   const allStarted = Promise.withResolvers<void>();
   const lanes = Array.from({ length: MAX_STARTS }, () => Promise.resolve<unknown>(undefined));
-  /** Has few starts under way at once. */
+  /** Limits the number of concurrent starts. */
   const inTurn = <T>(index: number, start: () => Promise<T>): Promise<T> => {
     const lane = index % MAX_STARTS;
     const turn = (lanes[lane] ?? Promise.resolve()).then(start);
@@ -59,7 +59,7 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
           agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
           const told = await agent.next();
           if (told.step !== undefined) return told;
-          // The service was away for longer than the agent waits: it begins anew.
+          // The service was away for longer than the agent waits, so it starts again.
           await agent.do({ do: "close" });
           return undefined;
         },
@@ -99,7 +99,7 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
     starting -= 1;
     if (starting === 0) allStarted.resolve();
     if (!silent) await allStarted.promise;
-    // Nobody waits for what it runs: the end of the run has to see to it.
+    // Nobody waits for its process: the end of the run must end it.
     const sandboxId = started.run.sandbox_id;
     client.exec(sandboxId, "sleep 1000", { run_id: run.run_id, on_disconnect: "ON_DISCONNECT_DETACH" });
     if (end === "CANCELED") await insist(() => client.call("RunService/CancelRun", { run_id: run.run_id }));

@@ -12,14 +12,14 @@ beforeAll(async () => {
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
-// Everything it knows of the service comes from reflection.
+// Everything it knows about the service comes from reflection.
 async function buf(method: string, ...more: string[]): Promise<string> {
   const args = ["curl", "--http2-prior-knowledge", ...more, server.url + method];
   return (await run(BUF, args)).stdout;
 }
 
 describe.each(["grpc", "grpcweb", "connect"])("buf curl --protocol %s", (protocol) => {
-  test.each(["grpc-v1", "grpc-v1alpha"])("finds its way by reflection %s", async (reflection) => {
+  test.each(["grpc-v1", "grpc-v1alpha"])("lists and calls methods by reflection %s", async (reflection) => {
     const options = ["--protocol", protocol, "--reflect-protocol", reflection];
     const answer = await buf("/berth.v1.SandboxService/GetStats", ...options, "-d", "{}");
     expect(JSON.parse(answer)).toEqual({ totalSandboxes: 3, maxSandboxes: 100 });

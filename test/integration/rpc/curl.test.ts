@@ -55,7 +55,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
     expect(await curl("Nope", "{}")).toMatchObject({ status: "404", answer: { code: "unimplemented" } });
   });
 
-  test("gets its answer also when that comes before its request is read", async () => {
+  test("gets its answer also if that is sent before its request is read", async () => {
     const refused = async (...more: string[]) => {
       const request = [version, "-H", "content-type: application/json", "--data-binary", "{}", ...more];
       const { stdout } = await run("curl", ["-sS", "-o", "/dev/null", "-w", "%{http_code}", ...request]);

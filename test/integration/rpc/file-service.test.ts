@@ -34,7 +34,7 @@ async function items<Name extends keyof FileStreamItems>(
 }
 
 describe("the main paths", () => {
-  test("a file is written, told, read, moved, listed and removed", async () => {
+  test("a file is written, inspected, read, moved, listed and removed", async () => {
     const { client } = app;
     const data = Buffer.from([0, 1, 0xff, 0x0a]);
     const written = await client.call(
@@ -71,7 +71,7 @@ describe("the main paths", () => {
     });
   });
 
-  test("names that are not UTF-8 go both ways as bytes", async () => {
+  test("names that are not UTF-8 are passed both ways as bytes", async () => {
     const raw = Buffer.from([0x66, 0xff, 0x0a]);
     const about = { sandbox_id: sandboxId, raw_path: Buffer.concat([Buffer.from("raw/"), raw]) };
     await app.client.call("FileService/WriteFile", { ...about, data: raw, create_parents: true });
@@ -80,7 +80,7 @@ describe("the main paths", () => {
     expect((await app.client.call("FileService/ReadFile", about)).data).toEqual(raw);
   });
 
-  test("pages of a list join up", async () => {
+  test("pages of a list add up", async () => {
     await app.client.output(sandboxId, "mkdir pages; cd pages; for i in 1 2 3 4 5; do : >f$i; done");
     const names: string[] = [];
     for (let token = ""; ; ) {
@@ -121,7 +121,7 @@ describe("the main paths", () => {
     });
   });
 
-  test("a large file goes up and down in parts", async () => {
+  test("a large file is uploaded and downloaded in parts", async () => {
     const chunks = Array.from({ length: 5 }, () => randomBytes(MIB));
     const { file } = await upload(
       "FileService/UploadFile",
@@ -136,7 +136,7 @@ describe("the main paths", () => {
     expect(got.equals(Buffer.concat(chunks).subarray(7))).toBe(true);
   });
 
-  test("an archive goes up and down", async () => {
+  test("an archive is uploaded and downloaded", async () => {
     const archive = makeTar([
       { name: "d/f", content: "hello" },
       { name: "l", type: "2", linkName: "d/f" },
@@ -154,7 +154,7 @@ describe("the main paths", () => {
     expect(await app.client.output(sandboxId, "cat again/d/f; readlink again/l")).toBe("hellod/f\n");
   });
 
-  test("a watch tells what changes", async () => {
+  test("a watch reports changes", async () => {
     await app.client.output(sandboxId, "mkdir watched");
     const stream = app.client.stream(
       "FileService/WatchDirectory",
@@ -215,8 +215,8 @@ describe("request ids", () => {
   });
 });
 
-describe("a client that goes", () => {
-  test("in the middle of an upload leaves the old content and nothing else", async () => {
+describe("a client that leaves", () => {
+  test("during an upload leaves the old content and nothing else", async () => {
     await app.client.output(sandboxId, "mkdir gone; echo old >gone/file");
     const call = new AbortController();
     async function* half(): AsyncGenerator<Request> {
@@ -233,7 +233,7 @@ describe("a client that goes", () => {
     expect(await app.client.output(sandboxId, "ls -A gone; cat gone/file")).toBe("file\nold\n");
   });
 
-  test("in the middle of a download leaves no process", async () => {
+  test("during a download leaves no process", async () => {
     await app.client.output(sandboxId, "truncate -s 10G sparse");
     const stream = app.client.stream("FileService/DownloadFile", here("sparse"));
     stream.on("error", () => {});
@@ -244,7 +244,7 @@ describe("a client that goes", () => {
     await eventually(async () => (await app.client.output(sandboxId, "pgrep -c dd || true")) === "0\n");
   });
 
-  test("is not waited for: an upload that is refused is told at once", async () => {
+  test("is not waited for: a refused upload is answered at once", async () => {
     async function* waiting(): AsyncGenerator<Request> {
       yield { header: here("/etc") };
       await sleep(60_000, undefined, { ref: false });
@@ -343,7 +343,7 @@ describe("bad input", () => {
     ["an empty message", [{ header: {} }, {}]],
   ])("an upload of %s is out of order", async (_, requests) => {
     for (const name of ["UploadFile", "UploadArchive"] as const) {
-      // An archive goes into a directory that is there, or that would be refused first.
+      // An archive must go into an existing directory, because another error would come first.
       const path = name === "UploadArchive" ? "." : "x";
       const told = requests.map((request) =>
         "header" in request ? { header: { path, sandbox_id: sandboxId } } : request,
@@ -355,7 +355,7 @@ describe("bad input", () => {
     expect(await app.client.output(sandboxId, "ls -A x 2>/dev/null || true")).toBe("");
   });
 
-  test("an upload that is not of the size it announced", async () => {
+  test("an upload that differs from its announced size", async () => {
     const failure = await failureOf(
       upload("FileService/UploadFile", here("sized", { size_bytes: 4 }), [Buffer.from("12345")]),
     );
@@ -383,7 +383,7 @@ describe("bad input", () => {
     });
   });
 
-  test("sandboxes that are not there, not running, or others than meant", async () => {
+  test("sandboxes that are missing, not running, or of another generation", async () => {
     const { client } = app;
     expect(
       await failureOf(client.call("FileService/StatFile", { sandbox_id: "sbx_none", path: "." })),
@@ -401,7 +401,7 @@ describe("bad input", () => {
   });
 });
 
-test("a sandbox that is deleted ends the operations in it", async () => {
+test("a deleted sandbox ends the operations in it", async () => {
   const { sandbox_id: doomed } = await app.client.createSandbox();
   const watching = failureOf(items("FileService/WatchDirectory", { sandbox_id: doomed, path: "." }));
   await eventually(async () => (await app.client.getSandbox(doomed)).active_operations === 1);

@@ -13,9 +13,9 @@ import { grpcFrame } from "../../support/server/http.ts";
 /** Of all cases: a case over the wire takes as long as fifty without it. */
 const SHARE = 0.02;
 const AT_ONCE = 8;
-/** The event loop serves every caller: none may hold it for longer. */
+/** The event loop serves every caller, so no case may block it for longer. */
 const MAX_PAUSE_MS = 100;
-/** What holds the event loop for too long does so each time; a round of garbage collection does not. */
+/** Slow code is slow each time; garbage collection is not. */
 const TRIES = 4;
 
 let service: PauseService;
@@ -24,7 +24,7 @@ let session: http2.ClientHttp2Session;
 let methods: readonly DescMethod[] = [];
 
 beforeAll(async () => {
-  // The only sandbox there may be is there already, under a name that no case has: nothing that is made up runs.
+  // The only allowed sandbox already exists, with an id that no case has, so that nothing generated runs.
   service = await PauseService.start(["--engine", "bubblewrap", "--max-sandboxes", "1"]);
   client = new Client(service.process.address);
   await client.createSandbox();
@@ -37,7 +37,7 @@ afterAll(async () => {
   await service?.process.stop();
 });
 
-test("any bytes, to any method, end in an answer that is none of the service's own failures", {
+test("any bytes, to any method, never cause an internal error of the service", {
   timeout: FUZZ_TIMEOUT_MS,
 }, async () => {
   const seed = FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31);
@@ -66,14 +66,14 @@ test("any bytes, to any method, end in an answer that is none of the service's o
   expect((await client.call("SandboxService/GetStats")).total_sandboxes).toBe(1);
 });
 
-/** The status in which a call ends. */
+/** The status with which a call ends. */
 async function call({ parent, name }: DescMethod, message: Buffer): Promise<string> {
   const stream = session.request({
     ":method": "POST",
     ":path": `/${parent.typeName}/${name}`,
     "content-type": "application/grpc",
     te: "trailers",
-    // Some streams of answers do not end by themselves.
+    // Some response streams do not end by themselves.
     "grpc-timeout": "300m",
   });
   let status: unknown;

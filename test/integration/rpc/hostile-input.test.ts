@@ -22,13 +22,11 @@ import { GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** The event loop serves every caller: none may hold it for longer. */
+/** The event loop serves every caller, so no input may block it for longer. */
 const MAX_PAUSE_MS = 100;
 /**
- * An input that took too long is sent again, until so many in a row did not: what
- * befell the process once, as a round of garbage collection or the compiler's
- * work on code that runs for the first time, does not come again with the same
- * input, while what is often too long shows.
+ * An input that took too long is sent again, until this many in a row did not. One-time delays, such as garbage
+ * collection or the compilation of new code, do not recur with the same input; an input that is often slow is found.
  */
 const IN_A_ROW = 3;
 const TRIES = 6;
@@ -59,7 +57,7 @@ afterAll(async () => {
   await service.process.stop();
 });
 
-/** Fails unless one of a few tries leaves the event loop its turns. */
+/** Fails unless the event loop gets its turns in enough of a few tries. */
 async function expectNoPause(about: string, act: () => Promise<unknown>): Promise<void> {
   const pauses: number[] = [];
   const isEnough = () =>
@@ -78,7 +76,7 @@ function isShort(pauses: readonly number[]): boolean {
   return pauses.every((ms) => ms < MAX_PAUSE_MS);
 }
 
-/** Sends a body as a request of its own, and waits for the end of the response, whatever that is. */
+/** Sends a body as a separate request, and waits for the end of the response, whatever it is. */
 async function send(path: string, type: string, body: Buffer): Promise<void> {
   const stream = session.request({
     ":method": "POST",
@@ -94,7 +92,7 @@ async function send(path: string, type: string, body: Buffer): Promise<void> {
   await new Promise<void>((resolve) => stream.once("close", resolve));
 }
 
-/** What the server says that it serves. */
+/** The methods that the server lists. */
 async function servedMethods(): Promise<DescMethod[]> {
   using grpc = new GrpcJs(service.process.address);
   const call = grpc.bidi(ServerReflection.method.serverReflectionInfo);
@@ -132,18 +130,21 @@ const tool = (name: string, params: Record<string, unknown>): Act => [
   `${name} ${JSON.stringify(params).slice(0, 60)}`,
   () => worker.execute(name, params, { timeout: { seconds: 20, nanos: 0 } }),
 ];
-/** What a tool does not do. */
+/** A tool call that is refused. */
 const refused = (name: string, params: Record<string, unknown>, problem: string): Act => {
   const [about, act] = tool(name, params);
   return [about, () => expect(act()).rejects.toThrow(problem)];
 };
 const drain = async (stream: AsyncIterable<unknown>): Promise<void> => {
   for await (const _ of stream) {
-    // What comes is of no interest.
+    // The data does not matter.
   }
 };
 
-/** What only one method can be made to do, beside {@link hostileMessages} and {@link hostileJson}; none where those say all. */
+/**
+ * What only one method can be made to do, besides {@link hostileMessages} and {@link hostileJson}. Empty if those cover
+ * it.
+ */
 const OWN: Readonly<Record<string, () => readonly Act[]>> = {
   "berth.v1.SessionService/ExecuteTool": () => [
     tool("files:glob", { pattern: "*a*a*a*a*a*a*b", path: "one" }),
@@ -221,7 +222,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
   ],
 };
 
-/** Methods that {@link hostileMessages} and {@link hostileJson} say all of: they handle their message alone. */
+/** Methods that {@link hostileMessages} and {@link hostileJson} cover: they only process their message. */
 const GENERAL = [
   "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile",
   "berth.v1.ProcessService: AttachProcess WriteStdin SignalProcess ResizeTerminal GetProcess ListProcesses",
@@ -240,7 +241,7 @@ const GENERAL = [
   return methods.split(" ").map((method) => `${service}/${method}`);
 });
 
-/** Many entries that differ, and much content that does not, of which half are holes. */
+/** Many entries that differ, and much equal content, half of it holes. */
 async function compareLarge(): Promise<void> {
   for (const [id, lines] of [
     ["one", "true"],
@@ -257,7 +258,7 @@ async function compareLarge(): Promise<void> {
   await drain(client.stream("WorkspaceService/DiffWorkspace", request));
 }
 
-/** Has the session's bash print far more at the end of a command than its directory and its processes. */
+/** Makes the session's bash print far more at the end of a command than its directory and processes. */
 async function reportPids(): Promise<void> {
   await worker.create("bash");
   const flood = "seq 1000000 3500000 | tr '\\n' ' ' >&211";
@@ -280,20 +281,20 @@ async function watchMany(): Promise<void> {
   }
 }
 
-/** Ends sessions of as many types as fit into a message. */
+/** Destroys sessions of as many types as fit into a message. */
 function endSessions(): Promise<unknown> {
   const types = Array.from({ length: 60_000 }, (_, index) => index.toString(36));
   return client.call("SessionService/DestroySessions", { worker_id: "nobody", resource_types: types });
 }
 
-/** Frames that carry next to nothing: a chunk without bytes, one of a byte, and an end of a stream. */
+/** Nearly empty frames: a chunk without bytes, one with a byte, and an end of a stream. */
 const SMALL_CHUNKS = {
   empty: grpcFrame(Buffer.from([0x12, 0])),
   byte: grpcFrame(Buffer.from([0x12, 1, 0x61])),
   end: Buffer.from([2, 0, 0, 0, 0]),
 };
 
-/** Uploads so many small frames that they are there at once. */
+/** Uploads so many small frames that they all arrive at once. */
 async function uploadSmall(method: string, type: string, chunk: Buffer, hasHeader = true): Promise<void> {
   const field = (number: number, text: string | Buffer) => {
     const content = Buffer.from(text);
@@ -305,7 +306,7 @@ async function uploadSmall(method: string, type: string, chunk: Buffer, hasHeade
   await send(`/berth.v1.FileService/${method}`, type, Buffer.concat([...header, chunks]));
 }
 
-/** Empty files, as many as fill the chunks of a client. */
+/** Empty files, as many as fill a client's chunks. */
 async function uploadEmptyFiles(): Promise<void> {
   const header = Buffer.alloc(512);
   header.write("0000644\0", 100);
@@ -335,12 +336,12 @@ test("every method that is served has its entry here", async () => {
   expect([...Object.keys(OWN), ...GENERAL].sort()).toEqual(served.sort());
 });
 
-describe("no message holds the event loop", () => {
+describe("no message blocks the event loop", () => {
   test("in gRPC and in JSON, of any method", { timeout: 300_000 }, async () => {
     const seen = new Set<string>();
     const kinds = new Set<string>();
     for (const method of await servedMethods()) {
-      // How much is read is the same for all methods of a kind.
+      // The size limit is the same for all methods of a kind.
       const full = !kinds.has(method.methodKind);
       kinds.add(method.methodKind);
       const path = `/${method.parent.typeName}/${method.name}`;
@@ -360,6 +361,6 @@ describe("no message holds the event loop", () => {
   });
 });
 
-test.each(Object.keys(OWN))("what %s is asked to do does not hold the event loop", async (name) => {
+test.each(Object.keys(OWN))("work that %s requests does not block the event loop", async (name) => {
   for (const [about, act] of OWN[name]?.() ?? []) await expectNoPause(`${name}: ${about}`, act);
 });

@@ -9,17 +9,17 @@ import { Worker } from "../../support/worker.ts";
 
 type ListName = Extract<keyof UnaryAnswers, `${string}/List${string}`>;
 
-/** Something that is listed. */
+/** Something that can be listed. */
 interface Listed {
   readonly name: string;
   readonly list: ListName;
   readonly request?: (made: readonly string[]) => Request;
-  /** The ids of an answer. */
+  /** The ids in a response. */
   readonly ids: (answer: never) => readonly string[];
   readonly make: (index: number) => Promise<string>;
-  /** Takes one away. */
+  /** Removes one. */
   readonly end: (id: string) => Promise<unknown>;
-  /** Whether the list begins with the newest. */
+  /** Whether the list starts with the newest. */
   readonly newestFirst: boolean;
 }
 
@@ -112,7 +112,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   ];
 
   test.each(LISTED)(
-    "a list of $name goes on where it stood, when the last one shown has gone",
+    "a list of $name continues where it stopped, when the last one shown has been removed",
     async (listed) => {
       const made: string[] = [];
       for (let index = 0; index < 5; index++) made.push(await listed.make(index));
@@ -126,7 +126,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await listed.end(order[1] ?? "");
       const second = await page(first.next);
       expect(second.ids).toEqual(order.slice(2, 4));
-      // Whatever stood around the place has gone.
+      // Everything around the position is gone.
       for (const index of [2, 3]) await listed.end(order[index] ?? "");
       const last = await page(second.next);
       expect(last).toEqual({ ids: order.slice(4), next: "" });
@@ -136,7 +136,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     },
   );
 
-  test("a token that is none of a list is refused", async () => {
+  test("a token that does not belong to a list is refused", async () => {
     await call("SandboxService/CreateSandbox", box);
     const page_token = Buffer.from('{"at":"x"}').toString("base64url");
     for (const { list } of LISTED) {

@@ -15,7 +15,7 @@ const create = (request: Readonly<Record<string, unknown>>) =>
   app.client.call("SandboxService/CreateSandbox", request);
 
 describe("CreateSandbox", () => {
-  test("a retry gets the first answer and makes nothing new", async () => {
+  test("a retry gets the first answer and creates nothing", async () => {
     const request = {
       request_id: "retry",
       spec: { env: { A: "1", B: "2", C: "3" }, labels: { x: "y", z: "w" } },
@@ -38,7 +38,7 @@ describe("CreateSandbox", () => {
     await expectContainers(app.instance, 1);
   });
 
-  test("the same id for something else is refused, and does nothing", async () => {
+  test("the same id for another request is refused, and does nothing", async () => {
     await create({ request_id: "taken", spec: { labels: { a: "1" } } });
     const other = await failureOf(create({ request_id: "taken", spec: { labels: { a: "2" } } }));
     expect(other).toMatchObject({ code: "ALREADY_EXISTS", reason: "REQUEST_ID_REUSED" });
@@ -46,13 +46,13 @@ describe("CreateSandbox", () => {
     await expectContainers(app.instance, 1);
   });
 
-  test("a request that failed may be tried again", async () => {
+  test("a failed request may be retried", async () => {
     const request = { request_id: "again", sandbox_id: "again", spec: { image: MISSING_IMAGE } };
     expect((await failureOf(create(request))).reason).toBe("IMAGE_UNAVAILABLE");
     expect((await failureOf(create(request))).reason).toBe("IMAGE_UNAVAILABLE");
   });
 
-  test("the id of one method is free for another", async () => {
+  test("an id used for one method is free for another", async () => {
     const { sandbox } = await create({ request_id: "shared" });
     await app.client.call("SandboxService/PauseSandbox", {
       sandbox_id: sandbox.sandbox_id,
@@ -64,7 +64,7 @@ describe("CreateSandbox", () => {
     });
   });
 
-  test("a caller whose connection broke gets by a retry what its first try made, or a new try", async () => {
+  test("a caller whose connection broke gets by a retry the sandbox of its first try, or a new one", async () => {
     const link = await CuttableLink.to(app.app.address);
     const far = new Client(link.address);
     await far.call("SandboxService/GetStats");
@@ -74,7 +74,7 @@ describe("CreateSandbox", () => {
     link.cut();
     expect((await lost).code).toBe("UNAVAILABLE");
     far.close();
-    // The other caller of the same request is not disturbed by the first one's end.
+    // The end of the first caller does not affect the other caller of the same request.
     const { sandbox } = await together;
     expect(sandbox.state).toBe("SANDBOX_STATE_RUNNING");
     await expectContainers(app.instance, 1);
@@ -82,21 +82,21 @@ describe("CreateSandbox", () => {
 });
 
 describe("commands", () => {
-  test("Exec with the same id attaches to the process that the first one started, from its beginning", async () => {
+  test("Exec with the same id attaches to the process of the first call, from its beginning", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
-    const line = "echo begun; echo x >>runs; read line; echo $line; exit 4";
+    const line = "echo started; echo x >>runs; read line; echo $line; exit 4";
     const more = { request_id: "exec", keep_stdin_open: true };
     const first = app.client.exec(id, line, more);
-    await first.until("begun");
+    await first.until("started");
     const second = app.client.exec(id, line, more);
-    await second.until("begun");
+    await second.until("started");
     expect(await second.processId).toBe(await first.processId);
 
     const process_id = await first.processId;
     await app.client.call("ProcessService/WriteStdin", { process_id, data: Buffer.from("hello\n") });
     for (const execution of [first, second, app.client.exec(id, line, more)]) {
       const { stdout, exit } = await execution.result;
-      expect(stdout.toString()).toBe("begun\nhello\n");
+      expect(stdout.toString()).toBe("started\nhello\n");
       expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 4 });
     }
     expect(await app.client.output(id, "cat runs")).toBe("x\n");
@@ -116,7 +116,7 @@ describe("commands", () => {
     expect(await app.client.output(id, "cat runs")).toBe("once\n");
   });
 
-  test("RunCommand gets the result of the first again", async () => {
+  test("RunCommand gets the first call's result again", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     const run = () => app.client.run(id, "echo x >>runs; date +%N; exit 5", { request_id: "run" });
     const [first, together] = await Promise.all([run(), run()]);

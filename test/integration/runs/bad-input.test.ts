@@ -5,7 +5,7 @@ import { RunDriver } from "../../support/run-driver.ts";
 
 const service = useApp();
 
-describe("a run that cannot be is refused", () => {
+describe("an invalid run is refused", () => {
   test.each<[string, Request]>([
     ["max_steps", { max_steps: 0 }],
     ["max_steps", { max_steps: -1 }],
@@ -25,7 +25,7 @@ describe("a run that cannot be is refused", () => {
   });
 });
 
-describe("a report that cannot be is refused, and counts for nothing", () => {
+describe("an invalid report is refused, and counts for nothing", () => {
   test.each<[string, Request]>([
     ["step", { step: 0 }],
     ["step", { step: -1 }],
@@ -44,7 +44,7 @@ describe("a report that cannot be is refused, and counts for nothing", () => {
     expect(await run.get()).toEqual(before);
   });
 
-  test("reported twice: answered alike where it names its start, else refused; never counted twice", async () => {
+  test("reported twice: gets the same answer if it names its start, else is refused; never counts twice", async () => {
     const run = await RunDriver.start(service.client);
     const { next } = run;
     const first = await run.report({ result: "a", says: ["x"] });
@@ -79,7 +79,7 @@ describe("a report that cannot be is refused, and counts for nothing", () => {
     });
   });
 
-  test("of a run that is not there", async () => {
+  test("of a missing run", async () => {
     const request = { run_id: "run_none", step: 1, outcome: "STEP_OUTCOME_CONTINUE" };
     expect(await failureOf(service.client.call("RunService/ReportStep", request))).toMatchObject({
       code: "NOT_FOUND",
@@ -89,7 +89,7 @@ describe("a report that cannot be is refused, and counts for nothing", () => {
   });
 });
 
-test("watchers get the history from where they say, and the deletion last", async () => {
+test("watchers get the history from the given event, and the deletion last", async () => {
   const run = await RunDriver.start(service.client);
   await run.report({ result: "a" });
   const events = run.events(({ type }) => type === "RUN_EVENT_TYPE_DELETED");
@@ -108,7 +108,7 @@ test("watching beyond the newest event is refused", async () => {
   expect(await failureOf(run.events(() => true, 100))).toMatchObject({ code: "OUT_OF_RANGE" });
 });
 
-test("lists go page by page, newest first, by state", async () => {
+test("lists are paged, newest first, by state", async () => {
   const runs = [];
   for (let i = 0; i < 5; i++) runs.push(await RunDriver.start(service.client));
   const list = (more: Request) =>

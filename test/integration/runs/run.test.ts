@@ -86,7 +86,7 @@ describe("the loop", () => {
     });
   });
 
-  test("ends at the most steps: IDLE, step 0, and a line that says so; it can be started again", async () => {
+  test("ends at the step limit: IDLE, step 0, and a line that says so; it can be started again", async () => {
     const run = await RunDriver.start(service.client, { max_steps: 2 });
     await run.report({ result: "a", says: ["hello"] });
     const { run_end: end } = await run.report({ result: "b" });
@@ -127,7 +127,7 @@ describe("the loop", () => {
     });
   });
 
-  test("FINISHED and ERROR stay until a reset, which forgets the pass", async () => {
+  test("FINISHED and ERROR stay until a reset, which clears the steps", async () => {
     const run = await RunDriver.start(service.client);
     await run.finish({ says: ["bye"] });
     const reset = await run.reset();
@@ -165,7 +165,7 @@ describe("stuck", () => {
     expect((await run.get()).steps.map((step) => step.stuck)).toEqual(stuck);
   });
 
-  test("an empty last message is not stuck, and the threshold is the run's", async () => {
+  test("an empty last message is not stuck, and the threshold is the run's own", async () => {
     const run = await RunDriver.start(service.client, { duplicate_threshold: 1 });
     expect((await run.report({ says: ["", "", ""] })).stuck).toBe(false);
     expect((await run.report({ says: ["a"] })).stuck).toBe(false);
@@ -187,7 +187,7 @@ describe("memory", () => {
 });
 
 describe("time", () => {
-  test("a caller that falls silent loses its lease", async () => {
+  test("a silent caller loses its lease", async () => {
     const run = await RunDriver.start(service.client, { step_timeout: seconds(0.3) });
     const lost = await eventually(async () => {
       const now = await run.get();
@@ -200,7 +200,7 @@ describe("time", () => {
     expect(late.metadata).toMatchObject({ state: "ERROR", current_step: "1", outcome: "LEASE_EXPIRED" });
   });
 
-  test("signs of life keep the lease through a step that is longer than it", async () => {
+  test("heartbeats keep the lease through a step that is longer than it", async () => {
     const run = await RunDriver.start(service.client, {
       step_timeout: seconds(1000),
       max_duration: seconds(5000),
@@ -224,8 +224,8 @@ describe("time", () => {
   });
 });
 
-describe("cleaning up", () => {
-  /** A run with a sandbox of its own and a process in it. */
+describe("cleanup", () => {
+  /** A run with its own sandbox and a process in it. */
   async function busy(
     more: object = {},
   ): Promise<{ run: RunDriver; sandboxId: string; exit: Promise<string> }> {
@@ -252,7 +252,7 @@ describe("cleaning up", () => {
   }
 
   test.each(ends)(
-    "on %s: processes go, and a sandbox that was there stays",
+    "on %s: processes are ended, and an existing sandbox stays",
     async (_, more, end, outcome) => {
       const { sandbox_id: id } = await service.client.createSandbox();
       const { run, exit } = await busy({ sandbox_spec: undefined, sandbox_id: id, ...more });
@@ -264,28 +264,31 @@ describe("cleaning up", () => {
     },
   );
 
-  test.each(ends)("on %s: processes and sandbox go, and no others", async (_, more, end, outcome) => {
-    const other = await busy();
-    const { run, sandboxId, exit } = await busy(more);
-    expect(sandboxId).not.toBe(other.sandboxId);
-    await end(run);
-    expect(await exit).toMatch(/CANCELED|SANDBOX_TERMINATED/);
-    const now = await eventually(async () => {
-      const found = await run.get();
-      return found.sandbox_id === "" && found;
-    });
-    expect(now.outcome).toBe(`RUN_OUTCOME_${outcome}`);
-    expect((await service.client.getSandbox(sandboxId)).state).toBe("SANDBOX_STATE_TERMINATED");
-    const left = (await containersOf(service.instance)).map(({ Labels }) => Labels["berth.sandbox_id"]);
-    expect(left).not.toContain(sandboxId);
-    // The other run goes on as if nothing had been.
-    expect((await other.run.get()).state).toBe("RUN_STATE_RUNNING");
-    expect(await service.client.output(other.sandboxId, "echo fine")).toBe("fine\n");
-    await other.run.delete();
-    expect(await other.exit).toMatch(/CANCELED|SANDBOX_TERMINATED/);
-  });
+  test.each(ends)(
+    "on %s: processes and sandbox are removed, and no others",
+    async (_, more, end, outcome) => {
+      const other = await busy();
+      const { run, sandboxId, exit } = await busy(more);
+      expect(sandboxId).not.toBe(other.sandboxId);
+      await end(run);
+      expect(await exit).toMatch(/CANCELED|SANDBOX_TERMINATED/);
+      const now = await eventually(async () => {
+        const found = await run.get();
+        return found.sandbox_id === "" && found;
+      });
+      expect(now.outcome).toBe(`RUN_OUTCOME_${outcome}`);
+      expect((await service.client.getSandbox(sandboxId)).state).toBe("SANDBOX_STATE_TERMINATED");
+      const left = (await containersOf(service.instance)).map(({ Labels }) => Labels["berth.sandbox_id"]);
+      expect(left).not.toContain(sandboxId);
+      // The other run continues unaffected.
+      expect((await other.run.get()).state).toBe("RUN_STATE_RUNNING");
+      expect(await service.client.output(other.sandboxId, "echo fine")).toBe("fine\n");
+      await other.run.delete();
+      expect(await other.exit).toMatch(/CANCELED|SANDBOX_TERMINATED/);
+    },
+  );
 
-  test("KEEP leaves the sandbox, and kills what ran for the run and nothing else", async () => {
+  test("KEEP leaves the sandbox, and kills only the run's processes", async () => {
     const { run, sandboxId, exit } = await busy({ on_end: "RUN_ON_END_KEEP" });
     const own = service.client.exec(sandboxId, "echo on; sleep 1000");
     await own.until("on");
@@ -299,7 +302,7 @@ describe("cleaning up", () => {
 
   // Kubernetes cannot pause a pod.
   const testPause = test.skipIf(process.env.BERTH_TEST_ENGINE === "kubernetes");
-  testPause("KEEP kills what ran for the run in a sandbox that is paused, too", async () => {
+  testPause("KEEP kills the run's processes in a paused sandbox, too", async () => {
     const { run, sandboxId, exit } = await busy({ on_end: "RUN_ON_END_KEEP" });
     await service.client.call("SandboxService/PauseSandbox", { sandbox_id: sandboxId });
     await run.cancel();
@@ -308,7 +311,7 @@ describe("cleaning up", () => {
     await service.client.deleteSandbox(sandboxId);
   });
 
-  test("a sandbox that was there stays, unless it is to be deleted; no two runs share one", async () => {
+  test("an existing sandbox stays unless the run deletes it; no two runs share one", async () => {
     const { sandbox_id: sandboxId } = await service.client.createSandbox();
     const first = await RunDriver.create(service.client, { sandbox_id: sandboxId });
     expect(await first.get()).toMatchObject({ on_end: "RUN_ON_END_KEEP" });
@@ -344,7 +347,7 @@ describe("cleaning up", () => {
     await service.client.deleteSandbox(sandboxId);
   });
 
-  test("a process of a run in another sandbox than its own is killed, and that sandbox stays", async () => {
+  test("a process of a run in a sandbox other than its own is killed, and that sandbox stays", async () => {
     const { sandbox_id: sandboxId } = await service.client.createSandbox();
     const run = await RunDriver.start(service.client);
     const execution = service.client.exec(sandboxId, "echo on; sleep 1000", { run_id: run.runId });
@@ -355,7 +358,7 @@ describe("cleaning up", () => {
     await service.client.deleteSandbox(sandboxId);
   });
 
-  test("a run whose sandbox ends, ends with it", async () => {
+  test("a run ends with its sandbox", async () => {
     const { run, sandboxId } = await busy();
     await service.client.call("SandboxService/DeleteSandbox", { sandbox_id: sandboxId, grace: seconds(0) });
     const now = await eventually(async () => {
@@ -366,7 +369,7 @@ describe("cleaning up", () => {
     expect(now.message).toMatch(/lost its sandbox/);
   });
 
-  test("a start that fails leaves the run as it was, and no sandbox", async () => {
+  test("a failed start leaves the run as it was, and no sandbox", async () => {
     const run = await RunDriver.create(service.client, {
       sandbox_spec: { image: "berth/no-such-image:none" },
     });
@@ -375,7 +378,7 @@ describe("cleaning up", () => {
     expect(await run.get()).toEqual(before);
   });
 
-  test("the sandbox of a run that is RUNNING is in use: idleness does not end it", async () => {
+  test("the sandbox of a RUNNING run is in use: it does not expire as idle", async () => {
     const run = await RunDriver.create(service.client, { sandbox_spec: { idle_timeout: seconds(0.2) } });
     const { sandbox_id: sandboxId } = await run.start();
     const sandbox = await service.client.getSandbox(sandboxId);

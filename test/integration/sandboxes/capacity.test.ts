@@ -10,15 +10,15 @@ const MORE = 20;
 
 const app = useApp({ maxSandboxes: LIMIT });
 
-describe.each(ENGINES)("on $name, with a place for one", ({ settings }) => {
+describe.each(ENGINES)("on $name, with room for one sandbox", ({ settings }) => {
   const tight = useApp({ ...settings, maxSandboxes: 1 });
 
-  test("temporary sessions, one after the other, have the place of the one before", async () => {
+  test("successive temporary sessions reuse the place of the one before", async () => {
     const worker = new Worker(tight.client, "w");
     for (let i = 0; i < 6; i++) {
       await expect(worker.bash(`echo ${i}`)).resolves.toMatchObject({ stdout: `${i}\n` });
     }
-    // Whoever comes while the place is in use is refused, and does not wait.
+    // A caller that comes while the place is in use is refused instead of waiting.
     const { sandbox_id: id } = await tight.client.createSandbox();
     expect(await failureOf(worker.bash("true"))).toMatchObject({ reason: "SANDBOX_LIMIT" });
     await tight.client.deleteSandbox(id);
@@ -46,7 +46,7 @@ test("of creates beyond the limit exactly as many succeed as there are places, t
       max_sandboxes: LIMIT,
     });
 
-    // One place given back is one place, no more.
+    // One returned place is exactly one place.
     await app.client.deleteSandbox((sandboxes.pop() as Sandbox).sandbox_id);
     sandboxes.push(await app.client.createSandbox());
     expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "SANDBOX_LIMIT" });

@@ -6,7 +6,7 @@ import { CuttableLink } from "../../support/cuttable-link.ts";
 import { eventually } from "../../support/eventually.ts";
 import { MISSING_IMAGE } from "../../support/images.ts";
 
-/** One place only: a slot that is not given back keeps the next test from its sandbox. */
+/** Only one place, so that a slot that is not returned would make the next test fail. */
 const app = useApp({ maxSandboxes: 1 });
 
 afterEach(async () => {
@@ -18,7 +18,7 @@ afterEach(async () => {
   await client.deleteSandbox(id);
 });
 
-/** Deletes the sandboxes there are, once none is half made or half gone. */
+/** Deletes the existing sandboxes once none is being created or deleted. */
 async function deleteWhatIsWhole(): Promise<void> {
   const whole = await eventually(async () => {
     const { sandboxes } = await app.client.call("SandboxService/ListSandboxes");
@@ -30,7 +30,7 @@ async function deleteWhatIsWhole(): Promise<void> {
   }
 }
 
-test("an image that cannot be had", async () => {
+test("an unavailable image", async () => {
   const failure = await failureOf(app.client.createSandbox({ image: MISSING_IMAGE }));
   expect(failure).toMatchObject({ code: "FAILED_PRECONDITION", reason: "IMAGE_UNAVAILABLE" });
   expect(failure.message).toContain(MISSING_IMAGE);
@@ -49,7 +49,7 @@ test("a working directory that cannot be made", async () => {
 });
 
 describe("a create that is canceled", () => {
-  // From before anything exists to after the container has started.
+  // From before anything exists until after the container has started.
   for (const afterMs of [0, 10, 30, 60, 100, 150, 200, 300]) {
     test(`after ${afterMs} ms`, async () => {
       const abort = new AbortController();
@@ -62,7 +62,7 @@ describe("a create that is canceled", () => {
         () => undefined,
       );
       if (afterMs === 0) expect(outcome).toBeUndefined();
-      // One that was done as the cancel came is there, and whole.
+      // A sandbox that was complete when the cancel arrived exists, and works.
       await deleteWhatIsWhole();
     });
   }

@@ -15,7 +15,7 @@ afterEach(async () => {
   });
 });
 
-test("a deleted sandbox is gone, and stays readable with its cause", async () => {
+test("a deleted sandbox is removed, and stays readable with its cause", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   await app.client.deleteSandbox(id);
   await expectNoContainers(app.instance);
@@ -27,14 +27,14 @@ test("a deleted sandbox is gone, and stays readable with its cause", async () =>
   });
 });
 
-test("deleting what is gone, and what never was, is fine", async () => {
+test("deleting an already deleted sandbox, or one that never existed, succeeds", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   await app.client.deleteSandbox(id);
   await app.client.deleteSandbox(id);
   await app.client.deleteSandbox("sbx_there-was-never-one");
 });
 
-test("deletes of one sandbox at the same time all return when it is gone", async () => {
+test("concurrent deletes of one sandbox all return when it is removed", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   await Promise.all(Array.from({ length: 10 }, () => app.client.deleteSandbox(id)));
   await expectNoContainers(app.instance);
@@ -53,7 +53,7 @@ for (const afterMs of [5, 80, 200]) {
       () => "created",
       () => failureOf(creating),
     );
-    // A create that was done before the delete came has reported it.
+    // A create that was complete before the delete has reported it.
     if (outcome !== "created") expect(outcome).toMatchObject({ code: "ABORTED", reason: "SANDBOX_DELETED" });
     const gone = await app.client.getSandbox(id);
     expect(gone).toMatchObject({ state: "SANDBOX_STATE_TERMINATED" });
@@ -61,27 +61,27 @@ for (const afterMs of [5, 80, 200]) {
   });
 }
 
-test("a delete waits for a command that ends within the grace", async () => {
+test("a delete waits for a command that ends within the grace period", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
-  const running = app.client.exec(id, "echo begun; sleep 1; echo done");
-  await running.until("begun");
+  const running = app.client.exec(id, "echo started; sleep 1; echo done");
+  await running.until("started");
   const deleting = app.client.call("SandboxService/DeleteSandbox", { sandbox_id: id, grace: seconds(20) });
   await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_DELETING");
   const refused = await failureOf(app.client.run(id, "true"));
   expect(refused).toMatchObject({ code: "FAILED_PRECONDITION", reason: "SANDBOX_NOT_RUNNING" });
   const { exit, stdout } = await running.result;
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });
-  expect(stdout.toString()).toBe("begun\ndone\n");
+  expect(stdout.toString()).toBe("started\ndone\n");
   await deleting;
 });
 
-test("a delete ends what runs longer than the grace and reports it", async () => {
+test("a delete ends commands that exceed the grace period, and they report it", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
-  const running = app.client.exec(id, "echo begun; sleep 600");
+  const running = app.client.exec(id, "echo started; sleep 600");
   const reader = app.client.exec(id, ["cat"], { keep_stdin_open: true });
   const collected = app.client.run(id, "sleep 600");
   const started = await running.processId;
-  await running.until("begun");
+  await running.until("started");
   // More than a pipe holds, for a process that does not read.
   const stuck = app.client.exec(id, ["sleep", "600"], { keep_stdin_open: true });
   const write = app.client.call("ProcessService/WriteStdin", {
@@ -106,16 +106,16 @@ test("a delete ends what runs longer than the grace and reports it", async () =>
   expect((await stuck.result).exit).toMatchObject(terminated);
   expect((await collected).exit_status).toMatchObject(terminated);
   expect(["ABORTED", "FAILED_PRECONDITION"]).toContain((await failureOf(write)).code);
-  // What it wrote stays readable.
+  // Its output stays readable.
   const { stdout } = await app.client.attach(started).result;
-  expect(stdout.toString()).toBe("begun\n");
+  expect(stdout.toString()).toBe("started\n");
   expect(await failureOf(app.client.run(id, "true"))).toMatchObject({
     code: "FAILED_PRECONDITION",
     reason: "SANDBOX_NOT_RUNNING",
   });
 });
 
-test("a second delete may cut the first one's grace short", async () => {
+test("a second delete may shorten the first one's grace period", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const running = app.client.exec(id, "sleep 600");
   await running.processId;
@@ -126,7 +126,7 @@ test("a second delete may cut the first one's grace short", async () => {
   expect((await running.result).exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
 });
 
-test("a delete goes on when its caller leaves", async () => {
+test("a delete continues when its caller leaves", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const abort = new AbortController();
   const deleting = app.client.call(
@@ -167,7 +167,7 @@ test("the id of a deleted sandbox may be used again, in the next generation", as
   await app.client.deleteSandbox("again");
 });
 
-/** Types of the last events of a sandbox's life. */
+/** Types of the last events in a sandbox's life. */
 async function terminations(sandboxId: string): Promise<string[]> {
   const watch = app.client.stream("SandboxService/WatchEvents", { sandbox_id: sandboxId });
   const types: string[] = [];

@@ -5,16 +5,16 @@ import { eventually } from "../../support/eventually.ts";
 
 const MIB = 1024 * 1024;
 
-// Kubernetes says of the main process itself whether memory ended it.
+// Kubernetes reports for the main process itself whether it ran out of memory.
 describe.each(["docker", "bubblewrap"] as const)("on %s", (engine) => {
   const app = useApp({ engine });
 
-  test("memory that ran out earlier is not blamed for what ends the sandbox", async () => {
+  test("an earlier out-of-memory kill is not blamed for the end of the sandbox", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const { exit } = await client.exec(id, ["python3", "-c", "bytearray(300 << 20)"]).result;
     expect(exit.cause).toBe("EXIT_CAUSE_OUT_OF_MEMORY");
-    // Docker says that there was a kill, and when, not of which process.
+    // Docker reports that there was a kill, and when, but not of which process.
     await sleep(4_000);
     const killed = await client.run(id, "kill -9 -1");
     expect(killed.exit_status.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");

@@ -5,7 +5,7 @@ import { ENGINES } from "../../support/engines.ts";
 describe.each(ENGINES)("on $name", ({ name, settings }) => {
   const service = useApp(settings);
 
-  test("the service and every sandbox tell the engine and how it isolates", async () => {
+  test("the service and every sandbox report the engine and its isolation", async () => {
     const isolation = name === "docker" ? "ISOLATION_LEVEL_CONTAINER" : "ISOLATION_LEVEL_NAMESPACE";
     const { engine } = await service.client.call("SandboxService/GetStats");
     expect(engine).toMatchObject({ name, isolation, available: true });

@@ -14,7 +14,7 @@ afterEach(() => {
   for (const watch of open.splice(0)) watch.cancel();
 });
 
-/** A stream of events, gathered. */
+/** Collects a stream of events. */
 class Watch {
   readonly items: WatchEventsResponse[] = [];
   readonly #call;
@@ -45,7 +45,7 @@ class Watch {
   }
 }
 
-test("a sandbox's whole life comes in order, with growing sequences, to early and late watchers alike", async () => {
+test("a sandbox's whole life is reported in order, with growing sequences, the same to early and late watchers", async () => {
   const { client } = app;
   const early = new Watch({ sandbox_id: "life" });
   await client.call("SandboxService/CreateSandbox", { sandbox_id: "life" });
@@ -77,13 +77,13 @@ test("a sandbox's whole life comes in order, with growing sequences, to early an
   await late.until("TERMINATED");
   expect(late.events).toEqual(early.events);
 
-  // Goes on where an earlier watch stopped.
+  // Continues where an earlier watch stopped.
   const resumed = new Watch({ sandbox_id: "life", after_sequence: sequences[3] });
   await resumed.until("TERMINATED");
   expect(resumed.events).toEqual(early.events.slice(4));
 });
 
-test("one sandbox's watcher hears of no other, and a general one of all", async () => {
+test("a watcher of one sandbox gets no other's events, and a general one gets all", async () => {
   const { client } = app;
   const [{ sandbox_id: a }, { sandbox_id: b }] = await Promise.all([
     client.createSandbox(),
@@ -99,7 +99,7 @@ test("one sandbox's watcher hears of no other, and a general one of all", async 
   expect(all.events.map(({ sequence }) => sequence)).toEqual(all.events.map((_, index) => index + 1));
 });
 
-test("each way to end has its cause", async () => {
+test("each kind of end has its cause", async () => {
   const { client } = app;
   const failed = failureOf(
     client.call("SandboxService/CreateSandbox", { sandbox_id: "bad", spec: { image: MISSING_IMAGE } }),

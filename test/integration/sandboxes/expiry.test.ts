@@ -15,7 +15,7 @@ function ended(id: string): Promise<Sandbox> {
   });
 }
 
-test("an unused sandbox goes once its idle timeout has passed, not before", async () => {
+test("an unused sandbox expires when its idle timeout has passed, not before", async () => {
   const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(1) });
   const { last_used_time, termination } = await ended(id);
   expect(termination).toMatchObject({ cause: "TERMINATION_CAUSE_IDLE_TIMEOUT" });
@@ -25,7 +25,7 @@ test("an unused sandbox goes once its idle timeout has passed, not before", asyn
   expect(idle).toBeLessThan(30);
 });
 
-test("a sandbox in use stays, however long; its idle time begins when the use ends", async () => {
+test("a sandbox in use stays, however long; its idle time starts when the use ends", async () => {
   const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(0.5) });
   const running = app.client.exec(id, "sleep 2; echo done");
   await running.processId;
@@ -38,7 +38,7 @@ test("a sandbox in use stays, however long; its idle time begins when the use en
   expect((await ended(id)).termination?.cause).toBe("TERMINATION_CAUSE_IDLE_TIMEOUT");
 });
 
-test("a detached process keeps its sandbox as well as a watched one", async () => {
+test("a detached process keeps its sandbox just as an attached one does", async () => {
   const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(0.5) });
   const running = app.client.exec(id, "sleep 1.5", { on_disconnect: "ON_DISCONNECT_DETACH" });
   const processId = await running.processId;
@@ -60,7 +60,7 @@ test("every use and every keep-alive restarts the idle time", async () => {
     expect(inSeconds(expire_time) - inSeconds(last_used_time)).toBeCloseTo(1, 1);
     before = inSeconds(last_used_time);
   }
-  // Reading it is no use of it.
+  // Reading it does not count as use.
   expect((await ended(id)).last_used_time).toEqual(expect.objectContaining({ seconds: Math.floor(before) }));
 });
 
@@ -68,7 +68,7 @@ test("a sandbox ends at its max_lifetime although it is in use, and its commands
   const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(600) });
   const running = app.client.exec(id, "sleep 600");
   await running.processId;
-  // A command cannot begin before a lifetime that short is over, where the machine is busy.
+  // With such a short lifetime from the start, a command could not start in time on a busy machine.
   await app.client.call("SandboxService/UpdateSandbox", {
     sandbox_id: id,
     update_mask: { paths: ["max_lifetime"] },
@@ -81,7 +81,7 @@ test("a sandbox ends at its max_lifetime although it is in use, and its commands
   expect((await running.result).exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
 });
 
-test("a sandbox ends at the max_lifetime that it was created with", async () => {
+test("a sandbox ends at the max_lifetime it was created with", async () => {
   const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(1) });
   expect((await ended(id)).termination).toMatchObject({ cause: "TERMINATION_CAUSE_MAX_LIFETIME" });
 });

@@ -8,7 +8,7 @@ import { endOf, ServeProcess, startProgram } from "../../support/program.ts";
 
 const IN_VAIN = new URL("../../support/start-in-vain.ts", import.meta.url).pathname;
 
-/** Somebody else's program on the port. */
+/** Another program on the port. */
 const other = net.createServer();
 let listen = "";
 
@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => other.close());
 
-test("a start whose port is taken releases everything, and leaves what an earlier run left", async () => {
+test("a start whose port is taken releases everything, and keeps what an earlier run left", async () => {
   let service = await ServeProcess.start();
   const { instance, dataDir } = service;
   try {
@@ -31,7 +31,7 @@ test("a start whose port is taken releases everything, and leaves what an earlie
     client.close();
     await service.stop("SIGKILL");
 
-    // That it ends at all shows that nothing keeps it: no timer, no connection, no file.
+    // If it exits at all, nothing keeps it running: no timer, no connection, no file.
     const env = { BERTH_LISTEN: listen, BERTH_INSTANCE: instance, BERTH_DATA_DIR: dataDir };
     const { exitCode, stdout, stderr } = await endOf(startProgram([], { entry: [IN_VAIN], env }));
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });

@@ -20,9 +20,9 @@ import { ORDINARY_ID, OrdinaryService } from "../../support/ordinary-user.ts";
 import { runProgram, ServeProcess } from "../../support/program.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-/** Another user of the host, beside the one who may run a service here. */
+/** Another user of the host, besides the one who runs a service here. */
 const STRANGER = ORDINARY_ID + 1;
-/** Whatever a service makes without saying how is open to everybody. */
+/** Files that a service creates without a mode are open to everyone. */
 const WITH_UMASK_0 = ["sh", "-c", 'umask 0; exec "$@"', "sh"];
 const SPILLED_BYTES = 8 * 1024 * 1024;
 
@@ -31,7 +31,7 @@ beforeAll(() => chmodSync(base, 0o755));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
 
 let count = 0;
-/** A directory that everybody on the host can come to. */
+/** A directory that everyone on the host can enter. */
 function openPlace(owner = 0): string {
   const place = path.join(base, String(count++));
   mkdirSync(place);
@@ -46,7 +46,7 @@ function openPlace(owner = 0): string {
   return place;
 }
 
-/** The roots of a service in such a place, each set by its option. */
+/** The roots of a service in such a directory, each set by its option. */
 const rootsIn = (place: string): string[] => [
   ...["--data-dir", path.join(place, "data"), "--workspaces-root", path.join(place, "workspaces")],
   ...["--shared-root", path.join(place, "shared")],
@@ -58,10 +58,10 @@ function filesBelow(directory: string): string[] {
   return entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name));
 }
 
-/** What a command came to for the stranger: what it wrote, or what kept it. */
+/** The result of a command as the stranger: its output, or its error. */
 async function asStranger(...command: string[]): Promise<string> {
   const drop = [`--reuid=${STRANGER}`, `--regid=${STRANGER}`, "--clear-groups", "--inh-caps=-all", "--"];
-  // Until it has become another program, setpriv has rights of root's, and would find any file.
+  // Until it has replaced itself, setpriv has root's capabilities, and would find any file.
   const args = [...drop, "sh", "-c", 'exec "$@"', "sh"];
   try {
     return (await promisify(execFile)("setpriv", [...args, ...command], { timeout: 10_000 })).stdout;
@@ -70,7 +70,10 @@ async function asStranger(...command: string[]): Promise<string> {
   }
 }
 
-/** Has sandboxes leave what would raise the stranger, and what is not meant for him, and has him try. */
+/**
+ * Makes sandboxes leave what could raise the stranger's privileges, and what the stranger must not read. Then lets the
+ * stranger try.
+ */
 async function expectOutOfReach(address: string, place: string): Promise<void> {
   const client = new Client(address);
   try {
@@ -82,7 +85,7 @@ async function expectOutOfReach(address: string, place: string): Promise<void> {
 chmod 777 /workspace /shared; head -c ${SPILLED_BYTES} /dev/zero`,
       { max_output_bytes: 1024 },
     );
-    // What was written goes to the disk in its own time.
+    // Output is written to disk in the background.
     await eventually(() => filesBelow(path.join(place, "data", "transcripts")).length > 0);
     const files = filesBelow(place);
     const planted = files.filter((file) => path.basename(file) === "raised");
@@ -96,7 +99,7 @@ chmod 777 /workspace /shared; head -c ${SPILLED_BYTES} /dev/zero`,
     expect(names).toEqual(expect.arrayContaining(["berth.db", "berth.db-wal", "berth.db-shm", "lock"]));
     expect(names.some((name) => name.startsWith("transcripts/"))).toBe(true);
     for (const file of own) {
-      // Users of sandboxes read the one and root there starts the other, and nobody else comes to them.
+      // Users in sandboxes read the one and root there runs the other, and nobody else can reach them.
       const mode = { "undumpable.so": "644", enter: "700" }[path.basename(file)] ?? "600";
       expect(`${file} ${(lstatSync(file).mode & 0o777).toString(8)}`).toBe(`${file} ${mode}`);
       expect(await asStranger("cat", file)).toMatch(/Permission denied/);
@@ -108,7 +111,7 @@ chmod 777 /workspace /shared; head -c ${SPILLED_BYTES} /dev/zero`,
 }
 
 describe.each(ENGINES)("on $name", ({ name }) => {
-  test("other users of the host reach nothing that sandboxes leave in directories that were open", async () => {
+  test("other users of the host reach none of the files that sandboxes leave in directories that were open", async () => {
     const place = openPlace();
     const args = ["--engine", name, ...rootsIn(place)];
     const service = await ServeProcess.start(args, {}, { within: WITH_UMASK_0 });
@@ -120,7 +123,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   });
 });
 
-test("other users of the host reach nothing that sandboxes of a service that is not root leave", async () => {
+test("other users of the host reach none of the files of sandboxes whose service is not root", async () => {
   const place = openPlace(ORDINARY_ID);
   const service = await OrdinaryService.start(rootsIn(place), WITH_UMASK_0);
   try {
@@ -130,7 +133,7 @@ test("other users of the host reach nothing that sandboxes of a service that is 
   }
 });
 
-test("a data directory of an earlier version is closed, with all its files", async () => {
+test("an earlier version's data directory is closed, with all its files", async () => {
   const data = path.join(openPlace(), "data");
   const first = await ServeProcess.start(["--engine", "bubblewrap", "--data-dir", data]);
   await first.stop("SIGKILL");
@@ -149,7 +152,7 @@ test("a data directory of an earlier version is closed, with all its files", asy
   }
 });
 
-test("a directory that is not surely Berth's is refused with what to type, by the start and by the doctor", async () => {
+test("a directory that may not be Berth's is refused with what to type, at the start and by doctor", async () => {
   const place = openPlace();
   const shared = path.join(place, "shared");
   writeFileSync(path.join(place, "workspaces", "index.html"), "");
@@ -176,7 +179,7 @@ test("a directory that is not surely Berth's is refused with what to type, by th
   expect(lstatSync(place).mode & 0o777).toBe(0o755);
 });
 
-test("a shared root behind a closed directory appears itself, with what is in it", async () => {
+test("a shared root behind a closed directory is mounted itself, with its files", async () => {
   const place = openPlace();
   chmodSync(place, 0o700);
   const root = path.join(place, "shared");

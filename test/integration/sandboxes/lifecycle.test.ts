@@ -18,7 +18,7 @@ const resume = (client: Client, id: string) =>
   client.call("SandboxService/ResumeSandbox", { sandbox_id: id });
 
 describe("pause and resume", () => {
-  test("freeze every process and let it go on, as often as one likes", async () => {
+  test("freeze every process and let it continue, any number of times", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const ticking = client.exec(id, "while :; do echo tick; sleep 0.02; done");
@@ -65,7 +65,7 @@ describe("pause and resume", () => {
     }
   });
 
-  test("what was paused or resumed by Docker's own means is as Berth says after its next call", async () => {
+  test("after a pause or resume by Docker itself the next call of Berth restores Berth's state", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const container = await containerOf(app.instance, id);
@@ -75,7 +75,7 @@ describe("pause and resume", () => {
     expect(await client.output(id, "echo fine")).toBe("fine\n");
 
     await pause(client, id);
-    // Docker gets late news of its own pause, which would undo what follows at once.
+    // Docker learns late about its own pause, which would undo what follows at once.
     await sleep(300);
     await container.unpause();
     expect((await pause(client, id)).sandbox.state).toBe("SANDBOX_STATE_PAUSED");
@@ -100,7 +100,7 @@ describe("pause and resume", () => {
     }
   });
 
-  test("what a paused command writes after its resume arrives whole", async () => {
+  test("output that a paused command writes after its resume arrives whole", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const line = "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done";
@@ -116,7 +116,7 @@ describe("pause and resume", () => {
 });
 
 describe("updates", () => {
-  test("change what the mask names and nothing else", async () => {
+  test("change the fields in the mask and nothing else", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({
       labels: { a: "1", b: "2" },
@@ -126,7 +126,7 @@ describe("updates", () => {
       const request = { sandbox_id: id, update_mask: { paths }, ...change };
       return (await client.call("SandboxService/UpdateSandbox", request)).sandbox.spec;
     };
-    // Present in the request but not in the mask: not changed.
+    // In the request but not in the mask: unchanged.
     expect(await update(["labels"], { labels: { c: "3" }, idle_timeout: seconds(5) })).toMatchObject({
       labels: { c: "3" },
       idle_timeout: seconds(1800),
@@ -142,7 +142,7 @@ describe("updates", () => {
       idle_timeout: seconds(700),
       max_lifetime: seconds(800),
     });
-    // Named in the mask but unset: back to the default.
+    // In the mask but unset: the default.
     expect(await update(["labels", "idle_timeout", "max_lifetime"], {})).toMatchObject({
       labels: {},
       idle_timeout: seconds(1800),
@@ -187,7 +187,7 @@ describe("lists", () => {
     expect(await list({ label_selector: { team: "red" } })).toEqual([b, a]);
     expect(await list({ label_selector: { team: "red", tier: "x" } })).toEqual([b]);
     expect(await list({ label_selector: { team: "green" } })).toEqual([]);
-    // A value is the whole value, not a part of it.
+    // A selector matches the whole value.
     expect(await list({ label_selector: { team: "re" } })).toEqual([]);
 
     await pause(client, c);
@@ -204,13 +204,13 @@ describe("lists", () => {
       const page = await client.call("SandboxService/ListSandboxes", { page_size: 3, page_token: token });
       pages.push(page.sandboxes.map(({ sandbox_id: id }) => id));
       token = page.next_page_token;
-      // One that comes meanwhile is newer than every page and disturbs none.
+      // A sandbox created meanwhile is newer than every page, and affects none.
       if (pages.length === 1) await client.createSandbox();
     } while (token !== "");
     expect(pages).toEqual([[e, c, b], [a]]);
   });
 
-  test("of processes show the newest first, ended ones when asked for", async () => {
+  test("of processes show the newest first, ended ones on request", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const first = (await client.run(id, "exit 3")).process_id;
@@ -239,7 +239,7 @@ describe("lists", () => {
 });
 
 describe("stats", () => {
-  test("tell the figures of the manager", async () => {
+  test("report the manager's figures", async () => {
     const { client } = app;
     const stats = () => client.call("SandboxService/GetStats");
     expect(await stats()).toMatchObject({

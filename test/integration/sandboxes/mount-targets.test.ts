@@ -7,7 +7,7 @@ import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 
-/** Bubblewrap's own user on the host comes to it too. */
+/** Accessible to bubblewrap's own user on the host as well. */
 const base = mkdtempSync("/var/tmp/berth-mount-targets-");
 const directory = path.join(base, "data");
 mkdirSync(directory);
@@ -42,7 +42,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a mount in shared memory is made", async () => {
+  test("a mount in shared memory works", async () => {
     const mounts = [{ host_path: directory, target: "/dev/shm/mounted" }];
     const { sandbox_id: id } = await service.client.createSandbox({ mounts });
     expect(await service.client.output(id, "ls -d /dev/shm/mounted")).toBe("/dev/shm/mounted\n");
@@ -53,7 +53,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 describe("a sandbox of a warm pool", () => {
   const service = useApp({ warmPools: [{ image: TEST_IMAGE, count: 1 }], allowHostPaths: [base] });
 
-  test.each(REFUSED)("a mount that comes later is refused at %s with its field", async (target, why) => {
+  test.each(REFUSED)("a later mount is refused at %s with its field", async (target, why) => {
     await eventually(async () => {
       const { warm_pools: pools } = await service.client.call("SandboxService/GetStats", {});
       return pools[0]?.ready === 1;

@@ -4,7 +4,7 @@ import { inSeconds, type Sandbox, seconds } from "../../support/wire.ts";
 
 const MIB = 1024 * 1024;
 
-/** Prints a limit of the control group the shell is in: version 1 and version 2 keep it at different places. */
+/** Prints a limit of the shell's control group, which versions 1 and 2 have in different places. */
 const limit = (v1: string, v2: string): string =>
   `cat /sys/fs/cgroup/${v1} 2>/dev/null || cat /sys/fs/cgroup/${v2}`;
 const MEMORY = limit("memory/memory.limit_in_bytes", "memory.max");
@@ -20,7 +20,7 @@ async function cpuMillis(sandboxId: string): Promise<number> {
   return ((quota ?? 0) / (period ?? 0)) * 1000;
 }
 
-describe("a sandbox of which nothing was said", () => {
+describe("a sandbox with all defaults", () => {
   let sandbox: Sandbox;
   let id = "";
   beforeAll(async () => {
@@ -58,9 +58,9 @@ describe("a sandbox of which nothing was said", () => {
     expect(inSeconds(expire_time) - inSeconds(last_used_time)).toBeCloseTo(3600, 0);
   });
 
-  test("has its memory bounded, swap included", async () => {
+  test("has a memory limit, swap included", async () => {
     expect(Number(await output(MEMORY))).toBe(512 * MIB);
-    // Version 1 counts memory and swap together, version 2 swap alone.
+    // Version 1 counts memory and swap together, version 2 only swap.
     expect([512 * MIB, 0]).toContain(Number(await output(SWAP)));
   });
 
@@ -68,13 +68,13 @@ describe("a sandbox of which nothing was said", () => {
     expect(await cpuMillis(id)).toBe(1000);
   });
 
-  test("has its number of processes bounded", async () => {
+  test("has a process limit", async () => {
     expect(Number(await output(PIDS))).toBe(512);
   });
 
   test("has no network but loopback", async () => {
     expect(await output("ls /sys/class/net")).toBe("lo\n");
-    // Nothing but loopback is routed, so nothing outside answers.
+    // Only loopback is routed, so nothing outside answers.
     expect(await output("tail -n +2 /proc/net/route")).toBe("");
     const connect = "import socket; socket.create_connection(('1.1.1.1', 53), 2)";
     const { exit_status: exit, stderr } = await app.client.run(id, ["python3", "-c", connect]);
@@ -93,7 +93,7 @@ describe("a sandbox of which nothing was said", () => {
     const names = stdout.toString().trimEnd().split("\n");
     expect(names).toContain("PYTHONUNBUFFERED=1");
     expect(names).toContain("TERM=dumb");
-    // The image's own, and what Docker adds; nothing of the service's.
+    // The image's variables, and those that Docker adds; none of the service's.
     const known = /^(PATH|HOME|HOSTNAME|PYTHONUNBUFFERED|TERM|PWD)=/;
     expect(names.filter((line) => !known.test(line))).toEqual([]);
   });
@@ -102,13 +102,13 @@ describe("a sandbox of which nothing was said", () => {
     const status = await output("cat /proc/self/status");
     expect(status).toMatch(/^NoNewPrivs:\t1$/m);
     expect(status).toMatch(/^Seccomp:\t2$/m);
-    // CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID at the most.
+    // At most CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID.
     const effective = BigInt(`0x${/^CapEff:\t(\w+)$/m.exec(status)?.[1]}`);
     expect(effective & ~0b1110_1011n).toBe(0n);
   });
 });
 
-describe("a sandbox of which all was said", () => {
+describe("a sandbox with every option set", () => {
   let id = "";
   beforeAll(async () => {
     const sandbox = await app.client.createSandbox({
@@ -137,7 +137,7 @@ describe("a sandbox of which all was said", () => {
   });
   const output = (line: string): Promise<string> => app.client.output(id, line);
 
-  test("has its environment, also empty and overridden variables", async () => {
+  test("has its environment, including empty and overridden variables", async () => {
     expect(await output('printf "%s|%s|%s|%s" "$GREETING" "$TERM" "$EMPTY" "$PYTHONUNBUFFERED"')).toBe(
       "hello  world|xterm||1",
     );
@@ -156,7 +156,7 @@ describe("a sandbox of which all was said", () => {
     );
   });
 
-  test("expires with its lifetime although it is used", async () => {
+  test("expires with its lifetime although it is in use", async () => {
     await output("true");
     const { create_time, expire_time } = await app.client.getSandbox(id);
     expect(inSeconds(expire_time) - inSeconds(create_time)).toBeLessThan(120.5);

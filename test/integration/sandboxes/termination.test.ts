@@ -23,7 +23,7 @@ function ended(id: string): Promise<Sandbox> {
   });
 }
 
-describe("a container that goes without Berth's doing", () => {
+describe("a container that ends without Berth", () => {
   const ways = {
     "docker kill": { cause: "TERMINATION_CAUSE_EXITED", act: (id: string) => kill(id) },
     "docker stop": { cause: "TERMINATION_CAUSE_EXITED", act: (id: string) => stop(id) },
@@ -37,9 +37,9 @@ describe("a container that goes without Berth's doing", () => {
     test(`by ${name}: its commands report it, and the sandbox says why it ended`, async () => {
       const { client } = app;
       const { sandbox_id: id } = await client.createSandbox();
-      const streaming = client.exec(id, "echo begun; sleep 600");
+      const streaming = client.exec(id, "echo started; sleep 600");
       const collected = client.run(id, "sleep 600");
-      await streaming.until("begun");
+      await streaming.until("started");
       const processId = await streaming.processId;
       await eventually(async () => (await client.getSandbox(id)).active_operations === 2);
       await eventually(
@@ -56,10 +56,10 @@ describe("a container that goes without Berth's doing", () => {
         active: 0,
       });
       const { stdout, exit } = await streaming.result;
-      expect(stdout.toString()).toBe("begun\n");
+      expect(stdout.toString()).toBe("started\n");
       expect(exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
       expect((await collected).exit_status.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
-      // The process stays readable, and says the same.
+      // The process stays readable, with the same status.
       const { process } = await client.call("ProcessService/GetProcess", { process_id: processId });
       expect(process.exit_status).toEqual(exit);
       const late = await failureOf(client.run(id, "true"));
@@ -88,11 +88,11 @@ describe("a container that goes without Berth's doing", () => {
   });
 });
 
-describe("memory that runs out", () => {
-  /** Takes 300 MiB for good. */
+describe("out of memory", () => {
+  /** Takes 300 MiB and keeps them. */
   const HOG = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('survived')";
 
-  test("is reported for the command it hit, and costs nothing else", async () => {
+  test("is reported for the command it hit, and affects nothing else", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const running = client.exec(id, "sleep 3; echo undisturbed");
@@ -102,7 +102,7 @@ describe("memory that runs out", () => {
       expect(exit).toMatchObject({ cause: "EXIT_CAUSE_OUT_OF_MEMORY", exit_code: 137, signal: 9 });
       expect(stdout.toString()).toBe("");
     }
-    // A kill that is none of memory's is not blamed on it.
+    // A kill for another reason is not reported as out of memory.
     const killed = await client.exec(id, "kill -9 $$").result;
     expect(killed.exit).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 137, signal: 9 });
     const chosen = await client.exec(id, "exit 137").result;
@@ -111,7 +111,7 @@ describe("memory that runs out", () => {
     expect((await client.getSandbox(id)).state).toBe("SANDBOX_STATE_RUNNING");
   });
 
-  test("below a shell that lives on is that shell's affair", async () => {
+  test("below a shell that survives is an exit code of that shell's child", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const { stdout, exit } = await client.exec(id, `python3 -c '${HOG.replaceAll("'", '"')}'; echo code $?`)

@@ -12,7 +12,7 @@ describe("a warm pool", () => {
   };
   const filled = (): Promise<true> => eventually(async () => (await ready()) === 3);
 
-  test("fills itself, counts no sandbox, and a claim takes one with its id", async () => {
+  test("fills itself, does not count as sandboxes, and a claim takes one with its id", async () => {
     await filled();
     const before = await containersOf(service.instance);
     expect(before).toHaveLength(3);
@@ -26,7 +26,7 @@ describe("a warm pool", () => {
     await service.client.deleteSandbox(sandbox.sandbox_id);
   });
 
-  test("environment, labels and limits of a claim are those asked for", async () => {
+  test("environment, labels and limits of a claim are the requested ones", async () => {
     await filled();
     const count = (await containersOf(service.instance)).length;
     const { sandbox_id: id, spec } = await service.client.createSandbox({
@@ -42,7 +42,7 @@ describe("a warm pool", () => {
     await service.client.deleteSandbox(id);
   });
 
-  test("what a waiting sandbox cannot become is made cold", async () => {
+  test("a request that no waiting sandbox can meet is made cold", async () => {
     await filled();
     const waiting = (await containersOf(service.instance)).map(({ Labels }) => Labels["berth.sandbox_id"]);
     const { sandbox_id: id } = await service.client.createSandbox({
@@ -54,7 +54,7 @@ describe("a warm pool", () => {
     await service.client.deleteSandbox(id);
   });
 
-  test("claims keep to the limit, and give their place back", async () => {
+  test("claims respect the limit, and free their place afterwards", async () => {
     const made = await Promise.allSettled(Array.from({ length: 12 }, () => service.client.createSandbox({})));
     const ids = made.flatMap((result) => (result.status === "fulfilled" ? [result.value.sandbox_id] : []));
     expect(new Set(ids).size).toBe(5);

@@ -8,7 +8,7 @@ import { eventually } from "../../support/eventually.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { type PythonData, Worker } from "../../support/worker.ts";
 
-/** What must stay where its caller put it. */
+/** Values that must stay where their caller put them. */
 const KNOWN = {
   plain: "known-in-plain-env",
   ofCommand: "known-in-env-of-a-command",
@@ -24,7 +24,7 @@ const KNOWN = {
 };
 const ALL = Object.values(KNOWN);
 
-/** Those that a text holds. */
+/** The known values in a text. */
 function knownIn(text: string): string[] {
   return ALL.filter((known) => text.includes(known) || text.includes(Buffer.from(known).toString("base64")));
 }
@@ -37,7 +37,7 @@ function filesBelow(directory: string): string[] {
 }
 
 describe.each(ENGINES)("on $name", ({ settings: engine }) => {
-  test("a known secret reaches neither log, audit, events, metrics, errors nor the store", async () => {
+  test("a known secret reaches no log, audit, events, metrics, errors or the store", async () => {
     const directory = mkdtempSync(path.join(newDataDir(), "leaks-"));
     const dataDir = newDataDir();
     const auditLog = path.join(directory, "audit.jsonl");
@@ -74,7 +74,7 @@ describe.each(ENGINES)("on $name", ({ settings: engine }) => {
         argv: { args: ["sh", "-c", 'echo "$R" "$1"', "sh", KNOWN.argument] },
       });
       expect(collected.stdout.toString()).toBe(`[redacted] ${KNOWN.argument}\n`);
-      // Longer than what the database holds itself of an output.
+      // Longer than the part of an output that the database keeps itself.
       await client.exec(sandboxId, 'for i in $(seq 2000); do echo "$R"; done', {
         redact_secrets: true,
         on_disconnect: "ON_DISCONNECT_DETACH",
@@ -121,12 +121,12 @@ describe.each(ENGINES)("on $name", ({ settings: engine }) => {
       const raised = await worker.execute<PythonData>("python:run", { code: raise });
       expect(raised.data).toMatchObject({ stdout: "[redacted]\n", error: { value: "[redacted]" } });
       seen.push(raised);
-      // Whose it is sees its settings, and of secrets the names.
+      // Its owner sees its settings, and the names of its secrets.
       expect(knownIn(JSON.stringify(await worker.list()))).toEqual([KNOWN.session]);
       const secretsOf = (env: Readonly<Record<string, string>>) => ({ secrets: { env, redact: false } });
       const unstarted = await worker.create("bash", undefined, secretsOf({ R: "other" }), { worker_id: "x" });
       expect(unstarted.failure?.detail).toMatchObject({ reason: "ERROR_REASON_SECRET_NOT_FOUND" });
-      // It says where it looks for its library; what it says goes into the error.
+      // The loader prints where it looks for its library, and that output goes into the error.
       const broken = await worker.create(
         "python",
         { env: { PYTHONHOME: "/none" } },
@@ -138,7 +138,7 @@ describe.each(ENGINES)("on $name", ({ settings: engine }) => {
       seen.push(await client.call("SandboxService/GetStats", {}));
       seen.push(await (await fetch(`http://${running.app.address}/metrics`)).text());
       events.cancel();
-      // What is saved in the background has been saved when that of the last command has.
+      // Background writes are complete when that of the last command is.
       await eventually(() => filesBelow(path.join(dataDir, "transcripts")).length > 0);
       const stored = filesBelow(dataDir).filter((file) => path.basename(file).startsWith("berth.db"));
       expect(stored.flatMap((file) => knownIn(readFileSync(file, "latin1")))).toEqual([]);
@@ -150,7 +150,7 @@ describe.each(ENGINES)("on $name", ({ settings: engine }) => {
     expect(knownIn(JSON.stringify(log.lines))).toEqual([]);
     expect(readFileSync(auditLog, "utf8")).toContain("ProcessService/Exec");
     for (const file of [auditLog, ...filesBelow(dataDir)]) {
-      // Transcripts are the tenants' own output, as it was.
+      // Transcripts contain the tenants' own output, unchanged.
       if (file.includes("/transcripts/")) {
         expect(statSync(file).mode & 0o077, file).toBe(0);
         expect(readFileSync(file, "latin1")).not.toContain(KNOWN.reference);

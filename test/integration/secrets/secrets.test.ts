@@ -25,14 +25,14 @@ const secretsFile = (secrets: Readonly<Record<string, string>>): string =>
 async function serve(settings: TestSettings): Promise<TestApp> {
   const running = await startTestApp({ engine: "bubblewrap", ...settings });
   open.push(() => {
-    // That a secret cannot be read is logged as an error, and wanted here.
+    // The unreadable secret is logged as an error, which is expected here.
     running.log.lines.splice(0);
     return running.stop();
   });
   return running;
 }
 
-/** What a command writes that has a secret in $S. */
+/** The output of a command with a secret in $S. */
 async function run(client: Client, sandboxId: string, more: object = {}, shell = 'printf %s "$S"') {
   const result = await client.call("ProcessService/RunCommand", {
     sandbox_id: sandboxId,
@@ -44,7 +44,7 @@ async function run(client: Client, sandboxId: string, more: object = {}, shell =
 }
 
 describe("a secret", () => {
-  test("is put into a command's environment by its name, and a changed one from the next command on", async () => {
+  test("is set in a command's environment under its name, and a changed one from the next command on", async () => {
     const secrets = secretsFile({ key: "first value" });
     const { client } = await serve({ secrets });
     const { sandbox_id: id } = await client.createSandbox();
@@ -55,7 +55,7 @@ describe("a secret", () => {
     await expect(run(client, id)).resolves.toBe("second value");
   });
 
-  test("of a sandbox is in every command of it, and the sandbox shows its name alone", async () => {
+  test("of a sandbox is in every command of it, and the sandbox shows only its name", async () => {
     const { client } = await serve({ secrets: secretsFile({ key: "of the sandbox", other: "2" }) });
     const made = await client.createSandbox({ secret_env: { S: "key" } });
     expect(made.spec).toMatchObject({ secret_env: { S: "key" } });
@@ -66,7 +66,7 @@ describe("a secret", () => {
     expect(await run(client, id, { secret_env: {}, env: { S: "plain" } })).toBe("plain");
   });
 
-  test("of a sandbox gives way to what the session of a desktop or browser sets itself", async () => {
+  test("of a sandbox is overridden by the variables that a desktop or browser session sets itself", async () => {
     const desktops = DESKTOP_ENGINES.find(({ name }) => name === "bubblewrap");
     const secrets = secretsFile({ key: "of the sandbox" });
     const { client } = await serve({ ...desktops?.settings, secrets });
@@ -84,7 +84,7 @@ describe("a secret", () => {
     await worker.destroy();
   });
 
-  test("is taken out of the output where that is asked for, also out of the transcript", async () => {
+  test("is redacted in the output on request, also in the transcript", async () => {
     const { client } = await serve({ secrets: secretsFile({ key: "hunter22" }) });
     const { sandbox_id: id } = await client.createSandbox();
     const shell =
@@ -97,7 +97,7 @@ describe("a secret", () => {
     expect(again.stdout.toString()).toBe("a [redacted] b [redacted] chunter2");
   });
 
-  test("is there for the TypeScript client", async () => {
+  test("works in the TypeScript client", async () => {
     const { app } = await serve({ secrets: secretsFile({ key: "of the client" }) });
     const berth = Berth.connect(app.address);
     open.push(() => berth.close());
@@ -110,7 +110,7 @@ describe("a secret", () => {
     expect(stdout.toString()).toBe("[redacted][redacted]");
   });
 
-  test("of a changed file with as many as there may be holds the event loop for no more than 100 ms", {
+  test("of a changed file with the most secrets allowed blocks the event loop for at most 100 ms", {
     timeout: 60_000,
   }, async () => {
     const many = (value: string) =>
@@ -122,7 +122,7 @@ describe("a secret", () => {
     const { client, log } = await serve({ secrets });
     const { sandbox_id: id } = await client.createSandbox();
     expect(await run(client, id)).toBe("alone");
-    // Before the first reload, what it takes to load is not there yet; the second time, it is.
+    // The first reload also loads code; the second one does not.
     for (const value of ["first", "second"]) {
       secretsFile(many(value));
       const turns = followTurns();
@@ -139,7 +139,7 @@ describe("a secret", () => {
     expect(log.errors).toMatchObject([{ fields: { problem: expect.stringContaining(`${secrets}:1:`) } }]);
   });
 
-  test("that is not granted looks like one that is not there", async () => {
+  test("that is not granted looks like one that does not exist", async () => {
     const tokens = new TokensFile();
     const acme = await tokens.add("acme");
     const other = await tokens.add("other");
@@ -185,7 +185,7 @@ describe("a directory of secrets", () => {
     expect(await run(client, id)).toBe("replaced");
   });
 
-  test("gives nothing from beside it, nor what others may write", async () => {
+  test("gives no files outside it, and none that others may write", async () => {
     const root = mounted();
     symlinkSync("/etc/hostname", path.join(root, "outside"));
     writeFileSync(path.join(root, "shared"), "x");
@@ -198,7 +198,7 @@ describe("a directory of secrets", () => {
     }
   });
 
-  test("gives nothing that is not text, and would be other bytes in a variable", async () => {
+  test("gives no file that is not UTF-8, because a variable would have other bytes", async () => {
     const root = mounted();
     writeFileSync(path.join(root, "binary"), Buffer.from([0x6b, 0xff, 0xfe]));
     const { client, log } = await serve({ secrets: root });
@@ -228,7 +228,7 @@ test.each([
   ],
   ["an empty value", 'secrets: {key: ""}', 0o600, /secrets.key is empty/],
   ["a name that is a path", "secrets: {../key: hush}", 0o600, /is not the name of a secret/],
-])("%s is refused at start, without a value", async (name, text, mode, message) => {
+])("%s is refused at start, without printing a value", async (name, text, mode, message) => {
   const file = path.join(directory, `${name.replaceAll(" ", "-")}.yaml`);
   writeFileSync(file, text, { mode });
   const failure: unknown = await startTestApp({ engine: "bubblewrap", secrets: file }).catch(

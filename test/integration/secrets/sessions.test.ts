@@ -26,7 +26,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     keep();
   });
 
-  test("is in its interpreter from its start to its end, and the session shows its name alone", async () => {
+  test("is in its interpreter from its start to its end, and the session shows only its name", async () => {
     const worker = new Worker(app.client, "starts");
     const made = await worker.create("bash", { env: { S: "plain" } }, secrets(false));
     expect(made).toMatchObject({ failure: null, session: { secrets: { env: { S: "key" }, redact: false } } });
@@ -54,7 +54,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(await read("T")).toBeNull();
   });
 
-  test("goes before the sandbox's, and what the session sets itself before both of the sandbox's", async () => {
+  test("overrides the sandbox's secrets, and the session's own variables override both", async () => {
     const worker = new Worker(app.client, "over");
     const { sandbox_id } = await app.client.createSandbox({ secret_env: { A: "sandbox", B: "sandbox" } });
     await worker.create("bash", { env: { A: "plain" } }, { sandbox_id, ...secrets(false, { C: "key" }) });
@@ -63,7 +63,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect((await worker.bash("echo $A, $B")).stdout).toBe("[redacted], [redacted]\n");
   });
 
-  test("is taken out of what bash writes, wherever that is divided, and out of its directory", async () => {
+  test("is redacted in bash's output, wherever that is split, and in its directory", async () => {
     const worker = new Worker(app.client, "redacts");
     await worker.create("bash", undefined, secrets(true, { S: "key", PEM: "pem" }));
     const command =
@@ -77,14 +77,14 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(out("STDOUT")).toBe("[redacted]\n[redacted] chunter2");
     expect(out("STDERR")).toBe("[redacted]");
     expect(await worker.bash('echo "$S"')).toMatchObject({ stdout: "[redacted]\n", cwd: "/tmp/[redacted]" });
-    // What may begin a secret does not keep a call from its end.
+    // A possible start of a secret in the output does not delay the end of a call.
     expect(await worker.bash("printf hunter2")).toMatchObject({ stdout: "hunter2", exit_code: 0 });
     expect(await worker.bash("printf hunter2; exit 4")).toMatchObject({ stdout: "hunter2", exit_code: 4 });
     const late = await worker.execute("bash:run", { command: "printf hunter2; sleep 60", timeout: 0.3 });
     expect(late).toMatchObject({ code: 5006, data: { stdout: "hunter2" } });
   });
 
-  test("is taken out of what Python returns, also as its literal", async () => {
+  test("is redacted in Python's result, also in a literal of it", async () => {
     const worker = new Worker(app.client, "literals");
     await worker.create("python", undefined, secrets(true, { S: "key", PEM: "pem" }));
     const run = async (code: string) => (await worker.execute<PythonData>("python:run", { code })).data;
@@ -98,14 +98,27 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(JSON.stringify(error)).not.toMatch(/hunter22|ab\\/);
   });
 
-  test("is there for programs of a code session", async () => {
+  test("does not show its beginning where Python's result is cut", async () => {
+    const worker = new Worker(app.client, "cut");
+    await worker.create("python", undefined, secrets(true, { S: "key" }));
+    const code = `
+import os
+class Long:
+    def __repr__(self): return "-" * (256 * 1024 - 7) + os.environ["S"] + "more"
+Long()`;
+    const { data } = await worker.execute<PythonData>("python:run", { code });
+    expect(data.result?.length).toBe(256 * 1024 - 7 + "...".length);
+    expect(data.result?.slice(-6)).toBe("---...");
+  });
+
+  test("reaches programs of a code session", async () => {
     const worker = new Worker(app.client, "code");
     await worker.create("code", undefined, secrets(true));
     const run = (code: string) => worker.execute("code:execute", { code, language: "bash" });
     expect((await run('echo "$S ${#S}"')).data).toMatchObject({ stdout: "[redacted] 8\n" });
   });
 
-  test("that is not there fails as for a command, and is named", async () => {
+  test("that does not exist fails as for a command, and is named", async () => {
     const worker = new Worker(app.client, "missing");
     const { status, failure } = await worker.create("bash", undefined, secrets(false, { S: "other" }));
     const { sandbox_id } = await app.client.createSandbox();
@@ -119,7 +132,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(await worker.list()).toEqual([]);
   });
 
-  test("that is gone keeps a lost interpreter from starting again until it is back", async () => {
+  test("that was removed keeps a lost interpreter from restarting until it is back", async () => {
     const worker = new Worker(app.client, "gone");
     await worker.create("bash", undefined, secrets(false));
     writeSecrets(file, { other: "x" });
@@ -129,7 +142,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect((await worker.bash("echo $S")).stdout).toBe(`${KEY}\n`);
   });
 
-  test("is refused where it comes to nothing, before anything ends", async () => {
+  test("is refused if it would have no effect, before anything ends", async () => {
     const worker = new Worker(app.client, "refused");
     const refusal = { detail: { reason: "ERROR_REASON_INVALID_ARGUMENT", metadata: { field: "secrets" } } };
     expect((await worker.create("files", undefined, secrets(true))).failure).toMatchObject(refusal);
@@ -146,7 +159,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     }
   });
 
-  test("is there for the TypeScript client", async () => {
+  test("works in the TypeScript client", async () => {
     await using berth = Berth.connect(app.app.address);
     await using worker = berth.sessions.worker(`client-${name}`);
     const [made] = await worker.create({

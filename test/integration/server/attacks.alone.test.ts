@@ -10,16 +10,15 @@ let descriptors: number;
 beforeAll(async () => {
   service = await AttackedService.start();
   expect(await service.freshOutput()).toBe("fine\n");
-  // With as many idle shells as attacks leave behind: they stay for a minute.
+  // With as many idle shells as attacks leave behind, which stay for a minute.
   descriptors = await service.descriptorsAfter(4);
 });
 afterAll(() => service?.[Symbol.asyncDispose]());
 
 /**
- * What a call may take however fast it was before, in milliseconds: the longest
- * pause of the event loop that anything may cause. Three times a few milliseconds
- * is less than one turn of the kernel's scheduler takes. Where others leave half of
- * the processors' time, both take twice as long.
+ * How long a call may take however fast it was before, in milliseconds: the longest pause of the event loop that
+ * anything may cause. Three times a few milliseconds would be less than one time slice of the kernel's scheduler. If
+ * others use half of the CPU time, everything takes twice as long.
  */
 const FLOOR_MS = 100;
 
@@ -32,7 +31,7 @@ const keepsConnections = ({ count, ended, descriptors: open }: AttackReport) => 
   expect(open).toBeGreaterThan(count / 2);
 };
 
-// How the service stands to an attack, beside serving others.
+// How the service withstands an attack, besides serving others.
 test.each<[string, AttackName, (report: AttackReport) => void]>([
   ["gzip that becomes a thousand times as much, in every codec", "gzipBomb", endsAll],
   ["10,000 calls that are cancelled as they come", "rapidReset", endsConnection],
@@ -43,20 +42,22 @@ test.each<[string, AttackName, (report: AttackReport) => void]>([
   ["600 connections whose headers come slowly", "slowHeaders", keepsConnections],
   ["output that is not read", "stoppedReader", keepsCalls],
   ["lines of output that are not read", "stoppedLineReader", keepsCalls],
-])("%s: other clients are served, memory stays, and all recovers", async (_title, name, answer) => {
-  // Buffers that output came in lie about until there are 64 MB of them: that is how V8 collects such garbage, and
-  // has nothing to do with whether the output is read.
-  const before = name.startsWith("stopped") ? () => service.carryOutput() : undefined;
-  const { unary, exec, share, grownBytes, reports } = await service.measure(name, before);
-  const told = JSON.stringify({ name, unary, exec, share, grownMiB: grownBytes / MIB, reports });
-  if (process.env.BERTH_TEST_FIGURES) console.log(told);
-  for (const report of reports) answer(report);
-  expect(unary.attacked, told).toBeLessThan(Math.max(3 * unary.quiet, FLOOR_MS / share));
-  expect(exec.attacked, told).toBeLessThan(Math.max(3 * exec.quiet, FLOOR_MS / share));
-  expect(grownBytes, told).toBeLessThan(50 * MIB);
-  await eventually(async () => (await service.runningCommands()) === 0);
-  await eventually(async () => (await service.descriptors()) <= descriptors, {
-    describe: () => ({ name, descriptors }),
-  });
-  expect(await service.freshOutput()).toBe("fine\n");
-});
+])(
+  "%s: other clients are served, memory stays bounded, and everything recovers",
+  async (_title, name, answer) => {
+    // V8 collects buffers of output only after 64 MB of them, whether or not the output is read.
+    const before = name.startsWith("stopped") ? () => service.carryOutput() : undefined;
+    const { unary, exec, share, grownBytes, reports } = await service.measure(name, before);
+    const told = JSON.stringify({ name, unary, exec, share, grownMiB: grownBytes / MIB, reports });
+    if (process.env.BERTH_TEST_FIGURES) console.log(told);
+    for (const report of reports) answer(report);
+    expect(unary.attacked, told).toBeLessThan(Math.max(3 * unary.quiet, FLOOR_MS / share));
+    expect(exec.attacked, told).toBeLessThan(Math.max(3 * exec.quiet, FLOOR_MS / share));
+    expect(grownBytes, told).toBeLessThan(50 * MIB);
+    await eventually(async () => (await service.runningCommands()) === 0);
+    await eventually(async () => (await service.descriptors()) <= descriptors, {
+      describe: () => ({ name, descriptors }),
+    });
+    expect(await service.freshOutput()).toBe("fine\n");
+  },
+);

@@ -42,7 +42,7 @@ describe.each(["1.1", "2"] as const)("a Connect client that reads by GET over HT
     ]);
   });
 
-  test("has its deadline kept", async () => {
+  test("has its deadline enforced", async () => {
     const headers = { "x-test": "hang", "connect-timeout-ms": "100" };
     await expect(clientOf(false).getStats({}, { headers })).rejects.toMatchObject({
       code: Code.DeadlineExceeded,
@@ -51,7 +51,7 @@ describe.each(["1.1", "2"] as const)("a Connect client that reads by GET over HT
 });
 
 describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) => {
-  /** The query's values are encoded by curl. */
+  /** curl encodes the values of the query. */
   async function get(method: string, query: Record<string, string>, ...more: string[]) {
     const values = Object.entries(query).flatMap((entry) => ["--data-urlencode", entry.join("=")]);
     const url = `${server.url}/berth.v1.${method}`;
@@ -63,14 +63,14 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) 
   const getSandbox = (query: Record<string, string>) => get("SandboxService/GetSandbox", query);
   const json = (message: string) => ({ encoding: "json", message });
 
-  test("reads, and nobody may keep the answer", async () => {
+  test("reads, and the answer may not be cached", async () => {
     const { status, headers, body } = await getSandbox(json('{"sandboxId": "abc"}'));
     expect(status).toBe("200");
     expect(JSON.parse(body)).toMatchObject({ sandbox: { sandboxId: "3" } });
     expect(headers).toContain("cache-control: no-store");
   });
 
-  test("takes base64 and gzip", async () => {
+  test("accepts base64 and gzip", async () => {
     const bytes = toBinary(GetSandboxRequestSchema, create(GetSandboxRequestSchema, { sandboxId: "abcd" }));
     const proto = { encoding: "proto", base64: "1", message: Buffer.from(bytes).toString("base64url") };
     expect(await getSandbox(proto)).toMatchObject({ status: "200" });
@@ -79,7 +79,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) 
     expect(JSON.parse(packed.body)).toMatchObject({ sandbox: { sandboxId: "4" } });
   });
 
-  test("is held to the rules of a POST", async () => {
+  test("follows the rules of a POST", async () => {
     const refusal = async (query: Record<string, string>) => {
       const { status, headers, body } = await getSandbox(query);
       expect(headers).toContain("cache-control: no-store");
@@ -114,7 +114,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) 
     });
   });
 
-  test("is told what is missing, and what is not a read", async () => {
+  test("gets an error for what is missing, and for a method that is not a read", async () => {
     const unreadable: Record<string, string>[] = [{ message: "{}" }, { encoding: "xml", message: "{}" }];
     for (const query of unreadable) {
       expect(await getSandbox(query)).toMatchObject({
@@ -130,7 +130,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) 
     }
   });
 
-  test("is refused where a browser fetches for a page of another site", async () => {
+  test("is refused if a browser fetches for a page of another site", async () => {
     const fetched = (site: string) =>
       get("SandboxService/GetStats", json("{}"), "-H", `sec-fetch-site: ${site}`);
     expect(await fetched("cross-site")).toMatchObject({

@@ -42,7 +42,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
       .split("\n")
       .map((line) => JSON.parse(line) as Record<string, object>);
 
-  test("reads a stream as one message a line", async () => {
+  test("reads a stream as one message per line", async () => {
     const answer = await shell("count 3");
     expect(answer).toMatchObject({ status: "200", type: "application/x-ndjson" });
     const data = Buffer.alloc(10, "x").toString("base64");
@@ -71,7 +71,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
     ]);
   });
 
-  test("reads an error before the first message as that of a unary call", async () => {
+  test("reads an error before the first message as a unary call's", async () => {
     const refused = await shell("refuse SANDBOX_NOT_FOUND");
     expect(refused).toMatchObject({ status: "404", type: JSON_TYPE });
     expect(linesOf(refused)).toMatchObject([{ code: "not_found", message: "failed: SANDBOX_NOT_FOUND" }]);
@@ -104,7 +104,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
     expect(await post("br")).toMatchObject({ status: 501, body: expect.stringContaining("gzip") });
   });
 
-  test("reads each line as it comes, and ends the handler when it leaves", async () => {
+  test("reads each line as it arrives, and ends the handler when it leaves", async () => {
     const child = spawn("curl", argumentsOf(JSON.stringify({ shell: "hang" })));
     try {
       const [line] = (await once(createInterface(child.stdout), "line")) as [string];
@@ -117,7 +117,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
     expect(server.record.abortReason).toMatchObject({ reason: "CANCELED" });
   });
 
-  test("holds up the handler while it does not read", async () => {
+  test("makes the handler wait while it does not read", async () => {
     const child = spawn("curl", argumentsOf(JSON.stringify({ shell: "flood" })));
     try {
       await once(child.stdout, "readable");
@@ -134,7 +134,7 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl %s", (version) => 
     await eventually(() => server.record.open === 0);
   });
 
-  test("is told what to send where messages have envelopes", async () => {
+  test("learns the right content type if it sends the one with envelopes", async () => {
     const type = "application/connect+json";
     for (const body of ['{"shell": "count 1"}', "{}", "\n{}", "[]"]) {
       const answer = await curl(body, { type });

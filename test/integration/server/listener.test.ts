@@ -26,7 +26,7 @@ beforeAll(async () => {
 });
 afterAll(() => fs.rm(dir, { recursive: true, force: true }));
 
-/** A raw connection, and when it was closed by the other side. */
+/** A raw connection, and when the other side closed it. */
 async function rawConnection(port: number) {
   const socket = net.connect(port, "127.0.0.1");
   let received = "";
@@ -39,7 +39,7 @@ async function rawConnection(port: number) {
   return { socket, closed, received: () => received };
 }
 
-/** Asks on a connection that has sent nothing for half a second. */
+/** Sends a request on a connection that has been silent for half a second. */
 async function expectAnswerLater(socket: net.Socket, ready: string): Promise<void> {
   await once(socket, ready);
   await sleep(500);
@@ -49,11 +49,11 @@ async function expectAnswerLater(socket: net.Socket, ready: string): Promise<voi
   socket.destroy();
 }
 
-/** Longer than a busy machine takes over a bound that a test sets, and shorter than the bound where none is set. */
+/** Longer than a busy machine takes to enforce a limit that a test sets, and shorter than the default limits. */
 const SOON_MS = 9_000;
 
 describe("the first bytes", () => {
-  test("may come one by one, in HTTP/1 and HTTP/2", async () => {
+  test("may arrive one by one, in HTTP/1 and HTTP/2", async () => {
     await using t = await startTestServer();
     const one = await rawConnection(t.port);
     for (const byte of "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n") {
@@ -74,7 +74,7 @@ describe("the first bytes", () => {
     two.socket.destroy();
   });
 
-  test("that begin like the preface and go on otherwise are HTTP/1", async () => {
+  test("that begin like the preface and continue otherwise are HTTP/1", async () => {
     await using t = await startTestServer();
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write("PRI * HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -83,7 +83,7 @@ describe("the first bytes", () => {
   });
 
   test.each(["", "P", "PRI", PREFACE.slice(0, 23)])(
-    "that stop after %j cost the connection",
+    "that stop after %j close the connection",
     async (start) => {
       const limits = { [start === "" ? "keepAliveTimeoutMs" : "sniffTimeoutMs"]: 200 };
       await using t = await startTestServer({ limits });
@@ -96,7 +96,7 @@ describe("the first bytes", () => {
     },
   );
 
-  test("of a client that leaves cost nothing", async () => {
+  test("of a client that leaves have no effect", async () => {
     await using t = await startTestServer();
     for (const start of ["", "P", "PRI * HT"]) {
       const { socket, closed } = await rawConnection(t.port);
@@ -109,7 +109,7 @@ describe("the first bytes", () => {
 });
 
 describe("a connection of HTTP/1", () => {
-  test("is kept for longer than clients keep theirs, and may be reused until then", async () => {
+  test("is kept longer than clients keep theirs, and may be reused until then", async () => {
     await using t = await startTestServer();
     const [response] = (await once(http.get(`${t.url}/healthz`), "response")) as [http.IncomingMessage];
     response.resume();
@@ -117,12 +117,12 @@ describe("a connection of HTTP/1", () => {
     expect(response.headers["keep-alive"]).toBe("timeout=120");
   });
 
-  test("that has sent nothing yet is not a slow one", async () => {
+  test("that has sent nothing yet does not count as slow", async () => {
     await using t = await startTestServer({ limits: { sniffTimeoutMs: 100, headersTimeoutMs: 100 } });
     await expectAnswerLater(net.connect(t.port, "127.0.0.1"), "connect");
   });
 
-  test("is closed when that has passed without a request", async () => {
+  test("is closed when its keep-alive time has passed without a request", async () => {
     await using t = await startTestServer({ limits: { keepAliveTimeoutMs: 100 } });
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -132,7 +132,7 @@ describe("a connection of HTTP/1", () => {
 });
 
 describe("slow clients", () => {
-  test("headers that do not end cost the connection", async () => {
+  test("headers that do not end close the connection", async () => {
     await using t = await startTestServer({ limits: { headersTimeoutMs: 500 } });
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write(`POST ${PATH} HTTP/1.1\r\nhost: localhost\r\n`);
@@ -140,11 +140,11 @@ describe("slow clients", () => {
     const tooLate = sleep(SOON_MS, "open", { ref: false });
     expect(await Promise.race([closed.then(() => "closed"), tooLate])).toBe("closed");
     clearInterval(drip);
-    // What is still on its way to a server that closes makes the reset overtake the answer.
+    // If data is still on its way to a server that closes, the reset may overtake the response.
     expect(received()).toMatch(/^(HTTP\/1.1 408|$)/);
   });
 
-  test("headers that stop on the way are answered, and cost the connection", async () => {
+  test("headers that stop halfway are answered, and close the connection", async () => {
     await using t = await startTestServer({ limits: { headersTimeoutMs: 200 } });
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write(`POST ${PATH} HTTP/1.1\r\nhost: localhost\r\n`);
@@ -153,7 +153,7 @@ describe("slow clients", () => {
   });
 
   test.each(["http1", "http2"])(
-    "a request message that does not come ends the call over %s",
+    "a request message that does not arrive ends the call over %s",
     async (version) => {
       await using t = await startTestServer({ limits: { requestTimeoutMs: 400 } });
       const begin = performance.now();
@@ -191,7 +191,7 @@ describe("slow clients", () => {
 
   test("a client that answers no ping is dropped, and its calls end", async () => {
     await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
-    // A client that opens a watch and then neither reads nor writes, as if its machine had gone.
+    // A client that opens a watch and then neither reads nor writes, as if its machine were gone.
     const session = http2.connect(t.url);
     session.on("error", () => {});
     const stream = session.request({
@@ -204,10 +204,10 @@ describe("slow clients", () => {
     await once(stream, "data");
     expect(t.record.open).toBe(1);
     await sleep(600);
-    // It answered so far.
+    // It has answered so far.
     expect(t.record.open).toBe(1);
     const { socket } = session;
-    // The session forbids pausing its socket, so the descriptor below stops reading.
+    // HTTP/2 forbids pausing its socket, so this stops reading on the handle below.
     (socket as unknown as { _handle?: { readStop(): void } })._handle?.readStop();
     session.socket.ref();
     await eventually(() => t.record.open === 0);
@@ -231,7 +231,7 @@ test("connections beyond the limit are refused, and logged", async () => {
   await client.unary(getStats, {});
 });
 
-test("a client is told how many calls it may make at once, and waits with more", async () => {
+test("a client learns how many calls it may make at once, and queues more", async () => {
   await using t = await startTestServer({ limits: { maxConcurrentStreams: 3 } });
   using client = new GrpcJs(t.authority);
   const calls = Array.from({ length: 8 }, () =>
@@ -253,7 +253,7 @@ describe("the address", () => {
     });
   });
 
-  test("an address of another machine is a clear error", async () => {
+  test("another machine's address is a clear error", async () => {
     await expect(startTestServer({}, "192.0.2.1:0")).rejects.toMatchObject({
       message:
         "Cannot listen on 192.0.2.1:0: this machine has no such address. Choose another with --listen.",
@@ -286,7 +286,7 @@ describe("a Unix socket", () => {
     expect(response.resume().statusCode).toBe(200);
   });
 
-  test("belongs to its owner alone, and goes when the server stops", async () => {
+  test("belongs to its owner alone, and is removed when the server stops", async () => {
     const file = path.join(dir, "mode.sock");
     const umask = process.umask(0);
     try {
@@ -302,7 +302,7 @@ describe("a Unix socket", () => {
 
   test("left behind by a dead server is replaced", async () => {
     const file = path.join(dir, "stale.sock");
-    // Node removes its socket also at exit, so the server dies by SIGKILL.
+    // Node removes its socket at exit, so the server must die by SIGKILL.
     const script = `require("net").createServer().listen(${JSON.stringify(file)}, () => process.kill(process.pid, "SIGKILL"))`;
     await promisify(execFile)(process.execPath, ["-e", script]).catch(() => {});
     expect((await fs.stat(file)).isSocket()).toBe(true);
@@ -348,7 +348,7 @@ describe("TLS", () => {
     keys = { cert: await fs.readFile(cert), key: await fs.readFile(key) };
   });
 
-  test("agrees on HTTP/2 with gRPC clients", async () => {
+  test("negotiates HTTP/2 with gRPC clients", async () => {
     await using t = await startTestServer({ tls: keys });
     using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
     expect((await client.unary(getStats, {})).message.totalSandboxes).toBe(3);
@@ -358,7 +358,7 @@ describe("TLS", () => {
     ["h2", "h2"],
     ["http/1.1", "http/1.1"],
     ["h2, http/1.1", "h2"],
-  ])("offered %s, agrees on %s", async (offered, agreed) => {
+  ])("offered %s, negotiates %s", async (offered, agreed) => {
     await using t = await startTestServer({ tls: keys });
     const socket = tls.connect({
       port: t.port,
@@ -380,7 +380,7 @@ describe("TLS", () => {
     socket.destroy();
   });
 
-  test("a request in several records, while the answer before still waits to be read, is served after it", async () => {
+  test("a request in several records, while the previous answer still waits to be read, is served after it", async () => {
     await using t = await startTestServer({ tls: keys });
     const socket = tls.connect({ port: t.port, host: "127.0.0.1", ca: keys.cert });
     await once(socket, "secureConnect");
@@ -397,9 +397,9 @@ describe("TLS", () => {
       return produced > 0 && produced === t.record.produced;
     });
     expect(produced).toBeLessThan(256);
-    // A record has 16 KiB at most.
+    // A record has at most 16 KiB.
     post(PATH, `{${" ".repeat(40_000)}}`);
-    // It is read while the answer before still waits.
+    // It is read while the previous response still waits.
     await sleep(200);
     let received = "";
     socket.on("data", (data) => {
@@ -410,7 +410,7 @@ describe("TLS", () => {
     socket.destroy();
   });
 
-  test("a spare connection of HTTP/1 that has sent nothing yet is not a slow one", async () => {
+  test("a spare connection of HTTP/1 that has sent nothing yet does not count as slow", async () => {
     const limits = { sniffTimeoutMs: 400, headersTimeoutMs: 100 };
     await using t = await startTestServer({ tls: keys, limits });
     await expectAnswerLater(
@@ -419,7 +419,7 @@ describe("TLS", () => {
     );
   });
 
-  test("a handshake that does not end costs the connection", async () => {
+  test("a handshake that does not end closes the connection", async () => {
     await using t = await startTestServer({ tls: keys, limits: { sniffTimeoutMs: 200 } });
     const begin = performance.now();
     const { socket, closed } = await rawConnection(t.port);
@@ -435,7 +435,7 @@ describe("TLS", () => {
     await expect(startTestServer({ tls: { cert: keys.cert, key: "no key" } })).rejects.toThrow(message);
   });
 
-  test("plain text at a TLS port ends the connection, not the server", async () => {
+  test("plain text at a TLS port closes the connection, not the server", async () => {
     await using t = await startTestServer({ tls: keys });
     const { socket, closed } = await rawConnection(t.port);
     socket.write("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");

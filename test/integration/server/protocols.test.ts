@@ -175,11 +175,11 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(t.log.calls.map(({ fields }) => fields.code)).toEqual(["CANCELLED", "CANCELLED"]);
   });
 
-  test("a deadline ends the call, also for a handler that does not listen", async () => {
+  test("a deadline ends the call, also if the handler ignores it", async () => {
     await using t = await connect();
     for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
-      // As headers of both protocols, so that the client does not act on them itself.
+      // Sent as headers of both protocols, so that the client does not enforce them itself.
       const headers = { "x-test": order, "grpc-timeout": "100m", "connect-timeout-ms": "100" };
       expect(await failureOf(t.sandboxes.getStats({}, { headers }))).toMatchObject({
         code: "DeadlineExceeded",
@@ -231,7 +231,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(t.record.uploadError).toMatchObject({ name: "BerthError", reason: "MESSAGE_TOO_LARGE" });
   });
 
-  test("takes gzip, and no Brotli", async () => {
+  test("accepts gzip, and no Brotli", async () => {
     const sandboxId = "x".repeat(100_000);
     await using good = await connect({ sendCompression: compressionGzip });
     expect(await good.sandboxes.getSandbox({ sandboxId })).toMatchObject({
@@ -244,7 +244,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     });
   });
 
-  test("an upload that is refused halfway holds none of its bytes", async () => {
+  test("an upload that is refused halfway leaves none of its bytes in memory", async () => {
     await using t = await connect();
     const values = async function* () {
       for (let index = 0; index < 3; index++) yield { value: new Uint8Array(1000) };
@@ -256,7 +256,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(t.receiving.heldBytes).toBe(0);
   });
 
-  test("an upload whose client goes ends with an error in its handler", async () => {
+  test("an upload whose client leaves ends with an error in its handler", async () => {
     await using t = await connect();
     const controller = new AbortController();
     const values = async function* () {

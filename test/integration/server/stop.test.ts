@@ -21,7 +21,7 @@ import { TRANSPORTS } from "../../support/server/transports.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
 
-/** Longer than any stop takes on a busy machine, and shorter than the graces that it is not to wait for. */
+/** Longer than any stop takes on a busy machine, and shorter than the graces that it must not wait for. */
 const SOON_MS = 30_000;
 const LONG_GRACE = { graceMs: 60_000 };
 
@@ -32,7 +32,7 @@ async function timed(work: Promise<unknown>): Promise<number> {
 }
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
-  test("running calls finish within the grace, and the stop waits no longer", async () => {
+  test("running calls finish within the grace period, and the stop waits no longer", async () => {
     const { server, url, record } = await startTestServer();
     using transport = transportTo(url);
     const client = createClient(SandboxService, transport);
@@ -44,7 +44,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   });
 
   test.each(["hang", "flood", "ignore 900"])(
-    "calls that outlast the grace end in UNAVAILABLE: %s",
+    "calls that outlast the grace period end in UNAVAILABLE: %s",
     async (order) => {
       const { server, url, record } = await startTestServer();
       using transport = transportTo(url);
@@ -74,7 +74,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     },
   );
 
-  test("a client that goes on sending after its refusal does not hold it up", async () => {
+  test("a client that keeps sending after its refusal does not delay it", async () => {
     const routes: Routes = (router) =>
       router.rpc(FileService.method.uploadFile, async (parts) => {
         for await (const _ of parts) throw new BerthError("SANDBOX_NOT_FOUND", "There is none.");
@@ -93,7 +93,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     leave.abort();
   });
 
-  test("watches do not hold it up", async () => {
+  test("watches do not delay it", async () => {
     const { server, url, record } = await startTestServer();
     using transport = transportTo(url);
     let failure: unknown;
@@ -110,7 +110,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   });
 });
 
-test("a reader that stopped does not hold it up", async () => {
+test("a reader that stopped does not delay it", async () => {
   const { server, authority, record } = await startTestServer();
   using client = new GrpcJs(authority);
   const stream = client.serverStream(ProcessService.method.exec, shell("flood"));
@@ -122,7 +122,7 @@ test("a reader that stopped does not hold it up", async () => {
   await eventually(() => record.open === 0);
 });
 
-test("idle connections of both kinds go at once", async () => {
+test("idle connections of both kinds are closed at once", async () => {
   const { server, url, port } = await startTestServer();
   const agent = new http.Agent({ keepAlive: true });
   const request = http.get(`${url}/healthz`, { agent });
@@ -132,7 +132,7 @@ test("idle connections of both kinds go at once", async () => {
   const session = http2.connect(url);
   await once(session, "remoteSettings");
   const goaway = once(session, "goaway");
-  // One that has not shown its protocol yet.
+  // A connection whose protocol is not known yet.
   const undecided = net.connect(port, "127.0.0.1");
   undecided.on("error", () => {});
   await once(undecided, "connect");
@@ -172,7 +172,7 @@ test("no new connection, and no new call on an old one, while calls finish", asy
   agent.destroy();
 });
 
-test("a signal ends the grace early", async () => {
+test("a signal ends the grace period early", async () => {
   const { server, authority, record } = await startTestServer();
   using client = new GrpcJs(authority);
   const call = grpcFailure(
@@ -191,7 +191,7 @@ test("a signal ends the grace early", async () => {
   );
 });
 
-test("stopping twice is stopping once, and before a start is nothing", async () => {
+test("a second stop does nothing, and neither does one before a start", async () => {
   const idle = createRpcServer({
     listen: { kind: "tcp", host: "127.0.0.1", port: 0 },
     routes: () => {},

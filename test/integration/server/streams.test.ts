@@ -29,7 +29,7 @@ import { uploadMethod } from "../../support/server/upload-service.ts";
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
 const MESSAGE_BYTES = 65_536;
 
-/** Waits until a flood no longer advances, and says how many messages the handler was asked for. */
+/** Waits until a flood no longer advances, and returns how many messages the handler yielded. */
 async function standstill({ record }: TestServer): Promise<number> {
   for (let calm = 0, last = -1; calm < 5; ) {
     await sleep(20);
@@ -46,7 +46,7 @@ async function callsInFlight({ metrics }: TestServer): Promise<number> {
 }
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
-  test("a reader that stops holds up the handler, and a cancel then ends it", async () => {
+  test("a reader that stops makes the handler wait, and a cancel then ends it", async () => {
     await using server = await startTestServer();
     using transport = transportTo(server.url);
     const controller = new AbortController();
@@ -55,12 +55,12 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     await stream.next();
     await stream.next();
     const produced = await standstill(server);
-    // What is on the way fits into windows and socket buffers.
+    // What is in transit fits into windows and socket buffers.
     expect(produced * MESSAGE_BYTES).toBeLessThan(32 * 1024 * 1024);
     expect(server.record.open).toBe(1);
     controller.abort();
     await eventually(() => server.record.open === 0);
-    // The handler was not asked for more than the message it was held up at.
+    // The handler yielded no more than the message at which it was blocked.
     expect(server.record.produced).toBeLessThanOrEqual(produced + 1);
     await stream.next().catch(() => {});
   });
@@ -68,19 +68,19 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   test("a deadline ends the handler of a reader that stopped", async () => {
     await using server = await startTestServer();
     using transport = transportTo(server.url);
-    // As headers of both protocols, so that the client does not act on them itself.
+    // Sent as headers of both protocols, so that the client does not enforce them itself.
     const headers = { "grpc-timeout": "300m", "connect-timeout-ms": "300" };
     const stream = createClient(ProcessService, transport)
       .exec(shell("flood"), { headers })
       [Symbol.asyncIterator]();
     await stream.next();
     await eventually(() => server.record.open === 0);
-    // Nor is the call in flight for as long as its reader likes.
+    // And the reader cannot keep the call open.
     await expect.poll(() => callsInFlight(server), { timeout: 20_000 }).toBe(0);
     await stream.return?.();
   });
 
-  test("a reader that goes on gets on", async () => {
+  test("a reader that reads again gets the rest", async () => {
     await using server = await startTestServer();
     using transport = transportTo(server.url);
     const controller = new AbortController();
@@ -103,11 +103,11 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   });
 });
 
-test("a flood of cancels leaves no handler, no call and no stream behind", async () => {
+test("a flood of cancels leaves no handler, no call and no stream", async () => {
   await using server = await startTestServer();
   const floods = 3000;
   for (let done = 0; done < floods; done += 500) {
-    // More than 1,000 resets at once, and as many a second, end the connection of who sends them.
+    // More than 1,000 resets at once, and as many per second, end the client's connection.
     using client = new GrpcJs(server.authority);
     let ended = 0;
     for (let index = 0; index < 500; index++) {
@@ -119,12 +119,13 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
       stream.on("status", () => {
         ended += 1;
       });
-      // Some as soon as they are on their way (before, grpc-js forgets to tell the server), some amid answers.
+      // Some as soon as they are sent (before that, grpc-js does not inform the server), some in the middle of
+      // responses.
       if (index % 3 === 0) setImmediate(() => stream.cancel());
       else stream.once("data", () => stream.cancel());
     }
     await eventually(() => server.record.open === 0 && ended === 500);
-    // The connection is the same as ever.
+    // The connection still works.
     await client.unary(SandboxService.method.getStats, {});
   }
   expect(server.record.begun).toBeGreaterThan(floods / 2);
@@ -132,7 +133,7 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
   expect(await callsInFlight(server)).toBe(0);
 });
 
-test("a call does not wait for its turn behind streams that always have more, however many", async () => {
+test("a call is not delayed by streams that always have more, however many", async () => {
   let produced = 0;
   let producedBefore = 0;
   const routes: Routes = (router) => {
@@ -172,7 +173,7 @@ test.each([
   ["cancelled", 8],
   ["ended as by an error", 2],
 ])(
-  "calls that are %s in the breath they come in are not begun, but for those of the first moment",
+  "calls that are %s right after their headers are not started, except for the first ones",
   async (_how, code) => {
     let begun = 0;
     const authenticator: Authenticator = {
@@ -202,7 +203,7 @@ test.each([
   },
 );
 
-test("a call whose empty request ends while it waits for its turn is served", async () => {
+test("a call whose empty request ends while it is queued is served", async () => {
   const authenticator: Authenticator = {
     authenticate: (credentials) => {
       for (const end = performance.now() + 10; performance.now() < end; );
@@ -268,7 +269,7 @@ test("an upload that grpc-js cancels ends with an error in its handler", async (
   expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
 });
 
-test("an upload is not whole whose reset comes a moment after its end, also where the event loop is held up", async () => {
+test("an upload that is reset right after its end is not whole, also while the event loop is blocked", async () => {
   await using server = await startTestServer();
   const connection = (await RawConnection.open(server.authority)).ignore();
   const fields = postFields(server.authority, "/test.UploadService/Upload", "application/grpc");
@@ -279,9 +280,9 @@ test("an upload is not whole whose reset comes a moment after its end, also wher
   await connection.send(frame(FRAME.data, 0, 1, message));
   await eventually(() => server.record.uploaded === 1000);
   await connection.send(frame(FRAME.data, FLAG.endStream, 1));
-  // The end is read, and the reset lies there when the wait for it is over.
+  // The end has been read, and the reset has arrived when the wait for it is over.
   await sleep(3);
-  // After this comes the turn of timers.
+  // Timers come after this turn.
   await nextTurn();
   void connection.send(reset(1));
   for (const since = performance.now(); performance.now() - since < 50; );
@@ -309,7 +310,7 @@ test("an upload whose connection breaks ends with an error in its handler", asyn
 });
 
 describe.each(["application/grpc", "application/grpc-web+proto"])("half requests of %s", (type) => {
-  test("hold a bounded amount of memory together, and give it back", async () => {
+  test("hold a bounded amount of memory together, and release it", async () => {
     await using server = await startTestServer({ limits: { maxReceivingBytes: 1_000_000 } });
     const session = http2.connect(server.url);
     session.on("error", () => {});
@@ -336,7 +337,7 @@ describe.each(["application/grpc", "application/grpc-web+proto"])("half requests
         (error) => detailOf(error.metadata)?.reason,
       );
     await expect.poll(outcome).toBe(ErrorReason.TOO_MANY_OPERATIONS);
-    // Small calls go on.
+    // Small calls still work.
     await client.unary(SandboxService.method.getStats, {});
     for (const stream of half) stream.close(8);
     await expect.poll(outcome).toBe("taken");

@@ -10,37 +10,40 @@ import { scaled } from "../../support/scale.ts";
 const MB = 1_000_000;
 const ROUNDS = scaled(30, 4);
 /**
- * How many calls overlap at most, and with that the most memory at once, differs from round to round; the C library's
- * heap, of which it gives back little, has mostly grown as far as it will after these.
+ * How many calls overlap, and so how much memory is used at once, differs from round to round. After these rounds the C
+ * library's heap, which is hardly ever returned, has mostly reached its size.
  */
 const FIRST_ROUNDS = 10;
 const AT_ONCE = 8;
 /** Connections to the daemon that are kept for the next call. */
 const IDLE_CONNECTIONS = 4;
-/** What the ended processes of a round, some fifty, may keep: what is known of them, and output of up to 8 KiB each. */
+/** What the ended processes of a round, about fifty, may keep: their records, and up to 8 KiB of output each. */
 const ALLOWED_A_ROUND = 0.25 * MB;
-/** What else may be there for the first time: compiled code, caches. */
+/** Other things that may be created once: compiled code, caches. */
 const ALLOWED_ONCE = 4 * MB;
-/** By how much the resident memory may grow besides, which the allocator does not give back at once. */
+/** How much the resident memory may grow in addition, because the allocator does not return it at once. */
 const RESIDENT_ALLOWED = 80 * MB;
-/** One command that kept it would be enough to be seen. */
+/** A single command that kept it would be noticed. */
 const STDIN = Buffer.alloc(2 * MB);
-/** What a sandbox runs that nobody uses: its init, what waits for its end, what starts its shells, and one shell. */
+/**
+ * The processes of an idle sandbox: its init, the one that waits for its end, the one that starts its shells, and one
+ * shell.
+ */
 const FIRST_PROCESSES = 5;
 /** Lanes and shells for stdin that one sandbox may have. */
 const MAX_SHELLS = 17;
-/** Each is entered by a process that waits for it. */
+/** Each has a process that waits for it. */
 const PROCESSES_PER_SHELL = 2;
 const STREAMS_PER_SHELL = 3;
-/** The pipe by which a sandbox says that a shell was started. */
+/** The pipe through which a sandbox reports the start of a shell. */
 const ANSWERS = 1;
-/** After how long a shell that is not needed is let go, and some more. */
+/** How long an unused shell is kept, plus a margin. */
 const SHELLS_GO_MS = 120_000;
 
 let measured: MeasuredService;
 let service: ServeProcess;
 let client: Client;
-/** One that is used all the time, beside those that come and go. */
+/** A sandbox that is used all the time, besides those that come and go. */
 let sandboxId = "";
 
 beforeAll(async () => {
@@ -60,7 +63,7 @@ afterAll(async () => {
   expect(await containersOf(service.instance)).toEqual([]);
 });
 
-/** Everything that takes a shell, a descriptor, a timer or a file of the service, in a sandbox. */
+/** Does everything that uses a shell, a descriptor, a timer or a file of the service, in a sandbox. */
 async function useAll(id: string): Promise<void> {
   const timeout = { nanos: 100_000_000 };
   const calls = Array.from({ length: AT_ONCE }, (_, i) => [
@@ -95,7 +98,7 @@ async function useAll(id: string): Promise<void> {
   broken.cancel();
 }
 
-/** What the service holds, with the pipes of the sandbox's shells apart, which come and go with its use. */
+/** What the service holds. The pipes of the sandbox's shells, which vary with its use, are counted separately. */
 interface Held {
   readonly descriptors: number;
   readonly pipes: number;
@@ -105,7 +108,7 @@ interface Held {
 async function held(): Promise<Held> {
   const directory = `/proc/${service.pid}/fd`;
   const targets = await Promise.all(
-    // The one that reads the directory is gone by then.
+    // The descriptor that reads the directory is gone by then.
     (await readdir(directory)).map((fd) => readlink(`${directory}/${fd}`).catch(() => undefined)),
   );
   const open = targets.filter((target) => target !== undefined);
@@ -121,7 +124,7 @@ async function round(): Promise<void> {
   await eventually(async () => (await client.getSandbox(sandboxId)).active_operations === 0);
 }
 
-test("after much use descriptors, processes and memory are what they were after little", {
+test("after much use descriptors, processes and memory are back at what they were after little", {
   timeout: 600_000,
 }, async () => {
   await round();
@@ -145,7 +148,7 @@ test("after much use descriptors, processes and memory are what they were after 
   };
   await back(MAX_SHELLS, SHELLS_GO_MS);
   expect((await measured.live()) - memoryBefore.live).toBeLessThan(ALLOWED_ONCE + ROUNDS * ALLOWED_A_ROUND);
-  // Freed memory goes back to the system in the background, and each collection frees some more.
+  // Freed memory is returned to the system in the background, and each collection frees some more.
   let grown = 0;
   await eventually(
     async () => {
@@ -155,6 +158,6 @@ test("after much use descriptors, processes and memory are what they were after 
     },
     { timeoutMs: 240_000, describe: () => ({ grown }) },
   );
-  // That the shells go too takes a minute.
+  // It takes a minute until the shells are gone too.
   await back(scaled(1, MAX_SHELLS), SHELLS_GO_MS);
 });

@@ -5,7 +5,7 @@ import { ENGINES } from "../../support/engines.ts";
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp(settings);
 
-  test("the metrics show what does not work as it should, and that nothing is so", async () => {
+  test("the metrics count what is not working, and are 0 when everything works", async () => {
     const { sandbox_id: id } = await service.client.createSandbox();
     expect(await service.client.output(id, "echo usable")).toBe("usable\n");
     const response = await fetch(`http://${service.app.address}/metrics`);

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { eventually } from "../../support/eventually.ts";
 
-/** The samples of a service's /metrics that have no labels. */
+/** The samples without labels in a service's /metrics. */
 async function samples({ app }: TestApp): Promise<Map<string, number>> {
   const response = await fetch(`http://${app.address}/metrics`);
   const lines = (await response.text()).split("\n").filter((line) => /^\w+ /.test(line));
@@ -26,7 +26,7 @@ const NAMES = [
   "nodejs_eventloop_lag_max_seconds",
 ];
 
-test("two services of one process show its memory, descriptors and event loop, and the second goes on without the first", async () => {
+test("two services of one process report its memory, descriptors and event loop, and the second continues without the first", async () => {
   const one = await startTestApp({ engine: "bubblewrap" });
   const two = await startTestApp({ engine: "bubblewrap" });
   try {
@@ -38,7 +38,7 @@ test("two services of one process show its memory, descriptors and event loop, a
       expect(found.get("process_start_time_seconds")).toBeLessThanOrEqual(Date.now() / 1000);
     }
     await one.stop();
-    // The event loop stands still for a while, and says so.
+    // Blocks the event loop for a while, which the metrics must show.
     await eventually(async () => {
       await sleep(100);
       const end = performance.now() + 300;

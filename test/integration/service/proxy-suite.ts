@@ -10,16 +10,16 @@ import type { RunningProxy, StartProxy } from "../../support/proxy.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
 const TENANTS = Array.from({ length: 20 }, (_, index) => `tenant-${index}`);
-/** What a client reads where the replica does not answer. */
+/** What a client reads if the replica does not answer. */
 const LOST = "The replica of this tenant does not answer. Retry.";
 
 /**
- * What a proxy before two services does.
- * @param unavailable the status of HTTP by which it says that a replica does not answer
+ * The tests of a proxy in front of two services.
+ * @param unavailable the HTTP status with which it reports that a replica does not answer
  */
 export function proxySuite(start: StartProxy, unavailable: number): void {
   const file = new TokensFile();
-  /** Two tokens of each tenant. */
+  /** Two tokens for each tenant. */
   const tokens = new Map<string, readonly [string, string]>();
   const sandboxes = new Map<string, string>();
   const clients: Client[] = [];
@@ -76,7 +76,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     return counts;
   }
 
-  test("a tenant is on one replica, whichever of its tokens calls, and both have tenants", async () => {
+  test("a tenant is on one replica, with any of its tokens, and both replicas have tenants", async () => {
     let first = 0;
     for (const tenant of TENANTS) {
       const places = await placesOf(tenant);
@@ -88,7 +88,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     expect(first).toBeLessThan(TENANTS.length);
   });
 
-  test("a tenant does not see the sandboxes of another, on either replica", async () => {
+  test("a tenant does not see another's sandboxes, on either replica", async () => {
     for (const [index, tenant] of TENANTS.entries()) {
       const other = TENANTS[(index + 1) % TENANTS.length] ?? "";
       const { sandboxes: seen } = await through(tenant).call("SandboxService/ListSandboxes");
@@ -114,7 +114,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     }
   });
 
-  test("streams pass whole in both directions, and as they come", async () => {
+  test("streams pass whole in both directions, and without delay", async () => {
     const [client, id] = [through("tenant-0"), sandboxOf("tenant-0")];
     const bytes = 20_000_000;
     const chunk = Buffer.alloc(64 * 1024, "x");
@@ -129,7 +129,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
       received += item.chunk?.length ?? 0;
     expect(received).toBe(bytes);
 
-    // The command waits for a file that is written once its first line came.
+    // The command waits for a file that is written after its first line has arrived.
     const execution = client.exec(id, "echo first; until [ -e /tmp/go ]; do sleep 0.05; done; echo second");
     await execution.until("first\n");
     await client.output(id, ": >/tmp/go");
@@ -142,7 +142,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     expect(JSON.parse(body).sandboxes[0].sandboxId).toBe(sandboxOf("tenant-3"));
   });
 
-  test("a replica that is gone: its tenants are told to retry, others go on, and it comes back", async () => {
+  test("a replica that is down: its tenants get UNAVAILABLE, others continue, and it comes back", async () => {
     const [lost] = replicas;
     if (lost === undefined) throw new Error("not started");
     const places = await Promise.all(TENANTS.map(placesOf));
@@ -162,7 +162,7 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     }
 
     replicas[0] = await lost.again([], { ...settings, BERTH_LISTEN: lost.address });
-    // The sandboxes of bubblewrap ended with their service; new ones are on the same replica.
+    // bubblewrap's sandboxes ended with their service. New ones are on the same replica.
     for (const tenant of on(0)) {
       const client = through(tenant);
       const created = await eventually(() => client.createSandbox().catch(() => undefined));

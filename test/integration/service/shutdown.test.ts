@@ -6,7 +6,7 @@ import { containersOf, docker, removeContainers } from "../../support/docker.ts"
 import { ServeProcess } from "../../support/program.ts";
 
 const STOP_TIMEOUT_MS = 6_000;
-/** What a stop may take beyond its bound: the program's own way out, on a busy machine. */
+/** How long a stop may take beyond its limit: the program's own exit, on a busy machine. */
 const SLACK_MS = 20_000;
 
 const started: { service: ServeProcess; client: Client }[] = [];
@@ -18,7 +18,7 @@ async function start(...options: string[]) {
   return { service, client };
 }
 
-/** Asks a service to end, as an operator does, and tells how long it took. */
+/** Stops a service like an operator. Returns how long it took. */
 async function terminate(service: ServeProcess): Promise<{ exitCode: number | null; tookMs: number }> {
   const startedAt = performance.now();
   const { exitCode } = await service.stop("SIGTERM");
@@ -82,7 +82,7 @@ test("SIGTERM during creates leaves no container", async () => {
   await expectNoContainers(service.instance);
 });
 
-test("with leaveSandboxes they stay, and what runs in them goes on", async () => {
+test("with leaveSandboxes they stay, and their processes continue", async () => {
   const { service, client } = await start("--leave-sandboxes");
   const { sandbox_id: id } = await client.createSandbox();
   const detached = client.exec(id, "while :; do date +%s.%N >now; sleep 0.05; done", {

@@ -22,7 +22,7 @@ test.each([
     /"run" may be bash:run, python:run/,
   ],
   ["no name", "", "INVALID_ARGUMENT", "INVALID_ARGUMENT", /tool: is required/],
-])("%s is refused, with what there is", async (_, tool, code, reason, message) => {
+])("%s is refused, with the valid choices", async (_, tool, code, reason, message) => {
   const failure = await failureOf(worker.execute(tool, {}));
   expect(failure).toMatchObject({ code, reason });
   expect(failure.message).toMatch(message);
@@ -35,13 +35,13 @@ test.each([
   ["a negative timeout", { command: "true", timeout: -1 }, /params\.timeout: /],
   ["an unknown param", { command: "true", comand: "x" }, /params: "comand" is not known; is it "command"\?/],
   ["NUL in a command", { command: "a\0b" }, /params\.command: must not hold a NUL byte/],
-])("params: %s is refused, and said which", async (_, params, message) => {
+])("params: %s is refused, and named", async (_, params, message) => {
   const failure = await failureOf(worker.execute("bash:run", params));
   expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", reason: "INVALID_ARGUMENT" });
   expect(failure.message).toMatch(message);
 });
 
-test("what is wrong with a create is said before anything is made", async () => {
+test("an invalid create is refused before anything is made", async () => {
   const create = (resources: object[]) =>
     failureOf(app.client.call("SessionService/CreateSessions", { worker_id: "careless", resources }));
   expect(await create([])).toMatchObject({ message: expect.stringMatching(/^resources: is empty/) });
@@ -60,7 +60,7 @@ test("what is wrong with a create is said before anything is made", async () => 
   expect(await worker.list()).toEqual([]);
 });
 
-test("a batch has bounds, and each of its calls is read before one runs", async () => {
+test("a batch has limits, and all of its calls are validated before one runs", async () => {
   const call = { tool: "bash:run" };
   const batch = (request: object) =>
     failureOf(app.client.call("SessionService/ExecuteToolBatch", { worker_id: "careless", ...request }));

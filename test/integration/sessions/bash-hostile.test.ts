@@ -4,9 +4,9 @@ import { ENGINES } from "../../support/engines.ts";
 import { scaled, shared } from "../../support/scale.ts";
 import { type BashData, Worker } from "../../support/worker.ts";
 
-/** How long a command may run that is to end by itself: no case may hang, whatever it does to its shell. */
+/** Timeout of a command that should end by itself: no case may hang, whatever it does to its shell. */
 const LIMIT_SECONDS = 20;
-/** How long one runs that never ends. */
+/** Timeout of a command that never ends. */
 const ENDLESS_SECONDS = 0.3;
 const FLOOD_BYTES = scaled(100 * 1024 * 1024, 8 * 1024 * 1024);
 const KEPT_BYTES = 256 * 1024;
@@ -119,7 +119,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
   const run = (command: string, seconds = LIMIT_SECONDS): Promise<BashData> =>
     worker.bash(command, { seconds });
 
-  /** The next call works, and nothing of the case is in it. */
+  /** The next call works, and its output contains nothing of the case. */
   async function nextIsClean(): Promise<void> {
     const word = `clean-${++serial}`;
     const next = await run(`echo ${word}`);
@@ -135,7 +135,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
   test.concurrent.each(shared(FUNCTIONS, here, ENGINES.length))("a function named %s", async (word) => {
     const own = new Worker(app.client, word);
     await own.create("bash", undefined, { sandbox_id: (await worker.list())[0]?.sandbox_id });
-    // Its end is told with `builtin`: without that it is only known by its time.
+    // Its end is printed with `builtin`. Without that, only the timeout ends it.
     const lastsOn = word === "builtin";
     const defined = await own.bash(`function ${word} { :; }`, {
       seconds: lastsOn ? ENDLESS_SECONDS : LIMIT_SECONDS,
@@ -145,7 +145,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await own.destroy();
   });
 
-  test("output that imitates what the shell is told by is plain data", async () => {
+  test("output that imitates the shell's own reports is plain data", async () => {
     const { stdout } = await run(
       "set; declare -p; declare -f; env; alias; history; cat /proc/$$/cmdline | tr '\\0' ' '",
     );
@@ -157,7 +157,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     );
   });
 
-  test("binary output comes byte by byte, and a flood is cut to its head and tail", async () => {
+  test("binary output arrives byte for byte, and a flood is cut to its head and tail", async () => {
     const bytes = await worker.execute<BashData>("bash:run", {
       command: "printf '\\0\\377\\376ok'; printf '\\303' >&2",
     });
@@ -178,7 +178,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await nextIsClean();
   });
 
-  test("a caller that leaves takes its command along, and the shell stays", async () => {
+  test("a caller that leaves ends its command, and the shell stays", async () => {
     await run("kept=yes");
     const leaving = new AbortController();
     const left = worker.execute(

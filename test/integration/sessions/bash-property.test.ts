@@ -8,17 +8,20 @@ const COMMANDS = scaled(10_000, 300);
 const WORKERS = 4;
 const LATE = Buffer.from("late\n");
 
-/** A command and what must come of it. */
+/** A command and its expected result. */
 interface Case {
   readonly command: string;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
   readonly code: number;
-  /** Whether it leaves something behind that writes `late` some time after: with it, or never. */
+  /**
+   * Whether it leaves something behind that writes `late` later. That output must come with this command's, or not at
+   * all.
+   */
   readonly leaves: boolean;
 }
 
-/** Numbers that look random and are the same in every run. */
+/** Pseudo-random numbers that are the same in every run. */
 function randomNumbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -42,7 +45,7 @@ function randomCase(random: (below: number) => number, variable: number): Case {
     "echo $n",
     printed(stdout),
     `${printed(stderr)} >&2`,
-    // Something left behind, which holds the command's pipes.
+    // Something left behind that holds the command's pipes.
     ...(leaves ? [`{ (sleep 0.0${random(6)}; echo late; echo late >&2) & }`] : []),
     ...(random(10) === 0 ? ["cat; read -r x"] : []),
     code === 0 ? "true" : `(exit ${code})`,

@@ -37,12 +37,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   test("a timeout interrupts the command, and the shell stays", async () => {
     await worker.bash("kept=yes");
     const late = await worker.execute("bash:run", {
-      command: "echo begun; while :; do sleep 0.2; done; echo on",
+      command: "echo started; while :; do sleep 0.2; done; echo on",
       timeout: 0.5,
     });
     expect(late).toMatchObject({
       code: 5006,
-      data: { stdout: "begun\n", timed_out: true, session_lost: false },
+      data: { stdout: "started\n", timed_out: true, session_lost: false },
     });
     expect((await worker.bash("echo $kept")).stdout).toBe("yes\n");
   });
@@ -58,7 +58,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   test("however many jobs are left running, the next call runs, and can end them", async () => {
     const busy = new Worker(app.client, "busy");
     expect((await busy.create("bash")).failure).toBeNull();
-    // Most only wait; some write for ever.
+    // Most only wait; some write forever.
     for (let i = 0; i < 18; i++) {
       const job = i % 4 === 0 ? "while :; do echo late; sleep 0.05; done" : "exec sleep 1000";
       await expect(busy.bash(`(${job}) &`)).resolves.toMatchObject({ exit_code: 0, session_lost: false });
@@ -70,7 +70,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       stdout: "ended\n",
       session_lost: false,
     });
-    // What they held is used again.
+    // The channels that they held are used again.
     for (let i = 0; i < 3; i++) expect((await busy.bash(`echo ${i}`)).stdout).toBe(`${i}\n`);
     await busy.destroy();
   });
@@ -85,7 +85,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.bash("echo ok")).toMatchObject({ stdout: "ok\n", session_restarted: false });
   });
 
-  test("exit ends the shell with a status also while something left behind writes to its output", async () => {
+  test("exit ends the shell with a status also while a leftover process writes to its output", async () => {
     const leaver = new Worker(app.client, "leaver");
     await leaver.create("bash");
     await leaver.bash("yes late & yes late >&2 &");

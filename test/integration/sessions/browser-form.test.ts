@@ -4,7 +4,7 @@ import { BrowserClient, refIn } from "../../support/browser.ts";
 import { DESKTOP_ENGINES } from "../../support/desktop.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** Tells the page above it what its form holds whenever that changes. */
+/** Reports the form's values to the parent page on every change. */
 const REPORT = `<script>
   const tell = event => parent.postMessage({ [event.target.name]: event.target.value }, "*");
   addEventListener("input", tell);
@@ -128,7 +128,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate(uploaded)).toEqual(["one", "two"]);
   });
 
-  test("a reference stays with its element, and one whose element is gone says so", async () => {
+  test("a reference keeps its element, and one whose element is gone says so", async () => {
     await browser.show("<button id=a>A</button><button id=b>B</button>");
     const before = await browser.ok("tree");
     await browser.evaluate("document.body.prepend(b); a.textContent = 'C'");

@@ -11,8 +11,8 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   let browser: BrowserClient;
   const shell = (command: string) => browser.worker.bash(command);
   /**
-   * Kills the busiest process of a page, and again until the call has ended: what is busy at first may be the process of
-   * a page to come, which starts.
+   * Kills the busiest process of a page, repeatedly until the call has ended: at first that may be the starting process
+   * of the next page.
    */
   const crashPageOf = async <T>(call: Promise<T>): Promise<T> => {
     let hasEnded = false;
@@ -50,7 +50,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.ok("screenshot")).toMatchObject({ title: "here" });
   });
 
-  test("a canceled call stops its script, and the next one goes on", async () => {
+  test("a canceled call stops its script, and the next one continues", async () => {
     await browser.show("<title>here</title>");
     const cancel = new AbortController();
     const params = { script: "document.title = 'runs'; while (true);" };
@@ -60,7 +60,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("runs");
   });
 
-  test("an endless row of dialogs ends its tab, and the next call has another one", async () => {
+  test("an endless series of dialogs ends its tab, and the next call has another one", async () => {
     await browser.show("<title>here</title>");
     const { code, message, data } = await browser.call("evaluate", { script: "while (true) alert(1)" });
     expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("dialogs") });
@@ -72,7 +72,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await eventually(async () => (await running()) === "0\n", { describe: running });
   });
 
-  test("a page that crashes is told of, and the next call has another tab", async () => {
+  test("a page that crashes is reported, and the next call has another tab", async () => {
     await browser.show("<title>here</title>");
     const waiting = browser.call("evaluate", { script: "while (true);" });
     expect(await crashPageOf(waiting)).toMatchObject({
@@ -92,7 +92,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a browser that crashes is told of, and the next call has another one", async () => {
+  test("a browser that crashes is reported, and the next call has another one", async () => {
     await browser.show("<title>here</title>");
     const waiting = browser.call("wait_for", { selector: "#never" });
     await shell("sleep 0.3; pkill -9 -f remote-debugging-pipe");
@@ -104,7 +104,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await shell("ls -d /tmp/berth-browser-* | wc -l")).stdout).toBe("1\n");
   });
 
-  test("a page that eats the sandbox's memory ends alone, or with a cause", async () => {
+  test("a page that uses up the sandbox's memory ends alone, or with a cause", async () => {
     await browser.show("<title>here</title>");
     const script = "const all = []; while (true) all.push(new Uint8Array(2 ** 26).fill(1))";
     const ended = await browser
@@ -116,7 +116,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("again");
   });
 
-  test("floods from a page do not hold up the service", async () => {
+  test("floods from a page do not block the service", async () => {
     await browser.show("<title>flood</title>");
     const flood = browser.call("evaluate", {
       script: `const end = performance.now() + 3000;
@@ -131,7 +131,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(Math.max(...turns)).toBeLessThan(200);
   });
 
-  test("pages open no more tabs than there may be", async () => {
+  test("pages open no more tabs than allowed", async () => {
     await browser.show(
       "<button onclick=\"for (let i = 0; i < 60; i++) window.open('about:blank', 'w' + i)\">Open</button>",
     );
@@ -141,7 +141,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     for (const { id } of tabs.slice(1)) await browser.ok("tabs", { action: "close", tab: id });
   });
 
-  test("a page whose elements lie deep has a tree", async () => {
+  test("a page whose elements are deeply nested has a tree", async () => {
     for (const depth of [200, 500]) {
       await browser.show(`${"<div>".repeat(depth)}<button>deep</button><input type=file aria-label=file>`);
       const { tree } = await browser.ok("tree");
@@ -163,7 +163,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   });
 });
 
-/** A program that stands in for Chromium, and does what a test says with what comes after the start. */
+/** A program in place of Chromium. After the start it answers as the test says. */
 const IMPOSTOR = `#!/usr/bin/python3
 import json, os, sys
 mode = os.environ.get("IMPOSTOR", "")
@@ -202,7 +202,7 @@ while True:
         else: answer(id, {})
 `;
 
-// As root of a container, a sandbox can put anything in the browser's place.
+// As root in a container, a sandbox can replace the browser by anything.
 describe("a browser that lies, on docker", () => {
   const app = useApp(DESKTOP_ENGINES[0]?.settings);
   let sandboxId = "";
@@ -232,7 +232,7 @@ describe("a browser that lies, on docker", () => {
     );
     expect(failure).toBeNull();
     const endOfTurns = followTurns();
-    // What is answered gets the time that a busy machine takes over it.
+    // Cases that do get an answer need time for it on a busy machine.
     const timeout = problem.source === "timeout" ? 3 : 25;
     const shot = await browser.call("screenshot", { timeout });
     const script = await browser.call("evaluate", { script: "1", timeout });

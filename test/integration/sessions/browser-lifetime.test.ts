@@ -9,7 +9,7 @@ import { LastingService } from "../../support/lasting-service.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** Processes of a browser, and files that it may leave. */
+/** Processes of a browser, and files that it may leave behind. */
 const TRACES =
   "ps ax -o stat=,args= | grep -v '^Z' | grep -ciE '[c]hrom|berth-[b]rowser'; find /tmp /dev/shm /var/tmp \"$HOME\" -newer mark 2>/dev/null | grep -ciE 'chrom|berth-browser'; true";
 const NONE = "0\n0\n";
@@ -45,7 +45,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.worker.destroy();
     await untilNoTraces();
     await browser.worker.create("browser", undefined, { sandbox_id: sandboxId });
-    // What it left does not end by itself.
+    // What it leaves behind does not end by itself.
     await shell.bash("pkill -STOP -f type=zygote; pkill -9 -f remote-debugging-pipe");
     await browser.worker.destroy();
     await untilNoTraces();
@@ -100,7 +100,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
 });
 
 /** Sandboxes of bubblewrap end with the service. */
-test("over a restart of the service a session goes on, with a new browser in its sandbox", async () => {
+test("after a restart of the service a session continues, with a new browser in its sandbox", async () => {
   const dataDir = newDataDir();
   const first = await startTestApp({ dataDir, leaveSandboxes: true });
   const { failure } = await new Worker(first.client, "stays").create("browser", { viewport: [400, 300] });
@@ -144,7 +144,7 @@ test("a browser ends by itself when the service is killed", async () => {
 describe("on docker, which has images", () => {
   const app = useApp({ engine: "docker" });
 
-  test("a profile that cannot be removed does not hold up the end", async () => {
+  test("a profile that cannot be removed does not delay the end", async () => {
     const sandboxId = await desktopSandbox(app.client, "docker");
     const place = { sandbox_id: sandboxId };
     const browser = new BrowserClient(new Worker(app.client, "kept"));
@@ -156,7 +156,7 @@ describe("on docker, which has images", () => {
     expect((await shell.bash("pgrep -c chromium; pgrep -fc '^sleep 9999'")).stdout).toBe("0\n0\n");
   });
 
-  test("where there is no Chromium, creating says so and how to get one", async () => {
+  test("without Chromium, creating says so and how to get one", async () => {
     const { sandbox_id: bare } = await app.client.createSandbox({ image: TEST_IMAGE });
     const worker = new Worker(app.client, "bare");
     const { failure } = await worker.create("browser", undefined, { sandbox_id: bare });

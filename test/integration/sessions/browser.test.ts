@@ -39,7 +39,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(web.message).toMatch(/could not be loaded: net::ERR_.*has no network.*EGRESS/);
   });
 
-  test("a screenshot has the size of the viewport, of the page, or of an element, and shows it", async () => {
+  test("a screenshot shows the viewport, the page, or an element, and has its size", async () => {
     await browser.show(
       "<style>*{margin:0}</style><div style='background:#123456;height:1500px'></div><p id=p style='width:120px;height:50px;background:red'>",
     );
@@ -64,7 +64,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a script's value is JSON, what it throws is data, and what is too large is cut", async () => {
+  test("a script's value is JSON, its exception is data, and a value that is too large is cut", async () => {
     await browser.show("<title>T</title>");
     expect(await browser.evaluate("1 + 1")).toBe(2);
     expect(await browser.evaluate("return document.title")).toBe("T");
@@ -129,7 +129,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(thrown.error).toMatchObject({ name: "RangeError", value: "far" });
   });
 
-  test("content and text are cut where they are long, with more of them attached", async () => {
+  test("content and text are truncated if long, with more of them attached", async () => {
     await browser.show(
       "<!doctype html><p>visible</p><p style='display:none'>hidden</p><iframe srcdoc='framed'></iframe>",
     );
@@ -198,7 +198,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
-  test("a part of a page that never comes does not hold up what is done on the page", async () => {
+  test("a part of a page that never loads does not block actions on the page", async () => {
     const server = `
 import http.server, threading
 class Slow(http.server.BaseHTTPRequestHandler):
@@ -216,7 +216,7 @@ server.serve_forever()`;
     await shell(`cat >/tmp/slow.py <<'END'\n${server}\nEND`);
     await shell("python3 /tmp/slow.py >/dev/null 2>&1 & until [ -e /tmp/slow ]; do sleep 0.02; done");
     await browser.ok("goto", { url: "http://localhost:8126/first", wait_until: "dom" });
-    // Less than an action waits for a page that it made load.
+    // Less than an action waits for a page that it caused to load.
     const timeout = 4;
     expect(await browser.ok("click", { selector: "button", timeout })).toMatchObject({ title: "/first1" });
     expect(await browser.ok("click", { selector: "a", timeout })).toMatchObject({ title: "/second" });
@@ -224,7 +224,7 @@ server.serve_forever()`;
     await browser.show("");
   });
 
-  test("a page that goes on to others by itself fails neither what led to it nor who waits", async () => {
+  test("a page that navigates on by itself fails neither the action before it nor a wait", async () => {
     const server = `
 import http.server
 class Leading(http.server.BaseHTTPRequestHandler):
@@ -252,7 +252,7 @@ server.serve_forever()`;
     }
   });
 
-  test("wait_for sees what comes later, and its timeout says so", async () => {
+  test("wait_for sees later changes, and its timeout says so", async () => {
     await browser.show(
       "<script>setTimeout(() => document.body.innerHTML = '<p id=p>late text</p>', 300)</script>",
     );
@@ -265,7 +265,7 @@ server.serve_forever()`;
     await browser.ok("wait_for", { selector: "#p", hidden: true });
   });
 
-  test("tabs are opened, selected and closed, and a page's own are told of", async () => {
+  test("tabs are opened, selected and closed, and a page's own tabs are reported", async () => {
     await browser.show("<title>first</title><button onclick=\"window.open('about:blank')\">Open</button>");
     const [popup] = (await browser.ok("click", { selector: "button" })).opened_tabs;
     expect(popup).toMatch(/^t\d+$/);
@@ -302,7 +302,7 @@ server.serve_forever()`;
     );
   });
 
-  test("what a server refuses in the form of a download is not a download, and nobody waits for it", async () => {
+  test("a server's refusal in the form of a download is not a download, and nobody waits for it", async () => {
     const server = `
 import http.server
 class Refusing(http.server.BaseHTTPRequestHandler):
@@ -324,7 +324,7 @@ server.serve_forever()`;
     expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
   });
 
-  test("dialogs are answered at once, and the result tells of them", async () => {
+  test("dialogs are answered at once, and the result reports them", async () => {
     await browser.show("<script>var answers</script>");
     const { dialogs } = await browser.ok("evaluate", {
       script: "answers = [alert('a'), confirm('sure?'), prompt('name', 'Ada')]",

@@ -6,7 +6,7 @@ import { Worker } from "../../support/worker.ts";
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
 
-  test("code runs by itself, and nothing but files stays", async () => {
+  test("code runs in a fresh process, and only files stay", async () => {
     const worker = new Worker(app.client, "coder");
     await worker.create("code");
     const execute = (language: string, code: string, more = {}) =>
@@ -27,12 +27,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
     expect((await execute("bash", "cat f; pwd")).data).toMatchObject({ stdout: "2\n/workspace\n" });
     const { code, data } = await execute("javascript", "console.log(1)");
-    // The image has no node; the machine that bubblewrap shows may have one.
+    // The image has no node; with bubblewrap, the machine may have one.
     if (data.exit_code === 127) expect(code).toBe(4001);
     else expect({ code, ...data }).toMatchObject({ code: 0, stdout: "1\n" });
-    expect(await execute("bash", "echo begun; sleep 1000", { timeout: 2 })).toMatchObject({
+    expect(await execute("bash", "echo started; sleep 1000", { timeout: 2 })).toMatchObject({
       code: 5006,
-      data: { stdout: "begun\n", timed_out: true },
+      data: { stdout: "started\n", timed_out: true },
     });
     await expect(execute("cobol", "x")).rejects.toThrow(/params\.language: .*"python"/);
   });

@@ -17,11 +17,11 @@ const CALLS = {
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
 
-  test(`${WORKERS} workers make, use, expire and destroy sessions of four types while one initializes very slowly`, async () => {
+  test(`${WORKERS} workers create, use, expire and destroy sessions of four types while one initializes very slowly`, async () => {
     const { sandbox_id: sandboxId } = await app.client.createSandbox({
       resources: { pids_limit: 2000, memory_bytes: 2 ** 31 },
     });
-    // A bash that begins only when it is told to.
+    // A bash that starts only when a file exists.
     const slowBash =
       "mkdir -p slow; printf '#!/bin/sh\\nwhile [ ! -e /workspace/go ]; do sleep 0.1; done; exec /bin/bash \"$@\"\\n' > slow/bash; chmod +x slow/bash";
     await app.client.output(sandboxId, slowBash);
@@ -68,7 +68,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         await eventually(async () => (await worker.list()).length === 0);
       }),
     );
-    // It is given up after half a minute, which a crowd on a busy machine may outlast.
+    // It gives up after half a minute, and a crowd on a busy machine may take longer.
     expect(passedBy).toBeGreaterThan(0);
 
     await app.client.output(sandboxId, "touch go");

@@ -6,12 +6,12 @@ import { ServeProcess } from "../../support/program.ts";
 import { fromStruct } from "../../support/wire-sessions.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** The examples of the document that sessions come from: "vm" as it is written there. */
+/** The examples of the document from which sessions come, with "vm" as written there. */
 describe("over the API", () => {
   const app = useApp({ engine: "docker" });
   const CONFIG = { screen_size: [1920, 1080], custom_name: "my_vm" };
 
-  test("an explicit session is used again by each call, until it is destroyed", async () => {
+  test("an explicit session is used by each call, until it is destroyed", async () => {
     const worker = new Worker(app.client, "agent");
     const { status, session } = await worker.create("vm", CONFIG);
     expect(status).toBe("SESSION_RESULT_STATUS_CREATED");
@@ -27,7 +27,7 @@ describe("over the API", () => {
     });
     const picture = decodePng(screenshot.attachments[0]?.content ?? Buffer.alloc(0));
     expect([picture.width, picture.height]).toEqual([1920, 1080]);
-    // y is the pointer's own: the middle of the screen.
+    // y is the pointer's: the middle of the screen.
     expect((await worker.execute("vm:click", { x: 100 })).data).toMatchObject({ x: 100, y: 540 });
     const typed = await worker.execute("vm:type", { text: "hello" });
     expect(typed).toMatchObject({ code: 0, data: { characters: 5 } });
@@ -73,7 +73,7 @@ describe("over the API", () => {
   });
 });
 
-describe("through the program", () => {
+describe("with the command line", () => {
   let service: ServeProcess;
   beforeAll(async () => {
     service = await ServeProcess.start(["--desktop-image", DESKTOP_IMAGE]);

@@ -8,7 +8,7 @@ import { Worker } from "../../support/worker.ts";
 
 const service = useLastingApp({ BERTH_ENGINE: "docker", BERTH_DESKTOP_IMAGE: DESKTOP_IMAGE });
 
-test("after the service was killed, a session goes on with a new desktop of its size in its sandbox", async () => {
+test("after a kill of the service, a session continues with a new desktop of its size in its sandbox", async () => {
   const desktop = new TestDesktop(new Worker(service.client, "user"));
   await desktop.start({ screen_size: [801, 601] });
   await desktop.open("xterm", ({ class: name }) => name === "XTerm");
@@ -21,7 +21,7 @@ test("after the service was killed, a session goes on with a new desktop of its 
   const [after] = await again.worker.list();
   expect(after?.session_id).toBe(before?.session_id);
   expect(after?.sandbox_id).toBe(before?.sandbox_id);
-  // The old desktop ended with its service, and everything on it.
+  // The old desktop ended with its service, with everything on it.
   const sandboxId = after?.sandbox_id ?? "";
   await eventually(
     async () => (await service.client.output(sandboxId, "pgrep -c Xvfb; pgrep -c xterm; true")) === "1\n0\n",
@@ -32,7 +32,7 @@ test("after the service was killed, a session goes on with a new desktop of its 
 
 const without = useApp({ engine: "docker", desktopImage: MISSING_IMAGE });
 
-test.each(["vm", "browser"])("a %s whose image is not to be had says how to get it", async (type) => {
+test.each(["vm", "browser"])("a %s whose image is unavailable says how to get it", async (type) => {
   const { status, failure } = await new Worker(without.client, "user").create(type);
   expect(status).toBe("SESSION_RESULT_STATUS_FAILED");
   expect(failure?.detail?.reason).toBe("ERROR_REASON_IMAGE_UNAVAILABLE");

@@ -79,13 +79,13 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
   });
 
-  test("grep tells names from lines", async () => {
+  test("grep distinguishes names from lines", async () => {
     await inside(MAKE_ODD_NAMES);
     expect(await matchesOf(worker, { pattern: "needle", path: "odd" })).toEqual(ODD_MATCHES);
     await inside("rm -r odd");
   });
 
-  test("grep knows Perl's syntax, or says that it does not", async () => {
+  test("grep supports Perl's syntax, or says that it does not", async () => {
     await inside("mkdir -p p; printf 'call(42)\\nword\\nfoobar\\nfoobaz\\n[\\\\d]\\n' > p/x");
     const found = async (pattern: string) => {
       const { data } = await worker.execute<{ matches: { text: string }[] }>("files:grep", {
@@ -98,14 +98,14 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await found("c(?:al)l\\([\\d]")).toEqual(["call(42)"]);
     expect(await found("foo(?=baz)")).toEqual(["foobaz"]);
     expect(await found("^\\w+?\\d?$")).toEqual(["word", "foobar", "foobaz"]);
-    // Extended regular expressions stay what they are.
+    // Extended regular expressions are not converted.
     expect(await found("\\<word\\>|foo{1}bar")).toEqual(["word", "foobar"]);
     expect(await found("[[:digit:]]+")).toEqual(["call(42)"]);
     expect(await worker.execute("files:grep", { pattern: "\\<\\d", path: "p" })).toMatchObject({
       code: 4001,
       message: expect.stringContaining("mixes"),
     });
-    // Backtracking without end is ended in the sandbox.
+    // The sandbox ends catastrophic backtracking.
     await inside("{ printf 'a%.0s' $(seq 1 5000); echo '!'; } > p/long");
     expect(await worker.execute("files:grep", { pattern: "^(?:a+)+$", path: "p" })).toMatchObject({
       code: 4001,
@@ -113,7 +113,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await inside("rm -r p");
   });
 
-  test("what is wrong with a file is the tool's failure", async () => {
+  test("a problem with a file is the tool's failure", async () => {
     await inside("mkdir -p dir; head -c 100 /dev/urandom > binary; printf '\\377\\0' >> binary");
     for (const path of ["missing", "dir", "binary"]) {
       const { code, message } = await worker.execute("files:read", { file_path: path });
@@ -167,7 +167,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   });
 });
 
-// bubblewrap's sandboxes have this machine's own grep.
+// bubblewrap's sandboxes use this machine's grep.
 describe("on docker, with busybox's grep", () => {
   const app = useApp({ engine: "docker" });
   let worker: Worker;
@@ -205,7 +205,7 @@ interface Match {
   readonly text: string;
 }
 
-/** Names that a search could take for something else, files that it leaves out, and lines to find. */
+/** Names that could confuse a search, files that it skips, and lines to find. */
 const MAKE_ODD_NAMES = String.raw`mkdir -p odd/.git 'odd/*
 a:1:b'; cd odd
 printf 'x\n\na needle: b\n' >plain.md; echo nothing >other.md

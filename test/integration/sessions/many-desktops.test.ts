@@ -10,7 +10,7 @@ const DESKTOPS = 10;
 
 const app = useApp({ engine: "docker" });
 
-/** Bytes that programs can still have without swapping. */
+/** Bytes that programs can use without swapping. */
 function availableMemory(): number {
   const found = /^MemAvailable:\s+(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8"));
   return Number(found?.[1]) * 1024;
@@ -34,7 +34,7 @@ test("ten desktops work at once, each with its own programs, and little memory",
       await desktop.open("xterm -e sh -c 'cat > typed'", (window) => window.class === "XTerm");
       await desktop.do("type", { text: `I am ${index}.\n` });
       const sandboxId = sandboxes[index] ?? "";
-      // The window is there before the shell in it has made the file.
+      // The window appears before the shell in it has created the file.
       await eventually(
         async () => (await app.client.output(sandboxId, "cat typed || true")) === `I am ${index}.\n`,
       );

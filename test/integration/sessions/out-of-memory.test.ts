@@ -5,7 +5,7 @@ import { ENGINES } from "../../support/engines.ts";
 import { Worker } from "../../support/worker.ts";
 
 const LIMIT_MIB = 64;
-/** Each makes the interpreter itself larger than its sandbox may be. */
+/** Each makes the interpreter itself exceed its sandbox's memory. */
 const GREEDY = [
   ["bash", "bash:run", { command: `x=$(head -c ${4 * LIMIT_MIB}M /dev/zero | tr '\\0' x)` }],
   ["python", "python:run", { code: `x = b'x' * (${4 * LIMIT_MIB} << 20)` }],
@@ -22,7 +22,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   });
 
   test.each(GREEDY)(
-    "a %s that the kernel kills for want of memory is lost with that cause",
+    "a %s that the kernel kills when memory runs out is lost with that cause",
     async (type, tool, greedy) => {
       const worker = new Worker(app.client, `greedy ${type}`);
       const { session, failure } = await worker.create(type, undefined, { sandbox_id: sandboxId });
@@ -44,7 +44,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   test("one that is killed otherwise is not", async () => {
     const worker = new Worker(app.client, "killed");
     await worker.create("bash", undefined, { sandbox_id: sandboxId });
-    // A program of the shell that ran out of memory has nothing to do with the shell's end.
+    // A program of the shell that ran out of memory is unrelated to the shell's end.
     expect(
       await worker.bash(`head -c 1 /dev/zero; python3 -c "x = b'x' * (${4 * LIMIT_MIB} << 20)"`),
     ).toMatchObject({

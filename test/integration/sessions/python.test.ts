@@ -33,11 +33,11 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("_ + '!'")).data.result).toBe("'hi!'");
   });
 
-  test("an exception comes with its name, value and traceback, and the state stays", async () => {
-    const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('begun')\nf()");
+  test("an exception is returned with its name, value and traceback, and the state stays", async () => {
+    const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('started')\nf()");
     expect(code).toBe(0);
     expect(data).toMatchObject({
-      stdout: "begun\n",
+      stdout: "started\n",
       result: null,
       error: { name: "ZeroDivisionError", value: "division by zero" },
     });
@@ -61,17 +61,22 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 
   test("a timeout interrupts, and the state stays", async () => {
     await run("kept = 'yes'");
-    const late = await run("import time\nprint('begun')\nwhile True: time.sleep(0.1)", 0.5);
+    const late = await run("import time\nprint('started')\nwhile True: time.sleep(0.1)", 0.5);
     expect(late).toMatchObject({
       code: 5006,
-      data: { stdout: "begun\n", timed_out: true, session_lost: false, error: { name: "KeyboardInterrupt" } },
+      data: {
+        stdout: "started\n",
+        timed_out: true,
+        session_lost: false,
+        error: { name: "KeyboardInterrupt" },
+      },
     });
     const spin = await run("while True: pass", 0.3);
     expect(spin).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: false } });
     expect((await run("kept")).data.result).toBe("'yes'");
   });
 
-  test("code that will not be interrupted is killed with its interpreter, and the next call gets a new one", async () => {
+  test("code that cannot be interrupted is killed with its interpreter, and the next call gets a new one", async () => {
     const stubborn = await run(
       "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
       0.3,
@@ -83,7 +88,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("an interpreter that dies tells how, and the next call gets a new one", async () => {
+  test("an interpreter that dies reports how, and the next call gets a new one", async () => {
     const died = await run("import os, sys\nprint('last words', flush=True)\nos._exit(7)");
     expect(died).toMatchObject({
       code: 4001,
@@ -96,7 +101,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("1 + 1")).data).toMatchObject({ result: "2", session_restarted: true });
   });
 
-  test("what threads and processes of an earlier call write never appears in the next", async () => {
+  test("output of an earlier call's threads and processes never appears in the next", async () => {
     await run(
       "import threading, time, subprocess\ngo = True\n" +
         "def chatter():\n    while go: print('late'); time.sleep(0.005)\n" +
@@ -150,7 +155,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       "what the driver calls is None",
       "import json, os, traceback\njson.loads = json.dumps = os.open = os.getpid = traceback.format_exception = None",
     ],
-  ])("where %s, the next call works", async (_, code) => {
+  ])("if %s, the next call works", async (_, code) => {
     const breaker = new Worker(app.client, "breaker");
     const run = (text: string) => breaker.execute<PythonData>("python:run", { code: text });
     expect((await breaker.create("python")).failure).toBeNull();
@@ -169,7 +174,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await breaker.destroy();
   });
 
-  test("stdin is at its end, and a fork does not take the interpreter's place", async () => {
+  test("stdin is empty, and a fork does not replace the interpreter", async () => {
     expect((await run("input()")).data.error?.name).toBe("EOFError");
     const { data } = await run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\npid > 0");
     expect(data).toMatchObject({ result: "True", error: null });
@@ -206,7 +211,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(data).toMatchObject({ error: { name: "Bad" }, session_lost: false });
   });
 
-  test("what a handler of a signal raises between two calls leaves the interpreter as it is", async () => {
+  test("an exception from a signal handler between two calls does not change the interpreter", async () => {
     const start =
       "import os, signal, sys, threading, time\nsent = False\n" +
       "def late(*given): raise TimeoutError('late')\nsignal.signal(signal.SIGUSR1, late)\n" +
@@ -224,7 +229,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("'next'")).data).toMatchObject({ result: "'next'", session_restarted: false });
   });
 
-  test("a timer whose handler raises at any moment leaves the interpreter as it is", async () => {
+  test("a timer whose handler raises at any moment does not change the interpreter", async () => {
     const start =
       "import signal\ncalls = 0\ndef late(*given): raise TimeoutError('late')\n" +
       "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, .002, .0007)";
@@ -239,7 +244,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("signal.signal(signal.SIGALRM, signal.SIG_DFL) is late")).data.result).toBe("True");
   });
 
-  test("output that is not text comes byte by byte", async () => {
+  test("binary output arrives byte for byte", async () => {
     const answer = await run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nNone");
     expect(answer.attachments).toEqual([
       {
@@ -250,8 +255,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     ]);
   });
 
-  test("open figures come as PNG, and are closed", async () => {
-    // A stand-in with what the driver calls: matplotlib itself is larger than all the rest of the image.
+  test("open figures are returned as PNG, and closed", async () => {
+    // A stub with what the driver calls: matplotlib itself is larger than the rest of the image.
     await run(`
 import sys, types
 PNG = bytes.fromhex('89504e470d0a1a0a')

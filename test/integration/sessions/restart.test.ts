@@ -13,8 +13,8 @@ beforeAll(async () => {
 });
 afterAll(() => rm(dataDir, { recursive: true, force: true }));
 
-// Sandboxes of bubblewrap end with the service, so there it has only the second half.
-test("over a restart a session goes on in its sandbox, begun anew; one without its sandbox says that it is lost", async () => {
+// Sandboxes of bubblewrap end with the service, so only the second half applies there.
+test("after a restart a session continues in its sandbox, with a new interpreter; one without its sandbox says that it is lost", async () => {
   const secrets = writeSecrets(path.join(dataDir, "secrets.yaml"), { key: "hush" });
   const first = await startTestApp({ dataDir, secrets, leaveSandboxes: true });
   const stays = new Worker(first.client, "stays");
@@ -27,7 +27,7 @@ test("over a restart a session goes on in its sandbox, begun anew; one without i
   await stays.create("files", undefined, { sandbox_id: session?.sandbox_id });
   const gone = (await lost.create("bash")).session;
   await stays.bash("x=1; echo kept > file");
-  // A sandbox with a session in it is left, as the setting says.
+  // A sandbox with a session in it is left running, because of the setting.
   await first.client.call("SandboxService/DeleteSandbox", { sandbox_id: gone?.sandbox_id });
   first.client.close();
   await first.app.stop();

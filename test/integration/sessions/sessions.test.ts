@@ -7,14 +7,14 @@ import { type BashData, Worker } from "../../support/worker.ts";
 
 const SECOND = { seconds: 1 };
 
-// Each test has a worker of its own, so they run side by side.
+// Each test has its own worker, so they run concurrently.
 describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
   let sandboxId = "";
   let serial = 0;
-  /** A worker of its own for each test, whose sessions live in one sandbox where nothing else is said. */
+  /** A new worker for each test. Its sessions live in one sandbox unless the test says otherwise. */
   const newWorker = (): Worker => new Worker(app.client, `worker ${++serial}`);
-  /** Live sandboxes that were made for sessions of a worker. */
+  /** Live sandboxes that were created for sessions of a worker. */
   const sandboxesOf = async (worker: Worker): Promise<number> => {
     const { sandboxes } = await app.client.call("SandboxService/ListSandboxes");
     return sandboxes.filter(({ spec }) => spec?.labels?.session_id?.includes(`_${worker.id}_`)).length;
@@ -39,7 +39,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect((await worker.create("bash", undefined, here())).session?.name).toBe(`bash_${worker.id}_002`);
   });
 
-  test("explicit: creating again gives the same session, with its config", async () => {
+  test("explicit: creating again returns the same session, with its config", async () => {
     const worker = newWorker();
     const first = await worker.create("bash", { env: { A: "1" } }, here());
     const again = await worker.create("bash", { env: { A: "2" } }, here());
@@ -49,7 +49,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect((await worker.bash("echo $A")).stdout).toBe("1\n");
   });
 
-  test("explicit: what fails is told for each type, and leaves nothing", async () => {
+  test("explicit: a failure is reported per type, and leaves nothing", async () => {
     const worker = newWorker();
     const { results } = await app.client.call("SessionService/CreateSessions", {
       worker_id: worker.id,
@@ -81,7 +81,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(await sandboxesOf(worker)).toBe(0);
   });
 
-  test("temporary: a session for one call, gone after it, whatever came of it", async () => {
+  test("temporary: a session for one call, removed after it, whatever the result", async () => {
     const worker = newWorker();
     const answers = [
       await worker.execute<BashData>("bash:run", { command: "pwd; x=1" }),
@@ -105,7 +105,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(answers.map(({ data }) => data.stdout)).toEqual(["a\n", "b\n", "c\n"]);
   });
 
-  test("execute: a tool is named in full, with a dot, or barely, and its meta says what ran", async () => {
+  test("execute: a tool is named in full, with a dot, or by its short name, and its meta says what ran", async () => {
     const worker = newWorker();
     const { session } = await worker.create("bash", undefined, here());
     await worker.create("python", undefined, here());
@@ -130,7 +130,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(bare.meta.trace_id).not.toBe("");
   });
 
-  test("calls on one session come one after the other, in their order", async () => {
+  test("calls on one session run one after the other, in their order", async () => {
     const worker = newWorker();
     await worker.create("bash", undefined, here());
     await worker.bash("n=0");
@@ -170,13 +170,13 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
       ["bash:run", "false"],
       ["python:run", "1 / 0"],
     ] as const) {
-      const results = await batch([["bash:run", "echo a"], failing, ["bash:run", "touch begun"]], {
+      const results = await batch([["bash:run", "echo a"], failing, ["bash:run", "touch started"]], {
         stop_on_error: true,
       });
       expect(results.at(-1)).toBe("skipped");
     }
-    expect((await worker.bash("ls begun")).exit_code).not.toBe(0);
-    // Each waits for what the other does: only at once can they end.
+    expect((await worker.bash("ls started")).exit_code).not.toBe(0);
+    // Each waits for the other, so they can only end if they run concurrently.
     const meet = (mine: string, other: string) =>
       `touch ${mine}; while [ ! -e ${other} ]; do sleep 0.02; done`;
     const python = "import os, time\nopen('q', 'w').close()\nwhile not os.path.exists('p'): time.sleep(0.02)";
@@ -190,7 +190,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(met).toMatchObject([{ code: 0 }, { code: 0 }]);
   });
 
-  test("time to live: every call begins it anew, a failed one too, and an expired session is never used", async () => {
+  test("time to live: every call restarts it, a failed one too, and an expired session is never used", async () => {
     const worker = newWorker();
     const { session } = await worker.create("bash", undefined, { ...here(), ttl: { seconds: 2 } });
     const until = Date.now() + 3000;
@@ -261,7 +261,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect((await worker.list()).map(({ resource_type }) => resource_type)).toEqual(["python"]);
   });
 
-  test("destroy: one, several, all; a session goes with its sandbox, and what it ran with it", async () => {
+  test("destroy: one, several, all; a session is removed with its sandbox, and its processes with it", async () => {
     const worker = newWorker();
     const own = (await worker.create("bash")).session;
     await worker.create("python", undefined, here());
@@ -281,7 +281,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.destroy()).toEqual([]);
   });
 
-  test("destroy ends a call that goes on, with SESSION_LOST", async () => {
+  test("destroy ends a running call, with SESSION_LOST", async () => {
     const worker = newWorker();
     await worker.create("bash", undefined, here());
     const running = worker.bash("touch /workspace/running; sleep 1000");
@@ -291,7 +291,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     await expect(running).rejects.toThrow(/ABORTED: The session .* was lost: it was destroyed/);
   });
 
-  test("a session whose sandbox is deleted says so once, and is gone", async () => {
+  test("a session whose sandbox is deleted says so once, and is then gone", async () => {
     const worker = newWorker();
     const { session } = await worker.create("bash");
     await app.client.deleteSandbox(session?.sandbox_id ?? "");
@@ -355,7 +355,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("output comes as it is written, between started and the response", async () => {
+  test("output arrives as it is written, between started and the response", async () => {
     const worker = newWorker();
     await worker.create("bash", undefined, here());
     const items = await worker.follow(

@@ -7,7 +7,7 @@ import { openView } from "../../support/view.ts";
 import { Worker } from "../../support/worker.ts";
 
 const MIB = 1024 * 1024;
-/** One picture of it is 33 MB. */
+/** One picture of it has 33 MB. */
 const SCREEN = [3840, 2160];
 const MAX_GROWTH_BYTES = 12 * MIB;
 
@@ -22,7 +22,7 @@ afterAll(async () => {
   await service.process.stop();
 });
 
-test("a reader that stops makes the viewer wait: the service holds no picture, and no byte is lost", async () => {
+test("a reader that stops makes the viewer wait: the service buffers no picture, and no byte is lost", async () => {
   const worker = new Worker(client, "slow");
   const { failure } = await worker.create("vm", { screen_size: SCREEN });
   expect(failure).toBeNull();
@@ -39,7 +39,7 @@ test("a reader that stops makes the viewer wait: the service holds no picture, a
   let most = 0;
   for (let round = 0; round < 5; round++) {
     await rfb.request(false);
-    // It writes until nothing takes more.
+    // It writes until nobody reads any more.
     let last = -1;
     await eventually(async () => {
       const [now, previous] = [await written(), last];

@@ -32,7 +32,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   /** Runs a program on the desktop. */
   const launch = (command: string) => worker.execute("vm:launch", { command });
   const output = (line: string): Promise<string> => app.client.output(sandboxId, line);
-  /** A terminal that has the keys, and a program in it that writes what is typed to a file in /tmp. */
+  /** A terminal with the focus, in which a program writes what is typed to a file in /tmp. */
   const launchReader = async (file: string, place: string) => {
     await launch(`xterm -title ${file} -geometry 60x10${place} -e sh -c 'cat > /tmp/${file}'`);
     await eventually(async () => (await output(`test -e /tmp/${file} && echo there || true`)) !== "");
@@ -54,7 +54,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   };
   const viewers = () => output("pgrep -c x11vnc || true");
 
-  test("the desktop is shown at once and exactly, and what changes follows", async () => {
+  test("the desktop is shown at once and exactly, and updates follow", async () => {
     const { started, rfb } = await open();
     expect(started).toMatchObject({ protocol: "rfb", width: WIDTH, height: HEIGHT, read_only: false });
     expect({ width: rfb.width, height: rfb.height }).toEqual({ width: WIDTH, height: HEIGHT });
@@ -67,7 +67,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }
   });
 
-  test("what is typed and pointed at arrives, in several scripts", async () => {
+  test("typing and pointing reach the desktop, in several scripts", async () => {
     await launchReader("typed", "+0+0");
     await launchReader("over", "+0+300");
     const { rfb } = await open();
@@ -92,7 +92,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(started.read_only).toBe(true);
     await rfb.pointer(11, 12);
     await rfb.type("intruder\n");
-    // Its answer says that what came before was read.
+    // Its answer shows that the earlier events were read.
     await rfb.update(false);
     expect(await pointerAt()).not.toMatch(/^x:11 y:12 /);
     const other = await open();
@@ -101,7 +101,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await output("cat /tmp/unwanted")).toBe("guest\n");
   });
 
-  test("nothing listens, and a viewer is gone with its caller", async () => {
+  test("nothing listens on a port, and a viewer ends with its caller", async () => {
     const [one, two] = [await open(), await open()];
     await Promise.all([one.rfb.update(false), two.rfb.update(false)]);
     expect(await viewers()).toBe("2\n");
@@ -117,7 +117,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await eventually(async () => (await viewers()) === "0\n");
   });
 
-  test("the session lives while it is viewed, and calls on it go on", async () => {
+  test("the session lives while it is viewed, and calls on it continue", async () => {
     const short = new Worker(app.client, "short");
     await short.create("vm", { screen_size: [640, 480] }, { ttl: { seconds: 1 } });
     const { rfb } = await openView(app.client, short.id);

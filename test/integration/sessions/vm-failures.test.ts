@@ -9,7 +9,7 @@ import { Worker } from "../../support/worker.ts";
 const SIZE = { screen_size: [800, 600] };
 const PATIENCE = { timeoutMs: 60_000 };
 
-/** Grabs what it is told to, says so, and sleeps. */
+/** Grabs what its argument names, reports it, and sleeps. */
 const GRABBER = `
 import ctypes, sys, time
 x = ctypes.CDLL("libX11.so.6")
@@ -26,7 +26,7 @@ open("/tmp/grabbed", "w").close()
 time.sleep(600)
 `;
 
-/** Writes which buttons and modifiers are pressed. */
+/** Prints which buttons and modifiers are pressed. */
 const STATE = `
 import ctypes
 x = ctypes.CDLL("libX11.so.6")
@@ -40,7 +40,7 @@ x.XQueryPointer(d, ctypes.c_ulong(x.XDefaultRootWindow(d)), *[ctypes.byref(w)] *
 open("/tmp/state", "w").write("keys %d state %d;" % (sum(bin(k).count("1") for k in keys), mask.value))
 `;
 
-/** Tells who has the clipboard that it has lost it. */
+/** Notifies the owner of the clipboard that it has lost it. */
 const LIAR = `
 import ctypes
 x = ctypes.CDLL("libX11.so.6")
@@ -57,7 +57,7 @@ x.XSync(d, 0)
 open("/tmp/lied", "w").close()
 `;
 
-/** Has widgets whose properties are of other types than AT-SPI has them, and one whose value is not a number. */
+/** Has widgets with properties of types that AT-SPI does not define, and one whose value is not a number. */
 const ODD_WIDGETS = `
 from gi.repository import Gio, GLib
 A, ROOT = "org.a11y.atspi.", "/org/a11y/atspi/accessible/root"
@@ -101,7 +101,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await output(`cat > /tmp/grab.py <<'EOF'\n${GRABBER}EOF\ncat > /tmp/state.py <<'EOF'\n${STATE}EOF`);
   });
 
-  /** Runs work on a desktop of its own in the shared sandbox, where nothing of it stays. */
+  /** Runs work on its own desktop in the shared sandbox, and checks that nothing is left behind. */
   async function withDesktop(work: (desktop: TestDesktop) => Promise<void>): Promise<void> {
     const desktop = newDesktop();
     await desktop.start(SIZE, here());
@@ -112,13 +112,15 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }
   }
 
-  /** Pids of processes in the sandbox whose command line begins so, and not of shells that start them. */
+  /**
+   * Pids of processes in the sandbox whose command line starts with the pattern, without the shells that start them.
+   */
   async function pidsOf(pattern: string): Promise<string[]> {
     const found = await output(`pgrep -f '^([^ ]*/)?${pattern}' || true`);
     return found.split("\n").filter((pid) => pid !== "");
   }
 
-  /** Waits until a call has another desktop; returns how a call before lost the last one, if one did. */
+  /** Waits until a call gets another desktop. Returns how an earlier call lost the last one, if one did. */
   async function restarts(desktop: TestDesktop): Promise<string> {
     let loss = "";
     await eventually(async () => {
@@ -133,7 +135,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     return loss;
   }
 
-  /** What is pressed. */
+  /** The pressed buttons and modifiers. */
   async function pressed(desktop: TestDesktop): Promise<string> {
     await output("rm -f /tmp/state");
     await desktop.do("launch", { command: ["python3", "/tmp/state.py"] });
@@ -143,12 +145,12 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }, PATIENCE);
   }
 
-  test("a window manager that dies is started again, and the session goes on without one that dies too often", () =>
+  test("a window manager that dies is restarted, and the session continues without one that dies too often", () =>
     withDesktop(async (desktop) => {
       const window = await desktop.open("xterm", ({ class: name }) => name === "XTerm");
       const isLost = async () => (await desktop.do("windows")).window_manager === "lost";
       const killed: string[] = [];
-      // Where one ends by itself, as beside one that is about to end, fewer are left to kill.
+      // If one is about to end by itself, fewer are left to kill.
       for (let round = 0; round < 6; round++) {
         const pid = await eventually(async () => {
           if (await isLost()) return "none";
@@ -165,7 +167,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
-  test("an X server that dies under a call ends it with the cause, and the next call starts another", () =>
+  test("an X server that dies during a call ends it with the cause, and the next call starts another", () =>
     withDesktop(async (desktop) => {
       await desktop.do("move", { x: 3, y: 4 });
       const waiting = failureOf(desktop.ask("wait", { seconds: 60 }));
@@ -187,24 +189,26 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("Xvfb :")).toHaveLength(1);
     }));
 
-  test.each([0, 1])("a killed driver (%i) takes all with it, and the next call starts another", (index) =>
-    withDesktop(async (desktop) => {
-      await desktop.do("launch", { command: "setsid sh -c 'sleep 9999 & sleep 9998' & sleep 9997" });
-      await eventually(async () => (await pidsOf("sleep 999")).length >= 3, PATIENCE);
-      // The guard, the driver, and what reads the tree.
-      // What is about to become another program looks like them for a moment.
-      const drivers = await eventually(async () => {
-        const pids = await pidsOf("python3 -I -S -c");
-        return pids.length === 3 && pids;
-      }, PATIENCE);
-      await output(`kill -9 ${drivers[index]}`);
-      await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
-      await restarts(desktop);
-      expect(await pidsOf("sleep 999")).toEqual([]);
-    }),
+  test.each([0, 1])(
+    "a killed driver (%i) ends the whole desktop, and the next call starts another",
+    (index) =>
+      withDesktop(async (desktop) => {
+        await desktop.do("launch", { command: "setsid sh -c 'sleep 9999 & sleep 9998' & sleep 9997" });
+        await eventually(async () => (await pidsOf("sleep 999")).length >= 3, PATIENCE);
+        // The guard, the driver, and the reader of the tree. For a moment, a process that is about to run another program
+        // looks like them.
+        const drivers = await eventually(async () => {
+          const pids = await pidsOf("python3 -I -S -c");
+          return pids.length === 3 && pids;
+        }, PATIENCE);
+        await output(`kill -9 ${drivers[index]}`);
+        await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
+        await restarts(desktop);
+        expect(await pidsOf("sleep 999")).toEqual([]);
+      }),
   );
 
-  test("what reads the tree is started again where it is killed", () =>
+  test("the program that reads the tree is restarted after a kill", () =>
     withDesktop(async (desktop) => {
       await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
       await desktop.node(({ role }) => role === "text");
@@ -218,18 +222,18 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
     }));
 
-  test("something else that writes to the driver's connection ends the session with the cause", () =>
+  test("foreign writes to the driver's connection end the session with the cause", () =>
     withDesktop(async (desktop) => {
       const [guard] = await pidsOf("python3 -I -S -c");
       await output(`printf '\\377\\377\\377\\377\\377\\377\\377\\377' > /proc/${guard}/fd/1`);
-      // Where a call is under way, it hears of that.
+      // A call that is running fails with that.
       expect(await restarts(desktop)).toMatch(/^$|lost its desktop: something else wrote/);
       expect((await desktop.screenshot()).data).toMatchObject({ width: 800 });
     }));
 
-  test("what is written to the driver's connection while nothing is asked is not kept", () =>
+  test("data on the driver's connection outside of a request is not kept", () =>
     withDesktop(async (desktop) => {
-      // The beginning of an answer of 48 MiB, from the oldest of the driver's processes.
+      // The start of an answer of 48 MiB, written to the driver's oldest process.
       await output("printf '\\0\\0\\0\\4\\3\\0\\0\\0' > /proc/$(pgrep -o -x python3)/fd/1");
       await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
       expect((await desktop.ask("move")).data).toMatchObject({ session_restarted: true });
@@ -262,7 +266,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       await output(`kill -STOP ${window.pid}`);
       const { data } = await desktop.screenshot();
       expect(data.tree_truncated).toBe(true);
-      // Its window stands for it.
+      // Its window stands in for it.
       expect(data.accessibility_tree.children).toEqual([
         { role: "window", name: window.title, bounds: window.bounds },
       ]);
@@ -273,7 +277,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       );
     }));
 
-  test("a program whose widgets are of odd types costs the session what is odd alone", () =>
+  test("a program whose widgets have wrong types loses only those from the tree", () =>
     withDesktop(async (desktop) => {
       await desktop.do("launch", { command: ["python3", "-c", ODD_WIDGETS] });
       await desktop.node((node) => node.name === "honest" && node.value === 0.5);
@@ -290,7 +294,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
-  test("a program that says that the clipboard is another's does not make it so", () =>
+  test("a program that falsely reports another owner of the clipboard has no effect", () =>
     withDesktop(async (desktop) => {
       await desktop.do("clipboard", { action: "set", text: "kept" });
       await desktop.do("launch", { command: ["python3", "-c", LIAR] });
@@ -302,7 +306,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       });
     }));
 
-  test("a call that times out or whose caller leaves releases what it pressed, and the session goes on", () =>
+  test("a call that times out or whose caller leaves releases what it pressed, and the session continues", () =>
     withDesktop(async (desktop) => {
       await desktop.open(["xterm", "-e", "cat > /tmp/cut"], ({ class: name }) => name === "XTerm");
       const nothing = await pressed(desktop);
@@ -334,7 +338,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       output(
         "ps -eo args --no-headers | sort; find /tmp /dev/shm -mindepth 1 | sort; cat /proc/sysvipc/shm | wc -l",
       );
-    // A first one makes the directory of the sockets.
+    // The first desktop creates the directory of the sockets.
     await withDesktop(async () => {});
     await output("rm -f /tmp/cut /tmp/state /tmp/grabbed; touch /tmp/cut");
     const before = await list();
@@ -350,7 +354,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     });
   });
 
-  test("desktops of two workers in one sandbox are apart", async () => {
+  test("desktops of two workers in one sandbox are separate", async () => {
     const [first, second] = [newDesktop(), newDesktop()];
     await Promise.all([
       first.start({ screen_size: [640, 480] }, here()),

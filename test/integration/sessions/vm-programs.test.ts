@@ -4,15 +4,15 @@ import { DESKTOP_ENGINES, type DesktopWindow, desktopSandbox, TestDesktop } from
 import { eventually } from "../../support/eventually.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** Latin with accents, Cyrillic, Chinese, Arabic, emoji, a combining accent, and what needs Shift. */
+/** Latin with accents, Cyrillic, Chinese, Arabic, emoji, a combining accent, and characters that need Shift. */
 const SCRIPTS = "Caf\u00e9 {A+b}! Привет, мир. 你好，世界 مرحبا 😀👍 e\u0301";
 /** More characters than there are keys. */
 const MANY = String.fromCodePoint(...Array.from({ length: 260 }, (_, index) => 0x4e00 + index));
 
-/** A program may take that long on a loaded machine. */
+/** How long a program may take on a loaded machine. */
 const PATIENCE = { timeoutMs: 60_000 };
 
-// Programs find windows, the focus and the clipboard of one desktop: one test after the other.
+// Programs find windows, the focus and the clipboard of one desktop, so the tests run one after another.
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
   let desktop: TestDesktop;
@@ -65,7 +65,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
     const area = await desktop.node(({ role }) => role === "text");
     const [x, y, width, height] = area.bounds;
-    // The text area is all of the window below its menu.
+    // The text area fills the window below its menu.
     expect(x).toBeGreaterThanOrEqual(window.bounds[0]);
     expect(x + width).toBeLessThanOrEqual(window.bounds[0] + window.bounds[2]);
     expect(y).toBeGreaterThan(window.bounds[1]);
@@ -91,13 +91,13 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.node(({ role, value }) => role === "text" && ours.startsWith(String(value || "-")));
     await desktop.do("hotkey", { keys: ["ctrl", "a"] });
     await desktop.do("hotkey", { keys: ["ctrl", "x"] });
-    // From the program again: the driver does not own it any more.
+    // From the program again: the driver no longer owns it.
     await desktop.node(({ role, value }) => role === "text" && value === undefined);
     expect(await desktop.copied((text) => text !== "")).toBe(ours);
 
     await desktop.do("type", { text: "line 0\nline 1\nline 2\nline 3\n" });
     await desktop.do("hotkey", { keys: "ctrl+Home" });
-    // From the first line's beginning to the third's.
+    // From the start of the first line to the start of the third.
     await desktop.do("drag", { start_x: x + 3, start_y: y + 8, end_x: x + 3, end_y: y + 8 + 2 * 18 });
     await desktop.do("hotkey", { keys: "ctrl+c" });
     expect(await desktop.copied((text) => text !== ours)).toMatch(/^line 0\nline 1\n(line 2\n)?$/);
@@ -151,7 +151,7 @@ i.addEventListener("input", () => say("text " + i.value));
         { ...PATIENCE, describe: () => ({ wanted, said }) },
       );
     };
-    // Where the page begins: below what the window draws itself.
+    // Where the page starts, below the window's own toolbars.
     await eventually(async () => {
       const { picture } = await desktop.screenshot();
       return picture.pixel(window.bounds[0] + 20, window.bounds[1] + window.bounds[3] - 20) === "#123456";
@@ -188,7 +188,7 @@ i.addEventListener("input", () => say("text " + i.value));
     await desktop.do("key_up", { key: "ctrl" });
     await hears("key KeyJ");
     await desktop.do("move", at(60, 300));
-    // Until the window manager has seen the click, the pointer stays where it is.
+    // Keeps the pointer in place until the window manager has seen the click.
     await app.client.output(
       sandboxId,
       "pkill -STOP openbox; (sleep 1; pkill -CONT openbox) >/dev/null 2>&1 &",

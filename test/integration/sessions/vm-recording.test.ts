@@ -14,7 +14,7 @@ import { WorkspaceClient } from "../../support/workspaces.ts";
 const RECORDED = { record: true, screen_size: [801, 601] };
 const PATIENCE = { timeoutMs: 60_000 };
 const RED = [0xcc, 0x00, 0x00];
-/** How far apart two values of a colour may be that a video calls the same. */
+/** The tolerance between two colour values, because video is lossy. */
 const TOLERANCE = 24;
 const CALLS = 20;
 
@@ -34,7 +34,7 @@ interface Line {
   readonly reason?: string;
 }
 
-/** What lies in the directory of a recording, seen from a sandbox. */
+/** The files in the directory of a recording, as seen from a sandbox. */
 class Recording {
   readonly #output: (line: string) => Promise<string>;
 
@@ -51,7 +51,7 @@ class Recording {
     return (await this.#output("ls")).trim().split("\n");
   }
 
-  /** The size of a picture, whose data is whole. */
+  /** The size of a picture. Also checks that its data is complete. */
   async picture(name: string): Promise<string> {
     return (await this.#output(`convert ${name} -format '%wx%h' info:`)).trim();
   }
@@ -60,7 +60,7 @@ class Recording {
     return (await this.#output(`stat -c %u ${name}; id -u`)).trim();
   }
 
-  /** What ffprobe finds out; decodes each frame, without an error. */
+  /** What ffprobe reports. Also decodes every frame without an error. */
   async video(name: string): Promise<{ size: string; codec: string; duration: number; frames: number }> {
     const shown = "format=duration:stream=width,height,codec_name,nb_read_frames";
     const text = await this.#output(
@@ -76,7 +76,7 @@ class Recording {
     };
   }
 
-  /** Red, green and blue of a pixel, at a time of a video. */
+  /** Red, green and blue of a pixel at a time in a video. */
   async pixel(name: string, seconds: number, x: number, y: number): Promise<number[]> {
     const filter = `format=rgb24,crop=1:1:${x}:${y}`;
     const said = await this.#output(
@@ -90,7 +90,7 @@ function isNear(pixel: readonly number[], wanted: readonly number[]): boolean {
   return wanted.every((value, index) => Math.abs(value - (pixel[index] ?? Number.NaN)) <= TOLERANCE);
 }
 
-/** Opens a red window, and returns the middle of it. */
+/** Opens a red window. Returns its centre. */
 async function openRed(desktop: TestDesktop): Promise<{ x: number; y: number }> {
   const command = [
     "xterm",
@@ -186,7 +186,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(video.duration).toBeGreaterThan(last - 1);
     expect(video.duration).toBeLessThan(last + 10);
     expect(video.frames).toBeGreaterThan(5);
-    // A line's time leads to its place in the video.
+    // A line's time is its position in the video.
     const launch = lines.find(({ tool }) => tool === "launch")?.seconds ?? Number.NaN;
     expect(isNear(await recording.pixel("video.webm", launch - 0.3, x, y), RED)).toBe(false);
     const waited = lines.findLast(({ tool }) => tool === "wait")?.seconds ?? Number.NaN;
@@ -217,7 +217,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.worker.destroy();
   });
 
-  test("a sandbox without ffmpeg is refused by name, and one whose directory is a file", async () => {
+  test("a sandbox without ffmpeg is refused by name, and so is one whose directory is a file", async () => {
     await app.client.output(
       sandboxId,
       "mkdir /tmp/bin /tmp/full && ln -s /usr/bin/* /tmp/bin && rm /tmp/bin/ffmpeg && touch /tmp/full/recordings",
@@ -236,7 +236,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await desktop.worker.list()).toEqual([]);
   });
 
-  test("a session goes on where its recorder ends, and says so; where its screen ends, in a further video", async () => {
+  test("a session continues if its recorder ends, and says so; if its screen ends, in a further video", async () => {
     const desktop = newDesktop();
     await desktop.start(RECORDED, here());
     const recording = await recordingOf(desktop, sandboxId, "/workspace");
@@ -276,7 +276,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     ]);
   });
 
-  test("another size and the session's end complete it, and leave no process", async () => {
+  test("another size or the session's end completes it, and leaves no process", async () => {
     const desktop = newDesktop();
     await desktop.start({ ...RECORDED, cwd: "/tmp" }, here());
     const first = await recordingOf(desktop, sandboxId, "/tmp");
@@ -315,11 +315,11 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   });
 });
 
-// A small disk that nothing else uses: with bubblewrap /dev/shm is not the sandbox's own.
+// A small disk that nothing else uses. With bubblewrap, /dev/shm is not separate.
 describe("on docker, with a full disk", () => {
   const app = useApp({ engine: "docker" });
 
-  test("a session goes on without its recording, and says so", async () => {
+  test("a session continues without its recording, and says so", async () => {
     const sandboxId = await desktopSandbox(app.client, "docker");
     const desktop = new TestDesktop(new Worker(app.client, "user"));
     await desktop.start({ ...RECORDED, cwd: "/dev/shm" }, { sandbox_id: sandboxId });
@@ -342,7 +342,7 @@ describe("on docker, with a full disk", () => {
   });
 });
 
-describe.each(DESKTOP_ENGINES)("on $name, where the service stops", ({ name, settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name, when the service stops", ({ name, settings }) => {
   test("the video is complete", async () => {
     const dataDir = await mkdtemp(path.join(tmpdir(), "berth-recordings-"));
     try {
@@ -367,7 +367,7 @@ describe.each(DESKTOP_ENGINES)("on $name, where the service stops", ({ name, set
           reader,
           `/workspace/recordings/${session?.session_id}`,
         );
-        // One that is not completed has no duration.
+        // An incomplete video has no duration.
         expect((await recording.video("video.webm")).duration).toBeGreaterThan(0.8);
         expect((await recording.timeline()).map(({ tool, code }) => [tool, code])).toEqual([
           ["wait", 0],
@@ -382,7 +382,7 @@ describe.each(DESKTOP_ENGINES)("on $name, where the service stops", ({ name, set
   });
 });
 
-describe.each(DESKTOP_ENGINES)("on $name, where the service is killed", ({ name, settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name, when the service is killed", ({ name, settings }) => {
   const service = useLastingApp({
     BERTH_ENGINE: name,
     BERTH_DESKTOP_IMAGE: DESKTOP_IMAGE,
@@ -390,7 +390,7 @@ describe.each(DESKTOP_ENGINES)("on $name, where the service is killed", ({ name,
   });
   const image = name === "docker" ? { image: DESKTOP_IMAGE } : {};
 
-  test("the video can be played; a session whose sandbox stays goes on in a further one", async () => {
+  test("the video can be played; a session whose sandbox stays continues in a further one", async () => {
     const workspaces = new WorkspaceClient(() => service.client);
     await workspaces.create("film");
     const worker = new Worker(service.client, "user");

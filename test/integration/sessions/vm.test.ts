@@ -21,7 +21,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
 
   afterAll(() => desktop?.worker.destroy());
 
-  test("without a session, a screenshot comes from one of its own, 1920 by 1080", async () => {
+  test("without a session, a screenshot uses a temporary one, 1920 by 1080", async () => {
     const { data, picture } = await newDesktop().screenshot();
     expect([picture.width, picture.height]).toEqual([1920, 1080]);
     expect(data).toMatchObject({
@@ -49,7 +49,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await other.worker.destroy("vm");
   });
 
-  test("the tools for the pointer say where they acted, and stay where nothing else is said", async () => {
+  test("the pointer tools say where they acted, and act at the current position by default", async () => {
     expect(await desktop.do("move", { x: 100, y: 200 })).toEqual({
       x: 100,
       y: 200,
@@ -108,7 +108,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await desktop.do("clipboard", { action: "get" })).toMatchObject({ text, truncated: false });
   });
 
-  test("a screenshot can go without the tree", async () => {
+  test("a screenshot can omit the tree", async () => {
     const { data } = await desktop.ask("screenshot", { tree: false });
     expect(Object.keys(data).sort()).toEqual(["cursor", "height", "session_restarted", "width"]);
   });

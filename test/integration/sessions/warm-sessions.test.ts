@@ -18,7 +18,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   }
 
-  /** A desktop of the pool, and how long it took to its first picture. */
+  /** Takes a desktop from the pool. Also returns the time to its first picture. */
   async function take(config: Readonly<Record<string, unknown>> = {}) {
     await filled();
     const desktop = new TestDesktop(new Worker(app.client, `user ${++serial}`));
@@ -47,14 +47,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await desktop.worker.destroy("vm");
   });
 
-  test("what is fixed by then is started anew, in the same sandbox", async () => {
+  test("a setting that cannot be changed in place restarts the desktop, in the same sandbox", async () => {
     const { desktop } = await take({ env: { GREETING: "hello" } });
     await desktop.do("launch", { command: 'xterm -T "$GREETING"' });
     await desktop.window(({ title }) => title === "hello");
     await desktop.worker.destroy("vm");
   });
 
-  test("programs start in the session's workspace, which comes after the desktop", async () => {
+  test("programs start in the session's workspace, which is mounted after the desktop starts", async () => {
     await new WorkspaceClient(() => app.client).create("project");
     await filled();
     const desktop = new TestDesktop(new Worker(app.client, `user ${++serial}`));
@@ -67,7 +67,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await desktop.worker.destroy("vm");
   });
 
-  test("a size that it cannot have in place is started anew", async () => {
+  test("a size that is impossible in place restarts the desktop", async () => {
     const { desktop, picture } = await take({ screen_size: [7000, 100] });
     expect([picture.width, picture.height]).toEqual([7000, 100]);
     await desktop.worker.destroy("vm");
@@ -75,7 +75,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
 
   test("an error of it names the session", async () => {
     const { desktop } = await take();
-    // A call that begins after the end has been seen gets another desktop, and does not fail.
+    // A call that starts after the end was noticed gets another desktop, and does not fail.
     const failure = await eventually(() =>
       desktop.worker
         .execute("vm:launch", { command: "kill -KILL $(pidof Xvfb)" })

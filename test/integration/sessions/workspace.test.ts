@@ -18,7 +18,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
       stdout: "/workspace\n",
       exit_code: 0,
     });
-    // Another type and a session begun anew, on the same files.
+    // Another type and a restarted session use the same files.
     await first.create("files", undefined, { workspace_id: "project" });
     const read = await first.execute("files:read", { file_path: "notes" });
     expect(read.data).toMatchObject({ content: "   1→kept\n" });
@@ -39,7 +39,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(temporary.data.stdout).toBe("");
   });
 
-  test("a workspace that is not there fails the create and leaves no session", async () => {
+  test("a missing workspace fails the create and leaves no session", async () => {
     const worker = new Worker(app.client, "lost");
     const { status, failure } = await worker.create("bash", undefined, { workspace_id: "nowhere" });
     expect(status).toBe("SESSION_RESULT_STATUS_FAILED");

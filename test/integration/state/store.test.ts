@@ -35,7 +35,7 @@ function change(file: string, sql: string): void {
   database.close();
 }
 
-test("a data directory is made where it is missing, closed to others, and has one instance for good", () => {
+test("a missing data directory is created, closed to others, and keeps one instance", () => {
   const dataDir = path.join(newDataDir(), "a", "b");
   const first = Store.open(dataDir);
   const { instance } = first;
@@ -47,7 +47,7 @@ test("a data directory is made where it is missing, closed to others, and has on
   expect(instance).toMatch(/^[a-z2-7]{12}$/);
 });
 
-test("the instance that was named stays, and another name is refused", () => {
+test("the named instance stays, and another name is refused", () => {
   const { dataDir } = usedDataDir();
   expect(() => Store.open(dataDir, { instance: "second" })).toThrow(/--instance: .* instance first\./);
   const same = Store.open(dataDir, { instance: "first" });
@@ -62,7 +62,7 @@ describe("is refused with its reason, and stays as it was,", () => {
       expect.objectContaining({ reason: "INVALID_ARGUMENT", message: expect.stringMatching(message) }),
     );
     expect(readFileSync(file).equals(before)).toBe(true);
-    // What was refused is not held.
+    // A refused directory is not held.
     expect(() => Store.open(dataDir)).toThrow(message);
   };
 
@@ -112,7 +112,7 @@ describe("is refused with its reason, and stays as it was,", () => {
   });
 });
 
-test("a file of no bytes, as a crash before the first write leaves it, is created again", () => {
+test("an empty file, as a crash before the first write leaves it, is created again", () => {
   const dataDir = newDataDir();
   writeFileSync(path.join(dataDir, "berth.db"), "");
   Store.open(dataDir).close();
@@ -163,7 +163,7 @@ test("events of a database that names their body `happening` are read with their
   store.close();
 });
 
-test("processes of a database without summaries are all there", () => {
+test("a database without summaries still has all its processes", () => {
   const dataDir = newDataDir();
   const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(PROCESS_SUMMARIES_SCHEMA));
   const old = new DatabaseSync(path.join(dataDir, "berth.db"));
@@ -205,12 +205,12 @@ test("sandboxes and processes that ended under another key are refused when they
 
   writeFileSync(path.join(dataDir, "key"), randomBytes(32));
   const other = Store.open(dataDir);
-  expect(() => other.sandboxes.load()).toThrow(/another key/);
-  expect(() => other.processes.ended()).toThrow(/another key/);
+  expect(() => other.sandboxes.load()).toThrow(/a key other than/);
+  expect(() => other.processes.ended()).toThrow(/a key other than/);
   other.close();
 });
 
-test("what was committed is there after the process was killed, and the next one takes the directory", () => {
+test("committed data survives a kill of the process, and the next one opens the directory", () => {
   const dataDir = newDataDir();
   const store = new URL("../../../src/store.ts", import.meta.url).href;
   const program = `
@@ -235,7 +235,7 @@ describe("a transaction", () => {
   };
   const count = (database: Database): unknown => database.prepare("SELECT count(*) AS n FROM t").get()?.n;
 
-  test("is undone as a whole where it fails, with those inside it", () => {
+  test("is undone as a whole if it fails, with those inside it", () => {
     const database = open();
     const insert = (): unknown => database.prepare("INSERT INTO t VALUES (1)").run();
     expect(() =>

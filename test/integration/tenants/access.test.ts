@@ -12,7 +12,7 @@ import { eventually } from "../../support/eventually.ts";
 import { reflectedMethods } from "../../support/reflected.ts";
 import { TokensFile } from "../../support/tokens.ts";
 
-/** What a caller sends, and what the calls of each kind then end in; "in": it is let in. */
+/** What a caller sends, and how its calls of each kind end. "in": it is admitted. */
 interface Caller {
   readonly headers: Readonly<Record<string, string>>;
   readonly reads: "in" | "Unauthenticated" | "PermissionDenied";
@@ -106,7 +106,7 @@ test.each(CALLS)(
         if (type === undefined) return [];
         const wanted = wantedOf(caller, method);
         const headers = { ...caller.headers, "content-type": type };
-        // Whoever is refused gets the answer while the request is still open, and no other with a whole one.
+        // A refused caller gets the answer while the request is still open, and the same one with a complete request.
         const codes =
           wanted === "in"
             ? [await call(method, headers, "until it answers")]
@@ -122,7 +122,7 @@ test.each(CALLS)(
     const after = await handledCalls();
     const callable = methods.filter((method) => contentType(protocol, method) !== undefined);
     expect(new Set(callable.map(({ methodKind }) => methodKind))).toEqual(new Set(kindsOf(protocol)));
-    // Whoever is let in reaches the handler, and nobody else, whatever the kind of the method.
+    // Exactly the admitted callers reach the handler, for every kind of method.
     for (const method of callable) {
       const path = pathOf(method);
       const entered = (after[path] ?? 0) - (before[path] ?? 0);
@@ -170,7 +170,7 @@ test.each(CALLERS)("%s: every page", async (name) => {
   expect(await pageStatus("/", headers)).toBe(404);
 });
 
-test("nobody but those who were let in has made anything", async () => {
+test("only callers with the right have created anything", async () => {
   const [user, admin] = [callers.user, callers.admin].map((caller) => caller?.headers ?? {});
   const listed = async (headers: Readonly<Record<string, string>> = {}) => {
     const stream = session.request({
@@ -182,13 +182,13 @@ test("nobody but those who were let in has made anything", async () => {
     stream.end("{}");
     return JSON.parse((await buffer(stream)).toString()).sandboxes.length as number;
   };
-  // Each who was let in made one by each protocol, where there was time for it.
+  // Each admitted caller made one with each protocol, if there was time for it.
   expect(await listed(user)).toBeLessThanOrEqual(PROTOCOLS.length);
   expect(await listed(admin)).toBeLessThanOrEqual(PROTOCOLS.length);
   expect(await listed({ ...admin, "berth-tenant": "other" })).toBe(0);
 });
 
-test("a wrong token is told nothing that a token of another id would not be", async () => {
+test("a wrong token gets no other answer than a token of an unknown id", async () => {
   const messages = await Promise.all(
     ["an unknown id", "a wrong secret", "revoked"].map(async (name) => {
       const stream = session.request({ ":path": "/metrics", ...(callers[name] as Caller).headers });
@@ -217,7 +217,7 @@ function wantedOf({ reads, changes, reflection }: Caller, method: DescMethod): C
   return method.idempotency === Idempotency.NO_SIDE_EFFECTS ? reads : changes;
 }
 
-/** Undefined: the method cannot be called so. */
+/** Undefined: the method cannot be called this way. */
 function contentType(protocol: Protocol, { methodKind }: DescMethod): string | undefined {
   switch (protocol) {
     case "gRPC":
@@ -233,15 +233,15 @@ function contentType(protocol: Protocol, { methodKind }: DescMethod): string | u
 
 const NO_ANSWER = "no answer";
 /**
- * How long a stream of somebody who is let in stays where nothing comes: time for all methods at once to reach their
- * handlers.
+ * How long an admitted caller's stream stays open without data: enough for concurrent calls of all methods to reach
+ * their handlers.
  */
 const CALL_MS = 1_500;
 const EMPTY_MESSAGE = Buffer.alloc(5);
 
 /**
- * The code that a call ends in; without its message where it stays open, else with an empty one. Until it answers: a
- * stream of answers that begins with no error is left then.
+ * The code with which a call ends: without a message if `open`, otherwise with an empty one. Ends at the response:
+ * leaves a response stream that starts without an error.
  */
 async function call(
   method: DescMethod,
@@ -255,7 +255,7 @@ async function call(
     : { "connect-timeout-ms": `${CALL_MS}` };
   const stream = session.request({
     ...{ ":method": "POST", ":path": pathOf(method) },
-    // Of who is let in: streams that do not end.
+    // For admitted callers: streams that do not end.
     ...(open ? {} : timeout),
     ...headers,
   });

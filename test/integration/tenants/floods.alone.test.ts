@@ -10,22 +10,23 @@ import { ServeProcess } from "../../support/program.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
 const TURNS = 2;
-/** Of look-ups and of commands, in each turn. */
+/** Look-ups and commands in each turn. */
 const CALLS = 100;
 /**
- * What a call may take however fast it was before, in milliseconds: the longest pause of the event loop that anything
- * may cause. Three times a few milliseconds is less than one turn of the kernel's scheduler takes, and flooding client,
- * service and sandboxes share this machine's CPUs. Where others leave half of the processors' time, it takes twice as long.
+ * How long a call may take however fast it was before, in milliseconds: the longest pause of the event loop that
+ * anything may cause. Three times a few milliseconds would be less than one time slice of the kernel's scheduler, and
+ * the flooding client, the service and the sandboxes share this machine's CPUs. If others use half of the CPU time, it
+ * takes twice as long.
  */
 const FLOOR_MS = 100;
 
 /**
- * A flood of sandboxes keeps Docker's daemon and the kernel at work, which tenants share as these have it. What the same
- * calls take meanwhile on another service of this machine is theirs; the flooded service may take twice as long.
+ * A flood of sandboxes keeps Docker's daemon and the kernel busy, which are not shared fairly between tenants. The same
+ * calls on another service of this machine show how much is due to them; the flooded service may take twice as long.
  */
 const MOST_TIMES_ELSEWHERE: Partial<Record<FloodName, number>> = { sandboxes: 2 };
 
-/** How long calls took, in milliseconds. */
+/** Durations of calls, in milliseconds. */
 interface Times {
   readonly lookUps: number[];
   readonly commands: number[];
@@ -69,13 +70,13 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
     for (let i = 0; i < CALLS; i++) {
       lookUps.push(await timed(() => client.getSandbox(sandboxId)));
       commands.push(await timed(() => client.output(sandboxId, "true")));
-      // The tenant is not in a loop.
+      // The tenant does not call in a tight loop.
       await sleep(1);
     }
   }
 
   test.each(Object.keys(FLOODS) as FloodName[])(
-    "a tenant's flood of %s keeps another's calls within three times what they take",
+    "during a tenant's flood of %s another's calls take at most three times as long",
     {
       timeout: 120_000,
     },

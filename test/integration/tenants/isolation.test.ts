@@ -34,7 +34,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     return one;
   };
 
-  test("every method that takes an id: another tenant's is not there", async () => {
+  test("every method that takes an id: another tenant's is not found", async () => {
     const named = methods.filter(
       ({ name, input }) => !MAKERS.has(name) && /_id"/.test(JSON.stringify(idsOf(input))),
     );
@@ -47,11 +47,12 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
         ...MORE[name],
       });
     }
-    // What makes something, lists, or is done where there is nothing, ends well, and is the caller's own.
+    // A call that creates, lists, or does nothing because nothing is there succeeds, and the result is the caller's
+    // own.
     expect(tried).toEqual(
       Object.fromEntries(Object.keys(tried).map((name) => [name, ENDS[name] ?? "NOT_FOUND"])),
     );
-    // And everything of the other is as it was.
+    // Everything of the other tenant is unchanged.
     expect(await thingsLeft(client(a))).toEqual({
       sandbox: "SANDBOX_STATE_RUNNING",
       content: "ann's",
@@ -60,7 +61,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     });
   });
 
-  /** The fields that name what is the other tenant's, also in the first message of a stream. */
+  /** The fields that name the other tenant's things, also in the first message of a stream. */
   function idsOf(input: DescMessage): Record<string, unknown> {
     return Object.fromEntries(
       input.fields.flatMap(({ name, message, fieldKind }): [string, unknown][] => {
@@ -71,7 +72,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     );
   }
 
-  test("lists, statistics and events hold a tenant's own", async () => {
+  test("lists, statistics and events contain only a tenant's own", async () => {
     const [ann, bob] = [client(a), client(b)];
     const { sandbox_id: own } = await bob.createSandbox();
     const list = await bob.call("SandboxService/ListSandboxes", { show_terminated: true });
@@ -93,7 +94,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     await bob.deleteSandbox(own);
   });
 
-  test("a page token of one shows the other nothing", async () => {
+  test("a page token of one tenant shows the other nothing", async () => {
     const [ann, bob] = [client(a), client(b)];
     const second = await ann.createSandbox();
     const { next_page_token: token } = await ann.call("SandboxService/ListSandboxes", { page_size: 1 });
@@ -106,19 +107,19 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
     await ann.deleteSandbox(second.sandbox_id);
   });
 
-  test("a request id of one is another request of the other", async () => {
+  test("a request id of one tenant is a different request of the other", async () => {
     const request = { request_id: "once", sandbox_id: "by-request" };
     const made: Sandbox[] = [];
     for (const one of [client(a), client(b)])
       made.push((await one.call("SandboxService/CreateSandbox", request)).sandbox);
     expect(made.map(({ owner }) => owner)).toEqual(["ann", "bob"]);
-    // The answer of the first is not the second's: nor does other content clash with it.
+    // The second does not get the first one's answer, and different content does not conflict with it.
     const { sandbox } = await client(b).call("SandboxService/CreateSandbox", request);
     expect(sandbox).toMatchObject({ owner: "bob", create_time: made[1]?.create_time });
     for (const one of [client(a), client(b)]) await one.deleteSandbox("by-request");
   });
 
-  test("the same ids in two tenants name different things", async () => {
+  test("the same ids in two tenants name different objects", async () => {
     const both = [
       { name: "ann", one: client(a) },
       { name: "bob", one: client(b) },
@@ -149,7 +150,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
       });
       expect(JSON.stringify(told)).toContain(name);
     }
-    // What one deletes stays the other's.
+    // What one tenant deletes stays for the other.
     await both[0]?.one.call("SessionService/DestroySessions", { worker_id: "same" });
     await both[0]?.one.deleteSandbox("same");
     await both[0]?.one.call("WorkspaceService/CleanupWorkspace", { workspace_id: "same", force: true });
@@ -202,7 +203,7 @@ describe.each(["bubblewrap", "docker"] as const)("on %s", (engine) => {
   }
 });
 
-/** What a request holds beside ids, so that nothing else is wrong with it. */
+/** Fields of a request besides ids, so that nothing else is wrong with it. */
 const MORE: Readonly<Record<string, object>> = {
   "FileService/MoveFile": { source_path: "kept", target_path: "moved" },
   "ProcessService/Exec": { shell: "true", run_id: "" },
@@ -220,7 +221,7 @@ const MORE: Readonly<Record<string, object>> = {
   "WorkspaceService/DiffWorkspace": { base_workspace_id: "w-1", workspace_id: "own" },
 };
 
-/** What makes something under an id of the caller's own choice: two tenants may choose the same, see below. */
+/** Methods that create something with an id that the caller chooses: two tenants may choose the same, see below. */
 const MAKERS: ReadonlySet<string> = new Set([
   ...[
     "CreateSandbox",
@@ -232,7 +233,7 @@ const MAKERS: ReadonlySet<string> = new Set([
   ],
 ]);
 
-/** What ends otherwise than in NOT_FOUND: it makes or finds what is the caller's own, or there is nothing to do. */
+/** Methods that do not end with NOT_FOUND: they create or find the caller's own things, or there is nothing to do. */
 const ENDS: Readonly<Record<string, string>> = {
   "RunService/DeleteRun": "OK",
   "SandboxService/DeleteSandbox": "OK",
@@ -240,14 +241,14 @@ const ENDS: Readonly<Record<string, string>> = {
   "SessionService/DestroySessions": "OK",
   "SessionService/ListSessions": "OK",
   "SessionService/RefreshSessions": "OK",
-  // These make a session of the caller's own worker of that name.
+  // These create a session of the caller's own worker of that name.
   "SessionService/ExecuteTool": "OK",
   "SessionService/ExecuteToolBatch": "OK",
   "SessionService/ExecuteToolStream": "OK",
   "SessionService/ReinitializeSession": "OK",
 };
 
-/** The code that a call with one message ends in. */
+/** The code with which a call with one message ends. */
 async function endOf(address: string, token: string, method: DescMethod, request: object): Promise<string> {
   const isUnary = method.methodKind === "unary";
   const message = Buffer.from(JSON.stringify(request));

@@ -8,12 +8,12 @@ import { percentile } from "../../support/percentile.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
-/** What a sandbox of the noisy tenant may take: without these bounds none of what follows may run. */
+/** The limits of the noisy tenant's sandbox: without them none of this may run. */
 const RESOURCES = { memory_bytes: 128 << 20, pids_limit: 64, cpu_millis: 1000 };
-/** Bubblewrap keeps files in memory, of which they may not take all. */
+/** bubblewrap keeps files in memory, so they must be limited. */
 const DISK: Partial<Record<EngineName, object>> = { docker: {}, bubblewrap: { disk_bytes: 64 << 20 } };
 
-/** Each goes on until its sandbox is deleted, and writes as soon as it has reached its bound. */
+/** Each continues until its sandbox is deleted, and prints as soon as it has reached its limit. */
 const NOISE: Readonly<Record<string, readonly string[]>> = {
   "a fork bomb": [
     "python3",
@@ -28,7 +28,7 @@ while True:
         full = True`,
   ],
   "a memory hog": ["sh", "-c", "while :; do python3 -c 'bytearray(1 << 30)' 2>/dev/null; echo killed; done"],
-  // On Docker, files take the daemon's disk, so this one is bounded by itself.
+  // On Docker, files use the daemon's disk, so this one limits itself.
   "a full disk": [
     "sh",
     "-c",
@@ -63,7 +63,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     return client;
   };
 
-  test("five sandboxes of one tenant at their bounds leave another tenant's commands alone", async () => {
+  test("five sandboxes of one tenant at their limits do not affect another tenant's commands", async () => {
     const resources = { ...RESOURCES, ...DISK[name] };
     const greedy = await Promise.all(
       Object.entries(NOISE).map(async ([what, args]) => {
@@ -87,7 +87,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       expect(exit.exit_code).toBe(0);
     }
     const [p50, p99] = [0.5, 0.99].map((share) => Math.round(percentile(took, share)));
-    console.log(`${name}: ${EXECS} commands beside the noise: p50 ${p50} ms, p99 ${p99} ms`);
+    console.log(`${name}: ${EXECS} commands during the noise: p50 ${p50} ms, p99 ${p99} ms`);
     expect(p99).toBeLessThanOrEqual(WITHIN_MS);
     expect(silent()).toEqual([]);
 

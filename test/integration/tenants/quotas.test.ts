@@ -97,7 +97,7 @@ test("a tenant is held to its quotas, also after a restart and a change of the f
 
 const MIB = 1 << 20;
 
-test("past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone", async () => {
+test("past its disk quota a tenant gets no sandbox over a workspace and no import, until files are removed", async () => {
   await setQuota("{workspaces: 2MiB}");
   const fill = async (client: Client, id: string): Promise<string> => {
     await client.call("WorkspaceService/CreateWorkspace", { workspace_id: id });
@@ -128,11 +128,11 @@ test("past its quota of disk a tenant gets no sandbox over a workspace and no im
         metadata: { quota: "workspace_bytes", limit: String(2 * MIB) },
       });
     }
-    // What runs goes on, so that somebody can make room.
+    // Running sandboxes continue, so that somebody can free space.
     await ann.output(one, "rm file");
     await imports();
     expect((await ensure()).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
-    // There is room for one more of it: what a fork will take is reserved before it is copied.
+    // One more fits: the size of a fork is reserved before it is copied.
     await ann.call("WorkspaceService/CleanupWorkspace", { workspace_id: "two", force: true });
     await ann.output(one, "head -c 800000 /dev/urandom > file");
     await ann.call("WorkspaceService/GetWorkspace", { workspace_id: "one", measure_size: true });
@@ -149,7 +149,7 @@ test("past its quota of disk a tenant gets no sandbox over a workspace and no im
   });
 });
 
-test("past its quota of stored output a tenant's oldest gives way, and another's stays", async () => {
+test("past its quota of stored output a tenant's oldest is dropped, and another's stays", async () => {
   await setQuota("{transcripts: 1MiB}");
   const write = async (client: Client): Promise<number | undefined> => {
     const { sandbox_id: id } = await client.createSandbox();
@@ -165,7 +165,7 @@ test("past its quota of stored output a tenant's oldest gives way, and another's
   });
 });
 
-test("GetStats tells a tenant nothing of what another does", async () => {
+test("GetStats reveals nothing of another tenant's activity", async () => {
   await setQuota("{}");
   await as(1, async (bob) => {
     const before = await bob.call("SandboxService/GetStats");
@@ -180,7 +180,7 @@ test("GetStats tells a tenant nothing of what another does", async () => {
   });
 });
 
-test("imports are held to a tenant's quota of disk as they come: concurrent, replacing and endless ones", async () => {
+test("imports count towards a tenant's disk quota as they arrive: concurrent, replacing and endless ones", async () => {
   await setQuota("{workspaces: 4MiB}");
   await as(0, async (ann) => {
     await eventually(async () => (await quotasOf(ann)).workspace_bytes?.[1] === 4 * MIB);
@@ -206,7 +206,7 @@ test("imports are held to a tenant's quota of disk as they come: concurrent, rep
     expect(whole).toHaveLength(2);
     const isRefused = { reason: "TENANT_QUOTA", metadata: { quota: "workspace_bytes" } };
     expect(await failureOf(imports("e"))).toMatchObject(isRefused);
-    // What is replaced makes room.
+    // Replaced content frees space.
     await imports(whole[0] ?? "", { replace: true });
     expect(await failureOf(imports(whole[0] ?? "", { replace: true, files: 2 }))).toMatchObject(isRefused);
     for (const replace of [false, true]) {

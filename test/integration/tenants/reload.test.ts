@@ -18,7 +18,7 @@ import { newDataDir, testSettings } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 import { followTurns } from "../../support/turns.ts";
 
-/** As many as a file may hold. */
+/** The limit of a file. */
 const MAX_TOKENS = 4000;
 
 const open: (() => Promise<unknown> | unknown)[] = [];
@@ -29,7 +29,7 @@ afterEach(async () => {
 async function serve(tokens: string): Promise<TestApp> {
   const running = await startTestApp({ engine: "bubblewrap", tokens });
   open.push(() => {
-    // That a file cannot be used is logged as an error, and wanted here.
+    // The unusable file is logged as an error, which is expected here.
     running.log.lines.splice(0);
     return running.stop();
   });
@@ -42,7 +42,7 @@ function connect({ app }: TestApp, token: string): Client {
   return client;
 }
 
-/** Whether a token lets its owner in now. */
+/** Whether a token is accepted now. */
 function isIn(client: Client): Promise<boolean> {
   return client.call("SandboxService/ListSandboxes").then(
     () => true,
@@ -57,7 +57,7 @@ async function page({ app }: TestApp, name: string, token = ""): Promise<string>
   return response.text();
 }
 
-/** The code that a stream which is running ends in, and how long after `act` it does, in milliseconds. */
+/** The code with which a running stream ends, and how long after `act`, in milliseconds. */
 async function endAfter(client: Client, act: () => Promise<void>) {
   const events = client.stream("SandboxService/WatchEvents", {});
   events.on("error", () => {});
@@ -92,7 +92,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     expect(await failureOf(client.call("SandboxService/ListSandboxes"))).toMatchObject({
       code: "UNAUTHENTICATED",
     });
-    // What was made is the tenant's, not the token's.
+    // What was created belongs to the tenant, not to the token.
     const { sandboxes } = await bystander.call("SandboxService/ListSandboxes");
     expect(sandboxes).toHaveLength(1);
     const [sandbox] = sandboxes;
@@ -117,7 +117,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     });
   });
 
-  test("when their token becomes another's, or may less", async () => {
+  test("when their token moves to another owner, or has fewer rights", async () => {
     const file = new TokensFile();
     const token = await file.add("acme");
     const running = await serve(file.path);
@@ -143,7 +143,7 @@ describe("a change of the file", () => {
     ["gone", (_: string, file: string) => rm(file)],
     ["a directory", (_: string, file: string) => rm(file).then(() => mkdir(file))],
     ["open to others", (_: string, file: string) => chmod(file, 0o644)],
-  ])("that cannot be used (%s) leaves the tokens before in force, and says so", async (_name, spoil) => {
+  ])("that cannot be used (%s) leaves the previous tokens in force, and says so", async (_name, spoil) => {
     const file = new TokensFile();
     const [token, admin] = [await file.add("acme"), await file.add("ops", { scope: "admin" })];
     const running = await serve(file.path);
@@ -166,7 +166,7 @@ describe("a change of the file", () => {
     expect(await isIn(client)).toBe(true);
   });
 
-  test("to as many tokens as there may be holds the event loop for no more than 100 ms", async () => {
+  test("to the most tokens allowed blocks the event loop for at most 100 ms", async () => {
     const file = new TokensFile();
     const token = await file.add("acme");
     const running = await serve(file.path);
@@ -181,7 +181,7 @@ describe("a change of the file", () => {
       running.log.lines.some(
         ({ message, fields }) => message === "tokens read again" && fields.tokens === tokens,
       );
-    // Before the first reload, what it takes to load is not there yet; the second time, it is.
+    // The first reload also loads code; the second one does not.
     for (const left of [0, 1]) {
       await writeFile(large, text + more.slice(left).join(""), { mode: 0o600 });
       const turns = followTurns();
@@ -202,7 +202,7 @@ describe("a change of the file", () => {
     expect(await isIn(client)).toBe(true);
   });
 
-  test("is taken up however it comes: by a rename, in place, and behind symbolic links", async () => {
+  test("is noticed however it is made: by a rename, in place, and behind symbolic links", async () => {
     const file = new TokensFile();
     const first = await file.add("acme");
     const directory = newDataDir();
@@ -275,7 +275,7 @@ function tlsFiles({ cert, key, clientCa }: Files): TlsFiles {
   };
 }
 
-/** Whom the certificate is for that an address shows now. */
+/** The subject of the certificate that an address presents now. */
 function subjectAt(address: string): Promise<string | undefined> {
   const { promise, resolve, reject } = Promise.withResolvers<string | undefined>();
   const { hostname: host, port } = new URL(`https://${address}`);
@@ -308,11 +308,11 @@ describe("a renewed certificate", () => {
   test.each([
     ["cert", "key"],
     ["key", "cert"],
-  ] as const)("is used once its %s and then its %s are there, without a restart", async (one, other) => {
+  ] as const)("is used once its new %s and then its new %s exist, without a restart", async (one, other) => {
     const { running, at, next } = await servedFiles();
     const agent = newAgent();
     await copyFile(next[one], at[one]);
-    // A half of it is reported, and the port goes on as before.
+    // Half of a renewal is reported, and the port continues as before.
     await expect.poll(() => errorsOf(running), { timeout: 20_000 }).toContain("the TLS files have changed");
     expect(await subjectAt(running.app.address)).toBe("first");
     expect((await secureGet(agent, running.app.address, "/readyz")).body).toContain(
@@ -323,7 +323,7 @@ describe("a renewed certificate", () => {
     expect((await secureGet(agent, running.app.address, "/readyz")).body).toBe("ok\n");
   });
 
-  test("is used where a link is moved to it, as Kubernetes does, and does not end connections", async () => {
+  test("is used when a link is moved to it, as Kubernetes does, and keeps existing connections", async () => {
     const directory = newDataDir();
     for (const name of ["first", "second"]) {
       const made = await makeCertificate(directory, name);
@@ -350,14 +350,14 @@ function errorsOf({ log }: TestApp): string {
   return JSON.stringify(log.lines);
 }
 
-/** Keeps one connection. */
+/** An agent that keeps one connection. */
 function newAgent(): https.Agent {
   const agent = new https.Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: false });
   open.push(() => agent.destroy());
   return agent;
 }
 
-/** A page, and whom the certificate is for on the connection that it came over. */
+/** A page, and the subject of the certificate on its connection. */
 function secureGet(
   agent: https.Agent,
   address: string,
@@ -373,7 +373,7 @@ function secureGet(
   return promise;
 }
 
-test("with --tls-client-ca, a caller needs a certificate of that authority beside the token", async () => {
+test("with --tls-client-ca, a caller needs a certificate of that authority in addition to the token", async () => {
   const directory = newDataDir();
   const [server, client, stranger] = await Promise.all(
     ["server", "client", "stranger"].map((name) => makeCertificate(directory, name)),

@@ -28,7 +28,7 @@ async function withEach<T>(work: (client: Client, name: string) => Promise<T>): 
   return results;
 }
 
-test("a service that was killed knows whose everything is", async () => {
+test("a killed service still knows the owner of every object after its restart", async () => {
   const request = {
     request_id: "once",
     sandbox_id: "same",
@@ -56,7 +56,7 @@ test("a service that was killed knows whose everything is", async () => {
     const { sandboxes } = await client.call("SandboxService/ListSandboxes");
     expect(sandboxes.map(({ owner, sandbox_id: id }) => [owner, id])).toEqual([[name, "same"]]);
     expect(await client.output("same", "cat own /shared/own")).toBe(`${name}\n${name}\n`);
-    // The answer under the request id is the tenant's own.
+    // The answer for the request id belongs to the tenant.
     expect(await create(client)).toMatchObject({ owner: name, create_time: own?.sandbox.create_time });
     const { processes } = await client.call("ProcessService/ListProcesses", { sandbox_id: "same" });
     expect(processes.map(({ process_id: id }) => id)).toContain(own?.processId);
@@ -72,7 +72,7 @@ test("a service that was killed knows whose everything is", async () => {
   await withEach((client) => client.deleteSandbox("same"));
 });
 
-test("what was made before there were tokens is the tenant default's", async () => {
+test("objects created before there were tokens belong to the tenant default", async () => {
   const plain = await ServeProcess.start(["--engine", "bubblewrap"]);
   const client = new Client(plain.address);
   await client.call("WorkspaceService/CreateWorkspace", { workspace_id: "early" });

@@ -56,7 +56,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(Object.fromEntries(await Promise.all(kept))).toEqual(modes);
     });
 
-    test("makes the workspace, and its export gives the same back", async () => {
+    test("creates the workspace, and its export returns the same files", async () => {
       const tar = makeTar([
         { name: "dir/", type: "5", mode: 0o750 },
         { name: "dir/file", content: "content", mode: 0o640 },
@@ -82,7 +82,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(await readFile(path.join(copy.workspace.path, "dir/file"), "utf8")).toBe("content");
     });
 
-    test("adds to what is there, and with replace takes its place in one step", async () => {
+    test("adds to the existing files, and with replace takes their place in one step", async () => {
       const { path: where } = await workspaces.create("filled");
       await mkdir(path.join(where, "dir"));
       await writeFile(path.join(where, "dir/old"), "old");
@@ -115,7 +115,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(failure.metadata.sandbox_count).toBe("1");
     });
 
-    test("through a link that a sandbox planted is refused whole, and nothing outside is touched", async () => {
+    test("through a planted link is refused whole, and nothing outside is touched", async () => {
       const outside = await mkdtemp(path.join(tmpdir(), "berth-outside-"));
       const { path: where } = await workspaces.create("planted");
       await symlink(outside, path.join(where, "dir"));
@@ -149,7 +149,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       ["a hard link out", [{ name: "h", type: "1", linkName: "/etc/passwd" }]],
       ["a device", [{ name: "d", type: "3" }]],
       ["a FIFO", [{ name: "f", type: "6" }]],
-    ])("with %s is refused, and nothing of it is there", async (_, bad) => {
+    ])("with %s is refused, and leaves nothing", async (_, bad) => {
       const tar = makeTar([{ name: "good", content: "x" }, ...bad]);
       const failure = await failureOf(workspaces.import("refused", tar));
       expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", reason: "ARCHIVE_REJECTED" });
@@ -157,7 +157,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(await staging()).toEqual([]);
     });
 
-    test("that is not a tar, breaks off or begins without a header is refused", async () => {
+    test("that is not a tar, breaks off or has no header is refused", async () => {
       for (const tar of [
         Buffer.from("no tar at all"),
         makeTar([{ name: "f", content: "x".repeat(2000) }]).subarray(0, 900),
@@ -172,7 +172,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("an export reads what only its owner may read, and leaves sockets out", async () => {
+  test("an export reads files that only their owner may read, and leaves sockets out", async () => {
     const id = await workspaces.sandbox("closed");
     await service.client.output(
       id,
@@ -184,7 +184,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("an export that its reader leaves ends", async () => {
+  test("an export whose reader leaves ends", async () => {
     const { path: where } = await workspaces.create("large");
     await writeFile(path.join(where, "file"), Buffer.alloc(64 * 1024 * 1024));
     await chmod(path.join(where, "file"), 0o644);

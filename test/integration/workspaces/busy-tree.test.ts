@@ -17,7 +17,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp(settings);
   const workspaces = new WorkspaceClient(() => service.client);
 
-  /** All of an archive, which is refused where it is larger than any here may be. */
+  /** A whole archive. Fails if it is larger than any may be here. */
   async function archiveOf(items: AsyncIterable<{ readonly chunk: Buffer }>): Promise<Buffer> {
     const chunks: Buffer[] = [];
     let bytes = 0;
@@ -33,7 +33,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const downloaded = (sandboxId: string, where: string) =>
     archiveOf(service.client.stream("FileService/DownloadArchive", { sandbox_id: sandboxId, path: where }));
 
-  test("a workspace that changes is exported, downloaded and measured every time", async () => {
+  test("a workspace that keeps changing is still exported, downloaded and measured", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -51,7 +51,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(failures).toEqual([]);
   });
 
-  test("a sparse file of 1 TiB keeps its holes on every way", async () => {
+  test("a sparse file of 1 TiB keeps its holes in every kind of copy", async () => {
     const id = await workspaces.sandbox("sparse");
     await service.client.output(
       id,
@@ -72,7 +72,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const fromSandbox = await downloaded(id, ".");
     for (const archive of [fromHost, fromSandbox]) expect(archive.length).toBeLessThan(2 ** 20);
     for await (const item of readTar(Readable.from([fromHost]))) {
-      // Holes that are few bytes are written as zeros, which every tar reads.
+      // Small holes are written as zeros, which every tar can read.
       if (item.type === "entry") expect(item.entry.sparse !== undefined).toBe(item.entry.name === "large");
     }
     await workspaces.import("imported", fromHost);

@@ -14,8 +14,8 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   const service = useLastingApp({ BERTH_ENGINE: name });
   const workspaces = new WorkspaceClient(() => service.client);
 
-  test("100 reference changes on 20 workspaces at once, with three kills in between, leave exact references", async () => {
-    // What each trace was asked to be last, and whether that was answered.
+  test("100 concurrent reference changes on 20 workspaces, with three kills in between, leave exact references", async () => {
+    // The last requests for each trace, and whether they were answered.
     const wanted = new Map<string, { readonly candidates: (string | undefined)[] }>();
     const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
     for (let round = 0; round < 4; round++) {
@@ -27,7 +27,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
         const call = remove
           ? workspaces.removeRef(before[0] as string, trace)
           : workspaces.addRef(idOf(index * 7 + round), trace);
-        // One that got no answer may have been made, or not.
+        // An unanswered one may or may not have been created.
         const answered = await call.then(
           () => true,
           () => false,
@@ -61,7 +61,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     }
   });
 
-  test("a workspace's sandbox is known after a kill: one that lives is used again, one that ended is replaced", async () => {
+  test("a workspace's sandbox is found after a kill: a running one is used again, one that ended is replaced", async () => {
     const made = await workspaces.ensure("known");
     const id = made.workspace.sandbox_id;
     await service.client.output(id, "echo kept > file");
@@ -77,7 +77,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await workspaces.cleanup("known", { force: true });
   });
 
-  test("a forced cleanup that a kill cut short is finished at the next start, and its retry is answered once", async () => {
+  test("a forced cleanup interrupted by a kill is finished at the next start, and its retry is answered once", async () => {
     const { workspace } = await workspaces.ensure("cut short");
     await workspaces.addRef("cut short", "trace");
     await service.client.output(
@@ -87,7 +87,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const cut = workspaces
       .cleanup("cut short", { force: true, request_id: "cleanup" })
       .catch(() => undefined);
-    // It has begun when the workspace is not found any more.
+    // The deletion has started when the workspace is no longer found.
     for (;;) {
       const gone = await workspaces.get("cut short").then(
         () => false,
@@ -104,11 +104,11 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
     expect((await workspaces.list()).broken).toEqual([]);
     await expect(workspaces.lookup("trace")).rejects.toThrow("NOT_FOUND");
-    // What was answered is over: the name is free.
+    // An answered deletion is complete: the name is free.
     expect((await workspaces.create("cut short")).trace_refs).toEqual([]);
   });
 
-  test("a fork that a kill cut short leaves nothing, no tool at work either, and its retry makes it whole", async () => {
+  test("a fork interrupted by a kill leaves nothing, nor a tool at work, and its retry completes it", async () => {
     const id = await workspaces.sandbox("source");
     await service.client.output(id, "mkdir many; cd many; seq 5000 | xargs touch");
     const { path: from } = await workspaces.stop("source");
@@ -137,7 +137,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     expect((await workspaces.list()).broken).toEqual([]);
   });
 
-  test("a sandbox that was made and not answered is the workspace's after the next start", async () => {
+  test("a sandbox that was created before the kill, but not answered, is the workspace's after the next start", async () => {
     await workspaces.create("killed");
     const ensuring = workspaces.ensure("killed").catch(() => undefined);
     for (;;) {

@@ -15,7 +15,7 @@ const TIB = 2 ** 40;
 const TIMES = scaled(100, 10);
 const MANY = scaled(100_000, 20_000);
 
-/** As `MODIFIED CONTENT MODE dir/file`. */
+/** In the form `MODIFIED CONTENT MODE dir/file`. */
 function told({ type, path: where, differences }: WorkspaceChange): string {
   const word = (name: string, prefix: string) => name.slice(prefix.length);
   return [
@@ -48,7 +48,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const { path: to } = await workspaces.fork("source", "fork");
     const nothing = { added_count: 0, removed_count: 0, modified_count: 0 };
     expect(await workspaces.diff("source", "fork")).toMatchObject({ changes: [], summary: nothing });
-    // A write that is under way is not a change.
+    // A write in progress is not a change.
     await writeFile(path.join(to, new TemporaryNames(service.instance).next()), "half");
     expect(await lines("source", "fork")).toEqual([]);
 
@@ -78,7 +78,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(added).toMatchObject({ base_file: null, file: { kind: "FILE_KIND_REGULAR", size_bytes: 3 } });
     expect(removed).toMatchObject({ base_file: { size_bytes: 2 }, file: null });
     expect(out?.file).toMatchObject({ kind: "FILE_KIND_SYMLINK", link_target: "/etc/group", size_bytes: 10 });
-    // The other way round it is the same, mirrored.
+    // The reverse comparison is mirrored.
     expect(await lines("fork", "source")).toEqual(
       changes
         .map(told)
@@ -86,7 +86,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
   });
 
-  test("files of one size and one time of change are compared by their bytes", async () => {
+  test("files of the same size and modification time are compared by content", async () => {
     const [one, other] = [await workspaces.create("first"), await workspaces.create("second")];
     const large = Buffer.alloc(3 * 2 ** 20, "x");
     const changed = Buffer.from(large);
@@ -99,12 +99,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await writeFile(path.join(directory, "same"), large);
       await utimes(path.join(directory, "large"), 1_000_000_000, 1_000_000_000);
     }
-    // Times alone are no change.
+    // Different times are not a change.
     await utimes(path.join(one.path, "same"), 1, 1);
     expect(await lines("first", "second")).toEqual(["MODIFIED CONTENT large"]);
   });
 
-  test("holes count as zeros, wherever either file has them; a file without an end of data takes no time", async () => {
+  test("holes count as zeros, in either file; files of 8 TiB of holes take no time", async () => {
     const [one, other] = [await workspaces.create("holed"), await workspaces.create("filled")];
     const size = 8 * 2 ** 20;
     for (const { path: directory } of [one, other]) {
@@ -139,7 +139,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(changes[0]?.file?.mode).toBe(0o6755);
   });
 
-  test("names of any bytes, in the order of their bytes, a directory before what it holds", async () => {
+  test("names of any bytes, in byte order, a directory before its entries", async () => {
     await workspaces.create("nothing");
     const { path: directory } = await workspaces.create("names");
     const names = ["a", "a/z", "a!", "a.b", "a0", "new\nline", "é"].map((name) => Buffer.from(name));
@@ -157,7 +157,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
   });
 
-  test("what is not there, or is the same", async () => {
+  test("a missing workspace, or the same twice", async () => {
     await workspaces.create("there");
     for (const [base, id] of [
       ["there", "unknown"],
@@ -187,7 +187,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a tree that changes all the time is compared every time, right where it holds still", async () => {
+  test("a tree that changes all the time is compared every time, correctly where it does not change", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -202,7 +202,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("a directory that a sandbox exchanges for a link leads out of the workspace never", async () => {
+  test("a directory that a sandbox swaps for a link never leads out of the workspace", async () => {
     const secret = await mkdtemp(path.join(dataDir, "secret-"));
     const files = Array.from({ length: SWAPPED_FILES }, (_, index) => `file-${index}`);
     const { path: guess } = await workspaces.create("guess");
@@ -221,12 +221,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     for (let time = 0; time < TIMES; time++) {
       const { changes } = await workspaces.diff("guess", "swapping");
       const differ = new Set(changes.map(({ path: where }) => where));
-      // What was guessed right would not be among the changes.
+      // Equal guesses would not be among the changes.
       for (const name of files) expect(differ).toContain(`real/${name}`);
     }
   });
 
-  test("FIFOs and deep trees hold nothing up", async () => {
+  test("FIFOs and deep trees block nothing", async () => {
     const id = await workspaces.sandbox("deep");
     await service.client.output(
       id,
@@ -240,11 +240,11 @@ open("bottom", "w").write("deep")'`,
     const { changes } = await workspaces.diff("flat", "deep");
     expect(changes.length).toBe(1002);
     expect(changes[1000]?.raw_path.length).toBe(1000 * 100 + "bottom".length);
-    // The host's tools know no deepest level; those that tidy up after tests do.
+    // The host's tools have no limit on depth; those that clean up after tests do.
     await workspaces.cleanup("deep", { force: true });
   });
 
-  test(`${MANY} entries come in parts, and a caller that leaves stops the work`, async () => {
+  test(`${MANY} entries arrive in parts, and a caller that leaves stops the work`, async () => {
     const id = await workspaces.sandbox("many");
     await service.client.output(id, `seq ${MANY} | xargs touch`);
     await workspaces.create("few");

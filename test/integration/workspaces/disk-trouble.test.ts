@@ -10,7 +10,7 @@ import { directoryOf, WorkspaceClient } from "../../support/workspaces.ts";
 const run = promisify(execFile);
 const tar = makeTar([{ name: "file", content: Buffer.alloc(2 * 1024 * 1024, 1) }]);
 
-// The workspaces root on a disk of its own, and all else elsewhere.
+// The workspaces root is on its own disk, everything else elsewhere.
 let disk: SmallDisk;
 let serve: ServeProcess;
 let client: Client;
@@ -28,11 +28,11 @@ afterAll(async () => {
   await disk?.remove();
 });
 
-test("a root that is full: what needs room is refused, all else goes on, and a cleanup makes room", async () => {
+test("a full root: writes are refused, everything else works, and a cleanup frees space", async () => {
   const { workspace } = await workspaces.ensure("full");
   expect(workspace.path).toBe(directoryOf(`${disk.path}/workspaces`, "full"));
   const id = workspace.sandbox_id;
-  // Its inodes and its blocks.
+  // Uses up its inodes and its blocks.
   const fill = `echo kept > kept; python3 -c '
 for i in range(100_000): open(str(i), "w").close()' 2> /dev/null || cat /dev/zero > 0 2> /dev/null || cat kept`;
   expect(await client.output(id, fill)).toBe("kept\n");
@@ -47,7 +47,7 @@ for i in range(100_000): open(str(i), "w").close()' 2> /dev/null || cat /dev/zer
     expect(failure).toMatchObject(full);
     expect(failure.message).toContain("disk that holds the server's workspaces is full");
   }
-  // What failed left no trace, and what needs no room has its way.
+  // The failed call left nothing behind, and calls that need no space succeed.
   expect((await failureOf(workspaces.get("another"))).reason).toBe("WORKSPACE_NOT_FOUND");
   expect((await workspaces.addRef("full", "trace")).trace_refs).toEqual(["trace"]);
   expect((await workspaces.get("full", { measure_size: true })).size_bytes).toBeGreaterThan(8 * 1024 * 1024);
@@ -59,7 +59,7 @@ for i in range(100_000): open(str(i), "w").close()' 2> /dev/null || cat /dev/zer
   expect((await workspaces.import("another", tar)).entry_count).toBe(1);
 });
 
-test("a root that becomes read-only: what is there can be read, and a deletion is finished once it can be written", async () => {
+test("a root that becomes read-only: files can be read, and a deletion is finished once it is writable", async () => {
   await workspaces.import("read", tar);
   const remount = (how: string) => {
     const [command = "", ...enter] = disk.enter;

@@ -9,7 +9,7 @@ import { eventually } from "../../support/eventually.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-// What only Docker has: a daemon that goes, containers that others remove, and users of all kinds.
+// What only Docker has: a daemon that goes away, containers that others remove, and users of all kinds.
 describe("on docker", () => {
   const service = useApp();
   const workspaces = new WorkspaceClient(() => service.client);
@@ -17,7 +17,7 @@ describe("on docker", () => {
   test.each(["nobody", "1234:5678"])("lets the sandbox's user write: %s", async (user) => {
     const id = await workspaces.sandbox(`owned by ${user}`, { user });
     await service.client.output(id, "touch mine && mkdir dir && touch /shared/of-$(id -u)");
-    // Another one comes to it later.
+    // Another user accesses it later.
     const mounts = [{ workspace_id: `owned by ${user}`, target: "/work" }];
     const { sandbox_id: other } = await service.client.createSandbox({ user: "4321", mounts });
     await service.client.output(other, "touch /work/theirs");
@@ -30,7 +30,7 @@ describe("on docker", () => {
     expect(said).toBe("1234:5678\n1234:5678\n");
   });
 
-  test("a container that somebody removed is replaced, and never taken for the workspace's any more", async () => {
+  test("a container removed by others is replaced, and never taken for the workspace's again", async () => {
     const id = await workspaces.sandbox("removed");
     await service.client.output(id, "echo kept > kept");
     await (await containerOf(service.instance, id)).remove({ force: true });
@@ -42,7 +42,7 @@ describe("on docker", () => {
 });
 
 describe("while Docker does not answer", () => {
-  test("a forced cleanup deletes nothing under a container that may live, and can be asked for again", async () => {
+  test("a forced cleanup deletes nothing under a container that may be running, and can be retried", async () => {
     const link = await DockerLink.open();
     const app = await startTestApp({ dockerHost: link.host });
     const client = new WorkspaceClient(() => app.client);

@@ -26,10 +26,10 @@ import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const TIB = 2 ** 40;
-/** Take about a second to copy. */
+/** Takes about a second to copy. */
 const MANY = 5_000;
 const TIMES = scaled(100, 10);
-/** A fork takes seconds beside a sandbox that exchanges directories all the time. */
+/** A fork takes seconds while a sandbox constantly swaps directories. */
 const SWAPS = scaled(100, 4);
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -46,7 +46,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await workspaces.stop(id);
     return (await workspaces.get(id)).path;
   }
-  /** Waits until the first of its many files have been copied, and holds the copy there. */
+  /** Waits until the first of its many files have been copied, and stops the copy there. */
   const copying = async () => {
     await eventually(async () => {
       const [fork] = (await staging()).filter((name) => name.startsWith("fork-"));
@@ -61,7 +61,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return hold(tars);
   };
 
-  test("a fork has all that its source holds, and nothing else", async () => {
+  test("a fork has all files of its source, and nothing else", async () => {
     const { path: from } = await workspaces.create("source");
     const at = (name: string) => path.join(from, name);
     await mkdir(at("dir"));
@@ -82,7 +82,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
     if (process.getuid?.() === 0) await chown(at("dir/file"), 4711, 4712);
     await chmod(at("dir/file"), 0o6751);
-    // A write that is under way.
+    // A write in progress.
     const temporary = new TemporaryNames(service.instance).next();
     await writeFile(at(temporary), "half");
     await workspaces.addRef("source", "trace");
@@ -115,7 +115,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const holes = await lstat(path.join(fork.path, "holes"));
     expect(holes.size).toBe(TIB + 3);
     expect(holes.blocks * 512).toBeLessThan(2 ** 20);
-    // What is done in one is not seen in the other.
+    // Changes in one are not visible in the other.
     const other = await workspaces.sandbox("fork");
     expect(await service.client.output(other, "cat hard; echo more >>hard; rm out; echo $?")).toBe("x\n0\n");
     expect(await service.client.output(sandbox, "cat hard; readlink out")).toBe("x\n/etc/passwd\n");
@@ -124,7 +124,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await staging()).toEqual([]);
   });
 
-  test("of nothing it has nothing; of what is not there, or to what is, there is none", async () => {
+  test("of an empty workspace is empty; of a missing workspace, or to an existing one, it fails", async () => {
     await workspaces.create("empty");
     expect(await readdir((await workspaces.fork("empty", "of nothing")).path)).toEqual([]);
     expect((await lstat((await workspaces.get("of nothing")).path)).mode & 0o7777).toBe(0o777);
@@ -150,7 +150,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await ids()).not.toContain("new");
   });
 
-  test("where something that the server does not know is in its place, that stays", async () => {
+  test("if an unknown object is in its place, that stays", async () => {
     await workspaces.create("from");
     const { path: place } = await workspaces.create("stray");
     await workspaces.cleanup("stray", { force: true });
@@ -162,7 +162,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await rm(place, { recursive: true });
   });
 
-  test("with a request id it is made once, also by callers that come at once", async () => {
+  test("with a request id it is made once, also for concurrent callers", async () => {
     await workspaces.import("one", makeTar([{ name: "file", content: "first" }]));
     const request = { request_id: "fork-once" };
     const [first, second] = await Promise.all([1, 2].map(() => workspaces.fork("one", "once", request)));
@@ -171,12 +171,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await workspaces.fork("one", "once", request)).toEqual(first);
     expect(await ids()).not.toContain("once");
     expect((await failureOf(workspaces.fork("one", "twice", request))).reason).toBe("REQUEST_ID_REUSED");
-    // Without one, of two at once one is first.
+    // Without a request id, one of two concurrent forks is first.
     const ends = await Promise.allSettled([1, 2].map(() => workspaces.fork("one", "raced")));
     expect(ends.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
   });
 
-  test("a source that changes all the time is copied every time, whole where it holds still", async () => {
+  test("a source that changes all the time is copied every time, whole where it does not change", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -191,7 +191,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("a directory that a sandbox exchanges for a link leads out of the workspace never", async () => {
+  test("a directory that a sandbox swaps for a link never leads out of the workspace", async () => {
     const secret = newDataDir();
     await mkdir(secret, { recursive: true });
     for (let i = 0; i < SWAPPED_FILES; i++) await writeFile(path.join(secret, `file-${i}`), "secret");
@@ -218,7 +218,7 @@ ${swapTree(secret)}`,
     }
   });
 
-  test("a deep tree is copied up to the longest path, and one that is deeper leaves nothing", async () => {
+  test("a deep tree is copied up to the longest path, and a deeper one leaves nothing", async () => {
     const id = await workspaces.sandbox("deep");
     const dig = (levels: number) =>
       service.client.output(
@@ -242,11 +242,11 @@ open("bottom", "w").write("deep")'`,
     });
     expect(await ids()).not.toContain("too deep");
     expect(await staging()).toEqual([]);
-    // The host's tools know no deepest level; those that tidy up after tests do.
+    // The host's tools have no limit on depth; those that clean up after tests do.
     for (const each of ["deep", "as deep"]) await workspaces.cleanup(each, { force: true });
   });
 
-  test("a caller that leaves stops the copy, and nothing is left; nor while it is made is it found", async () => {
+  test("a caller that leaves stops the copy, and nothing is left; an unfinished fork is not found", async () => {
     await slow("left");
     const leaving = new AbortController();
     const forked = failureOf(
@@ -261,7 +261,7 @@ open("bottom", "w").write("deep")'`,
     expect(await workspaces.list()).toMatchObject({ broken: [] });
     leaving.abort();
     expect((await forked).code).toBe("CANCELLED");
-    // Another call that would make it waits until all is gone.
+    // Another call that would create it waits until everything is gone.
     expect(await readdir((await workspaces.create("half")).path)).toEqual([]);
     await eventually(async () => (await staging()).length === 0);
   });
@@ -278,7 +278,7 @@ open("bottom", "w").write("deep")'`,
     expect(await readFile(path.join(where, "stays"), "utf8")).toBe("here");
   });
 
-  test("a source that goes, or is replaced, in the middle makes no half of a fork", async () => {
+  test("a source that is deleted or replaced during the copy leaves no partial fork", async () => {
     await slow("replaced");
     const forked = failureOf(workspaces.fork("replaced", "of replaced"));
     const replaced = await copying();

@@ -10,9 +10,8 @@ import { newDataDir } from "../../support/settings.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 /**
- * What a sandbox plants in its workspace, and what the service then does with
- * it. At full scale, on two cores: a million files are planted in 57 s, measured
- * in 13 s, exported in 40 s and removed in 14 s.
+ * What a sandbox puts into its workspace, and how the service handles it. At full scale, on two cores: a million files
+ * are created in 57 s, measured in 13 s, exported in 40 s and removed in 14 s.
  */
 const FILES = scaled(1_000_000, 2_000);
 const DEPTH = scaled(10_000, 10_000);
@@ -31,7 +30,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   });
   afterAll(() => rm(outside, { recursive: true, force: true }));
 
-  /** Everything that a sandbox may think of; runs in a sandbox, in its workspace. */
+  /** Everything that a sandbox may think of. Runs in a sandbox, in its workspace. */
   const plant = (target: string) => `set -e
 ln -s ${target} link-to-directory
 ln -s ${target}/precious link-to-file
@@ -70,7 +69,7 @@ open("bottom", "w").close()'`,
       const before = performance.now();
 
       const measured = await workspaces.get("hostile", { measure_size: true });
-      // What is sparse takes no room; 10,000 directories are at least 4 KiB each.
+      // Holes take no space; 10,000 directories take at least 4 KiB each.
       expect(measured.size_bytes).toBeGreaterThan(DEPTH * 4096);
       expect(measured.size_bytes).toBeLessThan(DEPTH * 4096 + FILES * 4096 + 2 ** 25);
       const sized = performance.now();

@@ -15,7 +15,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   const service = useLastingApp({ BERTH_ENGINE: name });
   const workspaces = new WorkspaceClient(() => service.client);
 
-  test("what a write left is removed at the next start, and nothing else", async () => {
+  test("the leftovers of a write are removed at the next start, and nothing else", async () => {
     const id = await workspaces.sandbox("cut");
     const { path: where } = await workspaces.get("cut");
     const deep = path.join(where, "a", "b");
@@ -30,7 +30,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const temporary = async () => (await readdir(deep)).filter((each) => each.startsWith(".berth-"));
     await eventually(async () => (await temporary()).length === 1);
     const [left = ""] = await temporary();
-    // Stopped, what writes cannot tidy up when its input ends; a container outlives the service.
+    // A stopped writer cannot clean up at EOF. A container outlives the service.
     await service.client.output(
       id,
       "for f in /proc/[0-9]*/fd/1; do case $(readlink $f) in *.berth-*) p=${f#/proc/}; kill -STOP ${p%%/*};; esac; done",
@@ -46,7 +46,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await writeFile(path.join(outside, left), "outside");
     await symlink(outside, path.join(where, "link"));
     for (const alike of LOOK_ALIKE) await writeFile(path.join(deep, alike), "mine");
-    // What an archive was being unpacked into is a directory.
+    // An archive that was being unpacked leaves a directory.
     await mkdir(path.join(where, left));
     await writeFile(path.join(where, left, "entry"), "x");
 

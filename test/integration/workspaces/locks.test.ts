@@ -22,7 +22,7 @@ afterAll(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-test("a workspace whose sandbox the engine takes long to make or remove holds up no other, and no call but its own", async () => {
+test("a workspace whose sandbox is slow to create or remove blocks no other workspace, and no call but its own", async () => {
   const { workspaces, ensurer, engine } = service;
   const named = (workspaceId: string) => ({ owner: OWNER, workspaceId });
   const cleanup = { force: true, graceMs: 0, requestId: "" };
@@ -55,7 +55,7 @@ test("a workspace whose sandbox the engine takes long to make or remove holds up
   };
   const waited = sleep(30_000, "waited", { ref: false });
   expect(await Promise.race([others().catch(() => "waited"), waited])).toBe("passed");
-  // Its own calls take their turn.
+  // Calls for the same workspace wait.
   expect(late).toBe(false);
   held.resolve();
   expect((await made).sandbox?.state).toBe("RUNNING");

@@ -38,7 +38,7 @@ const acts = fc.array(
   { minLength: 1, maxLength: 40 },
 );
 
-/** What a simple mind knows: which workspaces there are, and to which a trace belongs. */
+/** A simple model: which workspaces exist, and to which one each trace belongs. */
 class Model {
   readonly workspaces = new Set<string>();
   readonly traces = new Map<string, string>();
@@ -48,7 +48,7 @@ class Model {
     return all.toSorted((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
   }
 
-  /** Does what is asked; returns what it is answered with, or the reason of a refusal. */
+  /** Carries out an act. Returns its answer, or the reason of a refusal. */
   act(one: Act): unknown {
     const { id } = one;
     const missing = !this.workspaces.has(id);
@@ -83,7 +83,7 @@ class Model {
 }
 
 test(
-  "whatever is done in whatever order, and whenever the service begins anew: workspaces and references are as a simple model has them",
+  "after any operations in any order, with restarts at any time, workspaces and references match a simple model",
   async () => {
     await fc.assert(
       fc.asyncProperty(acts, async (all) => {

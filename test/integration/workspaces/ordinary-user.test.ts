@@ -9,7 +9,7 @@ import { ORDINARY_ID, OrdinaryService } from "../../support/ordinary-user.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-// A service that is not root: its workspaces are its user's, and bubblewrap's sandboxes are that user's too.
+// A service that is not root: its workspaces belong to its user, and bubblewrap's sandboxes run as that user.
 const DEPTH = 2_000;
 let service: OrdinaryService;
 let client: Client;
@@ -18,7 +18,7 @@ const workspaces = new WorkspaceClient(() => client);
 
 beforeAll(async () => {
   outside = await mkdtemp(path.join(tmpdir(), "berth-outside-"));
-  // What only the rights to one's own files keep from being touched.
+  // Only its owner's own permissions protect it.
   await chown(outside, ORDINARY_ID, ORDINARY_ID);
   await writeFile(path.join(outside, "precious"), "precious");
   await chown(path.join(outside, "precious"), ORDINARY_ID, ORDINARY_ID);
@@ -66,7 +66,7 @@ test("is created, written from a sandbox, measured, exported, imported and clean
   await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
 });
 
-test("is forked and compared, with what a sandbox closed to its own user, and its top too", async () => {
+test("is forked and compared, with files that a sandbox closed to its own user, and a closed top directory", async () => {
   const { workspace } = await workspaces.ensure("source");
   await client.output(
     workspace.sandbox_id,
@@ -90,7 +90,7 @@ test("is forked and compared, with what a sandbox closed to its own user, and it
   for (const id of ["fork", "source"]) await workspaces.cleanup(id, { force: true });
 });
 
-test("whatever a sandbox plants, and closes to its own user, is measured, exported and deleted", async () => {
+test("whatever a sandbox plants or closes to its own user is measured, exported and deleted", async () => {
   const { workspace } = await workspaces.ensure("hostile");
   await client.output(
     workspace.sandbox_id,
@@ -117,7 +117,7 @@ chmod 0 .`,
     "kept/file": "file",
   });
   expect((await lstat(path.join(workspace.path, "set-user-id"))).uid).toBe(ORDINARY_ID);
-  // The next sandbox finds it as it was left.
+  // The next sandbox finds it unchanged.
   await workspaces.stop("hostile");
   const next = await workspaces.sandbox("hostile");
   const opened = "chmod 700 /workspace && ls -d /workspace/closed && chmod 0 /workspace";
@@ -128,7 +128,7 @@ chmod 0 .`,
   expect(await readdir(outside)).toEqual(["precious"]);
 });
 
-test("an import into what a sandbox closed says so, and one that replaces it does not mind", async () => {
+test("an import into a directory that a sandbox closed says so, and one that replaces it succeeds", async () => {
   const id = await workspaces.sandbox("closed");
   await client.output(id, "mkdir dir; chmod 555 dir");
   const tar = makeTar([{ name: "dir/file", content: "x" }]);
@@ -143,7 +143,7 @@ test("an import into what a sandbox closed says so, and one that replaces it doe
   expect(await client.output(await workspaces.sandbox("closed"), "cat dir/file")).toBe("x");
 });
 
-test("files of another user, which it may neither read nor delete, are told, and hide nothing", async () => {
+test("files of another user, which it may neither read nor delete, are reported, and hide nothing", async () => {
   const { path: where } = await workspaces.create("foreign");
   const theirs = path.join(where, "theirs");
   await mkdir(theirs, { mode: 0o700 });
@@ -158,7 +158,7 @@ test("files of another user, which it may neither read nor delete, are told, and
     expect(failure).toMatchObject(broken);
     expect(failure.message).toMatch(/theirs.*Permission denied.*run the server as root/);
   }
-  // It is on its way out, and listed until it has gone.
+  // It is being deleted, and listed until it is gone.
   expect((await failureOf(workspaces.get("foreign"))).reason).toBe("WORKSPACE_NOT_FOUND");
   expect((await workspaces.list()).broken).toEqual([
     { workspace_id: "foreign", path: where, message: expect.stringContaining("its deletion failed") },

@@ -12,7 +12,7 @@ import { openWorkspaces } from "./support.ts";
 
 const MIB = 1024 * 1024;
 
-test("the watch finds a workspace that grew while nobody asked for its size, and says so once", async () => {
+test("the watch finds a workspace that grew while nobody asked for its size, and reports it once", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const name = { owner: OWNER, workspaceId: "grown" };
@@ -32,11 +32,11 @@ test("the watch finds a workspace that grew while nobody asked for its size, and
   const told = second.log.lines.filter(({ message }) => message.includes("past its quota"));
   expect(told).toHaveLength(1);
   await expect(second.ensurer.ensure(name, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
-  // Whatever the watch measures meanwhile, it ends at once.
+  // It stops at once, whatever the watch is measuring.
   await second.close();
 });
 
-test("the watch finds a shared directory that grew, also one that an earlier version made", async () => {
+test("the watch finds a shared directory that grew, also one from an earlier version", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const name = { owner: OWNER, workspaceId: "any" };
@@ -78,12 +78,12 @@ test("each owner's shared directory has a quota of its own", async () => {
   expect(world.quota.shared.over).toBe(1);
   await expect(world.ensurer.ensure(full, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
   expect((await world.ensurer.ensure(other, {}, signal)).sandbox?.state).toBe("RUNNING");
-  // Nobody's shared directory is measured that is not there.
+  // A shared directory that does not exist is not measured.
   expect(await usage("nobody")).toMatchObject({ sizeBytes: undefined });
   await world.close();
 });
 
-test("what an import brings counts once against its tenant's quota, also while its staging directory is removed", async () => {
+test("imported files count once against their tenant's quota, also while the staging directory is removed", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const { workspaces, quota, close } = await openWorkspaces(directory, { tenant: 64 * MIB });

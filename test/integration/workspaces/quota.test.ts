@@ -12,7 +12,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp({ ...settings, workspaceQuotaBytes: MIB });
   const workspaces = new WorkspaceClient(() => service.client);
 
-  test("a quota that the file system cannot hold is watched: past it no new sandbox and no import", async () => {
+  test("a quota that the file system cannot enforce is watched: past it no new sandbox and no import", async () => {
     expect(service.log.lines).toContainEqual(
       expect.objectContaining({
         level: "warn",
@@ -50,7 +50,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         fields: expect.objectContaining({ workspaceId: "full", quotaBytes: MIB }),
       }),
     );
-    // What runs can go on, so that somebody can make room.
+    // Running sandboxes continue, so that somebody can free space.
     expect(await workspaces.ensure("full")).toMatchObject({ reused: true });
     const small = makeTar([{ name: "small", content: "x" }]);
     const refusal = {
@@ -78,7 +78,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await workspaces.import("full", small);
   });
 
-  test("an import that would pass the quota is refused as it comes, and nothing of it stays", async () => {
+  test("an import that would exceed the quota is refused as it arrives, and leaves nothing", async () => {
     const large = makeTar([
       { name: "a", content: Buffer.alloc(0.6 * MIB, 1) },
       { name: "b", content: Buffer.alloc(0.6 * MIB, 1) },

@@ -15,7 +15,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   describe("a workspace", () => {
-    test("has a directory named by the hash of its id, and is made once", async () => {
+    test("has a directory named by the hash of its id, and is created once", async () => {
       const request = { workspace_id: "made" };
       const first = await service.client.call("WorkspaceService/CreateWorkspace", request);
       expect(first).toMatchObject({
@@ -40,7 +40,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(await readdir(first.workspace.path)).toEqual(["kept"]);
     });
 
-    test("that is not known is NOT_FOUND, and no call but those that make one makes it", async () => {
+    test("that is unknown is NOT_FOUND, and only the creating calls create it", async () => {
       const missing = {
         code: "NOT_FOUND",
         reason: "WORKSPACE_NOT_FOUND",
@@ -105,7 +105,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       }
     });
 
-    test("of traces are held to the same", async () => {
+    test("of traces follow the same rules", async () => {
       const failure = await failureOf(workspaces.addRef("traces", "a\0b"));
       expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", metadata: { field: "trace_id" } });
     });
@@ -126,12 +126,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       const moved = await service.client.call("WorkspaceService/AddTraceRef", request);
       expect(moved).toMatchObject({ previous_workspace_id: "from", workspace: { trace_refs: ["moving"] } });
       expect(await workspaces.get("from")).toMatchObject({ trace_refs: [], ref_count: 0 });
-      // It is not the first one's to remove any more.
+      // It no longer belongs to the first workspace.
       await workspaces.removeRef("from", "moving");
       expect((await workspaces.lookup("moving")).workspace_id).toBe("to");
     });
 
-    test("guard a workspace: cleanup is refused with their count, and force clears them", async () => {
+    test("protect a workspace: cleanup is refused with their count, and force clears them", async () => {
       const made = await workspaces.create("guarded");
       await writeFile(path.join(made.path, "data"), "kept");
       await workspaces.addRef("guarded", "one");
@@ -153,7 +153,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect((await failureOf(workspaces.cleanup("guarded", { force: true }))).code).toBe("NOT_FOUND");
     });
 
-    test("that are none let a cleanup through, which keeps the directory", async () => {
+    test("do not stop a cleanup when there are none, and the directory is kept", async () => {
       const made = await workspaces.create("free");
       await writeFile(path.join(made.path, "data"), "kept");
       expect(await workspaces.cleanup("free")).toMatchObject({
@@ -165,7 +165,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  describe("what others left in the root", () => {
+  describe("an unknown object in the root", () => {
     test("is reported, left alone and never taken for a workspace", async () => {
       const stranger = directoryOf(root, "stranger");
       await mkdir(stranger);
@@ -184,7 +184,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(await readdir(stranger)).toEqual(["theirs"]);
     });
 
-    test("in place of a workspace's directory breaks that one alone, and is not followed", async () => {
+    test("in place of a workspace's directory breaks only that workspace, and is not followed", async () => {
       const outside = await mkdtemp(path.join(tmpdir(), "berth-outside-"));
       await writeFile(path.join(outside, "precious"), "");
       const { path: where } = await workspaces.create("linked");
@@ -237,7 +237,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const instance = newInstance();
     afterAll(() => rm(kept, { recursive: true, force: true }));
 
-    test("references are there, and removing one leaves the others", async () => {
+    test("references are still there, and removing one leaves the others", async () => {
       const first = await startTestApp({ ...settings, dataDir: kept, instance });
       const before = new WorkspaceClient(() => first.client);
       for (const trace of ["one", "two", "three"]) await before.addRef("kept", trace);

@@ -5,7 +5,7 @@ import { ENGINES } from "../../support/engines.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-/** What reads a workspace for a while, and how it is asked to. */
+/** Methods that read a workspace for a while, with their requests. */
 const READERS = {
   "WorkspaceService/DiffWorkspace": { base_workspace_id: "nought" },
   "WorkspaceService/ExportWorkspace": {},
@@ -17,16 +17,16 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   test.each(Object.keys(READERS) as Reader[])(
-    "%s of one that goes, or is replaced, in the middle gives no half of an answer",
+    "%s of a workspace that is deleted or replaced meanwhile gives no partial answer",
     async (method) => {
       const slow = async (name: string) => {
         const id = await workspaces.sandbox(name);
-        // Megabytes of names: they do not fit into what is on its way while the reader waits.
+        // Megabytes of names, which do not fit into the buffers while the reader waits.
         await service.client.output(id, "mkdir many; cd many; seq -f %0200.0f 10000 | xargs touch");
         await workspaces.stop(name);
       };
       await workspaces.create("nought");
-      /** The failure of a call during which something happens, once its first part has come. */
+      /** The error of a call during which something happens, after its first part has arrived. */
       const during = (name: string, happens: () => Promise<unknown>) =>
         failureOf(
           (async () => {

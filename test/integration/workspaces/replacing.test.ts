@@ -21,7 +21,7 @@ afterAll(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-test("a workspace that is being replaced is in use, and never broken, though its directory is missing for a moment", async () => {
+test("a workspace that is being replaced is in use, and never broken, although its directory is missing for a moment", async () => {
   const { workspaces, forks, diffs } = service;
   const [name, other] = ["replaced", "other"].map((workspaceId) => ({ owner: OWNER, workspaceId })) as [
     { owner: string; workspaceId: string },

@@ -6,7 +6,7 @@ import { failureOf } from "../../support/client.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-test("a root that goes missing or becomes a file fails calls with what to do, and makes nothing elsewhere", async () => {
+test("a root that goes missing or becomes a file fails calls with what to do, and nothing is created elsewhere", async () => {
   const dataDir = newDataDir();
   const root = path.join(dataDir, "workspaces");
   const app = await startTestApp({ dataDir, engine: "bubblewrap" });
@@ -25,14 +25,14 @@ test("a root that goes missing or becomes a file fails calls with what to do, an
       expect(failure).toMatchObject(broken);
       expect(failure.message).toContain("--workspaces-root");
     }
-    // Its disk may be missing: nothing is put in its place.
+    // Its disk may be missing, so nothing is created in its place.
     await expect(stat(root)).rejects.toThrow("ENOENT");
     expect(await failureOf(workspaces.get("before"))).toMatchObject(broken);
     await writeFile(root, "");
     expect(await failureOf(workspaces.create("a"))).toMatchObject(broken);
     await rm(root);
     await rename(`${root}-elsewhere`, root);
-    // What failed left no trace.
+    // The failed call left nothing behind.
     expect((await failureOf(workspaces.get("a"))).code).toBe("NOT_FOUND");
     expect((await workspaces.get("before")).workspace_id).toBe("before");
     expect((await workspaces.create("a")).trace_refs).toEqual([]);
@@ -41,7 +41,7 @@ test("a root that goes missing or becomes a file fails calls with what to do, an
   }
 });
 
-test("a shared root that is a file fails what needs it", async () => {
+test("a shared root that is a file fails the calls that need it", async () => {
   const dataDir = newDataDir();
   await mkdir(dataDir, { recursive: true });
   await writeFile(path.join(dataDir, "shared"), "");

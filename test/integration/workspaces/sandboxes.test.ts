@@ -13,7 +13,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   const workspaces = new WorkspaceClient(() => service.client);
 
   describe("ensure", () => {
-    test("makes the workspace and a sandbox that works in it, with the shared directory beside", async () => {
+    test("creates the workspace and a sandbox that works in it, with the shared directory", async () => {
       const { workspace, sandbox, reused } = await workspaces.ensure("ensured");
       expect(reused).toBe(false);
       expect(workspace.sandbox_id).toBe(sandbox?.sandbox_id);
@@ -27,7 +27,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(await service.client.output(other, "cat /shared/note; ls /workspace")).toBe("both\n");
     });
 
-    test("reuses the sandbox that runs, resumes a paused one and replaces one that ended", async () => {
+    test("reuses the running sandbox, resumes a paused one and replaces one that ended", async () => {
       const first = await workspaces.ensure("again");
       const id = first.workspace.sandbox_id;
       await service.client.output(id, "echo kept > kept");
@@ -48,7 +48,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(stale.reason).toBe("SANDBOX_REPLACED");
     });
 
-    test("makes one sandbox when many ask at once, and none waits for another workspace", async () => {
+    test("creates one sandbox for many concurrent callers, and does not delay other workspaces", async () => {
       const asked = Array.from({ length: 10 }, () => workspaces.ensure("busy"));
       const quick = await workspaces.create("quick");
       expect(quick.workspace_id).toBe("quick");
@@ -72,7 +72,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("what a sandbox writes into its workspace is data: nothing that is known of workspaces lies there", async () => {
+  test("files that a sandbox writes into its workspace are data: none of Berth's metadata is there", async () => {
     const { workspace } = await workspaces.ensure("forged");
     const id = workspace.sandbox_id;
     await workspaces.addRef("forged", "trace");
@@ -104,7 +104,7 @@ mkdir .gateway && printf %s '${JSON.stringify(forged)}' | tee .gateway/meta.json
   });
 
   describe("mounts", () => {
-    test("of one workspace in several sandboxes, writable and read-only, show the same", async () => {
+    test("of one workspace in several sandboxes, writable and read-only, show the same files", async () => {
       const { path: where } = await workspaces.create("several");
       const mounted = (target: string, readOnly: boolean) =>
         service.client.createSandbox({
@@ -119,7 +119,7 @@ mkdir .gateway && printf %s '${JSON.stringify(forged)}' | tee .gateway/meta.json
       expect(refused.exit_status.exit_code).not.toBe(0);
       expect(refused.stderr.toString()).toMatch(/read-only/i);
       expect(await readFile(path.join(where, "file"), "utf8")).toBe("seen\n");
-      // Set-user-id files do nothing, and devices cannot be used.
+      // Set-user-ID files have no effect, and devices cannot be used.
       const options = await service.client.output(writer.sandbox_id, "grep ' /data ' /proc/self/mounts");
       expect(options).toMatch(/nosuid/);
       expect(options).toMatch(/nodev/);
@@ -133,7 +133,7 @@ mkdir .gateway && printf %s '${JSON.stringify(forged)}' | tee .gateway/meta.json
       });
     });
 
-    test("of host paths stay what the operator allowed, also where workspaces lie", async () => {
+    test("of host paths stay within what the operator allowed, also where workspaces are stored", async () => {
       const { path: where } = await workspaces.create("hidden");
       for (const host of [where, path.join(dataDir, "workspaces"), "/etc", "/"]) {
         const failure = await failureOf(
@@ -161,7 +161,7 @@ mkdir .gateway && printf %s '${JSON.stringify(forged)}' | tee .gateway/meta.json
       await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
     });
 
-    test("races with sandboxes that are being made, and leaves neither behind", async () => {
+    test("races with the creation of sandboxes, and leaves neither", async () => {
       for (let round = 0; round < 4; round++) {
         await workspaces.create("raced");
         const mounts = [{ workspace_id: "raced", target: "/data" }];

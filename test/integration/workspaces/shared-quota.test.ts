@@ -22,7 +22,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return { bytes: of("berth_shared_directory_bytes"), over: of("berth_shared_directories_over_quota") };
   };
 
-  test("past its watched quota a shared directory is told of, and workspaces get no new sandbox", async () => {
+  test("past its watched quota a shared directory is reported, and workspaces get no new sandbox", async () => {
     expect(service.log.lines).toContainEqual(
       expect.objectContaining({
         level: "warn",
@@ -61,7 +61,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const warnings = service.log.lines.filter(({ message }) => message.includes("shared directory is past"));
     expect(warnings).toHaveLength(1);
 
-    // What runs can go on, so that somebody can make room.
+    // Running sandboxes continue, so that somebody can free space.
     expect(await workspaces.ensure("first")).toMatchObject({ reused: true });
     const failure = await failureOf(workspaces.ensure("third"));
     expect(failure).toMatchObject({

@@ -7,7 +7,7 @@ import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { newManager, newWorld } from "../../unit/sandboxes/support.ts";
 
-/** Workspaces over a store and directories that outlive them, and an engine that a test holds up. */
+/** Workspaces on a store and directories that outlive them, with an engine that a test can delay. */
 export async function openWorkspaces(
   dataDir: string,
   quotas: { readonly workspace?: number; readonly shared?: number; readonly tenant?: number } = {},

@@ -9,7 +9,7 @@ import { WorkspaceClient } from "../../support/workspaces.ts";
 const service = useApp({ engine: "bubblewrap" });
 const workspaces = new WorkspaceClient(() => service.client);
 
-test("exports that nobody reads keep further ones out, and neither forks nor those after them", async () => {
+test("exports that nobody reads cause further ones to be refused, but not forks, and no exports after them", async () => {
   const content = Buffer.alloc(32 << 20, "x");
   await workspaces.import("large", makeTar([{ name: "file", content }]), {});
   await workspaces.create("small");

@@ -13,7 +13,7 @@ const dataDir = newDataDir();
 const service = useApp({ dataDir, warmPools: [{ image: TEST_IMAGE, count: 2 }] });
 const workspaces = new WorkspaceClient(() => service.client);
 
-/** The containers that wait, once the pool is full. */
+/** The waiting containers, once the pool is full. */
 async function waiting(): Promise<Set<string>> {
   await eventually(async () => {
     const { warm_pools: pools } = await service.client.call("SandboxService/GetStats");
@@ -22,7 +22,7 @@ async function waiting(): Promise<Set<string>> {
   return new Set((await containersOf(service.instance)).map(({ Id }) => Id));
 }
 
-/** Of containers that waited, the one with a file: labels tell the id that it waited under. */
+/** The container with a file, among those that waited. Labels have the id under which it waited. */
 async function claimed(before: Set<string>, mark: string): Promise<Container | undefined> {
   for (const { Id } of await containersOf(service.instance)) {
     if (!before.has(Id)) continue;
@@ -33,7 +33,7 @@ async function claimed(before: Set<string>, mark: string): Promise<Container | u
 }
 
 describe("a claim from the warm pool", () => {
-  test("works in the workspace, with the shared directory, as any other", async () => {
+  test("works in the workspace, with the shared directory, like any other", async () => {
     const before = await waiting();
     const { workspace } = await workspaces.ensure("warm");
     const id = workspace.sandbox_id;
@@ -50,7 +50,7 @@ describe("a claim from the warm pool", () => {
       "grep -c ' /\\(workspace\\|shared\\) .*nosuid,nodev' /proc/self/mounts",
     );
     expect(options).toBe("2\n");
-    // Nothing of it stays on the host but what the container has.
+    // Nothing of it stays on the host, except what the container has.
     await workspaces.stop("warm");
     const mounts = await readFile("/proc/self/mounts", "utf8");
     expect(mounts).not.toContain(path.basename(workspace.path));
@@ -74,7 +74,7 @@ describe("a claim from the warm pool", () => {
     expect(await claimed(before, "/claimed-2")).toBeDefined();
   });
 
-  test("goes cold for a target that a running container cannot have, and for another user", async () => {
+  test("is made cold for a target that a running container cannot have, and for another user", async () => {
     await waiting();
     const { sandbox_id: id } = await service.client.createSandbox({
       mounts: [{ workspace_id: "other", target: "/dev/data" }],
@@ -84,7 +84,7 @@ describe("a claim from the warm pool", () => {
     expect(await service.client.output(user, "touch mine; stat -c %u mine")).toBe("1234\n");
   });
 
-  test("survives an external removal of its container with all that is in the workspace", async () => {
+  test("keeps the workspace's files when its container is removed from outside", async () => {
     const before = await waiting();
     const { workspace } = await workspaces.ensure("survives");
     await service.client.output(workspace.sandbox_id, "mkdir dir; echo kept > dir/file; touch /claimed-3");

@@ -9,38 +9,38 @@ import { ServeProcess } from "../program.ts";
 import { Attacker } from "./attacker.ts";
 import type { AttackName } from "./attacks.ts";
 
-/** How long calls took, in milliseconds, in order. */
+/** Durations of calls, in milliseconds, in order. */
 type Times = number[];
 
-/** What other clients' calls and the service's memory were like, without and with an attack. */
+/** Other clients' calls and the service's memory, without and with an attack. */
 export interface Measured {
   readonly unary: { readonly quiet: number; readonly attacked: number };
   readonly exec: { readonly quiet: number; readonly attacked: number };
-  /** How far its resident memory was at most above the most that it was before, in bytes. */
+  /** How far its resident memory rose above its earlier maximum, in bytes. */
   readonly grownBytes: number;
-  /** The most that {@link processorShare} said, while there was no attack. */
+  /** The highest {@link processorShare} without the attack. */
   readonly share: number;
-  /** How each of the attacks stood when the calls beside it were done. */
+  /** The state of each attack when the calls made during it were done. */
   readonly reports: readonly AttackReport[];
 }
 
-/** How an attack stands. */
+/** The state of an attack. */
 export interface AttackReport {
-  /** What it sent or holds. */
+  /** How much it has sent or holds open. */
   readonly count: number;
-  /** How much of that the service has ended by itself. */
+  /** How much of that the service has ended. */
   readonly ended: number;
-  /** Descriptors that the service has open for it: its connections, and what its commands need. */
+  /** Descriptors that the service has open because of it: for its connections and its commands. */
   readonly descriptors: number;
-  /** Its commands that run. */
+  /** Its running commands. */
   readonly commands: number;
 }
 
 const TURNS = 3;
-/** Of unary calls and of commands, in each turn at least. */
+/** The minimum number of unary calls, and of commands, in each turn. */
 const CALLS = 80;
 
-/** A service of its own process, with a sandbox and a client that is nobody's enemy. */
+/** A service in its own process, with a sandbox and a well-behaved client. */
 export class AttackedService implements AsyncDisposable {
   readonly #process: ServeProcess;
   readonly #client: Client;
@@ -59,7 +59,9 @@ export class AttackedService implements AsyncDisposable {
     return new AttackedService(process, client, sandboxId);
   }
 
-  /** Measures the calls of its client in turns: alone, and beside the attack. `before` is ordinary use beside such calls. */
+  /**
+   * Measures the client's calls alternately alone and during the attack. `before` is ordinary work during such calls.
+   */
   async measure(name: AttackName, before = async () => {}): Promise<Measured> {
     const { pid, address } = this.#process;
     const quiet = { unary: [] as Times, exec: [] as Times };
@@ -96,17 +98,17 @@ export class AttackedService implements AsyncDisposable {
     };
   }
 
-  /** Has a client read as much output as a command may be ahead of its reader, twice. */
+  /** Makes a client read, twice, as much output as a command may write ahead of its reader. */
   async carryOutput(): Promise<void> {
     await this.#client.exec(this.#sandboxId, "head -c 134217728 /dev/zero").result;
   }
 
-  /** Descriptors that its process has open: connections, and what belongs to commands. */
+  /** Open descriptors of its process, for connections and commands. */
   async descriptors(): Promise<number> {
     return (await readdir(`/proc/${this.#process.pid}/fd`)).length;
   }
 
-  /** The same once so many commands have run at the same time, whose shells stay open for a while. */
+  /** The same after this many commands ran at once, whose shells stay open for a while. */
   async descriptorsAfter(commands: number): Promise<number> {
     await Promise.all(
       Array.from({ length: commands }, () => this.#client.exec(this.#sandboxId, "sleep 1").result),
@@ -115,7 +117,7 @@ export class AttackedService implements AsyncDisposable {
     return this.descriptors();
   }
 
-  /** Processes in its sandbox that still run. */
+  /** Running processes in its sandbox. */
   async runningCommands(): Promise<number> {
     const { processes } = await this.#client.call("ProcessService/ListProcesses", {
       sandbox_id: this.#sandboxId,
@@ -123,7 +125,7 @@ export class AttackedService implements AsyncDisposable {
     return processes.filter(({ exit_status: exit }) => exit === null).length;
   }
 
-  /** What a client that comes only now gets of a command. */
+  /** The output of a command for a client that has just connected. */
   async freshOutput(): Promise<string> {
     const client = new Client(this.#process.address);
     try {
@@ -144,7 +146,7 @@ export class AttackedService implements AsyncDisposable {
           if (exit.exit_code !== 0) throw new Error(`true ended otherwise: ${JSON.stringify(exit)}`);
         }),
       );
-      // Other clients are not in a loop.
+      // Other clients do not call in a tight loop.
       await sleep(1);
     }
   }

@@ -2,13 +2,13 @@ import { once } from "node:events";
 import { parentPort, Worker, workerData } from "node:worker_threads";
 import { ATTACKS, type AttackName, type Siege, type Target } from "./attacks.ts";
 
-/** What an attacker reports: all is sent, or how it stands. */
+/** A message of an attacker: everything is sent, or its state. */
 interface Report {
   readonly count: number;
   readonly ended: number;
 }
 
-/** An attack in a thread of its own, so that it does not keep other clients of this process waiting. */
+/** An attack in its own thread, so that it does not delay other clients in this process. */
 export class Attacker implements AsyncDisposable {
   readonly #thread: Worker;
   /** Resolves when everything is sent. */
@@ -19,7 +19,7 @@ export class Attacker implements AsyncDisposable {
     this.sent = once(this.#thread, "message");
   }
 
-  /** How much it sent or holds open, and how much of that the service has ended. */
+  /** How much it has sent or holds open, and how much of that the service has ended. */
   async report(): Promise<Report> {
     await this.sent;
     const answer = once(this.#thread, "message");
@@ -27,7 +27,7 @@ export class Attacker implements AsyncDisposable {
     return (await answer)[0] as Report;
   }
 
-  /** Lets go of what it holds. */
+  /** Releases what it holds open. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#thread.terminate();
   }

@@ -17,22 +17,22 @@ import {
   uint32,
 } from "./frames.ts";
 
-/** What is attacked: a service that the test started. */
+/** The target: a service that the test started. */
 export interface Target {
   /** `host:port` */
   readonly address: string;
   readonly sandboxId: string;
 }
 
-/** What an attack came to. What it holds open stays so until its thread ends. */
+/** The result of an attack. What it holds open stays open until its thread ends. */
 export interface Siege {
-  /** How much was sent, or is held open. */
+  /** How much was sent or is held open. */
   readonly count: number;
-  /** How many of those the service has ended by itself. */
+  /** How many of those the service has ended. */
   ended(): number;
 }
 
-/** An attack: resolves when all was sent. */
+/** An attack. Resolves when everything is sent. */
 export type Attack = (target: Target) => Promise<Siege>;
 
 const EXEC = "/berth.v1.ProcessService/Exec";
@@ -40,7 +40,7 @@ const GET = "/berth.v1.SandboxService/GetSandbox";
 const UPLOAD = "/berth.v1.FileService/UploadArchive";
 const MIB = 1 << 20;
 
-/** Runs `work` so many times, a few at a time. */
+/** Runs `work` `count` times, a few at a time. */
 async function many(count: number, atOnce: number, work: (index: number) => Promise<void>): Promise<void> {
   let next = 0;
   const run = async () => {
@@ -49,13 +49,13 @@ async function many(count: number, atOnce: number, work: (index: number) => Prom
   await Promise.all(Array.from({ length: atOnce }, run));
 }
 
-/** A way in which a message comes compressed. */
+/** A format of compressed messages. */
 interface Codec {
   readonly type: string;
   readonly path: string;
   /** Whether messages have a prefix. */
   readonly prefixed: boolean;
-  /** Says that it is compressed. */
+  /** The header that announces compression. */
   readonly header: string;
 }
 
@@ -73,9 +73,9 @@ const CODECS: readonly Codec[] = [
   { type: "application/connect+json", path: UPLOAD, prefixed: true, header: "connect-content-encoding" },
 ];
 
-/** 300 kB that become 300 MB, in every protocol and codec, by unary calls and both kinds of streams. */
+/** 300 kB that expand to 300 MB, in every protocol and codec, with unary calls and both kinds of streams. */
 async function gzipBomb({ address }: Target): Promise<Siege> {
-  // What is compressed may come in parts, and each is decompressed.
+  // Compressed data may consist of several parts, and each is decompressed.
   const part = gzipSync(Buffer.alloc(16 * MIB, " "), { level: 9 });
   const bomb = Buffer.concat(Array.from({ length: 20 }, () => part));
   const prefix = Buffer.concat([Buffer.from([1]), uint32(bomb.length)]);
@@ -107,7 +107,7 @@ async function gzipBomb({ address }: Target): Promise<Siege> {
   return { count, ended: () => refused };
 }
 
-/** 10,000 calls on one connection, each cancelled in the same breath. */
+/** 10,000 calls on one connection, each canceled at once. */
 async function rapidReset({ address }: Target): Promise<Siege> {
   const connection = (await RawConnection.open(address)).ignore();
   const fields = postFields(address, GET, "application/grpc");
@@ -125,7 +125,7 @@ async function rapidReset({ address }: Target): Promise<Siege> {
 
 const MOST_FRAME_BYTES = 16_384;
 
-/** Header blocks that point 16,000 times at one long header field: 16 kB that become 64 MB. */
+/** Header blocks that refer 16,000 times to one long header field: 16 kB that expand to 64 MB. */
 async function hpackBomb({ address }: Target): Promise<Siege> {
   const connections: RawConnection[] = [];
   for (let opened = 0; opened < 20; opened++) {
@@ -141,7 +141,7 @@ async function hpackBomb({ address }: Target): Promise<Siege> {
   return raws(connections);
 }
 
-/** Header blocks that go on and on: in empty frames, in small ones, in full ones, and of new fields each. */
+/** Endless header blocks: in empty frames, in small ones, in full ones, and with new fields in each. */
 async function continuationFlood({ address }: Target): Promise<Siege> {
   const parts = [
     Buffer.alloc(0),
@@ -162,7 +162,7 @@ async function continuationFlood({ address }: Target): Promise<Siege> {
   return raws(connections);
 }
 
-/** Frames that each ask for an answer, from a client that reads none: pings, settings, and empty data. */
+/** Frames that each require an answer, from a client that reads none: pings, settings, and empty data. */
 async function controlFlood({ address }: Target): Promise<Siege> {
   const asks = [
     frame(FRAME.ping, 0, 0, Buffer.alloc(8)),
@@ -176,27 +176,27 @@ async function controlFlood({ address }: Target): Promise<Siege> {
     const fields = postFields(address, UPLOAD, "application/grpc");
     await connection.send(Buffer.concat([opening(), frame(FRAME.headers, FLAG.endHeaders, 1, fields)]));
     const burst = Buffer.concat(Array.from({ length: 500 }, () => asks[opened % asks.length] as Buffer));
-    // Once nothing is taken any more, sending waits: what is kept is the point.
+    // Once the service stops reading, sending blocks. What it has stored by then is the point.
     for (let sent = 0; sent < 20_000 && !connection.closed; sent += 500)
       await Promise.race([connection.send(burst), sleep(200)]);
   }
   return raws(connections);
 }
 
-/** 1,000 connections that do nothing: silent ones, used ones of HTTP/1.1, opened ones of HTTP/2. */
+/** 1,000 idle connections: silent ones, used HTTP/1.1 ones, and open HTTP/2 ones. */
 async function idleConnections({ address }: Target): Promise<Siege> {
   const beginnings = ["", `GET /healthz HTTP/1.1\r\nHost: ${address}\r\n\r\n`, opening()];
   return hold(address, 1_000, (index) => beginnings[index % beginnings.length] ?? "");
 }
 
-/** 600 connections whose requests come a byte at a time: headers of HTTP/1.1, the preface, headers of HTTP/2. */
+/** 600 connections that send their requests byte by byte: HTTP/1.1 headers, the preface, HTTP/2 headers. */
 async function slowHeaders({ address }: Target): Promise<Siege> {
   const fields = postFields(address, GET, "application/grpc");
   const http2Headers = Buffer.concat([opening(), frame(FRAME.headers, 0, 1, fields.subarray(0, 20))]);
   const beginnings = [`GET /healthz HTTP/1.1\r\nHost: ${address}\r\nX-Slow: `, "PRI * HT", http2Headers];
   const siege = await hold(address, 600, (index) => beginnings[index % beginnings.length] ?? "");
   setInterval(() => {
-    // The second kind goes on as it has to; the others may say what they want.
+    // The second kind must continue correctly; the others may send anything.
     for (const [index, connection] of siege.connections.entries()) {
       if (index % 3 === 0 && !connection.closed) connection.socket.write("x");
     }
@@ -204,7 +204,7 @@ async function slowHeaders({ address }: Target): Promise<Siege> {
   return siege;
 }
 
-/** A client that has a command write as fast as it can, and reads nothing of it, though it says that it takes all. */
+/** A client that makes a command write as fast as it can, announces a large window, and reads nothing. */
 async function stoppedReader({ address, sandboxId }: Target): Promise<Siege> {
   const request = toBinary(
     ExecRequestSchema,
@@ -222,14 +222,14 @@ async function stoppedReader({ address, sandboxId }: Target): Promise<Siege> {
   );
 }
 
-/** The same over HTTP/1.1, as lines of JSON. */
+/** The same over HTTP/1.1, with lines of JSON. */
 async function stoppedLineReader({ address, sandboxId }: Target): Promise<Siege> {
   const body = JSON.stringify({ sandboxId, shell: "yes" });
   const headers = [`Host: ${address}`, "Content-Type: application/json", `Content-Length: ${body.length}`];
   return hold(address, 1, () => `POST ${EXEC} HTTP/1.1\r\n${headers.join("\r\n")}\r\n\r\n${body}`);
 }
 
-/** Opens connections that begin so, and keeps them; what comes on them is not read. */
+/** Opens connections that start with these bytes, and keeps them open without reading. */
 async function hold(address: string, count: number, beginning: (index: number) => string | Buffer) {
   const connections: RawConnection[] = [];
   await many(count, 50, async (index) => {
@@ -248,7 +248,7 @@ function raws(connections: readonly RawConnection[]): Siege & { connections: rea
   };
 }
 
-/** The attacks, by what a test calls them. */
+/** The attacks, by their names in tests. */
 export const ATTACKS = {
   gzipBomb,
   rapidReset,

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { constants } from "node:http2";
 import net from "node:net";
 
-/** Types of frames (RFC 9113, 6). */
+/** Frame types (RFC 9113, 6). */
 export const FRAME = {
   data: 0,
   headers: 1,
@@ -12,10 +12,10 @@ export const FRAME = {
   window: 8,
   continuation: 9,
 } as const;
-/** Flags of frames. */
+/** Frame flags. */
 export const FLAG = { ack: 1, endStream: 1, endHeaders: 4 } as const;
 
-/** A frame of HTTP/2, well-formed or not. */
+/** An HTTP/2 frame, well-formed or not. */
 export function frame(type: number, flags: number, stream: number, payload: Uint8Array = new Uint8Array()) {
   const head = Buffer.alloc(9);
   head.writeUIntBE(payload.length, 0, 3);
@@ -25,7 +25,7 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
   return Buffer.concat([head, payload]);
 }
 
-/** A RST_STREAM frame, with a code of RFC 9113, 7. */
+/** A RST_STREAM frame, with a code from RFC 9113, 7. */
 export function reset(stream: number, code: number = constants.NGHTTP2_CANCEL): Buffer {
   return frame(FRAME.reset, 0, stream, uint32(code));
 }
@@ -37,15 +37,15 @@ export function uint32(value: number): Buffer {
   return bytes;
 }
 
-/** A header field in full (RFC 7541, 6.2); `indexed`: the other end is to remember it as the newest, {@link NEWEST}. */
+/** A literal header field (RFC 7541, 6.2). `indexed`: adds it to the other end's table, as {@link NEWEST}. */
 export function field(name: string, value: string, indexed = false): Buffer {
   return Buffer.concat([Buffer.from([indexed ? 0x40 : 0]), text(name), text(value)]);
 }
 
-/** The header field that was remembered last, in one byte: number 62, after the 61 that everybody knows. */
+/** The newest entry of the dynamic table, in one byte: number 62, after the 61 static entries. */
 export const NEWEST = 0x80 | 62;
 
-/** Header fields of a POST. */
+/** The header fields of a POST. */
 export function postFields(authority: string, path: string, contentType: string): Buffer {
   const fields = {
     ":method": "POST",
@@ -58,7 +58,7 @@ export function postFields(authority: string, path: string, contentType: string)
   return Buffer.concat(Object.entries(fields).map(([name, value]) => field(name, value)));
 }
 
-/** A string of a header field, with its length in front in a prefix of 7 bits (RFC 7541, 5.1). */
+/** A string in a header field, after its length with a prefix of 7 bits (RFC 7541, 5.1). */
 function text(value: string): Buffer {
   const bytes = Buffer.from(value, "latin1");
   const length: number[] = [];
@@ -74,7 +74,7 @@ function text(value: string): Buffer {
 
 const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/** What a client of HTTP/2 sends first: the preface and settings, as pairs of number and value. */
+/** The first bytes of an HTTP/2 client: the preface and settings, as pairs of number and value. */
 export function opening(settings: readonly (readonly [number, number])[] = []): Buffer {
   const pairs = settings.map(([id, value]) => {
     const pair = Buffer.alloc(6);
@@ -85,7 +85,7 @@ export function opening(settings: readonly (readonly [number, number])[] = []): 
   return Buffer.concat([Buffer.from(PREFACE), frame(FRAME.settings, 0, 0, Buffer.concat(pairs))]);
 }
 
-/** A connection that says whatever it is told to, and does not mind being closed. */
+/** A connection that sends arbitrary bytes, and expects to be closed. */
 export class RawConnection {
   readonly socket: net.Socket;
 
@@ -105,18 +105,18 @@ export class RawConnection {
     return this.socket.closed || this.socket.destroyed;
   }
 
-  /** Reads and forgets what comes. */
+  /** Reads and drops everything received. */
   ignore(): this {
     this.socket.resume();
     return this;
   }
 
-  /** Sends, and waits while the other end is slow to take it. */
+  /** Sends bytes, and waits if the other end is slow to read. */
   async send(bytes: Uint8Array | string): Promise<void> {
     if (this.closed || this.socket.write(bytes)) return;
     const done = new AbortController();
     const { signal } = done;
-    // Whoever closes it while it is sent to has an answer to give, not this.
+    // If the connection is closed meanwhile, the caller reports that.
     const moved = ["drain", "close", "error"].map((event) =>
       once(this.socket, event, { signal }).catch(() => {}),
     );

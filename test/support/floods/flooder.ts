@@ -4,10 +4,10 @@ import os from "node:os";
 import { clientWith } from "../tokens.ts";
 import { FLOODS, type FloodName } from "./floods.ts";
 
-/** What it does, it does over so many connections. Floods of connections are another test's. */
+/** How many connections it uses. Another test floods with connections. */
 const CONNECTIONS = 4;
 
-/** What a {@link Flooder} is told. */
+/** The task of a {@link Flooder}. */
 interface Task {
   readonly name: FloodName;
   readonly address: string;
@@ -16,8 +16,8 @@ interface Task {
 }
 
 /**
- * A tenant's client that floods, as a process of its own. It has the lowest
- * priority, since floods come from other machines.
+ * A flooding client of a tenant, in its own process. It has the lowest priority, because real floods come from other
+ * machines.
  */
 export class Flooder implements AsyncDisposable {
   readonly #child: ChildProcess;
@@ -30,7 +30,7 @@ export class Flooder implements AsyncDisposable {
     });
   }
 
-  /** Resolves when the first of what it does is done. */
+  /** Resolves when the first action is done. */
   static async start(task: Task): Promise<Flooder> {
     const child = fork(new URL(import.meta.url), { stdio: ["ignore", "inherit", "inherit", "ipc"] });
     os.setPriority(child.pid ?? 0, os.constants.priority.PRIORITY_LOW);
@@ -40,7 +40,7 @@ export class Flooder implements AsyncDisposable {
     return flooder;
   }
 
-  /** How often it has done it. */
+  /** How many actions are done. */
   get count(): number {
     return this.#count;
   }

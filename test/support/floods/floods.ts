@@ -1,14 +1,14 @@
 import type { Client } from "../client.ts";
 
-/** Repeats what a tenant does to have more than its share, in many places at once, until it is ended. */
+/** Something that a tenant repeats, many times at once, to get more than its share. */
 export interface Flood {
-  /** How many repeat it at once. */
+  /** How many repeat it at the same time. */
   readonly width: number;
-  /** What each repeats. */
+  /** The action to repeat. */
   again(client: Client, sandboxId: string): Promise<unknown>;
 }
 
-/** A directory of so many files is there in the sandbox of who floods. */
+/** A directory with this many files that exists in the flooding tenant's sandbox. */
 export const LONG_DIRECTORY = { path: "/tmp/long", entries: 1000 };
 
 const UPLOAD_CHUNK = Buffer.alloc(256 << 10, "x");

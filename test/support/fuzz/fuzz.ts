@@ -2,25 +2,25 @@ import { setImmediate } from "node:timers/promises";
 import fc from "fast-check";
 import { expect } from "vitest";
 
-/** How many cases all fuzzers have together: BERTH_FUZZ_CASES, which `npm run fuzz` sets to a million. */
+/** How many cases all fuzzers run together: BERTH_FUZZ_CASES, which `npm run fuzz` sets to a million. */
 export const FUZZ_CASES = Number(process.env.BERTH_FUZZ_CASES ?? 40_000);
-/** Every run has cases of its own; BERTH_FUZZ_SEED, which a failure names, has the same ones again. */
+/** Every run has its own cases. BERTH_FUZZ_SEED, which a failure names, repeats the same ones. */
 export const FUZZ_SEED =
   process.env.BERTH_FUZZ_SEED === undefined ? undefined : Number(process.env.BERTH_FUZZ_SEED);
 
-/** The event loop serves every caller: no case may hold it for longer. */
+/** The event loop serves every caller, so no case may block it for longer. */
 const MAX_PAUSE_MS = 100;
-/** A case that took too long is taken again: what computes for too long does so each time, a round of garbage collection does not. */
+/** A slow case is tried again: slow code is slow each time, garbage collection is not. */
 const TRIES = 3;
-/** After so many cases the event loop has a turn, for what else the process does. */
+/** After this many cases the event loop gets a turn, for other work of the process. */
 const CASES_PER_TURN = 500;
 
-/** Against a case that never ends. */
+/** Only against a case that never ends. */
 export const FUZZ_TIMEOUT_MS = 20 * 60_000;
 
 /**
- * Gives `take` a share of all cases. It has to come back from each, may throw
- * nothing, and may hold the event loop for a tenth of a second at most.
+ * Gives `take` a share of all cases. It must return from each, may throw nothing, and may block the event loop for at
+ * most a tenth of a second.
  */
 export async function fuzz<T>(
   share: number,
@@ -41,11 +41,11 @@ export async function fuzz<T>(
     ...(FUZZ_SEED !== undefined && { seed: FUZZ_SEED }),
   };
   const details = await fc.check(property, runs);
-  // The report names the case, made as small as it fails, and the seed.
+  // The report names the smallest failing case and the seed.
   expect(details.failed, await fc.asyncDefaultReportMessage(details)).toBe(false);
 }
 
-/** How long this thread computed, which a busy machine does not change. */
+/** The CPU time of this thread, which does not depend on the load of the machine. */
 async function computedMs(work: () => void | Promise<void>): Promise<number> {
   const begin = process.threadCpuUsage();
   await work();
@@ -53,7 +53,7 @@ async function computedMs(work: () => void | Promise<void>): Promise<number> {
   return (user + system) / 1000;
 }
 
-/** Bytes, or text, changed here and there: some overwritten, taken out, said twice or put in. */
+/** Changes to bytes or text: some are overwritten, removed, repeated or inserted. */
 const changes = fc.array(
   fc.record({
     at: fc.double({ min: 0, max: 1, noNaN: true }),
@@ -63,7 +63,7 @@ const changes = fc.array(
   { maxLength: 4 },
 );
 
-/** The bytes of each case, some as they are and some changed here and there. */
+/** The bytes of each case, some unchanged and some mutated. */
 export function mutated(bytes: fc.Arbitrary<Uint8Array>): fc.Arbitrary<Buffer> {
   return fc.tuple(bytes, changes).map(([whole, list]) => {
     let buffer = Buffer.from(whole);
@@ -80,7 +80,7 @@ export function mutated(bytes: fc.Arbitrary<Uint8Array>): fc.Arbitrary<Buffer> {
   });
 }
 
-/** The same bytes, in chunks of any size. */
+/** The same bytes in chunks of any size. */
 export function chunked(bytes: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer[]> {
   return fc.tuple(bytes, fc.array(fc.nat(), { maxLength: 8 })).map(([whole, cuts]) => {
     const places = [0, ...cuts.map((cut) => cut % (whole.length + 1)), whole.length].sort((a, b) => a - b);
@@ -88,7 +88,7 @@ export function chunked(bytes: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer[]> {
   });
 }
 
-/** Chunks as they come over a connection. */
+/** Chunks in the form of a connection's stream. */
 export async function* asStream(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
   yield* chunks;
 }

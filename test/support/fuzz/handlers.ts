@@ -10,13 +10,12 @@ import { DEFAULT_LIMITS } from "../../../src/server/limits.ts";
 import { type Route, RouteTable } from "../../../src/server/routes.ts";
 import { MemoryLogger } from "../server/memory-logger.ts";
 
-/** The reason of what the door refuses; no validation uses it. */
+/** The reason of the closed door's refusals, which no validation uses. */
 export const BEHIND = "ENGINE_UNAVAILABLE";
 
 /**
- * What is behind the handlers: a door that stays shut. Whatever they ask of it
- * is refused, so that a request goes through all of their validation and
- * conversion and does nothing.
+ * What is behind the handlers: a door that stays closed. It refuses everything, so that a request goes through all
+ * validation and conversion and does nothing.
  */
 const door: unknown = new Proxy(() => {}, {
   get: (_target, name) => (name === "then" || typeof name === "symbol" ? undefined : door),
@@ -25,7 +24,7 @@ const door: unknown = new Proxy(() => {}, {
   },
 });
 
-/** The real handlers of every method, before the shut door. */
+/** The real handlers of all methods, in front of the closed door. */
 export function handlersBeforeDoor(): Route[] {
   const table = new RouteTable({
     limits: DEFAULT_LIMITS,
@@ -38,7 +37,7 @@ export function handlersBeforeDoor(): Route[] {
   );
 }
 
-/** Gives a handler a message; returns what it is refused with. Throws what is not a refusal. */
+/** Gives a handler a message. Returns its refusal. Throws anything that is not a refusal. */
 export async function refusalOf(route: Route, message: never): Promise<BerthError | undefined> {
   const { spec } = route;
   const context = contextOf(route);

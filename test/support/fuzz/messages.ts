@@ -1,10 +1,10 @@
 import { create, type DescField, type DescMessage, type Message, ScalarType } from "@bufbuild/protobuf";
 import fc from "fast-check";
 
-/** Messages in messages go no deeper. */
+/** The maximum nesting of messages. */
 const MAX_DEPTH = 3;
 
-/** Texts that mean something somewhere: paths, ids, patterns, tokens, numbers, what quotes and what ends. */
+/** Texts that mean something somewhere: paths, ids, patterns, tokens, numbers, quotes and terminators. */
 const TELLING = [
   ...[
     "",
@@ -69,7 +69,7 @@ const int64 = fc.oneof(
 const uint64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
 const double = fc.double();
 
-/** Of ten such values nine have JSON, which most of any numbers and texts have not. */
+/** Nine of ten of these values have a JSON form, which most random numbers and texts do not. */
 const WITH_JSON: Record<string, fc.Arbitrary<object>> = {
   "google.protobuf.Duration": fc
     .integer({ min: -1_000_000, max: 1_000_000 })
@@ -80,7 +80,7 @@ const WITH_JSON: Record<string, fc.Arbitrary<object>> = {
     .map((paths) => ({ paths })),
 };
 
-/** Any values of a message's fields, known as its type's own. */
+/** Arbitrary values for a message's fields, which suit their types. */
 export function messages(desc: DescMessage, depth = 0): fc.Arbitrary<Message> {
   const any = anyMessages(desc, depth);
   const withJson = WITH_JSON[desc.typeName]?.map((init) => create(desc, init as never));

@@ -16,7 +16,7 @@ type Method<I extends DescMessage, O extends DescMessage> = DescMethod & {
   readonly output: O;
 };
 
-/** A gRPC client of another make than the server, for any method. */
+/** A gRPC client with another library than the server's, for any method. */
 export class GrpcJs implements Disposable {
   readonly client: grpc.Client;
 
@@ -25,7 +25,7 @@ export class GrpcJs implements Disposable {
     credentials = grpc.credentials.createInsecure(),
     options: grpc.ClientOptions = {},
   ) {
-    // Clients of the same target share connections otherwise, also between tests.
+    // Otherwise clients of the same target share connections, also between tests.
     this.client = new grpc.Client(target, credentials, { "grpc.use_local_subchannel_pool": 1, ...options });
   }
 
@@ -52,7 +52,7 @@ export class GrpcJs implements Disposable {
       call.on("metadata", (metadata) => (result.metadata = metadata));
       call.on("status", (status) => {
         const { metadata = new grpc.Metadata() } = result;
-        // The status may come before the callback.
+        // The status may arrive before the callback.
         setImmediate(() => message && resolve({ message, metadata, trailer: status.metadata }));
       });
     });
@@ -100,7 +100,7 @@ export function pathOf(method: DescMethod): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** What a call is refused with; fails if it is not. */
+/** The error of a refused call. Fails if the call succeeds. */
 export async function grpcFailure(call: Promise<unknown>) {
   const error = await call.then(
     () => Promise.reject(new Error("the call did not fail")),

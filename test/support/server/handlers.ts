@@ -7,21 +7,21 @@ import { ownerKey } from "../../../src/server/call.ts";
 import type { Routes } from "../../../src/server/routes.ts";
 import { uploadMethod } from "./upload-service.ts";
 
-/** What the handlers of {@link testRoutes} were through. */
+/** What happened to the handlers of {@link testRoutes}. */
 export class HandlerRecord {
-  /** Generators that began and have not run their `finally`. */
+  /** Generators that have started and have not run their `finally`. */
   open = 0;
-  /** How often a generator began. */
+  /** How often a generator started. */
   begun = 0;
-  /** Messages that streams were asked for. */
+  /** Messages that streams yielded. */
   produced = 0;
   /** Unary calls that reached their handler. */
   unary = 0;
-  /** What the signal of the last call that waited for it was aborted with. */
+  /** The abort reason of the last call that waited for its signal. */
   abortReason: unknown;
   /** Owner of the last unary call. */
   owner = "";
-  /** Bytes the upload got before it ended, well or not. */
+  /** Bytes that the upload received before it ended, successfully or not. */
   uploaded = 0;
   uploadError: unknown;
 }
@@ -30,8 +30,8 @@ export class HandlerRecord {
 export const SECRET = "secret at /etc/berth/tokens";
 
 /**
- * Handlers that do what they are told, and note it. `GetStats` obeys the header
- * `x-test`, `Exec` the field `shell`.
+ * Handlers that follow instructions, and record what they do. `GetStats` follows the header `x-test`, `Exec` the field
+ * `shell`.
  */
 export function testRoutes(record: HandlerRecord): Routes {
   async function obey(context: HandlerContext): Promise<void> {
@@ -103,7 +103,7 @@ export function testRoutes(record: HandlerRecord): Routes {
         const messages = requests[Symbol.asyncIterator]();
         for (let next = await messages.next(); !next.done; next = await messages.next()) {
           record.uploaded += next.value.value.length;
-          // What fails here leaves the rest unread, and the iterator open.
+          // A failure here leaves the rest unread, and the iterator open.
           await obey(context);
         }
       } catch (error) {

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import http2 from "node:http2";
 
-/** A response, with HTTP/2's trailers. */
+/** A response, with HTTP/2 trailers. */
 export interface RawResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -9,7 +9,7 @@ export interface RawResponse {
   readonly body: string;
 }
 
-/** Sends one request over HTTP/2 as it is told, and reads all of the response. */
+/** Sends one request over HTTP/2, and reads the whole response. */
 export async function http2Request(
   url: string,
   headers: Record<string, string>,
@@ -34,7 +34,7 @@ export async function http2Request(
   }
 }
 
-/** Puts gRPC's prefix before bytes; `length` lies about them if it is given. */
+/** Adds gRPC's prefix to bytes. `length`, if given, may be wrong on purpose. */
 export function grpcFrame(bytes: Uint8Array, flags = 0, length = bytes.length): Buffer {
   const prefix = Buffer.alloc(5);
   prefix[0] = flags;

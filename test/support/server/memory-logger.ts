@@ -1,6 +1,6 @@
 import type { Logger } from "../../../src/base/logger.ts";
 
-/** One line of a {@link MemoryLogger}. */
+/** A line of a {@link MemoryLogger}. */
 export interface LogLine {
   readonly level: "debug" | "info" | "warn" | "error";
   readonly message: string;
@@ -27,7 +27,7 @@ export class MemoryLogger implements Logger {
     this.lines.push({ level: "error", message, fields: { ...fields } });
   }
 
-  /** The lines about calls that ended. */
+  /** The lines about ended calls. */
   get calls(): LogLine[] {
     return this.lines.filter((line) => line.message === "rpc");
   }

@@ -1,6 +1,6 @@
 import type { HealthSource } from "../../../src/server/health.ts";
 
-/** A health that tests turn on and off. */
+/** A health source that tests switch on and off. */
 export class Switch implements HealthSource {
   readonly listeners = new Set<() => void>();
   #on: boolean;

@@ -8,7 +8,7 @@ import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../..
 import { HandlerRecord, testRoutes } from "./handlers.ts";
 import { MemoryLogger } from "./memory-logger.ts";
 
-/** A server of the test handlers; `await using` stops it. */
+/** A server with the test handlers. `await using` stops it. */
 export interface TestServer extends AsyncDisposable {
   readonly server: RpcServer;
   readonly address: ListenAddress;

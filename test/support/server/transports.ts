@@ -7,18 +7,17 @@ import {
   Http2SessionManager,
 } from "@connectrpc/connect-node";
 
-/** A way to speak to the server; disposing of it closes its connection. */
+/** A transport whose disposal closes its connection. */
 export type DisposableTransport = Transport & Disposable;
 
-/** How a transport is set up. */
 export interface TransportSetup {
   readonly sendCompression?: typeof compressionGzip;
 }
 
-/** Makes a transport to a server at `url`. */
+/** Creates a transport to a server at `url`. */
 export type MakeTransport = (url: string, setup?: TransportSetup) => DisposableTransport;
 
-/** Every way in which the library's client can speak to the server. */
+/** Every transport of the library's client. */
 export const TRANSPORTS: readonly (readonly [name: string, make: MakeTransport])[] = [
   ["gRPC", http2((options) => createGrpcTransport(options))],
   ["gRPC with JSON", http2((options) => createGrpcTransport({ ...options, useBinaryFormat: false }))],

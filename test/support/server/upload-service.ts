@@ -31,7 +31,7 @@ const service = createFileRegistry(file, () => file_google_protobuf_wrappers).ge
 );
 if (!service) throw new Error("the test service was not built");
 
-/** A service with the one kind of method that Berth's own first services lack. */
+/** A service with a client-streaming method, the only kind that Berth's first services lack. */
 export const UploadService = service;
 
 /** `rpc Upload(stream google.protobuf.BytesValue) returns (google.protobuf.Int64Value)` */

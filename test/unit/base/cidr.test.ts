@@ -30,7 +30,7 @@ describe("a range of addresses", () => {
     expect(parseCidr(text)).toContain(problem);
   });
 
-  test("holds its parts, and nothing of the other family", () => {
+  test("contains its parts, and nothing of the other family", () => {
     expect(covers(cidr("10.0.0.0/8"), cidr("10.255.0.0/16"))).toBe(true);
     expect(covers(cidr("10.255.0.0/16"), cidr("10.0.0.0/8"))).toBe(false);
     expect(covers(cidr("10.0.0.0/8"), cidr("11.0.0.0/16"))).toBe(false);

@@ -23,7 +23,7 @@ function directory(): string {
   return made;
 }
 
-/** A program that keeps what is compiled, and loads a module of the sources. */
+/** Runs a program that enables the compile cache and loads a source module. */
 function run(keep: string, env: NodeJS.ProcessEnv = {}): void {
   const { NODE_COMPILE_CACHE: _, ...own } = process.env;
   const text = `
@@ -38,7 +38,7 @@ function run(keep: string, env: NodeJS.ProcessEnv = {}): void {
 
 const keepIn = (place: string) => `keepCompiled(${JSON.stringify(place)})`;
 
-test("what is compiled is kept in a private directory, and found there", () => {
+test("compiled code is cached in a private directory, and found there", () => {
   const dataDir = directory();
   run(keepIn(dataDir));
   const [version = ""] = readdirSync(path.join(dataDir, "compiled"));
@@ -48,7 +48,7 @@ test("what is compiled is kept in a private directory, and found there", () => {
   expect(readdirSync(path.join(dataDir, "compiled", version))).toEqual(kept);
 });
 
-test("a user's programs keep it where caches are", () => {
+test("a user's programs cache it in the user's cache directory", () => {
   const [home, caches] = [directory(), path.join(directory(), "caches")];
   run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });
   run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: caches });
@@ -58,7 +58,7 @@ test("a user's programs keep it where caches are", () => {
   }
 });
 
-test("nothing is kept where others may write, where there is no directory, or where the environment names one", () => {
+test("nothing is cached if others may write there, if there is no directory, or if the environment names one", () => {
   const [open, missing, own] = [directory(), path.join(directory(), "missing"), directory()];
   const [file, below, read] = [path.join(open, "file"), path.join(open, "below"), directory()];
   writeFileSync(file, "");
@@ -77,7 +77,7 @@ test("nothing is kept where others may write, where there is no directory, or wh
   expect(readdirSync(own)).toEqual(["cache"]);
 });
 
-test("nobody can put another directory in the place of one below a private one", () => {
+test("nobody can replace a directory below a private one", () => {
   const home = directory();
   const group = path.join(home, "group");
   mkdirSync(group);
@@ -86,7 +86,7 @@ test("nobody can put another directory in the place of one below a private one",
   expect(readdirSync(group)).toEqual(["compiled"]);
 });
 
-test("nothing is kept below another user's home, by root either", () => {
+test("nothing is cached below another user's home, not even by root", () => {
   let home = "/usr/share";
   if (process.getuid?.() === 0) {
     home = directory();
@@ -98,7 +98,7 @@ test("nothing is kept below another user's home, by root either", () => {
   expect(readdirSync(home)).toEqual(before);
 });
 
-test("a cache behind a link that leads nowhere holds up no program", () => {
+test("a cache behind a dangling link does not block a program", () => {
   const home = directory();
   symlinkSync(path.join(home, "missing", "disk"), path.join(home, ".cache"));
   run("keepCompiledForUser()", { HOME: home, XDG_CACHE_HOME: "" });

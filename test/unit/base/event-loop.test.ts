@@ -8,7 +8,7 @@ function work(ms: number): void {
   for (const end = performance.now() + ms; performance.now() < end; );
 }
 
-test("work that is all there already leaves the event loop to others, and each worker has as much of it", async () => {
+test("work that is already in memory does not block the event loop, and all workers get an equal share", async () => {
   const share = new TurnShare();
   const done = Array.from({ length: WORKERS }, () => 0);
   const perTurn: number[] = [];
@@ -28,12 +28,12 @@ test("work that is all there already leaves the event loop to others, and each w
       if (turn) await turn;
       work(0.5);
       done[worker] = (done[worker] ?? 0) + 1;
-      // As to send what is made takes.
+      // As sending the result would.
       await undefined;
     }
   };
   await Promise.all(done.map((_, worker) => run(worker)));
-  // A turn has 5 ms of such work.
+  // A turn contains 5 ms of such work.
   expect(Math.max(...perTurn)).toBeLessThanOrEqual(12);
   expect(apart).toBeLessThanOrEqual(1);
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { FairShare } from "../../../src/base/fair-share.ts";
 
-test("the oldest of the owner with the most give way, until all fits", () => {
+test("the oldest items of the owner with the most are removed, until everything fits", () => {
   const share = new FairShare<string>();
   for (const item of ["a1", "b1", "a2", "a3", "b2", "c1"]) share.set(item.slice(0, 1), item);
   expect([...share.beyond(6)]).toEqual([]);

@@ -8,7 +8,7 @@ import { FollowedFiles } from "../../../src/base/followed-files.ts";
 const directory = mkdtempSync(path.join(tmpdir(), "berth-followed-"));
 afterAll(() => rmSync(directory, { recursive: true }));
 
-/** Follows files until the test is over; returns how often they were reported. */
+/** Follows files until the end of the test. Returns a function for how often changes were reported. */
 async function follow(...paths: string[]): Promise<() => number> {
   const files = await FollowedFiles.note(paths);
   let changes = 0;
@@ -19,7 +19,7 @@ async function follow(...paths: string[]): Promise<() => number> {
   return () => changes;
 }
 
-test("a change of any of the files is reported, also its removal", async () => {
+test("a change of any of the files is reported, including its removal", async () => {
   const [one, other] = ["one", "other"].map((name) => path.join(directory, name)) as [string, string];
   await Promise.all([writeFile(one, "1"), writeFile(other, "1")]);
   const changes = await follow(one, other);

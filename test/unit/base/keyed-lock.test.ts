@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { KeyedLock } from "../../../src/base/keyed-lock.ts";
 import { settled } from "../../support/manual-clock.ts";
 
-test("one holder a key, first come, first served; keys do not wait for each other; nothing is kept", async () => {
+test("one holder per key, first come, first served; keys do not wait for each other; nothing is kept", async () => {
   const action = fc.record({ key: fc.constantFrom("a", "b", "c"), steps: fc.nat(4), fails: fc.boolean() });
   await fc.assert(
     fc.asyncProperty(

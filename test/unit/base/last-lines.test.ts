@@ -12,7 +12,7 @@ function collected(chunks: readonly string[], isNoise?: (line: string) => boolea
   return lines.text;
 }
 
-test("lines come whole, however they are cut into chunks", () => {
+test("lines are complete, however they are split into chunks", () => {
   fc.assert(
     fc.property(fc.array(fc.string({ maxLength: 20, unit: fc.constantFrom("a", "b", "\n") })), (chunks) => {
       const written = chunks.join("");
@@ -27,7 +27,7 @@ test("lines come whole, however they are cut into chunks", () => {
   );
 });
 
-test("of many lines the last ones stay, and of a line that is too long its end", () => {
+test("of many lines the last ones are kept, and of a line that is too long its end", () => {
   const lines = Array.from({ length: 1000 }, (_, i) => `line ${i}\n`);
   const text = collected([lines.join("")]);
   expect(text).toMatch(/^line \d+\n/);
@@ -36,13 +36,13 @@ test("of many lines the last ones stay, and of a line that is too long its end",
   expect(collected(["short\n", "x".repeat(1000), "end\n"])).toBe(`short\n${"x".repeat(MAX - 3)}end\n`);
 });
 
-test("noise pushes nothing out, nor does it show", () => {
+test("noise does not push out other lines, and is not shown", () => {
   const isNoise = (line: string): boolean => line.endsWith("vanished");
   const noise = Array.from({ length: 1000 }, (_, i) => `file ${i} vanished\n`);
   expect(collected(["disk failed\n", ...noise, "left"], isNoise)).toBe("disk failed\nleft");
 });
 
-test("a line that is kept does not keep the chunk that it came in", () => {
+test("a kept line does not keep its chunk in memory", () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;
   const chunk = Buffer.from(`${"x".repeat(64 * 1024)}noise\nwhat is kept of its chunk\n`);

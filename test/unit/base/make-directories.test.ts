@@ -10,7 +10,7 @@ function newRoot(): string {
   return root;
 }
 
-/** What making it threw. */
+/** The error of creating a directory. */
 function failureAt(place: string): NodeJS.ErrnoException {
   try {
     makeDirectories(place);
@@ -20,13 +20,13 @@ function failureAt(place: string): NodeJS.ErrnoException {
   throw new Error("it was made");
 }
 
-test("what is missing of a path is made, with the mode", () => {
+test("missing directories of a path are created, with the mode", () => {
   const root = newRoot();
   makeDirectories(path.join(root, "a/b/c"), 0o700);
   for (const made of ["a", "a/b", "a/b/c"]) expect(statSync(path.join(root, made)).mode & 0o7777).toBe(0o700);
 });
 
-test("a directory that is there stays as it is, also behind a link", () => {
+test("an existing directory stays as it is, also behind a link", () => {
   const root = newRoot();
   mkdirSync(path.join(root, "there"), 0o755);
   symlinkSync("there", path.join(root, "link"));
@@ -51,6 +51,6 @@ test.each([
   expect(failureAt(path.join(root, place)).code).toBe(code);
 });
 
-test("a directory that takes nothing is refused", () => {
+test("a directory in which nothing can be created is refused", () => {
   expect(failureAt("/proc/berth/a")).toMatchObject({ code: "ENOENT", path: "/proc/berth" });
 });

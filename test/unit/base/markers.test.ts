@@ -19,7 +19,7 @@ function scan(bytes: Buffer, cuts: readonly number[]): { data: Buffer; found: Fo
   return { data: Buffer.concat(data), found };
 }
 
-/** Bytes that often look like the beginning of the nonce. */
+/** Bytes that often look like the start of the nonce. */
 const treacherous = fc
   .array(
     fc.oneof(
@@ -32,7 +32,7 @@ const treacherous = fc
   .map((parts) => Buffer.concat(parts))
   .filter((bytes) => Buffer.concat([bytes, Buffer.from(NONCE)]).indexOf(NONCE) === bytes.length);
 
-test("passes on every byte before the marker and finds it, however the stream is cut", () => {
+test("passes on every byte before the marker and finds it, however the stream is split", () => {
   fc.assert(
     fc.property(
       treacherous,
@@ -48,7 +48,7 @@ test("passes on every byte before the marker and finds it, however the stream is
   );
 });
 
-test("passes on everything where no marker comes", () => {
+test("passes on everything if there is no marker", () => {
   fc.assert(
     fc.property(treacherous, fc.array(fc.nat(), { maxLength: 40 }), (data, cuts) => {
       const result = scan(data, cuts);

@@ -7,7 +7,7 @@ import { runInNewContext } from "node:vm";
 import { expect, onTestFinished, test } from "vitest";
 import { collectWhenIdle } from "../../../src/base/memory.ts";
 
-/** For a process of its own: V8 is set up once for each. */
+/** Loaded in separate processes, because V8 is tuned once per process. */
 const MODULE = JSON.stringify(path.join(import.meta.dirname, "../../../src/base/memory.ts"));
 
 async function run(script: string): Promise<string> {
@@ -15,13 +15,13 @@ async function run(script: string): Promise<string> {
   return stdout;
 }
 
-test("an idle process collects once after its start, and where enough may have gathered since", async () => {
+test("an idle process collects once after its start, and when enough garbage may have accumulated", async () => {
   setFlagsFromString("--expose-gc");
   const gc: (options: unknown) => void = runInNewContext("gc");
   const flavors: string[] = [];
   const timer = collectWhenIdle(20, (options) => {
     flavors.push(options.flavor);
-    // What earlier tests left would otherwise go while this one counts.
+    // Collect the garbage of earlier tests before this one counts.
     gc(options);
   });
   onTestFinished(() => clearInterval(timer));
@@ -35,7 +35,7 @@ test("an idle process collects once after its start, and where enough may have g
   expect(kept.length).toBe(32 << 20);
 });
 
-test("a process that is at work does not", async () => {
+test("a busy process does not", async () => {
   const flavors: string[] = [];
   const timer = collectWhenIdle(20, ({ flavor }) => flavors.push(flavor));
   onTestFinished(() => clearInterval(timer));
@@ -62,7 +62,7 @@ test("V8 collects what nothing refers to", async () => {
   expect(await run(script)).toBe("collected\n");
 });
 
-test("what streams through an idle process takes little memory, and few collections of the whole heap", async () => {
+test("streaming through an idle process takes little memory, and few collections of the whole heap", async () => {
   const script = `
     import { setTimeout as sleep } from "node:timers/promises";
     import { PerformanceObserver } from "node:perf_hooks";
@@ -76,11 +76,11 @@ test("what streams through an idle process takes little memory, and few collecti
     const timer = collectWhenIdle(50);
     while (major === 0) await sleep(10);
     clearInterval(timer);
-    // V8 allows for less the longer nothing was asked for.
+    // The longer a heap is idle, the less V8 lets it grow.
     await sleep(1_000);
     major = 0;
     let most = 0;
-    // As many as wait for a slow reader.
+    // As many chunks as wait for a slow reader.
     const waiting = [];
     for (let count = 0; count < 4_000; count++) {
       waiting.push(Buffer.allocUnsafeSlow(65_536));
@@ -95,4 +95,27 @@ test("what streams through an idle process takes little memory, and few collecti
   const { major, most } = JSON.parse(await run(script));
   expect(most).toBeLessThan(64 << 20);
   expect(major).toBeLessThan(3);
+});
+
+test("a process that may open no more files lives on", async () => {
+  const script = `
+    import { openSync } from "node:fs";
+    import { collectWhenIdle } from ${MODULE};
+    try {
+      for (;;) openSync("/dev/null");
+    } catch (error) {
+      console.log(error.code);
+    }
+    const timer = collectWhenIdle(20, () => {
+      setImmediate(() => console.log("collected"));
+      clearInterval(timer);
+    });
+    timer.ref();`;
+  const node = [process.execPath, "--input-type=module", "-e", script];
+  const limited = promisify(execFile)("sh", ["-c", 'ulimit -n 100 && exec "$@"', "sh", ...node]);
+  const written = limited.then(
+    ({ stdout }) => stdout,
+    (error: unknown) => String(error),
+  );
+  expect(await written).toBe("EMFILE\ncollected\n");
 });

@@ -7,7 +7,7 @@ const asNumber = ({ at, id }: Position): number => at * 10 + id.charCodeAt(0);
 const newestFirst = (items: readonly Position[]): Position[] =>
   items.toSorted((a, b) => asNumber(b) - asNumber(a));
 
-test("pages of whatever comes and goes meanwhile show each element that stays once, in order", () => {
+test("pages of a list that changes meanwhile show each element that stays exactly once, in order", () => {
   const changes = fc.array(fc.array(position, { maxLength: 10 }), { maxLength: 10 });
   fc.assert(
     fc.property(changes, fc.integer({ min: 1, max: 5 }), (rounds, limit) => {
@@ -16,7 +16,7 @@ test("pages of whatever comes and goes meanwhile show each element that stays on
       const stayed = new Set<number>();
       const shown: Position[] = [];
       let after: Position | undefined;
-      // Each change adds what is not there, and takes away what is.
+      // Each change adds a missing element, or removes an existing one.
       const toggle = (item: Position): void => {
         const known = there.get(asNumber(item));
         stayed.delete(asNumber(item));
@@ -50,7 +50,7 @@ test("pages of whatever comes and goes meanwhile show each element that stays on
   );
 });
 
-test("a part goes on from a place whose element has gone", () => {
+test("a part continues from a position whose element is gone", () => {
   const index = new OrderedIndex<Position>((item) => item);
   const items = [1, 2, 3, 4].map((at) => ({ at, id: "x" }));
   for (const item of items) index.add("key", item);
@@ -59,7 +59,7 @@ test("a part goes on from a place whose element has gone", () => {
   expect(index.slice("key", { limit: 2, after: next }).items).toEqual([items[1], items[0]]);
 });
 
-test("a part costs what is in it, and not what the list holds", () => {
+test("reading a part takes time for the part, and not for the whole list", () => {
   const looked = { at: 0 };
   const index = new OrderedIndex<{ readonly at: number }>((item) => {
     looked.at++;
@@ -79,7 +79,7 @@ test("a part costs what is in it, and not what the list holds", () => {
   expect(looked.at).toBeLessThanOrEqual(5);
 });
 
-test("a part has fewer of large elements than asked for, and at least one", () => {
+test("a part of large elements has fewer than requested, but at least one", () => {
   const sizes = [3_000_000, 10, 1_500_000, 1_500_000, 10];
   const index = new OrderedIndex<number>(
     (at) => ({ at, id: "" }),

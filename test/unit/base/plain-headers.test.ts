@@ -24,7 +24,7 @@ test("does to headers what Node's own do", () => {
             return (error as Error).name;
           }
         });
-        // Neither deletes what is not a name; Node's own throws.
+        // Neither deletes an invalid name, but Node's class throws.
         if (act !== "delete") expect(own).toBe(native);
       }
       const [own, native] = both.map((headers) => ({

@@ -50,10 +50,10 @@ async function stop(log: RotatedFile): Promise<void> {
 }
 
 const read = (name = file) => readFile(name, "utf8");
-/** What it holds now; between a rotation and the next line there is none. */
+/** Its current content. Between a rotation and the next line there is no file. */
 const now = () => read().catch(() => "");
 
-test("lines are written in their order, also the last ones, to a file that only this user reads", async () => {
+test("lines are written in order, including the last ones, to a file that only this user can read", async () => {
   const log = await start();
   const lines = Array.from({ length: 5000 }, (_, number) => `line ${number}`);
   for (const line of lines) log.append(line);
@@ -62,7 +62,7 @@ test("lines are written in their order, also the last ones, to a file that only 
   expect((await stat(file)).mode & 0o777).toBe(0o600);
 });
 
-test("files are rotated before they exceed their size, and the oldest goes", async () => {
+test("files are rotated before they exceed their size, and the oldest is removed", async () => {
   const log = await start({ maxBytes: 100, maxFiles: 3 });
   for (const number of [1, 2, 3, 4, 5]) {
     log.append(`${number}`.repeat(59));
@@ -74,7 +74,7 @@ test("files are rotated before they exceed their size, and the oldest goes", asy
   expect(first.map((text) => text[0])).toEqual(["5", "4", "3"]);
 });
 
-test("a file that another program moved away is made again", async () => {
+test("a file that another program moved away is created again", async () => {
   const log = await start();
   log.append("before");
   await eventually(async () => (await now()) !== "");
@@ -85,10 +85,10 @@ test("a file that another program moved away is made again", async () => {
   expect(await read()).toBe("after\n");
 });
 
-test("what waits is bounded, what is lost is counted, and a line stands in its place", async () => {
+test("waiting lines are limited, lost ones are counted, and a line in their place says so", async () => {
   const problems: unknown[] = [];
   const log = await start({ maxWaitingBytes: 100, onProblem: (problem) => problems.push(problem) });
-  // A directory in its place cannot be written, whoever tries.
+  // A directory in its place cannot be written, even by root.
   await rm(file);
   await mkdir(file);
   for (let number = 0; number < 30; number++) log.append(`line ${number % 10}`);

@@ -1,14 +1,14 @@
 import { expect, test } from "vitest";
 import { SharedPlaces } from "../../../src/base/shared-places.ts";
 
-/** How many an owner takes until there is no room for it. */
+/** The number of places that an owner can take. */
 function fill(places: SharedPlaces, owner: string): number {
   let taken = 0;
   for (; places.hasRoomFor(owner); taken++) places.take(owner);
   return taken;
 }
 
-test("one owner takes nine tenths, and each that comes after it finds a place", () => {
+test("one owner can take nine tenths, and each later one still finds a place", () => {
   const places = new SharedPlaces(100);
   expect(fill(places, "first")).toBe(90);
   expect(fill(places, "second")).toBe(9);
@@ -17,7 +17,7 @@ test("one owner takes nine tenths, and each that comes after it finds a place", 
   expect(fill(places, "fourth")).toBe(0);
 });
 
-test("what is given back can be taken again", () => {
+test("a released place can be taken again", () => {
   const places = new SharedPlaces(10);
   expect(fill(places, "a")).toBe(9);
   places.giveBack("a");

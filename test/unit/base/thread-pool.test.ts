@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { keepThreadPoolAwake } from "../../../src/base/thread-pool.ts";
 
-test("the thread pool gets a job again and again, and no program stays for it", async () => {
+test("the thread pool gets a job regularly, which keeps no program alive", async () => {
   const timersBefore = process.getActiveResourcesInfo().filter((type) => type === "Timeout").length;
   let jobs = 0;
   const hook = createHook({

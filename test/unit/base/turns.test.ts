@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Turns } from "../../../src/base/turns.ts";
 
-/** Takes turns that end when they are told to. */
+/** Takes turns that end when the test says so. */
 function take(turns: Turns, count: number) {
   const begun: number[] = [];
   const ends: (() => void)[] = [];
@@ -16,7 +16,7 @@ function take(turns: Turns, count: number) {
 
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test("so many at once, at once; the rest in their order, each when another has ended", async () => {
+test("a limited number starts at once; the rest in order, each when another has ended", async () => {
   const { begun, ends } = take(new Turns(2), 5);
   expect(begun).toEqual([0, 1]);
   ends[1]?.();
@@ -27,7 +27,7 @@ test("so many at once, at once; the rest in their order, each when another has e
   expect(begun).toEqual([0, 1, 2, 3, 4]);
 });
 
-test("a turn that is given up is nobody's", async () => {
+test("a canceled turn passes to the next", async () => {
   const { begun, ends, drops } = take(new Turns(1), 3);
   drops[1]?.();
   ends[0]?.();

@@ -22,11 +22,11 @@ test.each([
   expect(paintFor(stream, env)("up", "good")).toBe(painted);
 });
 
-test("what has no tone has no colour", () => {
+test("text without a tone has no colour", () => {
   expect(paintFor(terminal, {})("up", undefined)).toBe("up");
 });
 
-test("colour does not count for the width of a column", () => {
+test("colour does not count towards the width of a column", () => {
   const paint = (text: string, row: number, column: number) =>
     row === 0 && column === 0 ? `<${text}>` : text;
   const rows = [
@@ -36,7 +36,7 @@ test("colour does not count for the width of a column", () => {
   expect(formatTable(["S", "T"], rows, paint)).toBe("S     T\n<up>    x\nlong  y\n");
 });
 
-test("what went wrong stands out on a terminal", async () => {
+test("errors stand out on a terminal", async () => {
   const plain = await runHere(["ls", "--nonsense"]);
   expect(plain.stderr).toMatch(/^berth: unknown option '--nonsense'\n/);
   const coloured = await runHere(["ls", "--nonsense"], { isTTY: true });

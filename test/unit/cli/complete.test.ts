@@ -6,7 +6,7 @@ import type { CommandHost } from "../../../src/cli/host.ts";
 const host = { action: () => async () => {} } as unknown as CommandHost;
 const commands = Object.fromEntries(Object.entries(COMMANDS).map(([name, make]) => [name, () => make(host)]));
 
-/** Completes a line's last word; a service would have one thing of each kind, named after it. */
+/** Completes a line's last word. The fake service has one thing of each kind, named after the kind. */
 async function completed(line: string) {
   const asked: { kind: string; typed: Typed }[] = [];
   const { candidates, files } = await complete(line.split(" "), {
@@ -61,7 +61,7 @@ test.each([
   ["session nonsense ", []],
 ])("%j", async (line, values) => expect((await completed(line)).values).toEqual(values));
 
-test("files stand where the program reads or writes them", async () => {
+test("files are completed where the program reads or writes them", async () => {
   const withFiles = ["cp ", "cp a ", "tool run -o ", "serve --tls-cert ", "serve --data-dir=/va"];
   for (const line of withFiles) expect(await completed(line)).toMatchObject({ files: true });
   for (const line of ["ls ", "exec -w ", "create --image ", "cp --"]) {

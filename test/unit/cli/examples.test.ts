@@ -7,10 +7,10 @@ import { runHere } from "../../support/program-here.ts";
 const env = { BERTH_ADDRESS: "unix:/no/such/berth.sock", BERTH_TOKENS: "/no/such/tokens.yaml" };
 const berth = (...args: string[]) => runHere(args, { env });
 
-/** What calls no service, or none before it has what it needs: a terminal. */
+/** Commands that call no service, or only after a check for a terminal. */
 const WITHOUT_SERVICE = new Set(["serve", "token", "doctor", "shell", "completion", "version"]);
 
-/** Every command as it is called, groups included. */
+/** Every command as it is called, including groups. */
 async function everyCommand(): Promise<string[][]> {
   const host = { action: () => async () => {} } as unknown as CommandHost;
   const paths: string[][] = [[]];
@@ -24,7 +24,7 @@ async function everyCommand(): Promise<string[][]> {
 }
 
 const examples = new Map<string, string[]>();
-// `berth serve` sets it.
+// `berth serve` changes the umask.
 const umask = process.umask();
 beforeAll(async () => {
   for (const path of await everyCommand()) {
@@ -53,7 +53,7 @@ test("every example is a command line that the program understands", async () =>
       const end = `${line}: ${stdout}${stderr}`;
       expect(code, end).not.toBe(2);
       const [name = ""] = words;
-      // What else is wrong with a line shows before the service is called.
+      // Any other error in a line would be reported before the service is called.
       if (!WITHOUT_SERVICE.has(name)) expect(end).toContain("no service answers at unix:/no/such/berth.sock");
       tried.add(name);
     }
@@ -73,7 +73,7 @@ test.each([
   ],
 ])("the calls in %s", (line, calls) => expect(callsIn(line)).toEqual(calls));
 
-/** The calls of the program in a line of shell, each as its arguments; those within others first. */
+/** The calls of the program in a shell line, each as its arguments. Nested calls come first. */
 function callsIn(line: string): string[][] {
   const inner = [...line.matchAll(/\$\(([^)]*)\)/g)].flatMap(([, call = ""]) => callsIn(call));
   const outer = line.replace(/\$\([^)]*\)/g, "ID");

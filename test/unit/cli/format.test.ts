@@ -36,7 +36,7 @@ test("words", () => {
   expect(formatWord(undefined)).toBe("unknown");
 });
 
-test("text of unknown origin does nothing to a terminal", () => {
+test("untrusted text cannot control a terminal", () => {
   expect(visible("caf\u00e9 \u{1f4a5}\n\t\x1b[2J\u202e\u0085")).toBe(
     "caf\u00e9 \u{1f4a5}\\n\\t\\u{1b}[2J\\u{202e}\\u{85}",
   );

@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 
 const MODULE = path.join(import.meta.dirname, "../../../src/cli/json-log.ts");
 
-/** A program that logs lines once its stdin has ended, and is done. */
+/** A program that logs lines once its stdin has ended, and then exits. */
 function start(lines: number, stderr: number | "pipe") {
   const code = `
     const { jsonLog } = await import(${JSON.stringify(MODULE)});
@@ -33,14 +33,14 @@ describe.each([1, 10, 30, 1_000])("of a program that ends after %i lines", (line
     expect(await ended).toEqual([0, null]);
   });
 
-  test("none holds it up where their reader has gone", async () => {
+  test("none blocks it if their reader has gone", async () => {
     const { child, ended } = start(lines, "pipe");
     child.stderr?.destroy();
     child.stdin?.end();
     expect(await ended).toEqual([0, null]);
   });
 
-  test("none fails it where the disk is full", async () => {
+  test("none makes it fail if the disk is full", async () => {
     const full = openSync("/dev/full", "w");
     const { child, ended } = start(lines, full);
     closeSync(full);

@@ -42,7 +42,7 @@ test.each([
   ["session --nope ls", "session --nope ls"],
 ])("%s", (words, expected) => expect(arranged(words, session)).toBe(expected));
 
-test("what is not an option of the client ends the search for a command", () => {
+test("anything that is not an option of the client ends the search for a command", () => {
   expect(splitLine(["--version"], ANYWHERE).name).toBe("--version");
   expect(splitLine([], ANYWHERE).name).toBeUndefined();
 });

@@ -31,7 +31,7 @@ test("what waits to start is counted, and shown with its reason on one line", ()
   expect(look?.[1]).not.toContain("\u001b");
 });
 
-test("ten are shown of many, and no line where nothing waits", () => {
+test("ten of many are shown, and no line if nothing waits", () => {
   const waiting = Array.from({ length: 50 }, (_, index) => ({ sandboxId: `s${index}`, since }));
   const many = create(GetStatsResponseSchema, { waitingSandboxes: 70, waiting });
   expect(waitingOf(statsRows(many))).toHaveLength(11);

@@ -33,7 +33,7 @@ test.each([
   ["{{.spec.mounts.0.target}}", "/data"],
   ["{{json .spec.labels}}", '{"team":"red","a.b/c":"dotted"}'],
   ["{{.spec.labels}}", '{"team":"red","a.b/c":"dotted"}'],
-  // What acts on a terminal is shown, not sent.
+  // Control characters are shown escaped.
   ["{{.sandboxId}}", "sbx\\u{1b}[2J"],
 ])("%s gives %j", (template, text) => expect(parseTemplate(template, subject).of(seen)).toBe(text));
 
@@ -76,7 +76,7 @@ describe("refused, with what to write", () => {
   });
 });
 
-test("a list of messages is walked by its places", () => {
+test("a list of messages is indexed by position", () => {
   const run = create(RunSchema, { steps: [{ step: 1, result: "done" }] });
   const template = parseTemplate("{{.steps.0.result}}{{.steps.1.result}}", {
     schema: RunSchema,

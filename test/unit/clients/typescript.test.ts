@@ -32,7 +32,7 @@ test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b"
   },
 );
 
-test("a duration is a number of milliseconds, or left out", () => {
+test("a duration is a number of milliseconds, or omitted", () => {
   expect(duration(1500)).toMatchObject({ seconds: 1n, nanos: 500_000_000 });
   for (const [ms, seconds, nanos] of [
     [1.005 * 1000, 1n, 5_000_000],
@@ -63,12 +63,12 @@ describe("the head and the tail that are kept", () => {
     return { text: new TextDecoder().decode(kept.bytes()), truncated: kept.truncated };
   };
 
-  test("are all of what fits", () => {
+  test("are everything that fits", () => {
     expect(fill(6, ["ab", "cd", "ef"])).toEqual({ text: "abcdef", truncated: false });
     expect(fill(6, [])).toEqual({ text: "", truncated: false });
   });
 
-  test("are the first and the last of what does not, in whatever pieces it comes", () => {
+  test("are the first and last parts of longer text, in whatever pieces it arrives", () => {
     expect(fill(5, ["abcdefghij"])).toEqual({ text: "abcij", truncated: true });
     expect(fill(5, [..."abcdefghij"])).toEqual({ text: "abcij", truncated: true });
     expect(fill(0, ["abc"])).toEqual({ text: "", truncated: true });
@@ -80,7 +80,7 @@ describe("the head and the tail that are kept", () => {
   });
 });
 
-test("only what failed on its way is worth making again", () => {
+test("only calls that failed on their way are retried", () => {
   const unreached = new BerthError("", { code: "UNAVAILABLE" });
   const down = new BerthError("", { code: "UNAVAILABLE", reason: "SHUTTING_DOWN" });
   const engine = new BerthError("", { code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
@@ -102,7 +102,7 @@ test("only what failed on its way is worth making again", () => {
   ]);
 });
 
-test("pauses end with the error where the service's own would be too long", async () => {
+test("pauses end with the error if the service's own would be too long", async () => {
   const error = new BerthError("later", { code: "UNAVAILABLE", retryAfterMs: 60_000 });
   await expect(new Pauses(1_000).wait(error)).rejects.toBe(error);
   const reason = new Error("enough");

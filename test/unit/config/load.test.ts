@@ -79,6 +79,7 @@ describe("defaults", () => {
       transcriptOwnerQuotaBytes: 2 * 2 ** 30,
       answerQuotaBytes: 2 ** 30,
       answerOwnerQuotaBytes: 2 ** 29,
+      runOwnerQuotaBytes: 2 ** 29,
       dataDir: expect.stringMatching(/berth$/),
       sessionTtlMs: 300_000,
       auditLog: undefined,
@@ -94,7 +95,7 @@ describe("defaults", () => {
     });
   });
 
-  test("agree with those of the core", () => {
+  test("agree with the defaults of the managers", () => {
     const config = load();
     expect(SANDBOX_DEFAULTS).toMatchObject({
       image: config.defaultImage,
@@ -115,7 +116,7 @@ describe("defaults", () => {
 describe("precedence", () => {
   const config = file({ "max-sandboxes": 3, "idle-timeout": "3m", "log-level": "error", insecure: true });
 
-  test("flag over environment over file over default", () => {
+  test("is flag, environment, file, default", () => {
     const { maxSandboxes, idleTimeoutMs, logLevel, cleanupIntervalMs } = load(
       { config, "max-sandboxes": "1" },
       { BERTH_MAX_SANDBOXES: "2", BERTH_IDLE_TIMEOUT: "2m" },
@@ -126,7 +127,7 @@ describe("precedence", () => {
     expect(cleanupIntervalMs).toBe(300_000);
   });
 
-  test("holds for switches too", () => {
+  test("applies to switches too", () => {
     expect(load({ config }).insecure).toBe(true);
     expect(load({ config }, { BERTH_INSECURE: "false" }).insecure).toBe(false);
     expect(load({ config, insecure: false }, { BERTH_INSECURE: "true" }).insecure).toBe(false);
@@ -139,7 +140,7 @@ describe("precedence", () => {
     ]);
   });
 
-  test("tolerations are read as Kubernetes has them", () => {
+  test("tolerations are read in Kubernetes' form", () => {
     expect(
       load({ toleration: ["pool", "pool=x", "pool:NoSchedule", "pool=x:NoExecute"] }).tolerations,
     ).toEqual([
@@ -157,7 +158,7 @@ describe("precedence", () => {
     expect(load({ config: lists, "allow-host-path": ["/e"] }).allowHostPaths).toEqual(["/e"]);
   });
 
-  test("the file may be named by the environment; an empty variable is none", () => {
+  test("the environment may name the file; an empty variable counts as unset", () => {
     expect(load({}, { BERTH_CONFIG: config }).maxSandboxes).toBe(3);
     expect(load({}, { BERTH_CONFIG: "", BERTH_MAX_SANDBOXES: "" }).maxSandboxes).toBe(100);
   });
@@ -229,7 +230,7 @@ describe("a bad value is reported with its place and what is allowed", () => {
   });
 });
 
-test("variables that are close to an option's are found, and no others", () => {
+test("only variables whose names are close to an option's are reported", () => {
   const env = {
     BERTH_LISTN: "127.0.0.1:1",
     BERTH_MAX_SANDBOX: "5",
@@ -238,7 +239,7 @@ test("variables that are close to an option's are found, and no others", () => {
     BERTH_TLS_CA: "ca.pem",
     BERTH_TENANT: "red",
     BERTH_CONFIG: "berth.json",
-    // Of Kubernetes, for a service called berth.
+    // Set by Kubernetes for a service called berth.
     BERTH_PORT: "tcp://10.0.0.1:7070",
     BERTH_SERVICE_HOST: "10.0.0.1",
     BERTH_SERVICE_PORT: "7070",
@@ -281,12 +282,12 @@ describe("beyond loopback", () => {
   });
 
   test("certificate and key go together", () => {
-    expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it needs --tls-key beside it.");
+    expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it requires --tls-key as well.");
     expect(problemOf(() => load({ "tls-client-ca": "ca.pem" }))).toBe(
-      "--tls-client-ca: it needs --tls-cert and --tls-key beside it.",
+      "--tls-client-ca: it requires --tls-cert and --tls-key as well.",
     );
     expect(problemOf(() => load({}, { BERTH_TLS_KEY: "k.pem" }))).toMatch(
-      /^BERTH_TLS_KEY: it needs --tls-cert/,
+      /^BERTH_TLS_KEY: it requires --tls-cert/,
     );
   });
 });

@@ -40,7 +40,7 @@ describe("durations", () => {
     expect(() => parseDuration(text)).toThrow(problem);
   });
 
-  test("zero is allowed where an option says so", () => expect(parseDuration("0s", { minMs: 0 })).toBe(0));
+  test("zero is allowed if an option says so", () => expect(parseDuration("0s", { minMs: 0 })).toBe(0));
 });
 
 describe("sizes", () => {
@@ -62,14 +62,14 @@ describe("sizes", () => {
     ["999999999999TiB", "is too much"],
   ])("%j is refused", (text, problem) => expect(() => parseSize(text)).toThrow(problem));
 
-  test("the minimum is shown as it was set", () => {
+  test("the error shows the minimum as it was set", () => {
     expect(() => parseSize("5MiB", { min: "6MiB" })).toThrow('"5MiB" is too little; the minimum is 6MiB');
     expect(parseSize("6MiB", { min: "6MiB" })).toBe(6 * 2 ** 20);
   });
 });
 
 describe("other values", () => {
-  test("counts keep to their range", () => {
+  test("counts must be within their range", () => {
     expect(parseCount("7", { min: 1, max: 10 })).toBe(7);
     for (const text of ["0", "11", "1.5", "-1", "", " 7", "0x7", "7e0"]) {
       expect(() => parseCount(text, { min: 1, max: 10 })).toThrow("is not a whole number from 1 to 10");
@@ -83,7 +83,7 @@ describe("other values", () => {
       expect(() => parseCpus(text)).toThrow("number of CPUs");
   });
 
-  test("a value may be empty and hold further =", () => {
+  test("a value may be empty and may contain further =", () => {
     expect(parseKeyValue("A=b=c")).toEqual(["A", "b=c"]);
     expect(parseKeyValue("A=")).toEqual(["A", ""]);
     for (const text of ["A", "=b", ""]) expect(() => parseKeyValue(text)).toThrow("KEY=VALUE");

@@ -4,17 +4,17 @@ import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { DEFECTS } from "../../defects/all.ts";
 
-// `npm run test:defects` takes minutes; what it goes by has to stay true meanwhile.
+// `npm run test:defects` takes minutes, so these quick tests keep its list valid.
 const ROOT = path.resolve(import.meta.dirname, "../../..");
 const read = (file: string): string => readFileSync(path.join(ROOT, file), "utf8");
-/** A file of tests, with the suites that it runs. */
+/** Reads a test file, with the suites that it runs. */
 const readTests = (file: string): string => {
   const text = read(file);
   const suites = [...text.matchAll(/from "\.\/([\w-]+-suite\.ts)"/g)].map(([, name = ""]) => name);
   return [text, ...suites.map((name) => read(path.join(path.dirname(file), name)))].join("\n");
 };
 
-test("defects have names of their own", () => {
+test("defects have unique names", () => {
   const names = DEFECTS.map(({ name }) => name);
   expect(names.length).toBeGreaterThan(0);
   expect(new Set(names).size).toBe(names.length);
@@ -25,11 +25,11 @@ describe.each(DEFECTS)("$name", ({ changes, test: { file, title } }) => {
     const parts = read(changed).split(from);
     expect(parts).toHaveLength(2);
     expect(to).not.toBe(from);
-    // What does not parse fails every test.
+    // A source that does not parse would fail every test.
     if (changed.endsWith(".ts")) stripTypeScriptTypes(parts.join(to));
   });
 
-  test("has a test that would notice", () => {
+  test("has a test that would detect it", () => {
     expect(readTests(file).split(JSON.stringify(title))).toHaveLength(2);
   });
 });

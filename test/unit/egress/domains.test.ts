@@ -32,7 +32,7 @@ describe("a domain", () => {
     expect(allows(rules(rule), host, port)).toBe(allowed);
   });
 
-  test("no text makes a rule that allows an address or everything", () => {
+  test("no text is parsed as a rule that allows an address or everything", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), (text) => {
         const rule = parseDomainRule(text);
@@ -46,14 +46,14 @@ describe("a domain", () => {
   });
 });
 
-test("a name is refused by its length before it is brought into another form", () => {
-  // Soft hyphens are left out of names.
+test("a name is refused by its length before it is converted", () => {
+  // Soft hyphens are removed from names.
   const padded = (count: number): string => `${"\u00ad".repeat(count)}example.org`;
   expect(parseDomainRule(padded(100))).toMatchObject({ name: "example.org" });
   expect(parseDomainRule(padded(300))).toContain("it is not a domain");
 });
 
-test("so is the name of a host that a sandbox asks for", async () => {
+test("so is the name of a host that a sandbox requests", async () => {
   const signal = AbortSignal.timeout(10_000);
   const hostname = `${"%C2%AD".repeat(500)}example.org`;
   await expect(findTarget(rules("*.example.com"), hostname, 443, signal)).rejects.toThrow("too long");

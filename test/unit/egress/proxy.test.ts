@@ -7,7 +7,7 @@ import { text } from "node:stream/consumers";
 import { expect, onTestFinished, test } from "vitest";
 import { EgressProxy, type ProxyLimits } from "../../../src/egress/proxy.ts";
 
-/** A proxy that reaches nothing, and connections of owners to it. */
+/** A proxy that can reach nothing, and connections of owners to it. */
 async function openProxy(limits: Partial<ProxyLimits>) {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-proxy-"));
   const proxy = new EgressProxy(undefined, limits);
@@ -49,7 +49,7 @@ test("one tenant's connections leave room for another's", async () => {
 test("a header that comes too slowly ends its connection", async () => {
   const connectAs = await openProxy({ headersMs: 300 });
   const socket = await connectAs("slow");
-  // It may write once more when the proxy has left.
+  // It may write once more after the proxy has closed.
   socket.on("error", () => {});
   socket.write("GET http://example.com/ HTTP/1.1\r\n");
   const timer = setInterval(() => socket.write("X: y\r\n"), 50);

@@ -9,7 +9,7 @@ const name = fc
   .map((bytes) => Buffer.from(bytes).toString("latin1"))
   .filter((text) => !/[\0/]/.test(text) && text !== "." && text !== "..");
 
-test("names come out as they went in, whatever they are", () => {
+test("any names come out as they went in", () => {
   fc.assert(
     fc.property(fc.array(fc.array(name, { minLength: 1, maxLength: 3 })), (paths) => {
       const names = paths.map((path) => path.join("/"));
@@ -19,7 +19,7 @@ test("names come out as they went in, whatever they are", () => {
   );
 });
 
-test("a name that looks like a record is a name", () => {
+test("a name that looks like a record is parsed as a name", () => {
   const trap = `x\n${LINE}`;
   expect([...parseRecords(`//${LINE}//./${trap}\n`)]).toEqual([{ line: LINE, name: trap }]);
 });

@@ -8,7 +8,7 @@ test.each([
   ["tar: a: Cannot open: No such file or directory", true],
   ["tar: a: Cannot open: Permission denied", false],
   ["tar: file changed as we read it: Cannot open", false],
-  // Such a line of a tool of the sandbox took 20 ms, and a flood of them all of the service's time.
+  // With backtracking, such a line takes 20 ms, so a flood of them from a sandbox would use all of the service's time.
   [`${"shrank by ".repeat(1_600)}\rx`, true],
 ])("%#: what tar complains of", (line, harmless) => {
   expect(isHarmless(line)).toBe(harmless);

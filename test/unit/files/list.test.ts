@@ -11,7 +11,7 @@ const NAMES = Array.from({ length: ENTRIES }, (_, index) => `entry-${index}`);
 const FOUND = Buffer.from(NAMES.map((name) => `./${name}\0`).join(""));
 const RECORDS = NAMES.map((name) => `//81a4 1 0 0 7 2026-11-25 12:00:00.0 +0000//./${name}\n`).join("");
 
-/** An operation whose answers are all there. */
+/** An operation whose answers are available at once. */
 function answered(onNames: () => void): Operation {
   const chunks = [FOUND];
   const op = {
@@ -27,7 +27,7 @@ function answered(onNames: () => void): Operation {
   return op as unknown as Operation;
 }
 
-test("lists whose answers come at once leave the event loop to others", async () => {
+test("lists whose answers are available at once do not block the event loop", async () => {
   const parts = { listings: new Listings(new ManualClock()), turns: new TurnShare() };
   const counts = { named: 0, done: 0 };
   const perTurn = { named: [] as number[], done: [] as number[] };
@@ -51,7 +51,7 @@ test("lists whose answers come at once leave the event loop to others", async ()
   );
   look();
   for (const { entries } of pages) expect(entries).toHaveLength(ENTRIES);
-  // A turn has 5 ms of such work.
+  // A turn contains 5 ms of such work.
   for (const totals of Object.values(perTurn)) {
     const most = Math.max(...totals.map((total, index) => total - (totals[index - 1] ?? 0)));
     expect(most).toBeLessThanOrEqual(12);

@@ -4,7 +4,7 @@ import { SmallestNames } from "../../../src/files/listings.ts";
 
 const name = fc.string({ unit: fc.constantFrom("a", "b", "\n", "-", "\xff"), minLength: 1, maxLength: 4 });
 
-test("returns what sorting all names would, however the output is cut", () => {
+test("returns what sorting all names would, however the output is split", () => {
   fc.assert(
     fc.property(
       fc.uniqueArray(name, { maxLength: 60 }),
@@ -26,7 +26,7 @@ test("returns what sorting all names would, however the output is cut", () => {
   );
 });
 
-test("beyond its memory bound it keeps the first names, and reports that there are more", () => {
+test("beyond its memory limit it keeps the first names, and reports that there are more", () => {
   const all = Array.from({ length: 100_000 }, (_, index) => `name-${(index * 7919) % 100_000}`);
   const wanted = all.toSorted();
   const most = 500_000;
@@ -53,7 +53,7 @@ test("a name that a tool prints twice is returned once", () => {
   expect(smallest.take(10)).toEqual(["a", "b"]);
 });
 
-test("output without an end of a name is not kept", () => {
+test("endless output without the end of a name is not kept", () => {
   const smallest = new SmallestNames(undefined, 10);
   expect(() => {
     for (let count = 0; count < 100; count++) smallest.push("x".repeat(100));

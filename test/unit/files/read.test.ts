@@ -6,7 +6,7 @@ import { downloadFile } from "../../../src/files/read.ts";
 const MIB = 1024 * 1024;
 const STAT = `81a4 ${64 * MIB} 0 0 1 2026-11-26 08:00:00.000000000 +0000\n`;
 
-/** Downloads 64 MiB, of which the script's pipe gives three bytes; returns what came. */
+/** Downloads 64 MiB, of which only three bytes come through the script's pipe. Returns what arrived. */
 async function download(openFile: () => Promise<OpenFile | undefined>) {
   const output = [STAT, "a", "b", "c"].map((text) => Buffer.from(text));
   const calls: string[] = [];
@@ -37,7 +37,7 @@ test("a file that cannot be opened from outside comes through the pipe", async (
   expect(await download(async () => undefined)).toEqual({ text: "abc", calls: ["succeed"] });
 });
 
-test("one that is opened is read past the pipe, and closed", async () => {
+test("one that is opened is read without the pipe, and closed", async () => {
   let isClosed = false;
   const content = "ABCDEF";
   const file: OpenFile = {

@@ -36,7 +36,7 @@ test("bytes come out in order, before and after the reader waits", async () => {
   expect(await queue.next()).toBeUndefined();
 });
 
-test("a source that is far ahead is paused, and resumed at half of that", async () => {
+test("a source that is far ahead is paused, and resumed at half of the limit", async () => {
   const queue = new OutputQueue();
   const flow = new RecordedFlow();
   for (let count = 0; count < 20; count++) queue.push(Buffer.alloc(MIB / 4));
@@ -66,7 +66,7 @@ test("a waiting reader gets the error", async () => {
   await expect(waiting).rejects.toThrow("gone");
 });
 
-/** A script whose processes are seen from outside, and its job. */
+/** A script whose processes are visible from outside, and its job. */
 async function scriptOf(outside: Partial<OutsideControl>): Promise<{
   readonly running: RunningScript;
   readonly job: FakeJob;
@@ -90,7 +90,7 @@ async function scriptOf(outside: Partial<OutsideControl>): Promise<{
   return { running, job, killed };
 }
 
-/** A file from outside, and how often it was closed. */
+/** A file opened from outside, and how often it was closed. */
 function newFile(killHolder = () => true): { readonly file: OpenFile; closed: number } {
   const made = {
     closed: 0,
@@ -123,7 +123,7 @@ test("nothing is read from its pipes while its file is opened", async () => {
   expect(failing.job.paused).toBe(false);
 });
 
-test("a file that is opened when the script has ended is closed: it may be another's", async () => {
+test("a file that is opened after the script has ended is closed: it may be another script's", async () => {
   const made = newFile();
   const { running, job } = await scriptOf({
     openFile: async () => {
@@ -136,7 +136,7 @@ test("a file that is opened when the script has ended is closed: it may be anoth
   await expect.poll(() => made.closed).toBe(1);
 });
 
-test("whoever stops a script does not wait for its file to be opened; one that comes later is closed", async () => {
+test("stopping a script does not wait for its file to be opened; a file that is opened later is closed", async () => {
   const opening = Promise.withResolvers<OpenFile | undefined>();
   const { running, job } = await scriptOf({ openFile: () => opening.promise });
   const opened = running.openFile(0);
@@ -149,7 +149,7 @@ test("whoever stops a script does not wait for its file to be opened; one that c
   await expect.poll(() => made.closed).toBe(1);
 });
 
-test("one that is left ends with the process that has the file open; where it does not, it is stopped", async () => {
+test("a script that is left ends with the process that has the file open; otherwise it is stopped", async () => {
   const gone = new BerthError("CANCELED", "gone");
   const polite = await scriptOf({});
   const { file } = newFile(() => {

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 
-test("a name is left behind if an earlier run of the same service made it", () => {
+test("a name is left behind if an earlier run of the same service generated it", () => {
   const earlier = new TemporaryNames("instance").next();
   const now = new TemporaryNames("instance");
   expect(now.isLeftBehind(earlier)).toBe(true);
@@ -11,7 +11,7 @@ test("a name is left behind if an earlier run of the same service made it", () =
   expect(new TemporaryNames("another").isOwn(earlier)).toBe(false);
 });
 
-test("what no path of this service can be is not looked at", () => {
+test("paths that cannot be the service's own are not searched", () => {
   const names = new TemporaryNames("instance");
   const name = names.next();
   expect(names.hides(`${"d/".repeat(4_000)}${name}`)).toBe(true);

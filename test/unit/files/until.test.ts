@@ -9,7 +9,7 @@ test("it passes on all items of a source that ends", async () => {
   expect(items).toEqual([1, 2, 3]);
 });
 
-test("it leaves a source that is stuck, and tells it so", async () => {
+test("it leaves a source that is stuck, and notifies it", async () => {
   const over = Promise.withResolvers<void>();
   let left = false;
   const stuck = {
@@ -37,7 +37,7 @@ test("it passes on the error of the source", async () => {
   await expect(reading).rejects.toThrow("broken");
 });
 
-test("it tells a source whose item is refused that it is left", async () => {
+test("it notifies a source whose item is refused", async () => {
   let left = false;
   const refused = {
     [Symbol.asyncIterator]: () => ({

@@ -25,7 +25,7 @@ function file(
   return `${mode} ${size} ${uid} 0 ${inode} 2026-01-01 ${time} +0000`;
 }
 
-test("reports what is new, different and removed, the removed first", async () => {
+test("reports new, changed and removed files, removed ones first", async () => {
   const before = await snapshot({ same: file(2), content: file(3), gone: file(4), "z/deep": file(5) });
   const after = await snapshot({ same: file(2), content: file(3, { size: 2 }), new: file(6) }, before);
   expect((await after.since(before)).map(({ type, name }) => `${type} ${name}`)).toEqual([
@@ -48,7 +48,7 @@ test.each([
   ]);
 });
 
-test("a file of another kind is one removed and one created", async () => {
+test("a change of a file's kind is reported as removed and created", async () => {
   const before = await snapshot({ a: file(2) });
   const after = await snapshot({ a: file(2, { mode: "41ed" }) }, before);
   expect((await after.since(before)).map(({ type }) => type)).toEqual(["REMOVED", "CREATED"]);
@@ -68,14 +68,14 @@ test("the directory itself is not an entry", async () => {
   expect((await snapshot({ a: file(9) })).size).toBe(1);
 });
 
-test("what is hidden neither counts nor changes", async () => {
+test("hidden files are neither counted nor reported", async () => {
   const before = await snapshot({ a: file(2) });
   const after = await snapshot({ a: file(2), hidden: file(3), b: file(4) }, before);
   expect(after.size).toBe(2);
   expect(await after.since(before)).toMatchObject([{ type: "CREATED", name: "b" }]);
 });
 
-test("many changes come in order too", async () => {
+test("many changes are in order too", async () => {
   const names = Array.from({ length: 10_000 }, (_, index) => `f${(index * 7919) % 10_007}`);
   const before = await snapshot({ gone: file(2), a: file(3) });
   const after = await snapshot(Object.fromEntries(names.map((name) => [name, file(4)])), before);
@@ -84,7 +84,7 @@ test("many changes come in order too", async () => {
   expect(changes.slice(2).map(({ name }) => name)).toEqual(names.toSorted());
 });
 
-test("more files than are watched are not parsed to their end", async () => {
+test("too many files are not parsed completely", async () => {
   const record = (index: number): string => `//${file(2)}//./f${index}\n`;
   const text = Array.from({ length: 100_010 }, (_, index) => record(index)).join("");
   expect(await Snapshot.parse(`${text}no record`, { isHidden, turns })).toBeUndefined();

@@ -25,7 +25,7 @@ const noisy = fc.oneof(
   fc.string({ maxLength: 60 }).map((text) => Buffer.from(text)),
 );
 
-/** Shares of all cases; the requests have the rest. */
+/** Shares of all cases. The requests get the rest. */
 const SHARE = {
   frames: 0.1,
   plain: 0.03,
@@ -37,7 +37,7 @@ const SHARE = {
   rest: 0.02,
 };
 
-/** Takes a refusal for an answer, and nothing else. */
+/** Accepts a refusal, but no other error. */
 async function orRefusal(take: () => unknown): Promise<void> {
   try {
     await take();
@@ -123,7 +123,7 @@ test("what a lane writes", { timeout }, async () => {
     if (found === undefined) scanner.flush();
     const whole = Buffer.concat(chunks).subarray(0, used);
     const before = Buffer.concat(passed);
-    // Nothing is lost, added or taken for control but what follows the nonce.
+    // No byte is lost, added or interpreted as a marker, except what follows the nonce.
     expect(whole.subarray(0, before.length).equals(before)).toBe(true);
     if (found === undefined) expect(before.length).toBe(whole.length);
     else expect(whole.indexOf(NONCE)).toBe(before.length);

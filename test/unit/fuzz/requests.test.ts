@@ -9,10 +9,10 @@ import { BEHIND, handlersBeforeDoor, refusalOf } from "../../support/fuzz/handle
 import { messages } from "../../support/fuzz/messages.ts";
 
 const routes = handlersBeforeDoor();
-/** Of all cases, for both forms of all methods together. */
+/** Share of all cases, for both forms of all methods together. */
 const SHARE = 0.6;
 const MAX_BYTES = 1 << 20;
-/** Methods whose validation some case has passed. */
+/** Methods whose validation at least one case has passed. */
 const reached = new Set<string>();
 
 test("the handlers of every method are here", () => {
@@ -75,7 +75,7 @@ test("cases pass the validation of most methods", () => {
 
 const uncompressed = async (bytes: Uint8Array) => bytes;
 
-/** Some values have no JSON, such as moments beyond the calendar: their bytes are as good as any. */
+/** Some values, such as times beyond the calendar, have no JSON form. Use their bytes instead. */
 function jsonOf(...[desc, message]: Parameters<typeof toBinary>): Buffer {
   try {
     return Buffer.from(toJsonString(desc, message));
@@ -84,7 +84,7 @@ function jsonOf(...[desc, message]: Parameters<typeof toBinary>): Buffer {
   }
 }
 
-/** What the library's parser throws, it takes for the client's mistake. */
+/** The library treats errors of its parser as the client's mistake. */
 function asLibrary<T>(parse: () => T): T | undefined {
   try {
     return parse();
@@ -103,7 +103,7 @@ async function orRefusal<T>(take: () => T | Promise<T>): Promise<T | undefined> 
   }
 }
 
-/** A refusal has to fit into the trailers of its call. */
+/** A refusal must fit into the trailers of its call. */
 function sendable(refusal: BerthError | undefined): void {
   if (refusal !== undefined) expect(toConnectError(refusal).rawMessage.length).toBeLessThan(8_192);
 }

@@ -19,7 +19,7 @@ test.each<[string, Result]>([
   expect(problemOf(taskOf("12 MB", 1, "hash"), result)).toBeDefined();
 });
 
-test("a call that ended well was not canceled, and answers of others are not its own", () => {
+test("a call that succeeded was not canceled, and answers to others do not count for it", () => {
   expect(problemOf(taskOf("cancel", 1, ""), { code: 0 })).toBe("ended with code 0, not 1");
   const outputs = Array.from({ length: 100 }, (_, index) => `${index}\n`);
   expect(problemOf(taskOf("100 in parallel", 1, ""), { outputs })).toBeUndefined();
@@ -27,7 +27,7 @@ test("a call that ended well was not canceled, and answers of others are not its
   expect(problemOf(taskOf("100 in parallel", 1, ""), { statuses: { OK: 99, Internal: 1 } })).toBeDefined();
 });
 
-test("what did not pass looks like that in the table, with its reason", () => {
+test("the table shows what did not pass, with the reason", () => {
   const passed: Outcome = { kind: "passed", ms: 1 };
   const outcomes = {
     unary: passed,

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { ProcessControl, type Shells } from "../../../src/processes/control.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
 
-test("a tree that is not seen from outside ends from inside within any part of a millisecond of grace", async () => {
+test("a tree that is not visible from outside is ended from inside, even with a fraction of a millisecond of grace", async () => {
   const given: string[] = [];
   const shells: Shells = { ask: (_sandbox, _user, probe) => probe(async () => "y") };
   const control = new ProcessControl({
@@ -10,7 +10,7 @@ test("a tree that is not seen from outside ends from inside within any part of a
     engine: { outside: async () => undefined },
     giveUp: (_sandbox, why) => given.push(why) > 0,
   });
-  // What is left of a grace is rarely a whole number.
+  // The rest of a grace is rarely a whole number of milliseconds.
   const job = { pid: 7, startTime: "1", unsure: false, end: Promise.resolve() };
   const ending = control.killTree({ ref: "any" } as LeasedSandbox, "", job as never, 1999.5445690006);
   await expect(ending).resolves.toBeUndefined();

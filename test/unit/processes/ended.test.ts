@@ -3,7 +3,7 @@ import type { Process } from "../../../src/processes/process.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { ProcessBench } from "./support.ts";
 
-test("a process that has ended is read from the database once that has all of it", async () => {
+test("an ended process is read from the database once it is stored completely", async () => {
   const bench = await ProcessBench.start();
   const { processId, over, events } = await bench.exec();
   bench.job.write("out");
@@ -26,7 +26,7 @@ function factsOf({ id, options, user, hasTerminal, startTimeMs, startedAt, statu
   return { id, options, user, hasTerminal, startTimeMs, startedAt, status };
 }
 
-test("whoever reads the output of a process that has ended gets the rest of it", async () => {
+test("a reader of an ended process's output gets the rest of it", async () => {
   const bench = await ProcessBench.start();
   const { processId } = await bench.exec();
   bench.job.write("one ");
@@ -49,7 +49,7 @@ test("whoever reads the output of a process that has ended gets the rest of it",
   ]);
 });
 
-test("a process whose output is in files stays as it is", async () => {
+test("a process whose output is in files stays in memory", async () => {
   const bench = await ProcessBench.start({ spill: true });
   const { processId, over } = await bench.exec();
   bench.job.write("x".repeat(20_000));

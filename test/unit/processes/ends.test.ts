@@ -22,7 +22,7 @@ describe("the timeout", () => {
     expect(bench.operations).toBe(0);
   });
 
-  test("is the sandbox's where the command names none", async () => {
+  test("is the sandbox's if the command has none", async () => {
     const bench = await ProcessBench.start();
     const spec = { commandTimeoutMs: 7_000 };
     const { sandboxId } = await bench.sandboxes.create(OWNER, spec, { signal: never });
@@ -44,7 +44,7 @@ describe("the timeout", () => {
     expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
   });
 
-  test("is over soon even where nothing reports the end of the process", async () => {
+  test("is over soon even if nothing reports the end of the process", async () => {
     const bench = await ProcessBench.start({ killGraceMs: 0 });
     const stream = await bench.exec({ timeoutMs: 5_000 });
     const killed = gate();
@@ -155,7 +155,7 @@ describe("a caller that leaves", () => {
     expect(bench.job.signals).toEqual([SIGTERM]);
   });
 
-  test("and attaches again holds off the end of its process, until it leaves again", async () => {
+  test("and attaches again delays the end of its process until it leaves again", async () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec({ disconnectGraceMs: 10_000 });
     stream.leave();
@@ -268,7 +268,7 @@ describe("the end of a run", () => {
     expect(bench.processes.get(OWNER, other.processId).status).toBeUndefined();
   });
 
-  test("resumes a paused sandbox, in which nothing ends", async () => {
+  test("resumes a paused sandbox, in which no process can end", async () => {
     const bench = await ProcessBench.start();
     bench.running.add("r");
     await bench.exec({ runId: "r" });
@@ -292,7 +292,7 @@ describe("the end of a run", () => {
     expect(stream.status).toMatchObject({ cause: "CANCELED" });
   });
 
-  test("makes later commands of it RUN_STATE, without a lease", async () => {
+  test("makes later commands of the run fail with RUN_STATE, without a lease", async () => {
     const bench = await ProcessBench.start();
     const { over } = await bench.exec({ runId: "r" });
     await expect(over).rejects.toMatchObject({ reason: "RUN_STATE" });

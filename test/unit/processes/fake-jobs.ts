@@ -19,7 +19,7 @@ import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
 export const SIGTERM = 15;
 export const SIGKILL = 9;
 
-/** A job that does what a test says. Like a real one it outlives the service that started it. */
+/** A job that a test controls. Like a real job it outlives the service that started it. */
 export class FakeJob implements Job {
   readonly pid: number;
   readonly startTime = "1";
@@ -36,11 +36,11 @@ export class FakeJob implements Job {
   paused = false;
   /** Awaited by each write to its stdin. */
   reading: () => Promise<void> = async () => {};
-  /** What a signal does to it; by default it ends. */
+  /** What a signal does to it. Default: it ends. */
   onSignal: (signal: number) => void = (signal) => this.exit(128 + signal);
   readonly #end = Promise.withResolvers<JobEnd>();
   readonly #output: JobOutput;
-  /** Writes to whoever reads its pipes; undefined: the runner that started it. */
+  /** Writes to the reader of its pipes; undefined: the runner that started it. */
   #pipe: ((stream: OutputStream, chunk: Buffer) => void) | undefined;
   #unread: [OutputStream, Buffer][] = [];
   #runs = true;
@@ -69,7 +69,7 @@ export class FakeJob implements Job {
     if (!this.#runs) return;
     this.#runs = false;
     this.#end.resolve({ kind: "exited", code });
-    // Its shell reports the end in its pipes, which a later run of the service reads.
+    // Its shell reports the end on its pipes, which a later run of the service reads.
     for (const stream of ["stdout", "stderr"] as const) {
       this.#pipe?.(stream, Buffer.from(`${this.trace.nonce}E${code};`));
     }
@@ -80,12 +80,12 @@ export class FakeJob implements Job {
     this.#end.resolve({ kind: "lost", error });
   }
 
-  /** The service is killed: what it writes stays in its pipes. */
+  /** Call this when the service is killed: later output stays in the pipes. */
   leave(): void {
     this.#pipe = (stream, chunk) => this.#unread.push([stream, chunk]);
   }
 
-  /** A later run of the service reads what it left in its pipes, and what it writes from here on. */
+  /** Reattaches for a later run of the service, which reads what is in the pipes, and later output. */
   reattach(sink: OutputSink): SpawnedProcess {
     this.#pipe = (stream, chunk) => sink.data(stream, chunk);
     for (const [stream, chunk] of this.#unread.splice(0)) sink.data(stream, chunk);
@@ -132,15 +132,15 @@ export class FakeJob implements Job {
   close(): void {}
 }
 
-/** Starts jobs that do what a test says. */
+/** Starts jobs that a test controls. */
 export class FakeRunner implements JobRunner {
-  /** In the order of their starts. */
+  /** The jobs, in the order of their starts. */
   readonly jobs: FakeJob[] = [];
-  /** How often the kernel killed a process of any sandbox for want of memory. */
+  /** Number of OOM kills in all sandboxes. */
   oomKills = 0;
-  /** Awaited before what a SIGTERM left of a process is killed. */
+  /** Awaited before processes that survived a SIGTERM are killed. */
   killing: () => Promise<void> = async () => {};
-  /** Awaited before each start, with where the job's output goes; whatever it throws fails the start. */
+  /** Awaited before each start, with the job's output. If it throws, the start fails. */
   starting: (output: JobOutput) => Promise<void> = async () => {};
 
   async start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput): Promise<Job> {
@@ -158,7 +158,7 @@ export class FakeRunner implements JobRunner {
   }
 }
 
-/** A sandbox's processes as an engine would show them: {@link FakeJob}s, each a tree of its own. */
+/** Controls a sandbox's processes as an engine would: {@link FakeJob}s, each a separate tree. */
 export class FakeOutside implements OutsideControl {
   readonly #runner: FakeRunner;
 

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { HeadAndTail } from "../../../src/processes/head-and-tail.ts";
 
-test("returns the whole of a short stream, head and tail of a long one", () => {
+test("returns a short stream completely, and the head and tail of a long one", () => {
   fc.assert(
     fc.property(
       fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 30 }),
@@ -27,7 +27,7 @@ test("returns the whole of a short stream, head and tail of a long one", () => {
   );
 });
 
-test("counts bytes that were lost before they came", () => {
+test("counts bytes that were lost earlier", () => {
   const kept = new HeadAndTail(10);
   kept.append(Buffer.from("abc"));
   kept.skip(7);

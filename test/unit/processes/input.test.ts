@@ -15,7 +15,7 @@ describe("stdin", () => {
     expect(bench.job.request.stdin).toBe(true);
   });
 
-  test("that is kept open takes each byte once, and is closed when the caller says", async () => {
+  test("that is kept open accepts each byte once, and is closed when the caller asks for it", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec({ stdin: Buffer.from("one "), keepStdinOpen: true });
     const process = bench.processes.get(OWNER, processId);
@@ -25,7 +25,7 @@ describe("stdin", () => {
     expect(bench.job).toMatchObject({ stdin: "one two three", stdinClosed: true });
   });
 
-  test("refuses a write that leaves a hole, one after its close, and one to a closed stdin", async () => {
+  test("refuses a write that leaves a gap, one after its close, and one to a process without open stdin", async () => {
     const bench = await ProcessBench.start();
     const open = await bench.exec({ keepStdinOpen: true });
     const process = bench.processes.get(OWNER, open.processId);
@@ -42,7 +42,7 @@ describe("stdin", () => {
     await expect(closed.writeStdin(0, data, false, never)).rejects.toMatchObject({ reason: "PROCESS_STATE" });
   });
 
-  test("passes on why the job takes nothing, again at each retry", async () => {
+  test("reports why the job accepts no input, also at each retry", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec({ keepStdinOpen: true });
     const process = bench.processes.get(OWNER, processId);

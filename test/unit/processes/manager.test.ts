@@ -13,7 +13,7 @@ const DAY_MS = 24 * 3600 * 1000;
 const gate = () => Promise.withResolvers<void>();
 
 describe("exec", () => {
-  test("streams the start, the output in its order, and the end", async () => {
+  test("streams the start, the output in order, and the end", async () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec();
     expect(stream.events).toEqual([
@@ -76,7 +76,7 @@ describe("exec", () => {
     expect(bench.operations).toBe(0);
   });
 
-  test("that cannot start throws why, and keeps neither lease nor place", async () => {
+  test("that cannot start throws the cause, and keeps neither lease nor place", async () => {
     const bench = await ProcessBench.start({ maxProcesses: 1 });
     bench.runner.starting = () => Promise.reject(new BerthError("INVALID_ARGUMENT", "on purpose"));
     for (let i = 0; i < 2; i++) {
@@ -131,7 +131,7 @@ describe("exec", () => {
     await events.return(undefined);
   });
 
-  test("shows output at once, whenever it comes while the stream begins to wait", async () => {
+  test("shows output at once, also if it arrives while the stream starts to wait", async () => {
     const bench = await ProcessBench.start({ keepaliveMs: 500 });
     const events = bench.processes.exec(bench.request(), never);
     await events.next();
@@ -157,7 +157,7 @@ describe("exec", () => {
     expect(stream.status).toMatchObject({ cause, exitCode: code, signal: Math.max(0, code - 128) });
   });
 
-  test("explains an end by a kill for want of memory once", async () => {
+  test("explains only one end by an OOM kill", async () => {
     const bench = await ProcessBench.start();
     const [first, second] = [await bench.exec(), await bench.exec()];
     bench.runner.oomKills = 1;
@@ -236,7 +236,7 @@ describe("run", () => {
     expect(status.stdoutBytes).toBe(510);
   });
 
-  test("counts output that is there no more into the gap", async () => {
+  test("counts dropped output as part of the gap", async () => {
     const bench = await ProcessBench.start({ windowBytes: 10_000 });
     const request = { requestId: "r1", fingerprint: "f" };
     const first = run(bench, request);
@@ -266,7 +266,7 @@ describe("run", () => {
 });
 
 describe("attach", () => {
-  test("streams from the given offset on, also after the end", async () => {
+  test("streams from the given offset, also after the end", async () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec();
     bench.job.write("0123456789");
@@ -282,7 +282,7 @@ describe("attach", () => {
     expect(after.status).toEqual(during.status);
   });
 
-  test("beyond what was written is refused", async () => {
+  test("at an offset beyond the bytes written is refused", async () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec();
     bench.job.write("0123");
@@ -330,7 +330,7 @@ describe("attach", () => {
 describe("a request id", () => {
   const request = { requestId: "r1", fingerprint: "f" };
 
-  test("joins requests at the same time to one process", async () => {
+  test("joins concurrent requests to one process", async () => {
     const bench = await ProcessBench.start();
     const starting = gate();
     bench.runner.starting = () => starting.promise;
@@ -346,7 +346,7 @@ describe("a request id", () => {
     expect(second.processId).toBe(first.processId);
   });
 
-  test("keeps the process while one of its callers is there", async () => {
+  test("keeps the process while one of its callers is connected", async () => {
     const bench = await ProcessBench.start();
     const first = await bench.exec(request);
     const second = await bench.exec(request);
@@ -419,7 +419,7 @@ describe("the limit of processes in a sandbox", () => {
     expect((await bench.exec()).events).toMatchObject([{ type: "started" }]);
   });
 
-  test("is each sandbox's own", async () => {
+  test("is separate for each sandbox", async () => {
     const bench = await ProcessBench.start({ maxProcesses: 1 });
     await bench.exec();
     const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
@@ -443,7 +443,7 @@ describe("the list", () => {
     expect(rest.next).toBeUndefined();
   });
 
-  test("has ended processes where they are asked for", async () => {
+  test("has ended processes if they are requested", async () => {
     const bench = await ProcessBench.start();
     const ended = await bench.exec();
     bench.job.exit(0);

@@ -9,7 +9,7 @@ import { never, ProcessBench } from "./support.ts";
 /** A process that outlives its caller. */
 const DETACHED = { onDisconnect: "DETACH" } as const;
 
-/** Turns the timer by which output is saved, which is the machine's own. */
+/** Fires the timer that saves output, which uses real time. */
 function saveOutput(): () => Promise<void> {
   vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
   onTestFinished(() => void vi.useRealTimers());
@@ -38,7 +38,7 @@ describe("after the service was killed", () => {
     });
   });
 
-  test("a process that runs on is followed to its end", async () => {
+  test("a process that still runs is followed to its end", async () => {
     const bench = await ProcessBench.start();
     const save = saveOutput();
     const { processId } = await bench.exec(DETACHED);
@@ -59,7 +59,7 @@ describe("after the service was killed", () => {
     expect(bench.runner.jobs).toHaveLength(1);
   });
 
-  test("the end of a process that ran on is stored like any other", async () => {
+  test("the end of a process that still ran is stored like any other", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec(DETACHED);
     await bench.restart();
@@ -137,7 +137,7 @@ describe("after the service was killed", () => {
     expect(bench.world.store.processes.ended()).toMatchObject([{ processId, endedAt: expect.any(Number) }]);
   });
 
-  test("a process that runs on has lost its stdin and its terminal, but takes signals", async () => {
+  test("a process that still runs has lost its stdin and its terminal, but accepts signals", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec({ ...DETACHED, terminal: { columns: 80, rows: 24 } });
     await bench.restart();
@@ -150,7 +150,7 @@ describe("after the service was killed", () => {
     expect(bench.job.signals).toEqual([2]);
   });
 
-  test("earlier kills for want of memory do not explain how a process ends", async () => {
+  test("earlier OOM kills do not explain how a process ends", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec(DETACHED);
     bench.runner.oomKills = 1;
@@ -179,7 +179,7 @@ describe("processes that ended before the service was killed", () => {
     await bench.clock.advance(1_000);
     return stream.processId;
   };
-  /** Changes how a process is stored, as nothing but an accident does. */
+  /** Changes how a process is stored, as only damage would. */
   const change = (bench: ProcessBench, processId: string, how: Partial<StoredProcess>): void => {
     const { processes } = bench.world.store;
     const stored = processes.get(processId);
@@ -201,7 +201,7 @@ describe("processes that ended before the service was killed", () => {
     expect((await bench.attach(first)).stdout).toBe("first");
   });
 
-  test("are read when they are asked for, so that one that is damaged is in the way of no other", async () => {
+  test("are read when requested, so that a damaged one does not affect others", async () => {
     const bench = await ProcessBench.start();
     const [damaged, whole] = [await run(bench, "one"), await run(bench, "two")];
     change(bench, damaged, { facts: "no longer JSON" });
@@ -214,11 +214,11 @@ describe("processes that ended before the service was killed", () => {
     expect(bench.stored).toEqual([]);
   });
 
-  test("are forgotten after a day with what they have on disk, whether they were read or not", async () => {
+  test("are removed after a day, with their files, whether they were read or not", async () => {
     const bench = await ProcessBench.start({ spill: true });
     const long = "x".repeat(100_000);
     const [read] = [await run(bench, long), await run(bench, long)];
-    // The disk takes the time of the machine, and what is on it is stored then.
+    // Writing to disk takes real time. What is on disk is stored after that.
     const onDisk = async (): Promise<number> => {
       await bench.clock.advance(1_000);
       return bench.world.store.processes.ended().filter(({ files }) => files.length === 1).length;
@@ -234,7 +234,7 @@ describe("processes that ended before the service was killed", () => {
     await expect.poll(() => bench.files).toEqual([]);
   });
 
-  test("that an earlier version stored are read too, and stored as this one stores them", async () => {
+  test("that an earlier version stored can be read too, and are stored in the current form", async () => {
     const bench = await ProcessBench.start();
     const processId = await run(bench, "old");
     change(bench, processId, { summary: undefined });
@@ -249,7 +249,7 @@ describe("processes that ended before the service was killed", () => {
 describe("the same request after the service was killed", () => {
   const request = { ...DETACHED, requestId: "r1", fingerprint: "f" };
 
-  test("gets the process that runs on", async () => {
+  test("gets the process that still runs", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec(request);
     await bench.restart();
@@ -272,7 +272,7 @@ describe("the same request after the service was killed", () => {
     expect(again.events).toEqual(before.events);
   });
 
-  test("does not start a second process where the first was about to start", async () => {
+  test("does not start a second process if the first was about to start", async () => {
     const bench = await ProcessBench.start();
     bench.runner.starting = () => new Promise(() => {});
     await bench.exec(request);
@@ -288,7 +288,7 @@ describe("the same request after the service was killed", () => {
   });
 });
 
-test("a service that stops leaves processes running, and the next one has their whole output", async () => {
+test("a service that stops leaves processes running, and the next one has their complete output", async () => {
   const bench = await ProcessBench.start();
   const before = await bench.exec(DETACHED);
   bench.job.write("one ");

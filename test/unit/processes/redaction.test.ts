@@ -12,7 +12,7 @@ test.each([
   expect(text).toMatch(/^x = (['"])\[redacted\]\1, \[redacted\]$/);
 });
 
-test("a value that ends in a line's end is covered without it too, as a shell's $(…) leaves it", () => {
+test("a value with a trailing newline is also redacted without it, as a shell's $(…) passes it", () => {
   const key = "-----BEGIN KEY-----\nc2VjcmV0\n-----END KEY-----\n";
   const passed: string[] = [];
   const redaction = new Redaction([key, "\n"]);
@@ -23,7 +23,14 @@ test("a value that ends in a line's end is covered without it too, as a shell's 
   expect(redaction.text(`x = ${JSON.stringify(key.trimEnd())}`)).toBe('x = "[redacted]"');
 });
 
-test("a terminal's ends of lines are covered, and each stream for itself", () => {
+test("the start of a value is removed at the end of a truncated text, and kept at the end of a complete one", () => {
+  const redaction = new Redaction(["hunter22"]);
+  expect(redaction.text("key=hunter22, key=hunt", { isCut: true })).toBe("key=[redacted], key=");
+  expect(redaction.text("key=hunter22", { isCut: true })).toBe("key=[redacted]");
+  expect(redaction.text("key=hunt")).toBe("key=hunt");
+});
+
+test("values with a terminal's CR LF are redacted, and each stream separately", () => {
   const passed: string[] = [];
   const output = new Redaction(["one\ntwo"]).output((stream, chunk) => passed.push(`${stream}: ${chunk}`));
   output.data("stdout", Buffer.from("on"));

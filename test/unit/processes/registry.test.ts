@@ -14,7 +14,7 @@ const DAY_MS = 24 * 3600 * 1000;
 const OWNER = "somebody";
 const nobody = () => Promise.reject(new Error("nothing is run here"));
 
-/** A registry, and how processes that have ended come into it. */
+/** A registry, and a function that adds ended processes. */
 function newRegistry() {
   const clock = new ManualClock();
   const forgotten: string[] = [];
@@ -77,7 +77,7 @@ function newRegistry() {
   return { registry, clock, add, forgotten };
 }
 
-test("ended processes are readable for a day, and then forgotten", async () => {
+test("ended processes are readable for a day, and then removed", async () => {
   const { registry, clock, add, forgotten } = newRegistry();
   await add("first");
   await clock.advance(DAY_MS / 2);
@@ -91,7 +91,7 @@ test("ended processes are readable for a day, and then forgotten", async () => {
   expect(registry.get("somebody else", "second")).toBeUndefined();
 });
 
-test("beyond 10,000 ended processes the oldest is forgotten", async () => {
+test("beyond 10,000 ended processes the oldest is removed", async () => {
   const { add, forgotten } = newRegistry();
   for (let i = 0; i < 10_003; i++) await add(`${i}`);
   expect(forgotten).toEqual(["0", "1", "2"]);
@@ -107,7 +107,7 @@ test.each([
   expect(registry.list(OWNER, "box", true, WHOLE).items).toHaveLength(32);
 });
 
-test("an owner's flood of ended processes evicts none of another's", async () => {
+test("an owner's flood of ended processes does not evict another's", async () => {
   const { registry, add, forgotten } = newRegistry();
   await add("theirs", undefined, "another");
   for (let i = 0; i < 10_003; i++) await add(`${i}`);
@@ -115,7 +115,7 @@ test("an owner's flood of ended processes evicts none of another's", async () =>
   expect(registry.get("another", "theirs")?.id).toBe("theirs");
 });
 
-test("an owner's flood of long commands evicts none of another's", async () => {
+test("an owner's flood of long commands does not evict another's", async () => {
   const { registry, add, forgotten } = newRegistry();
   const long: Command = { kind: "shell", line: "x".repeat(1024 * 1024) };
   await add("theirs", long, "another");

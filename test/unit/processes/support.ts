@@ -22,7 +22,7 @@ import { newManager, newWorld, OWNER } from "../sandboxes/support.ts";
 import { type FakeJob, FakeOutside, FakeRunner, unused } from "./fake-jobs.ts";
 
 export const never = new AbortController().signal;
-/** The stream of a process, which reads all it gets. */
+/** The stream of a process. It reads everything. */
 export class Stream {
   readonly events: ProcessEvent[] = [];
   /** Resolves when the stream has ended; rejects with its error. */
@@ -35,7 +35,7 @@ export class Stream {
     this.over.catch(() => {});
   }
 
-  /** The caller goes away. */
+  /** The caller disconnects. */
   leave(): void {
     this.#caller.abort();
   }
@@ -61,18 +61,21 @@ export class Stream {
   }
 }
 
-/** How a {@link ProcessBench} is set up. */
+/** Options of a {@link ProcessBench}. */
 interface BenchSettings {
   readonly maxProcesses?: number;
   readonly keepaliveMs?: number;
   readonly windowBytes?: number;
-  /** Output that may be on disk, as in a service. */
+  /** Whether output may be on disk, as in a service. */
   readonly spill?: boolean;
-  /** Of the machine's own time, which a kill takes. */
+  /** In real time, which a kill uses. */
   readonly killGraceMs?: number;
 }
 
-/** A service's processes and sandboxes over jobs, an engine and a clock that a test turns, and a store that outlives it. */
+/**
+ * A service's processes and sandboxes, with jobs, an engine and a clock that a test controls, and a store that outlives
+ * the service.
+ */
 export class ProcessBench {
   readonly world = newWorld();
   readonly runner = new FakeRunner();
@@ -80,7 +83,7 @@ export class ProcessBench {
   readonly running = new Set<string>();
   sandboxes!: SandboxManager;
   processes!: ProcessManager;
-  /** The sandbox that commands run in unless they name another. */
+  /** The default sandbox of commands. */
   sandbox = { owner: OWNER, sandboxId: "" };
   #alive = { yes: true };
   #stop = (): void => {};
@@ -114,13 +117,13 @@ export class ProcessBench {
     return this.runner.job;
   }
 
-  /** The service is killed and starts again. */
+  /** Kills the service and starts it again. */
   async restart(): Promise<void> {
     await this.kill();
     await this.begin();
   }
 
-  /** The service is killed: nothing that it was doing continues. */
+  /** Kills the service: nothing that it was doing continues. */
   async kill(): Promise<void> {
     this.#alive.yes = false;
     this.clock.forgetTimers();
@@ -129,7 +132,7 @@ export class ProcessBench {
     await settled();
   }
 
-  /** A service starts on what the one before left. */
+  /** Starts a service with the state that the previous one left. */
   async begin(): Promise<void> {
     const { clock, engine } = this.world;
     const { maxProcesses = 100, keepaliveMs = 600_000, windowBytes = 1_000_000 } = this.#settings;
@@ -180,7 +183,7 @@ export class ProcessBench {
     await settled();
   }
 
-  /** Runs a command and streams it; lets it get as far as it does by itself. */
+  /** Runs a command and streams it. Returns when nothing more happens by itself. */
   async exec(more: Partial<CommandRequest> = {}): Promise<Stream> {
     const caller = new AbortController();
     const stream = new Stream(this.processes.exec(this.request(more), caller.signal), caller);
@@ -188,7 +191,7 @@ export class ProcessBench {
     return stream;
   }
 
-  /** Streams a process from the given place in its stdout on. */
+  /** Streams a process from the given offset of its stdout. */
   async attach(processId: string, stdout = 0, owner = OWNER): Promise<Stream> {
     const caller = new AbortController();
     const from = { stdout, stderr: 0 };
@@ -229,12 +232,12 @@ export class ProcessBench {
     return [...processes.ended(), ...processes.unsummarized()].map(({ processId }) => processId);
   }
 
-  /** Operations at work in the sandbox. */
+  /** Number of active operations in the sandbox. */
   get operations(): number {
     return this.sandboxes.get(this.sandbox).activeOperations;
   }
 
-  /** The sandbox is deleted by somebody else. */
+  /** Removes the sandbox without the service. */
   async vanish(): Promise<void> {
     const [ref = ""] = [...this.engine.sandboxes.keys()];
     this.engine.vanish(ref);

@@ -43,17 +43,17 @@ function transcriptIn(budget: TranscriptBudget, owner = "me"): Transcript {
 async function write(transcript: Transcript, kib: number): Promise<void> {
   for (let left = kib; left > 0; left -= BLOCK_KIB) {
     transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB, "x"));
-    // As between two reads of a pipe.
+    // Like between two reads of a pipe.
     await Promise.resolve();
   }
 }
 
-/** In KiB, without what blocks cost beside their bytes. */
+/** Held bytes in KiB, without the overhead of blocks. */
 function held(transcript: BudgetedTranscript): number {
   return Math.floor(transcript.heldBytes / KIB / BLOCK_KIB) * BLOCK_KIB;
 }
 
-/** What was read, in the order of the stream. */
+/** Reads everything: the number of bytes, and of bytes in gaps. */
 async function readAll(transcript: Transcript): Promise<{ bytes: number; gaps: number }> {
   const reader = transcript.reader(NONE);
   const sum = { bytes: 0, gaps: 0 };
@@ -64,7 +64,7 @@ async function readAll(transcript: Transcript): Promise<{ bytes: number; gaps: n
   return sum;
 }
 
-test("beyond the bound, ended processes give way first, the oldest first, and readers see a gap", async () => {
+test("beyond the limit, output of ended processes is dropped first, oldest first, and readers see a gap", async () => {
   const budget = budgetOf(1024);
   const ended = [transcriptIn(budget), transcriptIn(budget), transcriptIn(budget)] as const;
   for (const transcript of ended) {
@@ -85,7 +85,7 @@ test("beyond the bound, ended processes give way first, the oldest first, and re
   expect(await readAll(ended[0])).toEqual({ bytes: 0, gaps: 256 * KIB });
 });
 
-test("of running processes the largest gives way, and keeps its head and its newest output", async () => {
+test("of running processes the largest loses output, but keeps its head and its newest output", async () => {
   const budget = budgetOf(1024);
   const small = transcriptIn(budget);
   const large = transcriptIn(budget);
@@ -98,7 +98,7 @@ test("of running processes the largest gives way, and keeps its head and its new
   expect(bytes + gaps).toBe(2048 * KIB);
 });
 
-test("an owner beyond its bound gives way itself; beyond the total bound, the largest owner does", async () => {
+test("beyond an owner's limit its own output is dropped; beyond the total limit, that of the largest owner", async () => {
   const budget = budgetOf(2048, 1024);
   const other = transcriptIn(budget, "other");
   await write(other, 512);
@@ -120,7 +120,7 @@ test("a process waits when its lossless reader is behind and there is no room, a
   let written = 0;
   for (; !transcript.full && written < 8192; written += BLOCK_KIB) await write(transcript, BLOCK_KIB);
   expect(written).toBeLessThanOrEqual(1024 + BLOCK_KIB);
-  // Another process that reads goes on, in the room that everybody has.
+  // Another process whose reader keeps up continues, within its minimum room.
   const other = transcriptIn(budget);
   other.setLossless(other.reader(NONE));
   await write(other, 192);
@@ -134,13 +134,13 @@ test("a process waits when its lossless reader is behind and there is no room, a
   expect(transcript.full).toBe(false);
 });
 
-test("once there was no room to make, more output makes the next attempt, and not the clock alone", async () => {
+test("after an attempt that made no room, more output triggers the next one, and not only the clock", async () => {
   const budget = budgetOf(512);
   const unread = transcriptIn(budget);
   const reader = unread.reader(NONE);
   unread.setLossless(reader);
   await write(unread, 768);
-  // Nothing may be dropped of what its reader has not read.
+  // Output that its reader has not read must not be dropped.
   expect(held(unread)).toBe(768);
   const began = performance.now();
   await write(transcriptIn(budget), 2048);
@@ -148,7 +148,7 @@ test("once there was no room to make, more output makes the next attempt, and no
   expect(budget.usage.bytes, `after ${busy} ms`).toBeLessThan((768 + 64 + 256 + 2 * BLOCK_KIB) * KIB);
 });
 
-test("output beyond the memory bound goes to disk", async () => {
+test("output beyond the memory limit goes to disk", async () => {
   const budget = budgetOf(8192, 8192, 512);
   const transcripts = [transcriptIn(budget), transcriptIn(budget)];
   for (const transcript of transcripts) await write(transcript, 512);
@@ -167,7 +167,7 @@ test("cleared transcripts no longer count", async () => {
   expect(budget.ownerBytes("me")).toBe(0);
 });
 
-test("one that takes another's place counts in its stead, and gives way as that would", async () => {
+test("a transcript that replaces another counts instead of it, and is dropped in its place", async () => {
   const budget = budgetOf(400);
   const first = transcriptIn(budget);
   await write(first, 192);
@@ -193,15 +193,15 @@ test("one that takes another's place counts in its stead, and gives way as that 
   if (ended.transcript === undefined) throw new Error("its output counts no longer");
   budget.replace("me", first, ended.transcript);
   expect(budget.usage).toEqual({ bytes: usage.bytes, memoryBytes: 0 });
-  // It is nobody's any more, and may be read to its end.
+  // It counts no more, but can still be read to its end.
   first.clear();
   expect(budget.usage.bytes).toBe(usage.bytes);
   ended.transcript.clear();
   expect(budget.usage).toEqual({ bytes: 0, memoryBytes: 0 });
 });
 
-describe("transcripts of an earlier run that nobody has read", () => {
-  /** A process whose transcript is read into the budget, and the ids of those that were read. */
+describe("unread transcripts of an earlier run of the service", () => {
+  /** An ended process whose transcript is read on demand; its id is then added to `read`. */
   function unread(budget: TranscriptBudget, id: string, read: string[]): EndedProcess {
     const summary = {
       ...{
@@ -242,7 +242,7 @@ describe("transcripts of an earlier run that nobody has read", () => {
     expect(budget.usage.bytes).toBe(0);
   });
 
-  test("give way, the oldest first, and are read for that", async () => {
+  test("are dropped, oldest first, and are read for that", async () => {
     const budget = budgetOf(400);
     const read: string[] = [];
     const processes = ["damaged", "first", "second"].map((id) => unread(budget, id, read));

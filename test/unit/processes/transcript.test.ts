@@ -27,7 +27,7 @@ afterAll(async () => {
   await rm(parent, { recursive: true });
 });
 
-/** A transcript with a disk under it, or none. */
+/** A transcript, with or without a disk. */
 function transcriptOf(
   limits: Pick<TranscriptLimits, "windowBytes" | "headBytes"> & Partial<TranscriptLimits>,
   onDisk = false,
@@ -38,7 +38,7 @@ function transcriptOf(
   );
 }
 
-/** Reads all there is into `into`, with zeros for gaps; returns the ranges of the gaps. */
+/** Reads everything available into `into`, with zeros for gaps. Returns the ranges of the gaps. */
 async function drain(
   reader: TranscriptReader,
   into: Streams,
@@ -67,11 +67,11 @@ const chunk = fc.record({
   data: fc
     .oneof(fc.uint8Array({ maxLength: 100 }), fc.uint8Array({ minLength: 8000, maxLength: 20_000 }))
     .map((bytes) => Buffer.from(bytes)),
-  /** How many items the readers take afterwards. */
+  /** How many items the readers read afterwards. */
   reads: fc.nat(3),
 });
 
-test("a lossless reader gets every byte, whatever the window", async () => {
+test("a lossless reader gets every byte, with any window", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(chunk, { maxLength: 60 }),
@@ -102,7 +102,7 @@ test("a lossless reader gets every byte, whatever the window", async () => {
   );
 });
 
-test("what moves to disk for several reasons at once is read byte for byte", async () => {
+test("output that moves to disk for several reasons at once is read byte for byte", async () => {
   const transcript = transcriptOf({ windowBytes: 1e8, headBytes: 200_000, memoryBytes: 100_000 }, true);
   const written: Buffer[] = [];
   const settled: Promise<void>[] = [];
@@ -110,7 +110,7 @@ test("what moves to disk for several reasons at once is read byte for byte", asy
     const data = randomBytes(8192 + i);
     written.push(data);
     transcript.append("stdout", Buffer.from(data));
-    // As a service that saves every second does, beside the transcript itself.
+    // Like a service that saves every second, in addition to the transcript itself.
     if (i % 5 === 0) settled.push(transcript.settle());
     if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
@@ -125,7 +125,7 @@ test("what moves to disk for several reasons at once is read byte for byte", asy
   transcript.clear();
 });
 
-test("a live reader gets the exact bytes or an explicit gap, from any offset, and the bound holds", async () => {
+test("a live reader gets the exact bytes or an explicit gap, from any offset, and the limit holds", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(chunk, { maxLength: 60 }),
@@ -155,7 +155,7 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
           transcript.append(stream, Buffer.from(data));
           if (reader) await drain(reader, read, reads);
           expect(transcript.heldBytes).toBeLessThanOrEqual(windowBytes + 2 * (1000 + 64 * 1024) + 64 * 1024);
-          // With a disk, full tells the process to wait; this one goes on writing all the same.
+          // With a disk, `full` makes the process wait, but this test keeps writing anyway.
           if (!onDisk) expect(transcript.memoryBytes).toBeLessThanOrEqual(4 * memoryBytes + 4 * 64 * 1024);
         }
         transcript.end();
@@ -168,7 +168,7 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
         for (const stream of ["stdout", "stderr"] as const) {
           expect(read[stream].length).toBe(written[stream].length);
           for (let i = offsets[stream]; i < written[stream].length; i++) {
-            // A gap reads as zeros; everything else must be the byte itself.
+            // A gap reads as zeros. Everything else must be the written byte.
             if (read[stream][i] !== 0 && read[stream][i] !== written[stream][i])
               throw new Error(`${stream} differs at ${i}`);
           }
@@ -209,7 +209,7 @@ test("reports how far the process is ahead of its lossless reader", async () => 
   expect(transcript.ahead).toBe(0);
 });
 
-test("makes the process wait at its own bound, below the window's, until half of it is read", async () => {
+test("makes the process wait at its own limit, below the window's, until half of it is read", async () => {
   for (const onDisk of [false, true]) {
     const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 0, aheadBytes: 1000 }, onDisk);
     const reader = transcript.reader({ stdout: 0, stderr: 0 });
@@ -250,7 +250,7 @@ test("an ended process's transcript that shrinks keeps what its lossless reader 
   expect(await drain(transcript.reader({ stdout: 0, stderr: 0 }), empty())).toHaveLength(1);
 });
 
-test("a full disk costs a lossless reader no byte", async () => {
+test("a lossless reader loses no byte when the disk is full", async () => {
   let room = 3;
   const spill = disk.open();
   const transcript = new Transcript(

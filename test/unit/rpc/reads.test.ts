@@ -25,7 +25,7 @@ test.each(METHODS.map((method) => [method.name, method] as const))(
   },
 );
 
-test("what a read is asked may be in a URL: ids, paths and filters, and nothing that changes anything", () => {
+test("requests of reads may be in a URL: they contain ids, paths and filters, and change nothing", () => {
   const fields = METHODS.filter(({ name }) => READS.test(name)).flatMap(({ input }) => input.fields);
   expect(fields.length).toBeGreaterThan(30);
   for (const field of fields) {

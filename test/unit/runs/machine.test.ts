@@ -96,7 +96,7 @@ describe("the transitions of the document", () => {
     expect(begun).toMatchObject({ startId: "first", startTimeMs: 2_000 });
   });
 
-  test("RUNNING → RUNNING: each report hands out the next step, with a lease of its own and the same deadline", () => {
+  test("RUNNING → RUNNING: each report hands out the next step, with a new lease and the same deadline", () => {
     const { run, step } = reported(begun, report(1), [], at(5_000));
     expect(run.phase).toEqual({
       state: "RUNNING",
@@ -146,7 +146,7 @@ describe("the transitions of the document", () => {
     },
   );
 
-  test("RUNNING → IDLE when the most steps are reached", () => {
+  test("RUNNING → IDLE when the maximum number of steps is reached", () => {
     expect(spent.phase).toEqual({
       state: "IDLE",
       end: { outcome: "MAX_STEPS", message: "Terminated: Reached max steps (3)", timeMs: 3_000 },
@@ -169,7 +169,7 @@ describe("the transitions of the document", () => {
     expect(rest).toEqual(fresh);
   });
 
-  test("IDLE → RUNNING again after the most steps, and after a reset", () => {
+  test("IDLE → RUNNING again after the maximum number of steps, and after a reset", () => {
     for (const run of [spent, reset(finished), reset(failed)]) {
       const again = started(run, "second", undefined, at(9_000));
       expect(again.phase).toMatchObject({ state: "RUNNING", step: 1, stepTimeMs: 9_000 });
@@ -178,7 +178,7 @@ describe("the transitions of the document", () => {
   });
 });
 
-describe("what is not a transition is refused, with the state named", () => {
+describe("anything that is not a transition is refused, with the state", () => {
   test.each([
     ["RUNNING", begun],
     ["FINISHED", finished],
@@ -216,7 +216,7 @@ describe("what is not a transition is refused, with the state named", () => {
     }
   });
 
-  test("a report of another step than the one under way, and of another start", () => {
+  test("a report of a step other than the current one, and of another start", () => {
     const second = told(begun, "CONTINUE");
     expect(refusal(() => reported(second, report(1), [], at(0))).message).toMatch(
       /step 1 was reported already; step 2/,
@@ -239,7 +239,7 @@ test("a sign of life moves the lease and nothing else", () => {
   expect(run.phase).toEqual({ ...begun.phase, leaseExpireTimeMs: 19_000, leaseExpiresAt: 19_000 + AHEAD });
 });
 
-test("only the newest report of the same start, word for word, counts as repeated", () => {
+test("only an identical newest report of the same start counts as repeated", () => {
   const first = report(1, "CONTINUE", { startId: "first" });
   const { run } = reported(begun, first, [], at(0));
   expect(isRepeated(begun, first)).toBe(false);
@@ -254,10 +254,10 @@ test("only the newest report of the same start, word for word, counts as repeate
   ).toBe(false);
 });
 
-test("after a restart the lease goes on, and its caller has 10 s at least, or the step's whole time", () => {
+test("after a restart the lease continues, and its caller has at least 10 s, or the step's whole time", () => {
   const lease = (nowMs: number, stepTimeoutMs: number) => {
     const run = started({ ...idle, settings: { ...SETTINGS, stepTimeoutMs } }, "s", undefined, at(0));
-    // The wall clock was set meanwhile, which changes nothing.
+    // The wall clock was set meanwhile, which must not matter.
     const { phase } = recovered(run, { wallMs: 9_000_000 + nowMs, at: nowMs + AHEAD });
     return (
       phase.state === "RUNNING" && [
@@ -292,7 +292,7 @@ describe("stuck", () => {
     expect(isStuck(messages, threshold)).toBe(stuck);
   });
 
-  test("only what the assistant said before counts, whoever said it last", () => {
+  test("only earlier messages of the assistant count, whoever sent the last one", () => {
     const last: RunMessage = { role: "TOOL", content: "a" };
     expect(isStuck([...say("a", "a"), last], 2)).toBe(true);
     expect(isStuck([...Array<RunMessage>(5).fill(last), ...say("a")], 1)).toBe(false);
@@ -305,7 +305,7 @@ describe("stuck", () => {
     expect(isStuck(extended(say("a", ...others.slice(1)), say("a")), 1)).toBe(true);
   });
 
-  test("the warning stands before the next prompt once, and is gone when the run is not stuck any more", () => {
+  test("the warning precedes the next prompt once, and is gone when the run is not stuck any more", () => {
     const prompts: string[] = [];
     let messages: readonly RunMessage[] = say("a", "a");
     let run = started({ ...idle, settings: { ...SETTINGS, maxSteps: 10 } }, "s", undefined, at(0));

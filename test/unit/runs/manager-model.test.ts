@@ -16,7 +16,7 @@ import { RUN_SETTINGS, RunBench } from "./support.ts";
 
 const OWNER = "default";
 
-/** What callers, time and mishap do to runs. `run` counts those there are. */
+/** What callers, time and failures do to runs. `run` is an index into the existing runs. */
 type Act =
   | { readonly do: "create"; readonly settings: Partial<RunSettings>; readonly given: boolean }
   | {
@@ -26,7 +26,7 @@ type Act =
   | {
       readonly do: "report";
       readonly run: number;
-      /** 0: the step under way; others are not. */
+      /** Offset from the current step. */
       readonly off: number;
       readonly start: "mine" | "none" | "old";
       readonly outcome: StepOutcome;
@@ -35,7 +35,7 @@ type Act =
   | { readonly do: "wait"; readonly ms: number }
   | { readonly do: "restart"; readonly downMs: number };
 
-/** A run as the contract has it, by the simplest means. */
+/** The simplest model of a run's contract. */
 interface Model {
   runId: string;
   settings: RunSettings;
@@ -103,7 +103,7 @@ const act: fc.Arbitrary<Act> = fc.oneof(
   },
 );
 
-/** The contract, one line a rule, beside the service itself. */
+/** The contract, one line per rule, next to the service itself. */
 class World {
   readonly bench: RunBench;
   readonly models: Model[] = [];
@@ -199,7 +199,7 @@ class World {
       model.step++;
       model.leaseAt = this.now + model.settings.stepTimeoutMs;
     }
-    // The same report once more changes nothing: refused, or, where it names its start, answered alike.
+    // The same report once more changes nothing: it is refused or, if it names its start, gets the same answer.
     if (!again) return;
     const second = await send();
     if (startId === "") expect(second).toBe("RUN_STATE");
@@ -229,7 +229,7 @@ class World {
     this.models.splice(this.models.indexOf(model), 1);
   }
 
-  /** Somebody takes the sandbox of the run away. */
+  /** Removes the run's sandbox without the service. */
   async loseSandbox(model: Model): Promise<void> {
     const { engine, clock } = this.bench;
     const found = [...engine.sandboxes.values()].find(({ sandboxId }) => sandboxId === model.sandbox);
@@ -253,7 +253,7 @@ class World {
     for (const model of this.models) {
       model.leaseAt = Math.max(model.leaseAt, this.now + Math.min(model.settings.stepTimeoutMs, 10_000));
     }
-    // A deadline that passed meanwhile comes as a timer.
+    // A deadline that passed meanwhile fires as a timer.
     await this.wait(1);
   }
 
@@ -308,7 +308,7 @@ async function outcomeOf<T>(work: () => Promise<T>): Promise<T | string> {
   }
 }
 
-test("runs do what the contract says, through restarts and lost leases", async () => {
+test("runs follow the contract, through restarts and lost leases", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(act, { minLength: 1, maxLength: 60 }), async (acts) => {
       const world = new World(await RunBench.start());
@@ -316,7 +316,7 @@ test("runs do what the contract says, through restarts and lost leases", async (
         await world.perform(one);
         world.check();
       }
-      // In the end everybody has gone: nothing is left but what was to be kept.
+      // In the end all callers have left, and only what must be kept is left.
       await world.wait(100_000);
       for (const model of [...world.models]) await world.delete(model);
       world.check();

@@ -32,7 +32,7 @@ function finish(bench: RunBench, runId: string, more: Partial<StepReport> = {}) 
   return bench.runs.report(OWNER, runId, { ...report, ...more });
 }
 
-/** Holds up the engine at a step until it is released. */
+/** Blocks the engine at a step until it is released. */
 function hold(bench: RunBench, at: string): () => Promise<void> {
   const gate = Promise.withResolvers<void>();
   bench.engine.before = async (step) => {
@@ -51,7 +51,7 @@ const reasonOf = (work: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof BerthError ? error.reason : String(error)),
   );
 
-describe("of starts that come at once", () => {
+describe("of concurrent starts", () => {
   test("as many succeed as there are places", async () => {
     const bench = await RunBench.start(2);
     const start = (): Promise<string> => reasonOf(bench.runs.start(OWNER, create(bench), undefined, never));
@@ -84,7 +84,7 @@ describe("of starts that come at once", () => {
     expect(await startOf("third")).toBe("none");
   });
 
-  test("a start that fails gives its place back", async () => {
+  test("a failed start releases its place", async () => {
     const bench = await RunBench.start(1);
     bench.engine.before = async (step) => {
       if (step === "create") throw new BerthError("SANDBOX_START_FAILED", "It did not start.");
@@ -122,7 +122,7 @@ describe("a start that is under way", () => {
     expect(bench.containers).toHaveLength(1);
   });
 
-  test("is given up by a cancel: the run stays IDLE, and nothing is left", async () => {
+  test("is aborted by a cancel: the run stays IDLE, and nothing is left", async () => {
     const bench = await RunBench.start();
     const runId = create(bench);
     const go = hold(bench, "create");
@@ -135,7 +135,7 @@ describe("a start that is under way", () => {
     expect(bench.containers).toEqual([]);
   });
 
-  test("is given up by a delete", async () => {
+  test("is aborted by a delete", async () => {
     const bench = await RunBench.start();
     const runId = create(bench);
     const go = hold(bench, "create");
@@ -149,7 +149,7 @@ describe("a start that is under way", () => {
     expect(() => bench.runs.catalog.find(OWNER, runId)).toThrow("There is no run");
   });
 
-  test("leaves nothing when the service is killed, whether the container came or not", async () => {
+  test("leaves nothing when the service is killed, whether the container was created or not", async () => {
     const bench = await RunBench.start();
     const runId = create(bench);
     const go = hold(bench, "create");
@@ -167,7 +167,7 @@ describe("a start that is under way", () => {
     expect(bench.containers).toHaveLength(1);
   });
 
-  test("is not disturbed by the last report of the pass before, which comes again", async () => {
+  test("is not disturbed by a repeated last report of the previous pass", async () => {
     const bench = await RunBench.start();
     const runId = await running(bench, { maxSteps: 1 });
     const { startId } = bench.runs.catalog.find(OWNER, runId);
@@ -182,7 +182,7 @@ describe("a start that is under way", () => {
     expect(bench.containers).toHaveLength(1);
   });
 
-  test("that fails gives back what the run had", async () => {
+  test("that fails restores what the run had", async () => {
     const bench = await RunBench.start();
     const runId = await running(bench, { onEnd: "KEEP", maxSteps: 1 });
     await finish(bench, runId, { outcome: "CONTINUE" });
@@ -197,7 +197,7 @@ describe("a start that is under way", () => {
 });
 
 describe("cleaning up that fails", () => {
-  test("is tried again until it is done; no start comes before", async () => {
+  test("is retried until it is done, and no start happens before", async () => {
     const bench = await RunBench.start();
     const runId = await running(bench, { maxSteps: 1 });
     bench.engine.before = async (step) => {
@@ -217,7 +217,7 @@ describe("cleaning up that fails", () => {
     expect(bench.containers).toHaveLength(1);
   });
 
-  test("goes on after a restart of the service", async () => {
+  test("continues after a restart of the service", async () => {
     const bench = await RunBench.start();
     const runId = await running(bench);
     bench.engine.before = async (step) => {
@@ -235,7 +235,7 @@ describe("cleaning up that fails", () => {
   });
 });
 
-test("processes that do not end hold up the end of a run only so long, and it is tried again", async () => {
+test("processes that do not end delay the end of a run only for a limited time, and it is retried", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench, { onEnd: "KEEP" });
   bench.killed.length = 0;
@@ -269,7 +269,7 @@ test("a delete waits for operations in the sandbox of a run, and not for the run
   expect(bench.containers).toEqual([]);
 });
 
-test("the end of a run that cannot be written is written later", async () => {
+test("the end of a run that cannot be stored is stored later", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench);
   const { save } = bench.store.runs;
@@ -284,7 +284,7 @@ test("the end of a run that cannot be written is written later", async () => {
   expect(bench.containers).toEqual([]);
 });
 
-test("such an end does not come to a later start", async () => {
+test("such an end does not apply to a later start", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench);
   const { save } = bench.store.runs;
@@ -300,7 +300,7 @@ test("such an end does not come to a later start", async () => {
   expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
 });
 
-test.each(["report", "sign of life"])("a %s begins the lease anew", async (sign) => {
+test.each(["report", "sign of life"])("a %s restarts the lease", async (sign) => {
   const bench = await RunBench.start();
   const runId = await running(bench);
   await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs - 1);
@@ -312,7 +312,7 @@ test.each(["report", "sign of life"])("a %s begins the lease anew", async (sign)
   expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
 });
 
-test("a sandbox that took the place of a run's own is not touched by the run's end", async () => {
+test("a sandbox that replaced the run's own is not affected by the run's end", async () => {
   const bench = await RunBench.start();
   const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
   const runId = await running(bench, { sandbox: { kind: "given", sandboxId, generation: undefined } });
@@ -321,7 +321,7 @@ test("a sandbox that took the place of a run's own is not touched by the run's e
   };
   await finish(bench, runId);
   bench.engine.before = async () => {};
-  // Somebody else deletes it, and makes another one of the same id, before the run is cleaned up.
+  // Another caller deletes the sandbox, and creates one with the same id, before the run is cleaned up.
   await bench.sandboxes.delete({ owner: OWNER, sandboxId });
   await bench.sandboxes.create(OWNER, {}, { sandboxId, signal: never });
   await bench.clock.advance(20_000);
@@ -329,7 +329,7 @@ test("a sandbox that took the place of a run's own is not touched by the run's e
   expect(bench.store.runs.unsettled()).toEqual([]);
 });
 
-test("setting the wall clock ends no run and keeps none alive, through a restart too", async () => {
+test("setting the wall clock neither ends a run nor keeps one alive, also across a restart", async () => {
   const bench = await RunBench.start();
   const ids = [await running(bench), await running(bench, { stepTimeoutMs: 1e6, maxDurationMs: 60_000 })];
   const states = (): string[] => ids.map((runId) => bench.runs.catalog.find(OWNER, runId).phase.state);
@@ -347,7 +347,7 @@ test("setting the wall clock ends no run and keeps none alive, through a restart
   expect(outcomes).toEqual(["LEASE_EXPIRED", "DEADLINE"]);
 });
 
-test("a run whose sandbox is paused over a restart goes on", async () => {
+test("a run whose sandbox is paused across a restart continues", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench);
   const sandboxId = sandboxOf(bench.runs.catalog.find(OWNER, runId)) ?? "";
@@ -364,14 +364,65 @@ test("an owner's newest runs are kept, and no run that is RUNNING is dropped", a
   for (let i = 0; i < 10; i++) {
     const run = bench.runs.create(OWNER, { ...RUN_SETTINGS, name: String(i) }).run;
     bench.store.runs.remove(run.runId);
-    bench.store.runs.add({ run, events: [], timeMs: 0 }, 3);
+    bench.store.runs.add({ run, events: [], timeMs: 0 }, { runs: 3, bytes: 2 ** 29 });
   }
   const { runs } = bench.runs.catalog.list(OWNER, { states: new Set(), limit: 100, before: undefined });
   expect(runs.map(({ run }) => run.settings.name)).toEqual(["9", "8", "7", ""]);
   expect(runs.at(-1)?.run.runId).toBe(first);
 });
 
-test("who watches a run that gives way to newer ones has its history, and then the end", async () => {
+describe("the bytes of an owner's runs are bounded:", () => {
+  const RESULT = "x".repeat(10_000);
+  const report = (bench: RunBench, runId: string, more: Partial<StepReport>) =>
+    reasonOf(finish(bench, runId, { result: RESULT, ...more }));
+
+  async function full(): Promise<{ bench: RunBench; runIds: string[] }> {
+    const bench = await RunBench.start();
+    bench.maxBytesPerOwner = 215_000;
+    await bench.restart();
+    const runIds: string[] = [];
+    for (let i = 0; i < 5; i++)
+      runIds.push(await running(bench, { sandbox: { kind: "none" }, maxSteps: 10, stepTimeoutMs: 1e6 }));
+    for (const runId of runIds) expect(await report(bench, runId, { outcome: "CONTINUE" })).toBe("none");
+    return { bench, runIds };
+  }
+
+  test("the oldest ended runs are removed, and their watches end", async () => {
+    const { bench, runIds } = await full();
+    const [first = "", second = "", third = ""] = runIds;
+    for (const runId of [second, third])
+      expect(await report(bench, runId, { step: 2, result: "" })).toBe("none");
+    const watch = bench.runs.catalog.watch(OWNER, second, 5, never);
+    const end = watch.next();
+    for (const step of [2, 3, 4])
+      expect(await report(bench, first, { step, outcome: "CONTINUE" })).toBe("none");
+    const left = (): string[] => runIds.filter((runId) => bench.store.runs.get(OWNER, runId) !== undefined);
+    expect(left()).toEqual(runIds.filter((runId) => runId !== second));
+    expect(await Promise.race([end, settled().then(() => "still watching")])).toEqual({ done: true });
+  });
+
+  test("if none has ended, a report, a start and a create are refused, and nothing changes", async () => {
+    const { bench, runIds } = await full();
+    const [first = "", second = "", third = ""] = runIds;
+    const idle = create(bench, { sandbox: { kind: "made", spec: {} } });
+    for (const runId of [first, second])
+      expect(await report(bench, runId, { step: 2, outcome: "CONTINUE" })).toBe("none");
+    const before = bench.runs.catalog.get(OWNER, third);
+    expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("NO_SPACE");
+    expect(bench.runs.catalog.get(OWNER, third)).toEqual(before);
+    expect(bench.runs.catalog.find(OWNER, idle).phase.state).toBe("IDLE");
+    expect(() => create(bench, { nextStepPrompt: "x".repeat(50_000) })).toThrow("--run-owner-quota");
+    const small = create(bench);
+    expect(await reasonOf(bench.runs.start(OWNER, small, "x".repeat(50_000), never))).toBe("NO_SPACE");
+    expect(bench.runs.catalog.find(OWNER, small).phase.state).toBe("IDLE");
+    expect(bench.containers).toEqual([]);
+    // The end of a run is always written, and frees space.
+    await bench.runs.cancel(OWNER, first);
+    expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("none");
+  });
+});
+
+test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {
   const bench = await RunBench.start();
   const first = create(bench);
   const watch = bench.runs.catalog.watch(OWNER, first, 0, never);
@@ -381,7 +432,7 @@ test("who watches a run that gives way to newer ones has its history, and then t
   expect(await Promise.race([end, settled().then(() => "still watching")])).toEqual({ done: true });
 });
 
-test("whatever happens at the same time, nothing is left in the end", async () => {
+test("whatever happens concurrently, nothing is left in the end", async () => {
   const random = seededRandom(7);
   const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
   for (let round = 0; round < scaled(300, 30); round++) {

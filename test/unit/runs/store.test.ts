@@ -2,9 +2,10 @@ import { expect, test } from "vitest";
 import type { Run, RunState } from "../../../src/runs/run.ts";
 import { RunStore } from "../../../src/runs/store.ts";
 import { Database } from "../../../src/state/database.ts";
-import { MIGRATIONS, migrate, RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
+import { MIGRATIONS, migrate, RUN_BYTES_SCHEMA, RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
 
 const KEEP = 10_000;
+const BYTES = 2 ** 29;
 
 function newRun(number: number, state: RunState = "IDLE", owner = "me"): Run {
   const end = { outcome: "FINISHED", message: "", timeMs: 0 } as const;
@@ -27,7 +28,7 @@ function newStore() {
   const store = new RunStore(database);
   let number = 0;
   const add = (state?: RunState, owner?: string, keep = KEEP): unknown =>
-    store.add({ run: newRun(number++, state, owner), events: [], timeMs: 0 }, keep);
+    store.add({ run: newRun(number++, state, owner), events: [], timeMs: 0 }, { runs: keep, bytes: BYTES });
   const numbers = (states: readonly RunState[] = [], owner = "me"): number[] =>
     store
       .list({ owner, states: new Set(states), limit: 100, before: undefined })
@@ -35,7 +36,7 @@ function newStore() {
   return { database, store, add, numbers };
 }
 
-/** The least of many times that something took, in milliseconds: what it costs when nothing else happens. */
+/** The shortest of many measured times in milliseconds: the time it takes without disturbance. */
 function leastMs(act: () => void): number {
   const times = Array.from({ length: 50 }, () => {
     const begin = performance.now();
@@ -45,7 +46,7 @@ function leastMs(act: () => void): number {
   return Math.min(...times);
 }
 
-test("with 10,000 runs a create and a list, filtered or not, cost what they cost with 100", () => {
+test("with 10,000 runs a create and a list, filtered or not, take as long as with 100", () => {
   const { database, store, add } = newStore();
   const list = (states: RunState[]) => () =>
     void store.list({ owner: "me", states: new Set(states), limit: 10, before: undefined });
@@ -62,15 +63,15 @@ test("with 10,000 runs a create and a list, filtered or not, cost what they cost
   while (Number(count.get()?.number) < KEEP) {
     for (let i = 0; i < 1_000; i++) add();
   }
-  // The oldest go from here on.
+  // From now on the oldest runs are dropped.
   const many = costs();
   for (const [what, ms] of Object.entries(many)) {
-    // Without an index they cost 20 to 100 times as much.
+    // Without an index they take 20 to 100 times as long.
     expect(ms, what).toBeLessThan(5 * (few[what] ?? 0) + 0.05);
   }
 });
 
-test("a list of several states is in order, and goes on where it stood", () => {
+test("a list of several states is in order, and continues where it was", () => {
   const { store, add, numbers } = newStore();
   const states = ["IDLE", "FINISHED", "ERROR"] as const;
   for (let i = 0; i < 12; i++) add(states[i % 3]);
@@ -83,13 +84,13 @@ test("a list of several states is in order, and goes on where it stood", () => {
   expect(second.runs.map(({ run }) => run.createTimeMs)).toEqual([6, 5, 3]);
 });
 
-test("a list of large runs is short, whatever their states, and goes on where it stood", () => {
+test("a list of large runs is short, in any state, and continues where it was", () => {
   const { store } = newStore();
   const states = ["IDLE", "FINISHED", "ERROR"] as const;
   for (let number = 0; number < 30; number++) {
     const run = newRun(number, states[number % 3]);
     const settings = { ...run.settings, nextStepPrompt: "x".repeat(300_000) };
-    store.add({ run: { ...run, settings }, events: [], timeMs: 0 }, KEEP);
+    store.add({ run: { ...run, settings }, events: [], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
   }
   for (const asked of [[], ["IDLE", "ERROR"], [...states]] as const) {
     const found: number[] = [];
@@ -108,7 +109,7 @@ test("a list of large runs is short, whatever their states, and goes on where it
   }
 });
 
-test("of an owner's runs at rest the newest stay, whatever came of them before, and nobody else's go", () => {
+test("the newest of an owner's settled runs are kept, in any state, and no other owner's are dropped", () => {
   const { database, store, add, numbers } = newStore();
   add("IDLE", "another");
   for (let i = 1; i <= 5; i++) add("IDLE", "me", 3);
@@ -124,7 +125,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   expect(numbers()).toEqual([7, 6, 5, 4]);
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([8, 7, 6, 4]);
-  // It rests again, and is the oldest then.
+  // It is settled again, and is now the oldest.
   store.save({ run: running, events: [], timeMs: 0 });
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([9, 8, 7]);
@@ -135,7 +136,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   ]);
 });
 
-test("runs of a database from before they were counted are counted", () => {
+test("runs of a database from before the counters are counted", () => {
   const database = Database.open(":memory:");
   const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(RUN_LISTS_SCHEMA));
   for (const migration of before) database.exec(migration);
@@ -147,7 +148,76 @@ test("runs of a database from before they were counted are counted", () => {
   insert.run("run_me_4", "RUNNING", 1, JSON.stringify(newRun(4)));
   migrate(database);
   const store = new RunStore(database);
-  store.add({ run: newRun(5), events: [], timeMs: 0 }, 3);
+  store.add({ run: newRun(5), events: [], timeMs: 0 }, { runs: 3, bytes: BYTES });
   const kept = store.list({ owner: "me", states: new Set(), limit: 10, before: undefined });
   expect(kept.runs.map(({ run }) => run.createTimeMs)).toEqual([5, 4, 3, 2]);
+});
+
+/** What each owner's runs take, added up row by row. */
+function sizes(database: Database): Record<string, number> {
+  const rows = database.prepare(
+    `SELECT owner, sum(octet_length(record)
+       + (SELECT coalesce(sum(octet_length(record)), 0) FROM run_steps WHERE run_steps.run_id = runs.run_id)
+       + (SELECT coalesce(sum(octet_length(content)), 0) FROM run_messages WHERE run_messages.run_id = runs.run_id)
+       + (SELECT coalesce(sum(octet_length(record)), 0) FROM run_events WHERE run_events.run_id = runs.run_id)
+     ) AS bytes FROM runs GROUP BY owner`,
+  );
+  return Object.fromEntries(rows.all().map(({ owner, bytes }) => [String(owner), Number(bytes)]));
+}
+
+function countedSizes(database: Database): Record<string, number> {
+  const rows = database.prepare("SELECT owner, bytes FROM run_counts WHERE bytes <> 0");
+  return Object.fromEntries(rows.all().map(({ owner, bytes }) => [String(owner), Number(bytes)]));
+}
+
+/** Steps, messages and events of many runs, some of which go again. */
+function change(store: RunStore): void {
+  for (let number = 0; number < 20; number++) {
+    const run = newRun(number, number % 2 ? "IDLE" : "FINISHED", number % 3 ? "me" : "another");
+    store.add({ run, events: [{ type: "CREATED" }], timeMs: 0 }, { runs: 5, bytes: BYTES });
+    for (let step = 1; step <= 5; step++) {
+      const settings = { ...run.settings, name: "n".repeat(step) };
+      const addStep = { step, result: "é".repeat(step * 100), outcome: "CONTINUE", stuck: false } as const;
+      store.save({
+        run: { ...run, settings },
+        events: [{ type: "STARTED" }],
+        timeMs: 0,
+        addStep: { ...addStep, startTimeMs: 0, endTimeMs: 0 },
+        addMessages: Array.from({ length: 30 }, () => ({ role: "USER", content: "text".repeat(step) })),
+      });
+    }
+    if (number % 4 === 0) store.save({ run, events: [], timeMs: 0, clearSteps: true, clearMessages: true });
+    if (number % 5 === 0) store.remove(run.runId);
+  }
+}
+
+test("the bytes of an owner's runs are counted, whatever comes and goes", () => {
+  const { database, store } = newStore();
+  change(store);
+  expect(Object.keys(sizes(database))).toEqual(["another", "me"]);
+  expect(countedSizes(database)).toEqual(sizes(database));
+});
+
+test("runs of a database from before their bytes were counted are counted", () => {
+  const database = Database.open(":memory:");
+  const before = MIGRATIONS.indexOf(RUN_BYTES_SCHEMA);
+  for (const migration of MIGRATIONS.slice(0, before)) database.exec(migration);
+  database.exec(`PRAGMA user_version = ${before}`);
+  const add = database.prepare(
+    "INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, 'IDLE', 0, ?)",
+  );
+  const addStep = database.prepare("INSERT INTO run_steps (run_id, step, record) VALUES (?, ?, ?)");
+  const addMessage = database.prepare(
+    "INSERT INTO run_messages (run_id, role, content) VALUES (?, 'USER', ?)",
+  );
+  for (let i = 0; i < 4; i++) {
+    const runId = `run_${i}`;
+    add.run(runId, i % 2 ? "me" : "another", JSON.stringify(newRun(i)));
+    for (let step = 1; step <= i; step++) addStep.run(runId, step, "é".repeat(10 * step));
+    addMessage.run(runId, "text");
+  }
+  migrate(database);
+  expect(countedSizes(database)).toEqual(sizes(database));
+  new RunStore(database).remove("run_3");
+  expect(countedSizes(database)).toEqual(sizes(database));
 });

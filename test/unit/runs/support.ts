@@ -25,16 +25,21 @@ export const RUN_SETTINGS: RunSettings = {
   onEnd: "DELETE_SANDBOX",
 };
 
-/** A service's runs and sandboxes over an engine and a clock that a test turns, and a store that outlives it. */
+/**
+ * A service's runs and sandboxes, with an engine and a clock that a test controls, and a store that outlives the
+ * service.
+ */
 export class RunBench {
   readonly engine = new MemoryEngine();
   readonly clock = new ManualClock();
   readonly log = new MemoryLog();
   readonly store = memoryStore();
-  /** Runs that {@link RunProcesses} was told of. */
+  /** Runs that {@link RunProcesses} was asked to end. */
   readonly killed: string[] = [];
   /** How the processes of a run end. */
   endProcesses: () => Promise<void> = async () => {};
+  /** Takes effect with the next restart. */
+  maxBytesPerOwner = 2 ** 29;
   runs!: RunManager;
   sandboxes!: SandboxManager;
   running!: RunningRuns;
@@ -54,14 +59,14 @@ export class RunBench {
     return bench;
   }
 
-  /** The service is killed, and comes up again after a while. */
+  /** Kills the service, and starts it again after a while. */
   async restart(downMs = 0): Promise<void> {
     await this.kill();
     await this.clock.advance(downMs);
     await this.#begin();
   }
 
-  /** The service is killed: nothing it was at goes on. */
+  /** Kills the service: nothing that it was doing continues. */
   async kill(): Promise<void> {
     this.#alive.yes = false;
     this.clock.forgetTimers();
@@ -110,6 +115,7 @@ export class RunBench {
         },
       },
       running: this.running,
+      maxBytesPerOwner: this.maxBytesPerOwner,
       clock,
       time: state.time,
       logger: log,

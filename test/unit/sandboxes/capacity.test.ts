@@ -11,7 +11,7 @@ function newCapacity(limit: number) {
   return { clock, capacity: new Capacity(limit, clock) };
 }
 
-test("a place is one place, however often it is given back", async () => {
+test("a place that is released several times counts once", async () => {
   const { capacity } = newCapacity(1);
   const place = await capacity.reserve(never);
   await expect(capacity.reserve(never)).rejects.toMatchObject(FULL);
@@ -20,7 +20,7 @@ test("a place is one place, however often it is given back", async () => {
   expect(capacity.taken).toBe(0);
 });
 
-test("as many wait as places are being given back, in their order, and there is never one too many", async () => {
+test("as many creates wait as places are being released, in order, and the limit is never exceeded", async () => {
   const { capacity } = newCapacity(2);
   const [one, two] = [await capacity.reserve(never), await capacity.reserve(never)];
   one.leave();
@@ -47,7 +47,7 @@ test("as many wait as places are being given back, in their order, and there is 
   expect(capacity.taken).toBe(0);
 });
 
-test("who waits is refused where the removal fails, takes too long, or the service stops, and may leave", async () => {
+test("a waiting create is refused if the removal fails or takes too long, or the service stops, and it may give up", async () => {
   const { capacity, clock } = newCapacity(1);
   const place = await capacity.reserve(never);
   const wait = (signal = never): Promise<unknown> => {
@@ -75,7 +75,7 @@ test("who waits is refused where the removal fails, takes too long, or the servi
   expect(capacity.taken).toBe(0);
 });
 
-test("what is there beyond the limit gives its place to nobody", async () => {
+test("a sandbox beyond the limit passes its place to nobody", async () => {
   const { capacity } = newCapacity(1);
   const [one, two] = [capacity.recover(), capacity.recover()];
   one.leave();

@@ -11,7 +11,7 @@ afterEach(() => {
   for (const stop of stops.splice(0)) stop();
 });
 
-/** The next run of the service in a world; what the one before had timers for is forgotten. */
+/** The next run of the service in a world. The timers of the previous run are dropped. */
 async function run(world: World) {
   for (const stop of stops.splice(0)) stop();
   world.clock.forgetTimers();
@@ -57,7 +57,7 @@ describe.each([
     await first.manager.delete({ owner: OWNER, sandboxId: "ended" }, 0);
     if (when === "while it runs") world.clock.setWall(jump);
     await world.clock.advance(HOUR / 4);
-    // Killed: nothing is said goodbye to.
+    // The service is killed, without a shutdown.
     world.clock.forgetTimers();
     if (when === "while it is down") world.clock.setWall(jump);
     await world.clock.advance(HOUR / 4);
@@ -67,7 +67,7 @@ describe.each([
     expect(second.stateOf("idle")).toBe("RUNNING");
     await world.clock.advance(1_000);
     expect(second.stateOf("idle")).toBe("TERMINATED");
-    // Ended sandboxes are readable for their day, and then gone from the store too.
+    // Ended sandboxes are readable for a day, and then also removed from the store.
     await world.clock.advance(DAY - 2 * HOUR);
     expect(second.stateOf("ended")).toBe("TERMINATED");
     await world.clock.advance(3 * HOUR);
@@ -78,7 +78,7 @@ describe.each([
   });
 });
 
-test("after a restart of the machine the wall clock says how long it took", async () => {
+test("after a restart of the machine the wall clock determines how long it took", async () => {
   const world = newWorld();
   const first = await run(world);
   await first.manager.create(OWNER, { idleTimeoutMs: HOUR }, { sandboxId: "idle", signal: never });

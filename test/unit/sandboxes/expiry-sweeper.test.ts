@@ -20,7 +20,7 @@ async function started(changes: Parameters<typeof newManager>[0] = {}) {
 }
 
 describe("the idle timeout", () => {
-  test("is an hour where nothing else is said, to the millisecond", async () => {
+  test("is an hour by default, to the millisecond", async () => {
     const { create, clock, state, cause } = await started();
     const id = await create();
     await clock.advance(HOUR - 1);
@@ -44,7 +44,7 @@ describe("the idle timeout", () => {
     expect(state(id)).toBe("TERMINATED");
   });
 
-  test("does not pass while one of two uses goes on", async () => {
+  test("does not pass while one of two uses continues", async () => {
     const { create, clock, state, manager } = await started();
     const id = await create({ idleTimeoutMs: MINUTE });
     const [first, second] = [1, 2].map(() => manager.acquire({ owner: OWNER, sandboxId: id }));
@@ -71,7 +71,7 @@ describe("the idle timeout", () => {
   });
 });
 
-test("a use that begins as the sweep does is not swept", async () => {
+test("a sandbox whose use starts together with the sweep is not swept", async () => {
   const { create, clock, engine, state, manager } = await started();
   const id = await create({ idleTimeoutMs: MINUTE });
   // The sweep waits for the sandbox's lock, which a pause holds.
@@ -87,7 +87,7 @@ test("a use that begins as the sweep does is not swept", async () => {
   expect(state(id)).toBe("PAUSED");
 });
 
-test("a delete that comes as a sweep leaves a sandbox that was used again deletes it all the same", async () => {
+test("a delete still deletes a sandbox that a concurrent sweep leaves because it was used again", async () => {
   const MOMENTS = 30;
   for (let moment = 0; moment < MOMENTS; moment++) {
     const { create, clock, engine, state, manager } = await started();
@@ -117,12 +117,12 @@ test("the max lifetime ends a sandbox in use and aborts its leases", async () =>
   expect(cause(id)).toBe("MAX_LIFETIME");
 });
 
-test("a deadline that passes while a sweep looks around costs no interval", async () => {
+test("a deadline that passes during a sweep does not wait for a whole interval", async () => {
   const { create, clock, state } = await started();
   const id = await create({ idleTimeoutMs: MINUTE });
   const other = await create({ idleTimeoutMs: MINUTE });
   await clock.advance(MINUTE - 1);
-  // As with Node's timers, the sweep comes a moment early; the deadline passes while it looks at the sandboxes.
+  // As with Node's timers, the sweep fires slightly early, and the deadline passes during the sweep.
   const read = clock.monotonicMs.bind(clock);
   let looks = 0;
   clock.monotonicMs = () => read() - (looks++ < 3 ? 0.4 : 0);
@@ -130,7 +130,7 @@ test("a deadline that passes while a sweep looks around costs no interval", asyn
   expect([state(id), state(other)]).toEqual(["TERMINATED", "TERMINATED"]);
 });
 
-test("a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone", async () => {
+test("a failed removal is retried with growing pauses, each logged, and the sandbox keeps its place until it is gone", async () => {
   const { create, clock, engine, state, cause, manager, log } = await started();
   const id = await create({ idleTimeoutMs: MINUTE });
   const attempts: number[] = [];
@@ -149,7 +149,7 @@ test("a removal that failed is tried again in growing pauses, each logged, and k
         "The sandbox cannot be used. It is being deleted: Nothing used it for its idle_timeout of 60000 ms.",
     }),
   );
-  // Other sandboxes' deadlines do not hurry it.
+  // Other sandboxes' deadlines do not speed it up.
   await create({ idleTimeoutMs: MINUTE / 2 });
   await clock.advance(4 * MINUTE);
   const pauses = attempts.slice(1).map((at, i) => (at - (attempts[i] ?? 0)) / 1000);
@@ -165,7 +165,7 @@ test("a removal that failed is tried again in growing pauses, each logged, and k
   expect(engine.sandboxes.size).toBe(0);
 });
 
-test("what belongs to nothing and could not be removed is tried again", async () => {
+test("the removal of an orphan is retried if it failed", async () => {
   const { clock, engine, manager } = await started();
   let failures = 2;
   engine.before = async (step) => {
@@ -173,13 +173,13 @@ test("what belongs to nothing and could not be removed is tried again", async ()
   };
   await engine.create({ sandboxId: "orphan", generation: 1, owner: OWNER, image: "any" } as never);
   engine.breakConnections();
-  // The engine is asked what it has once the connection is back.
+  // The engine's sandboxes are listed once the connection is back.
   await eventually(() => manager.stuckRemovals === 1);
   await clock.advance(3_000);
   expect([engine.sandboxes.size, manager.stuckRemovals]).toEqual([0, 0]);
 });
 
-test("what could not be removed while the engine was away goes at once when it is back", async () => {
+test("a removal that failed while the engine was unavailable is retried at once when it is back", async () => {
   const { create, clock, engine, state, manager } = await started();
   const id = await create({ idleTimeoutMs: MINUTE });
   engine.down = true;
@@ -195,7 +195,7 @@ test("what could not be removed while the engine was away goes at once when it i
   expect(manager.stuckRemovals).toBe(0);
 });
 
-test("one that is hard to remove does not keep others from going at their time", async () => {
+test("one that is hard to remove does not delay others", async () => {
   const { create, clock, engine, state } = await started();
   const stuck = await create({ idleTimeoutMs: MINUTE });
   const other = await create({ idleTimeoutMs: 2 * MINUTE });
@@ -209,7 +209,7 @@ test("one that is hard to remove does not keep others from going at their time",
   expect(state(stuck)).toBe("TERMINATED");
 });
 
-test("many go at the same moment", async () => {
+test("many expire at the same moment", async () => {
   const { create, clock, engine, manager } = await started();
   for (let i = 0; i < 50; i++) await create({ idleTimeoutMs: MINUTE });
   await clock.advance(MINUTE);

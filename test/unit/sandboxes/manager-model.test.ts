@@ -6,7 +6,7 @@ import { settled } from "../../support/manual-clock.ts";
 import { scaled } from "../../support/scale.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
 
-/** What callers, the engine and time may do to a manager, all at once. */
+/** What callers, the engine and time may do to a manager concurrently. */
 type Act =
   | {
       readonly do: "create" | "delete" | "pause" | "resume" | "keepAlive" | "use" | "end" | "vanish";
@@ -47,11 +47,11 @@ const act: fc.Arbitrary<Act> = fc.oneof(
   },
 );
 
-test("whatever happens in whatever order: the limit holds, places come back, and nothing is left behind", async () => {
+test("in any order of events, the limit holds, places are released, and nothing is left behind", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(act, { minLength: 1, maxLength: 40 }),
-      // How often each step of the engine waits before it goes on, and which removals fail.
+      // How often each step of the engine waits before it continues, and which removals fail.
       fc.infiniteStream(fc.nat(4)),
       fc.infiniteStream(fc.nat(9)),
       async (acts, delays, failures) => {
@@ -134,7 +134,7 @@ test("whatever happens in whatever order: the limit holds, places come back, and
         for (const one of acts) {
           const doing = attempt(one);
           running.push(doing);
-          // Time passes for what is under way, as it does for a caller that waits.
+          // Let time pass for operations in progress, as it does for a waiting caller.
           if (one.do === "wait") await doing;
           check();
         }
@@ -142,14 +142,14 @@ test("whatever happens in whatever order: the limit holds, places come back, and
         for (let i = 0; i < 20; i++) await clock.advance(1_000);
         await done;
 
-        // Everybody lets go and leaves; then time does the rest, also where removals failed.
+        // All callers release their leases and leave. Then time does the rest, even after failed removals.
         for (const lease of leases) lease.release();
         for (let i = 0; i < 40; i++) await clock.advance(IDLE_MS / 4);
         check();
         expect(manager.stats(OWNER)).toMatchObject({ totalSandboxes: 0, activeOperations: 0 });
         expect([...engine.sandboxes.values()]).toEqual([]);
 
-        // Each life that began has come to one end, and nothing happened after it.
+        // Each sandbox that was created has ended exactly once, with no event after that.
         for (const id of IDS) {
           const types = (await eventsOf(events, id)).map(({ body }) => body.type);
           const lives = types.join(" ").split("CREATING").slice(1);

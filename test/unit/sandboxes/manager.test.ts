@@ -6,7 +6,7 @@ import { eventsOf, newManager, OWNER } from "./support.ts";
 const never = new AbortController().signal;
 const named = (sandboxId: string) => ({ owner: OWNER, sandboxId });
 
-/** Holds up each step of the given kind until it is released. */
+/** Blocks each step of the given kind until it is released. */
 function hold(engine: { before: (step: EngineStep, id: string) => Promise<void> }, held: EngineStep) {
   const gate = Promise.withResolvers<void>();
   engine.before = async (step) => (step === held ? gate.promise : undefined);
@@ -36,7 +36,7 @@ describe("create", () => {
     },
   );
 
-  test("that the engine finishes although it was canceled is taken back", async () => {
+  test("that the engine finishes although it was canceled is undone", async () => {
     const { manager, engine } = await newManager();
     const abort = new AbortController();
     const create = engine.create.bind(engine);
@@ -52,7 +52,7 @@ describe("create", () => {
     expect(manager.stats(OWNER).totalSandboxes).toBe(0);
   });
 
-  test("deleted half-way ends with SANDBOX_DELETED, and the delete waits until nothing is left", async () => {
+  test("deleted halfway fails with SANDBOX_DELETED, and the delete waits until nothing is left", async () => {
     const { manager, engine } = await newManager();
     const gate = hold(engine, "create");
     const creating = manager.create(OWNER, {}, { sandboxId: "x", signal: never });
@@ -71,7 +71,7 @@ describe("create", () => {
     expect(manager.get(named("x")).termination?.cause).toBe("DELETED");
   });
 
-  test("of one waits for no create of another", async () => {
+  test("of one sandbox does not wait for the create of another", async () => {
     const { manager, engine } = await newManager();
     const gate = Promise.withResolvers<void>();
     engine.before = async (step, image) =>
@@ -83,7 +83,7 @@ describe("create", () => {
     expect((await slow).state).toBe("RUNNING");
   });
 
-  test("of an id that is taken is refused, of one that is free again counts the generation up", async () => {
+  test("with an id that is taken is refused, and with one that is free again increments the generation", async () => {
     const { manager } = await newManager();
     const create = () => manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     expect((await create()).generation).toBe(1);
@@ -98,7 +98,7 @@ describe("create", () => {
     });
   });
 
-  test("of the same id by two owners makes two, and neither sees the other's", async () => {
+  test("with the same id by two owners creates two, and neither sees the other's", async () => {
     const { manager, engine } = await newManager();
     await manager.create("alice", {}, { sandboxId: "x", signal: never });
     await manager.create("bob", {}, { sandboxId: "x", signal: never });
@@ -148,7 +148,7 @@ describe("delete", () => {
     expect(manager.stats(OWNER).activeOperations).toBe(0);
   });
 
-  test("comes at once when the last operation ends", async () => {
+  test("happens at once when the last operation ends", async () => {
     const { manager, engine } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     const leases = [1, 2, 3].map(() => manager.acquire(named("x")));
@@ -176,7 +176,7 @@ describe("delete", () => {
     await manager.create(OWNER, {}, { signal: never });
   });
 
-  test("many at once remove it once and all return when it is gone", async () => {
+  test("by many callers at once removes it once, and all return when it is gone", async () => {
     const { manager, engine, events } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     let removals = 0;
@@ -190,7 +190,7 @@ describe("delete", () => {
   });
 });
 
-test("a sandbox is given up only where one operation was alone in it for as long as asked", async () => {
+test("a sandbox is given up only if one operation was alone in it for the given time", async () => {
   const { manager, clock } = await newManager();
   await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
   const [first, second] = [manager.acquire(named("x")), manager.acquire(named("x"))];
@@ -225,7 +225,7 @@ describe("what the engine reports", () => {
     monitor.stop();
   });
 
-  test("what vanished while the connection was down is found when it is back; what lives, lives on", async () => {
+  test("what vanished while the connection was down is noticed when it is back, and live sandboxes stay", async () => {
     const { manager, engine, monitor } = await newManager();
     manager.start();
     await settled();
@@ -247,7 +247,7 @@ describe("what the engine reports", () => {
     monitor.stop();
   });
 
-  test("a sandbox that is made while the list is on its way is not taken for lost", async () => {
+  test("a sandbox that is created while the list is on its way is not considered lost", async () => {
     const { manager, engine, monitor } = await newManager();
     const gate = hold(engine, "list");
     manager.start();
@@ -261,7 +261,7 @@ describe("what the engine reports", () => {
 });
 
 describe("shutdown", () => {
-  test("ends everything, creates under way included, and refuses what comes after", async () => {
+  test("ends everything, including creates in progress, and refuses later calls", async () => {
     const { manager, engine, clock } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     const lease = manager.acquire(named("x"));
@@ -284,7 +284,7 @@ describe("shutdown", () => {
     expect(() => manager.acquire(named("x"))).toThrow(expect.objectContaining({ reason: "SHUTTING_DOWN" }));
   });
 
-  test("is bounded, and names what it could not remove", async () => {
+  test("has a time limit, and names what it could not remove", async () => {
     const { manager, engine, clock } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "stuck", signal: never });
     await manager.create(OWNER, {}, { sandboxId: "fine", signal: never });
@@ -297,7 +297,7 @@ describe("shutdown", () => {
     expect(manager.get(named("fine")).state).toBe("TERMINATED");
   });
 
-  test("one that cannot be removed does not keep the others", async () => {
+  test("removes the others even if one cannot be removed", async () => {
     const { manager, engine, log } = await newManager();
     for (const id of ["a", "broken", "c"]) await manager.create(OWNER, {}, { sandboxId: id, signal: never });
     engine.before = async (step, ref) => {
@@ -308,7 +308,7 @@ describe("shutdown", () => {
     expect(log.errors).toHaveLength(1);
   });
 
-  test("leaves sandboxes where asked to", async () => {
+  test("leaves sandboxes if asked to", async () => {
     const { manager, engine } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     expect(await manager.shutdown({ leave: true, timeoutMs: 10_000 })).toEqual(["x"]);
@@ -316,7 +316,7 @@ describe("shutdown", () => {
   });
 });
 
-test("nothing is kept for ids that never were", async () => {
+test("nothing is kept for unknown ids", async () => {
   const { manager, engine, clock } = await newManager();
   for (let i = 0; i < 100; i++) {
     await manager.delete(named(`unknown-${i}`));
@@ -333,7 +333,7 @@ describe("what waits in the engine", () => {
   const waits = (owner: string, sandboxId: string, sinceMs: number) =>
     ({ owner, sandboxId, sinceMs, image: "image:1", reason: "STARTING", message: "" }) as const;
 
-  test("is a tenant's own, and all of it without others' ids for who sees the whole service", async () => {
+  test("is limited to the tenant's own or, for callers who see the whole service, listed without others' ids", async () => {
     const { manager, engine } = await newManager();
     engine.waiting = [
       waits("other", "theirs", 2),
@@ -356,7 +356,7 @@ describe("what waits in the engine", () => {
     expect(JSON.stringify(whole.waiting)).not.toContain("other");
   });
 
-  test("is counted in full and listed to a bound", async () => {
+  test("is counted completely and listed up to a limit", async () => {
     const { manager, engine } = await newManager();
     engine.waiting = Array.from({ length: 250 }, (_, index) => waits(OWNER, `s${index}`, 1_000 - index));
     const { waiting, waitingSandboxes } = manager.stats(OWNER);

@@ -7,7 +7,7 @@ import { newManager, OWNER } from "./support.ts";
 
 const { signal } = new AbortController();
 
-/** What a pool prepares in tests. */
+/** What a pool in these tests prepares. */
 class Thing implements Prepared {
   alive = true;
   readonly cleanups: boolean[] = [];
@@ -45,7 +45,7 @@ async function pooled(changes: Partial<PreparedPool> = {}) {
 }
 
 describe("a pool with something prepared", () => {
-  test("gives a sandbox with what is prepared in it, and prepares another one", async () => {
+  test("gives out a prepared sandbox, and prepares another one", async () => {
     const { manager, made, ready, create } = await pooled();
     await eventually(() => ready() === 1);
     expect(manager.stats(OWNER).warmPools).toEqual([
@@ -59,7 +59,7 @@ describe("a pool with something prepared", () => {
     expect(made.map(({ cleanups }) => cleanups)).toEqual([[], [true]]);
   });
 
-  test("keeps it from those who ask for another type, or for none", async () => {
+  test("gives none to callers that ask for another type, or for none", async () => {
     const { ready, create, manager } = await pooled();
     await eventually(() => ready() === 1);
     expect((await create("other")).taken).toBeUndefined();
@@ -67,14 +67,14 @@ describe("a pool with something prepared", () => {
     expect(ready()).toBe(1);
   });
 
-  test("gives nothing to a spec that its sandboxes cannot become", async () => {
+  test("gives none for a spec that its sandboxes cannot be adapted to", async () => {
     const { ready, create } = await pooled();
     await eventually(() => ready() === 1);
     expect((await create("thing", { user: "1000" })).taken).toBeUndefined();
     expect(ready()).toBe(1);
   });
 
-  test("removes a sandbox in which it has ended, and gives another one", async () => {
+  test("removes a sandbox whose session has ended, and gives out another one", async () => {
     const { engine, made, ready, create } = await pooled({ count: 2 });
     await eventually(() => ready() === 2);
     const [first, second] = made;
@@ -87,7 +87,7 @@ describe("a pool with something prepared", () => {
     expect(engine.sandboxes.size).toBe(3);
   });
 
-  test("is filled again where what waited has ended, and the claim could not have it anyway", async () => {
+  test("is refilled when a waiting sandbox has ended, even if the claim could not have used it", async () => {
     const { made, ready, manager } = await pooled();
     await eventually(() => ready() === 1);
     const [first] = made;
@@ -101,7 +101,7 @@ describe("a pool with something prepared", () => {
     await eventually(() => made.length === 2 && ready() === 1);
   });
 
-  test("leaves nothing of a sandbox where it could not be prepared", async () => {
+  test("leaves nothing of a sandbox that could not be prepared", async () => {
     let tries = 0;
     const { engine, log, manager } = await pooled({
       prepare: async () => {
@@ -117,7 +117,7 @@ describe("a pool with something prepared", () => {
     await manager.shutdown({ leave: false, timeoutMs: 1000 });
   });
 
-  test("is ended with its sandbox where the create fails", async () => {
+  test("ends what is prepared, with its sandbox, if the create fails", async () => {
     const { engine, made, ready, create, manager } = await pooled({
       spec: { image: "things", memoryBytes: 2 ** 30 },
     });
@@ -131,7 +131,7 @@ describe("a pool with something prepared", () => {
     expect(engine.sandboxes.size).toBe(0);
   });
 
-  test("is dropped when its sandbox ends while it waits", async () => {
+  test("drops what is prepared when its sandbox ends while it waits", async () => {
     const { engine, made, ready } = await pooled();
     await eventually(() => ready() === 1);
     const [ref = ""] = engine.sandboxes.keys();

@@ -5,7 +5,7 @@ import { SandboxRegistry } from "../../../src/sandboxes/registry.ts";
 import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
-/** A registry that keeps so many ended sandboxes, and how sandboxes live in it. */
+/** A registry that keeps this many ended sandboxes, and functions that add and end sandboxes. */
 function newRegistry(keepEnded?: number) {
   const clock = new ManualClock();
   const forgotten: string[] = [];
@@ -33,7 +33,7 @@ function newRegistry(keepEnded?: number) {
   return { registry, begin, end, ids, forgotten };
 }
 
-test("an owner's flood of ended sandboxes pushes out none of another's", () => {
+test("an owner's flood of ended sandboxes does not push out another's", () => {
   const { begin, end, ids, forgotten, registry } = newRegistry(10);
   for (const id of ["theirs-1", "theirs-2"]) end(begin(id, "another"));
   for (let i = 0; i < 50; i++) end(begin(`mine-${i}`));
@@ -44,7 +44,7 @@ test("an owner's flood of ended sandboxes pushes out none of another's", () => {
   expect(registry.get("another", "theirs-1")?.sandboxId).toBe("theirs-1");
 });
 
-test("a list of live sandboxes looks at no ended one, and at no more than its page", () => {
+test("a list of live sandboxes reads no ended ones, and no more than its page", () => {
   const { registry, begin, end } = newRegistry();
   for (let i = 0; i < 5; i++) begin(`live-${i}`);
   for (let i = 0; i < 10_000; i++) end(begin(`ended-${i}`));
@@ -60,7 +60,7 @@ test("a list of live sandboxes looks at no ended one, and at no more than its pa
   expect(page(true, 50)).toBe(51);
 });
 
-test("a sandbox under the id of an ended one is the newest of the list", () => {
+test("a sandbox with the id of an ended one is the newest in the list", () => {
   const { begin, end, ids } = newRegistry();
   end(begin("again"));
   begin("other");

@@ -12,7 +12,7 @@ const IDLE_MS = 60_000;
 const LIMIT = 3;
 const never = new AbortController().signal;
 
-/** What a sandbox is, as simply as it can be said. */
+/** The simplest model of a sandbox. */
 interface ModelSandbox {
   state: "RUNNING" | "PAUSED" | "TERMINATED";
   generation: number;
@@ -25,7 +25,7 @@ interface Model {
   readonly sandboxes: Map<string, ModelSandbox>;
 }
 
-/** The service: what outlives it, and its current run. */
+/** The service: the state that outlives it, and its current run. */
 class Service {
   readonly world: World = newWorld();
   manager!: SandboxManager;
@@ -46,7 +46,7 @@ class Service {
     await settled();
   }
 
-  /** As SIGKILL: nothing of this run does anything any more. */
+  /** Like SIGKILL: this run does nothing any more. */
   kill(): void {
     this.#stop();
     this.world.clock.forgetTimers();
@@ -58,7 +58,7 @@ type Command = fc.AsyncCommand<Model, Service>;
 const live = (model: Model): [string, ModelSandbox][] =>
   [...model.sandboxes].filter(([, { state }]) => state !== "TERMINATED");
 
-/** What the model says is what the service, its engine and its store have. */
+/** Checks that the service, its engine and its store agree with the model. */
 async function compare(model: Model, { manager, world }: Service): Promise<void> {
   await settled();
   const all = new Set(["CREATING", "RUNNING", "PAUSED", "DELETING", "TERMINATED"] as const);
@@ -99,7 +99,7 @@ class Act implements Command {
 
   async run(model: Model, service: Service): Promise<void> {
     await this.act(model, service);
-    // When a sandbox was used last is kept a little later.
+    // The time of a sandbox's last use is stored a little later.
     await wait(model, service, 150);
     await compare(model, service);
   }
@@ -135,13 +135,13 @@ async function wait(model: Model, { world }: Service, ms: number): Promise<void>
 
 async function crash(model: Model, service: Service): Promise<void> {
   service.kill();
-  // Somebody whose operation the crash ended has used it when it began.
+  // An operation that the crash ended counts as a use at its start.
   for (const [, sandbox] of model.sandboxes) sandbox.leases = 0;
   service.world.engine.before = async () => {};
   await service.start();
 }
 
-/** Stops the engine at a step, for ever, then ends the service. */
+/** Stops the engine at a step for ever, then ends the service. */
 async function crashAt(step: EngineStep, service: Service, act: () => Promise<unknown>): Promise<void> {
   service.world.engine.before = (one) => (one === step ? new Promise(() => {}) : Promise.resolve());
   act().catch(() => {});
@@ -234,7 +234,7 @@ const waits = fc.constantFrom(100, IDLE_MS / 3, IDLE_MS / 2, IDLE_MS * 2).map(
     ),
 );
 
-test("whatever happens, crashes among it, the service is where a simple model says", async () => {
+test("after any events, including crashes, the service agrees with a simple model", async () => {
   const all = [
     ...["a", "b", "c", "d"].flatMap(commandsOn),
     fc.constant(crashes),

@@ -26,7 +26,7 @@ const engine = (changes: Partial<EngineInfo> = {}): EngineInfo => ({
 
 const resolve = (asked: RequestedSpec, on = engine()) => resolveSpec(asked, SANDBOX_DEFAULTS, on);
 
-test("what is left out takes the source system's defaults", () => {
+test("omitted fields get the source system's defaults", () => {
   expect(resolve({})).toEqual({
     image: "python:3.12-slim",
     env: { PYTHONUNBUFFERED: "1", TERM: "dumb" },
@@ -45,7 +45,7 @@ test("what is left out takes the source system's defaults", () => {
   });
 });
 
-test("what is said stays, and goes over the environment that is added", () => {
+test("given fields stay, and override the added environment", () => {
   const env = { TERM: "xterm", MORE: "1" };
   expect(resolve({ image: "x", env, idleTimeoutMs: 5, cpuMillis: 2000 })).toMatchObject({
     image: "x",
@@ -55,7 +55,7 @@ test("what is said stays, and goes over the environment that is added", () => {
   });
 });
 
-test("a small machine bounds the defaults instead of refusing every create", () => {
+test("a small machine limits the defaults instead of refusing every create", () => {
   const small = engine({ cpus: 0.5, memoryBytes: 256 * MIB });
   expect(resolve({}, small).resources).toMatchObject({ cpuMillis: 500, memoryBytes: 256 * MIB });
 });
@@ -76,7 +76,7 @@ describe("out of range", () => {
   });
 });
 
-test("what the engine cannot do is refused, and what it can is not", () => {
+test("only what the engine cannot do is refused", () => {
   for (const asked of [{ diskBytes: GIB }, { network: "EGRESS" }] as const) {
     expect(() => resolve(asked)).toThrow(expect.objectContaining({ reason: "UNSUPPORTED" }));
     const able = engine();
@@ -85,16 +85,16 @@ test("what the engine cannot do is refused, and what it can is not", () => {
   }
 });
 
-describe("what Berth itself would like", () => {
+describe("a spec of Berth's own", () => {
   const wanted = { image: "desktop", memoryBytes: 2 * GIB, cpuMillis: 2000, pidsLimit: 1024 };
 
-  test("is bounded by the machine", () => {
+  test("is limited by the machine", () => {
     const small = engine({ cpus: 1, memoryBytes: GIB });
     expect(fitSpec(wanted, small)).toEqual({ ...wanted, memoryBytes: GIB, cpuMillis: 1000 });
     expect(fitSpec(wanted, engine())).toEqual(wanted);
   });
 
-  test("has no image where the engine has none", () => {
+  test("has no image if the engine has none", () => {
     const { image: _, ...rest } = wanted;
     expect(fitSpec(wanted, engine({ images: false }))).toEqual(rest);
     expect(fitSpec({}, engine())).toEqual({});

@@ -19,7 +19,7 @@ const facts = ({ generation, place, phase, usedAt }: FoundSandbox) => [
   usedAt,
 ];
 
-test("a later life takes the place of an earlier one, and changes as it goes on", () => {
+test("a later sandbox with an id replaces an earlier one, and can change", () => {
   const { sandboxes } = memoryStore();
   sandboxes.put(life(1, 1));
   sandboxes.put(ended(1, 1));
@@ -33,7 +33,7 @@ test("a later life takes the place of an earlier one, and changes as it goes on"
   expect(sandboxes.lastPlace()).toBe(3);
 });
 
-test("what is written late of an earlier life never touches a later one", () => {
+test("a late write of an earlier sandbox never changes a later one with the same id", () => {
   const { sandboxes } = memoryStore();
   sandboxes.put(life(1, 1));
   sandboxes.put(life(2, 2));
@@ -44,10 +44,10 @@ test("what is written late of an earlier life never touches a later one", () => 
   expect(sandboxes.load().map(facts)).toEqual(before);
 });
 
-test("a life that began again with generation 1 is later than one that was forgotten", () => {
+test("a sandbox that starts again with generation 1 is later than one that was forgotten", () => {
   const { sandboxes } = memoryStore();
   sandboxes.put(ended(2, 1));
-  // The removal of the forgotten one waits while the next one begins.
+  // The removal of the expired sandbox is still pending when the next one is created.
   sandboxes.put(life(1, 2));
   sandboxes.put(life(2, 3));
   sandboxes.remove(1);
@@ -55,7 +55,7 @@ test("a life that began again with generation 1 is later than one that was forgo
   expect(sandboxes.load().map(facts)).toEqual([[2, 3, "CREATING", 3]]);
 });
 
-test("a place is never used twice, also when the newest has gone", () => {
+test("a place is never reused, even when the newest sandbox is gone", () => {
   const { sandboxes } = memoryStore();
   sandboxes.put(life(1, 7));
   sandboxes.remove(7);

@@ -13,7 +13,7 @@ import { type MemoryStore, memoryStore } from "../../support/memory-store.ts";
 
 export const OWNER = "default";
 
-/** What outlives a manager. */
+/** State that outlives a manager. */
 export interface World {
   readonly engine: MemoryEngine;
   readonly clock: ManualClock;
@@ -24,7 +24,7 @@ export function newWorld(): World {
   return { engine: new MemoryEngine(), clock: new ManualClock(), store: memoryStore() };
 }
 
-/** A manager over an engine and a clock that a test turns, in a world of its own or one where another was before. */
+/** A manager with an engine and a clock that a test controls, in a new world or in that of an earlier manager. */
 export async function newManager(
   changes: Partial<SandboxManagerSettings> = {},
   world: World = newWorld(),
@@ -58,7 +58,7 @@ export async function newManager(
   return { manager, engine, clock, log, events: state.events, monitor, state, world };
 }
 
-/** What the log holds of a sandbox. */
+/** The logged events of a sandbox. */
 export async function eventsOf(
   events: EventLog<SandboxEventBody>,
   sandboxId: string,

@@ -34,7 +34,7 @@ test.each([
   },
 );
 
-test("commands are counted by tenant, and waiting helps", () => {
+test("commands are counted per tenant, and a retry after the end of one succeeds", () => {
   const { quotas } = newQuotas({ execs: 1 });
   const exec = quotas.reserveExec("a");
   expect(() => quotas.reserveExec("a")).toThrow(
@@ -45,7 +45,7 @@ test("commands are counted by tenant, and waiting helps", () => {
   quotas.reserveExec("a");
 });
 
-test("creates: a second's worth at once, then as fast as they refill; retry_after is when the next fits", async () => {
+test("creates: a second's worth at once, then as fast as the bucket refills; retry_after is when the next fits", async () => {
   const { quotas, clock } = newQuotas({ createsPerSecond: 2 });
   const create = () => quotas.reserveSandbox("a", SMALL);
   const refused = expect.objectContaining({
@@ -59,14 +59,14 @@ test("creates: a second's worth at once, then as fast as they refill; retry_afte
   await clock.advance(500);
   create();
   expect(create).toThrow(refused);
-  // However long nothing is created, a burst stays a second's worth.
+  // However long nothing is created, a burst is limited to a second's worth.
   await clock.advance(3_600_000);
   create();
   create();
   expect(create).toThrow(refused);
 });
 
-test("a create that another quota refuses costs none of the rate", () => {
+test("a create that another quota refuses does not use the rate", () => {
   const { quotas } = newQuotas({ sandboxes: 1, createsPerSecond: 2 });
   const one = quotas.reserveSandbox("a", SMALL);
   expect(() => quotas.reserveSandbox("a", SMALL)).toThrow(/sandboxes/);
@@ -74,7 +74,7 @@ test("a create that another quota refuses costs none of the rate", () => {
   quotas.reserveSandbox("a", SMALL);
 });
 
-test("what is recovered counts, also beyond a quota, and a changed quota holds from the next reservation on", () => {
+test("recovered sandboxes and commands count even beyond a quota, and a changed quota applies from the next reservation on", () => {
   const { quotas, current } = newQuotas({ sandboxes: 1, execs: 0 });
   const places = [quotas.recoverSandbox("a", SMALL), quotas.recoverSandbox("a", SMALL)];
   quotas.recoverExec("a");

@@ -10,7 +10,7 @@ const cases = Object.entries(SECURITY_CASES).flatMap(([area, list]) =>
   list.map((one) => ({ ...one, name: `${area}: ${one.about}` })),
 );
 
-test("cases have names of their own, in every area", () => {
+test("cases have unique names, in every area", () => {
   expect(new Set(cases.map(({ name }) => name)).size).toBe(cases.length);
   for (const list of Object.values(SECURITY_CASES)) expect(list.length).toBeGreaterThan(0);
 });
@@ -20,7 +20,7 @@ describe.each(cases)("$name", ({ tests, defects, reason }) => {
     expect(tests.length).toBeGreaterThan(0);
     for (const { file, title, row } of tests) {
       const text = readFileSync(path.join(TESTS, file), "utf8");
-      // A title, or in a template where it has a part that varies.
+      // The title may be written as a template, if part of it varies.
       expect(
         [`"${title}"`, `'${title}'`, `\`${title}\``].some((quoted) => text.includes(quoted)),
         title,

@@ -11,7 +11,7 @@ import { SECRET } from "../../support/server/handlers.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 
-/** Knows the callers who give their name, and notes what it was asked. */
+/** Accepts callers who give their name, and records what it was asked. */
 class ByName implements Authenticator {
   readonly asked: Credentials[] = [];
 
@@ -38,7 +38,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     ]);
   });
 
-  test("a caller that is not known reaches no handler", async () => {
+  test("an unknown caller reaches no handler", async () => {
     await using server = await startTestServer({ authenticator: new ByName() });
     using transport = transportTo(server.url);
     const unary = () => createClient(SandboxService, transport).getStats({});
@@ -52,7 +52,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(server.record).toMatchObject({ unary: 0, begun: 0 });
   });
 
-  test("an authenticator that breaks lets nobody in", async () => {
+  test("an authenticator that fails lets nobody in", async () => {
     await using server = await startTestServer({ authenticator: new ByName() });
     using transport = transportTo(server.url);
     const headers = { authorization: "Bearer broken" };

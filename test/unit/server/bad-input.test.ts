@@ -23,7 +23,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  // Whatever came in, the server still serves, and took nothing for its own fault.
+  // The server still works after any input, and logged none as an internal error.
   using client = new GrpcJs(server.authority);
   await client.unary(SandboxService.method.getStats, {});
   expect(server.log.lines.filter(({ level }) => level === "error")).toEqual([]);
@@ -54,7 +54,7 @@ const UNIMPLEMENTED = { status: 200, code: "12", reason: ErrorReason.UNIMPLEMENT
 
 describe.each([
   ["plain gRPC", {}],
-  // Any encoding takes the call to the library.
+  // With any encoding, the library handles the call.
   ["gRPC by the library", { "grpc-encoding": "gzip" }],
 ] as [string, Record<string, string>][])("%s", (_name, headers) => {
   test.each([UNARY, STREAM])("malformed protobuf is INVALID_ARGUMENT: %s", async (path) => {
@@ -74,12 +74,12 @@ describe.each([
     expect(grpcStatus(await grpc(path, twice, headers))).toMatchObject(UNIMPLEMENTED);
   });
 
-  test("a size that is announced is refused before it comes", async () => {
+  test("an announced size that is too large is refused before the data arrives", async () => {
     const lie = grpcFrame(Buffer.alloc(10), 0, 0xffff_ffff);
     expect(grpcStatus(await grpc(UNARY, lie, headers))).toMatchObject(TOO_LARGE);
   });
 
-  test("a message that is too large is refused, and the limit named", async () => {
+  test("a message that is too large is refused, with the limit", async () => {
     const big = toBinary(
       GetSandboxRequestSchema,
       create(GetSandboxRequestSchema, { sandboxId: "x".repeat(5 * MIB) }),
@@ -91,7 +91,7 @@ describe.each([
     );
   });
 
-  test("a method may have a limit of its own", async () => {
+  test("a method may have its own limit", async () => {
     const response = await grpc("/berth.v1.SandboxService/GetStats", grpcFrame(Buffer.alloc(200)), headers);
     expect(grpcStatus(response)).toMatchObject({
       ...TOO_LARGE,
@@ -136,7 +136,7 @@ test.each([
   });
 });
 
-test("an unknown encoding is UNIMPLEMENTED, with those that are known", async () => {
+test("an unknown encoding is UNIMPLEMENTED, with the known ones", async () => {
   const response = await grpc(UNARY, grpcFrame(Buffer.alloc(0)), { "grpc-encoding": "snappy" });
   expect(grpcStatus(response)).toMatchObject(UNIMPLEMENTED);
   expect(response.headers["grpc-accept-encoding"]).toBe("gzip");
@@ -166,7 +166,7 @@ describe.each([["gRPC"], ["gRPC by the library"]])("%s", (name) => {
       ...headers,
       "x-test": `refuse ${Buffer.from(text.repeat(2000)).toString("base64")}`,
     });
-    // As HTTP/2 counts: 32 bytes for each header (RFC 9113, 6.5.2).
+    // Counted as in HTTP/2: 32 more bytes for each header (RFC 9113, 6.5.2).
     const size = Object.entries(response.trailers).reduce(
       (sum, [key, value]) => sum + Buffer.byteLength(key) + Buffer.byteLength(value) + 32,
       0,
@@ -254,7 +254,7 @@ describe("Connect", () => {
     expect(await response.text()).toContain('set the header "content-type: application/json"');
   });
 
-  test("a stream of requests called as if it were one is told how", async () => {
+  test("a client stream that is called as unary gets an error that says how to call it", async () => {
     const response = await post(UPLOAD, "{}");
     expect(response.status).toBe(415);
     expect(await response.text()).toContain("It takes a stream of them: use a client of gRPC or Connect.");
@@ -266,7 +266,7 @@ describe("Connect", () => {
     expect((await fetch(`${server.url}/healthz`, { method: "POST" })).status).toBe(405);
   });
 
-  test("paths that are nothing", async () => {
+  test("unknown paths", async () => {
     for (const path of [
       "/",
       "/favicon.ico",

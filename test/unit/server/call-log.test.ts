@@ -8,7 +8,7 @@ import { startTestServer } from "../../support/server/test-server.ts";
 
 const { getStats, getSandbox } = SandboxService.method;
 
-test("every call makes one line", async () => {
+test("every call writes one line", async () => {
   await using server = await startTestServer();
   using client = new GrpcJs(server.authority);
   await client.unary(getStats, {});
@@ -32,7 +32,7 @@ test("every call makes one line", async () => {
   ]);
 });
 
-test("what stands behind an unavailable engine is in the log, and not on the wire", async () => {
+test("the cause of an unavailable engine is in the log, and not on the wire", async () => {
   await using server = await startTestServer();
   using client = new GrpcJs(server.authority);
   const failure = await grpcFailure(

@@ -20,7 +20,7 @@ test("an empty message needs no gzip", async () => {
   expect(await new Decompressor().gunzip(Buffer.alloc(0), 10, signal)).toHaveLength(0);
 });
 
-test("one byte too many is refused, also where the gzip comes in parts", async () => {
+test("one byte too many is refused, also if the gzip arrives in parts", async () => {
   const decompressor = new Decompressor();
   const parts = Buffer.concat([gzipSync(Buffer.alloc(MIB)), gzipSync(Buffer.alloc(1))]);
   expect(await decompressor.gunzip(parts, MIB + 1, signal)).toHaveLength(MIB + 1);
@@ -39,7 +39,7 @@ test.each([
   });
 });
 
-test("a call that ended while it waited is not worked for, and the next one is", async () => {
+test("a call that ended while it waited is skipped, and the next one is served", async () => {
   const decompressor = new Decompressor();
   const call = new AbortController();
   const bytes = gzipSync(Buffer.alloc(MIB));

@@ -11,7 +11,7 @@ import { statusTrailers } from "../../../src/server/grpc-response.ts";
 const reasons = Object.keys(ERROR_TABLE) as ErrorReason[];
 
 describe("the table", () => {
-  test("names every reason of the wire, and each once", () => {
+  test("contains every reason of the wire, each once", () => {
     const wire = ErrorReasonSchema.values.map(({ name }) => name.replace("ERROR_REASON_", ""));
     expect(["UNSPECIFIED", ...reasons].sort()).toEqual(wire.sort());
     for (const reason of reasons) {
@@ -20,10 +20,10 @@ describe("the table", () => {
     }
   });
 
-  test("agrees with what the contract says of each reason", () => {
+  test("agrees with the contract's comment on each reason", () => {
     const proto = readFileSync(new URL("../../../proto/berth/v1/error.proto", import.meta.url), "utf8");
     for (const reason of reasons) {
-      // The comment above each value begins with its code.
+      // The comment above each value starts with its code.
       const comment = new RegExp(
         `  // ([A-Z_]+): (?:(?!  // [A-Z_]+:)[\\s\\S])*?ERROR_REASON_${reason} =`,
       ).exec(proto);
@@ -32,7 +32,7 @@ describe("the table", () => {
   });
 });
 
-test("an error carries its reason, facts and when to come back", () => {
+test("an error carries its reason, its metadata and when to retry", () => {
   const error = toConnectError(
     new BerthError("ENGINE_UNAVAILABLE", "Docker does not answer.", {
       metadata: { engine: "docker" },
@@ -50,7 +50,7 @@ test("an error carries its reason, facts and when to come back", () => {
   expect(plain.findDetails(ErrorDetailSchema)[0]?.retryAfter).toBeUndefined();
 });
 
-test("any message fits into the trailers of gRPC, and comes back out of them", () => {
+test("any message fits into gRPC's trailers, and can be read from them", () => {
   fc.assert(
     fc.property(
       fc.string({ unit: "binary", maxLength: 2000 }),
@@ -62,7 +62,7 @@ test("any message fits into the trailers of gRPC, and comes back out of them", (
         const trailers = statusTrailers(error, undefined);
         expect(trailers["grpc-message"]).toMatch(/^[\x20-\x7e]*$/);
         expect(trailers["grpc-message"]?.length).toBeLessThan(12_500);
-        // Both ways in which clients decode it.
+        // Clients decode it in one of these two ways.
         expect(decodeURIComponent(trailers["grpc-message"] ?? "")).toBe(
           error.rawMessage.replace(/^ +| +$/g, ""),
         );
@@ -71,7 +71,7 @@ test("any message fits into the trailers of gRPC, and comes back out of them", (
   );
 });
 
-test("texts that quote a request are cut", () => {
+test("texts that quote a request are truncated", () => {
   const error = toConnectError(
     new BerthError("INVALID_ARGUMENT", "x".repeat(100_000), { metadata: { field: "y".repeat(100_000) } }),
   );

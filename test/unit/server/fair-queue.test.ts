@@ -8,7 +8,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A call, and where it stands. */
+/** A call, and its state. */
 class FakeCall implements QueuedCall {
   readonly method;
   readonly principal;
@@ -43,10 +43,10 @@ class FakeCall implements QueuedCall {
 const calls = (tenant: string, count: number, method?: string) =>
   Array.from({ length: count }, () => new FakeCall(tenant, method));
 const began = (list: readonly FakeCall[]) => list.filter(({ state }) => state === "began").length;
-/** Lets the event loop turn once. */
+/** Runs one turn of the event loop. */
 const turn = () => vi.advanceTimersByTimeAsync(0);
 
-test("a tenant that is alone has many calls in their turn, and others behind them", async () => {
+test("a single tenant has many calls in their turn, and others wait behind them", async () => {
   const queue = new FairQueue();
   const many = calls("ann", 100).map((call) => call.enter(queue));
   expect(began(many)).toBe(32);
@@ -56,7 +56,7 @@ test("a tenant that is alone has many calls in their turn, and others behind the
   expect(many.slice(0, 37).every(({ state }) => state === "began")).toBe(true);
 });
 
-test("beside another tenant one is in its turn, and the other's call never waits", async () => {
+test("with another tenant only one call is in its turn, and the other's call never waits", async () => {
   const queue = new FairQueue();
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
   const flood = calls("ann", 50).map((call) => call.enter(queue));
@@ -80,7 +80,7 @@ test("the next call starts after the event loop has turned", async () => {
   expect(began(flood)).toBe(2);
 });
 
-test("a turn ends by time, so that calls that only wait keep nobody from starting", async () => {
+test("a turn ends after some time, so that calls that only wait do not keep others from starting", async () => {
   const queue = new FairQueue();
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
   const slow = calls("ann", 5).map((call) => call.enter(queue));
@@ -92,7 +92,7 @@ test("a turn ends by time, so that calls that only wait keep nobody from startin
   expect(began(slow)).toBe(5);
 });
 
-test("what goes on after its turn waits for another, behind the calls that wait", async () => {
+test("work that continues after its turn waits for another turn, behind the waiting calls", async () => {
   const queue = new FairQueue();
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
   const [stream, other] = calls("ann", 2).map((call) => call.enter(queue));
@@ -117,7 +117,7 @@ test("a call that gives up leaves its place to the next", async () => {
   await turn();
   expect(second?.state).toBe("gave up");
   if (first) queue.ended(first);
-  // Its turn starts in the moment in which it gives up.
+  // Its turn starts at the moment at which it gives up.
   vi.advanceTimersByTime(0);
   third?.abort();
   await turn();
@@ -126,7 +126,7 @@ test("a call that gives up leaves its place to the next", async () => {
   expect(fourth?.state).toBe("began");
 });
 
-test("a tenant that has been silent for two seconds no longer counts", async () => {
+test("a tenant without calls for two seconds no longer counts", async () => {
   const queue = new FairQueue();
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
   await vi.advanceTimersByTimeAsync(1_900);
@@ -167,7 +167,7 @@ test("lists do not wait for creates of the same tenant", () => {
   expect(began(calls("ann", 3, "list").map((call) => call.enter(queue)))).toBe(1);
 });
 
-test("calls of nobody's, such as probes, begin at once", () => {
+test("calls without a tenant, such as probes, start at once", () => {
   const queue = new FairQueue();
   const { signal } = new AbortController();
   const probe = { principal: undefined, signal, method: "short" };

@@ -49,7 +49,7 @@ describe("unary", () => {
     expect(trailer.get("x-last")).toEqual(["yes"]);
   });
 
-  test("ends in the handler's error, with its detail", async () => {
+  test("fails with the handler's error and its detail", async () => {
     await using t = await connect();
     const failure = await grpcFailure(
       t.client.unary(getStats, {}, { header: { "x-test": "fail SANDBOX_LIMIT" } }),
@@ -65,7 +65,7 @@ describe("unary", () => {
     });
   });
 
-  test("hides what was not expected, and logs it under the same id", async () => {
+  test("hides an unexpected error, and logs it with the same id", async () => {
     await using t = await connect();
     const failure = await grpcFailure(t.client.unary(getStats, {}, { header: { "x-test": "crash" } }));
     expect(failure.code).toBe("INTERNAL");
@@ -95,7 +95,7 @@ describe("unary", () => {
     await using t = await connect();
     for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
-      // Set as a header, so that the client does not act on it itself.
+      // Set as a header, so that the client does not enforce it.
       const call = t.client.unary(getStats, {}, { header: { "x-test": order, "grpc-timeout": "150m" } });
       expect(await grpcFailure(call)).toMatchObject({
         code: "DEADLINE_EXCEEDED",
@@ -108,7 +108,7 @@ describe("unary", () => {
     expect(t.log.calls.map(({ fields }) => fields.code)).toEqual(["DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"]);
   });
 
-  test("the handler learns of a deadline as a BerthError", async () => {
+  test("the handler sees a deadline as a BerthError", async () => {
     await using t = await connect();
     const call = t.client.unary(getStats, {}, { header: { "x-test": "hang" }, deadline: Date.now() + 100 });
     await grpcFailure(call);
@@ -116,7 +116,7 @@ describe("unary", () => {
     expect(t.record.abortReason).toBeInstanceOf(BerthError);
   });
 
-  test("takes any deadline that gRPC can write, also one that no timer can hold", async () => {
+  test("accepts any deadline of gRPC, also one that is too long for a timer", async () => {
     await using t = await connect();
     for (const timeout of ["600H", "99999999H", "99999999S"]) {
       const call = t.client.unary(
@@ -230,7 +230,7 @@ test("client streaming takes any number of messages", async () => {
   expect(await promise).toBe(15_000_000n);
 });
 
-test("bidirectional streaming answers while requests still come", async () => {
+test("bidirectional streaming answers while requests still arrive", async () => {
   await using t = await connect();
   const call = t.client.bidi(ServerReflection.method.serverReflectionInfo);
   for (const name of ["berth.v1.SandboxService", "berth.v1.ProcessService.Exec", "no.such.Thing"]) {
@@ -247,7 +247,7 @@ test("bidirectional streaming answers while requests still come", async () => {
   await once(call, "end");
 });
 
-test("a request message of any size up to the limit arrives whole", async () => {
+test("a request message of any size up to the limit arrives complete", async () => {
   await using t = await connect();
   const sandboxId = "x".repeat(4 * 1024 * 1024 - 100);
   const { message } = await t.client.unary(getSandbox, { sandboxId });

@@ -28,7 +28,7 @@ test("checks the server and each of its services", async () => {
   expect(Object.values(statuses).every(({ status }) => status === Status.NOT_SERVING)).toBe(true);
 });
 
-test("a service that it does not know is NOT_FOUND", async () => {
+test("an unknown service is NOT_FOUND", async () => {
   await using server = await startTestServer();
   using client = new GrpcJs(server.authority);
   expect(await grpcFailure(client.unary(check, { service: "no.Such" }))).toMatchObject({
@@ -37,7 +37,7 @@ test("a service that it does not know is NOT_FOUND", async () => {
   });
 });
 
-test("a name of any length that it does not know is NOT_FOUND, and quoted in part", async () => {
+test("an unknown name of any length is NOT_FOUND, and quoted only in part", async () => {
   await using server = await startTestServer();
   using client = new GrpcJs(server.authority);
   const failure = await grpcFailure(client.unary(check, { service: "\u8a9e".repeat(1_000_000) }));
@@ -47,7 +47,7 @@ test("a name of any length that it does not know is NOT_FOUND, and quoted in par
   });
 });
 
-test("a watch tells the status and every change of it, and nothing else", async () => {
+test("a watch reports the status and every change of it, and nothing else", async () => {
   const health = new Switch(true);
   await using server = await startTestServer({ health });
   using client = new GrpcJs(server.authority);
@@ -66,7 +66,7 @@ test("a watch tells the status and every change of it, and nothing else", async 
   await eventually(() => health.listeners.size === 0);
 });
 
-test("a watch of a service that it does not know goes on", async () => {
+test("a watch of an unknown service continues", async () => {
   await using server = await startTestServer();
   using client = new GrpcJs(server.authority);
   const stream = client.serverStream(watch, { service: "no.Such" });

@@ -14,7 +14,7 @@ async function get(url: string) {
   return { status: response.status, type: response.headers.get("content-type"), body: await response.text() };
 }
 
-test("/healthz is 200 whatever the engine does", async () => {
+test("/healthz is 200 in any state of the engine", async () => {
   const health = new Switch(false);
   await using server = await startTestServer({ health });
   expect(await get(`${server.url}/healthz`)).toEqual({
@@ -37,7 +37,7 @@ test("/readyz says whether it serves, and why not", async () => {
   expect(await get(`${server.url}/readyz`)).toMatchObject({ status: 200 });
 });
 
-test("HEAD gives the headers alone", async () => {
+test("HEAD gives only the headers", async () => {
   await using server = await startTestServer();
   const response = await fetch(`${server.url}/healthz`, { method: "HEAD" });
   expect(response.status).toBe(200);
@@ -76,7 +76,7 @@ describe("/metrics", () => {
     expect(body).not.toContain("Made");
   });
 
-  test("shows the process, of a registry that has it", async () => {
+  test("shows the metrics of the process, if the registry has them", async () => {
     const metrics = new Registry();
     const process = new ProcessMetrics(metrics);
     await using server = await startTestServer({ metrics });
@@ -92,7 +92,7 @@ describe("/metrics", () => {
     }
   });
 
-  test("two servers of one process count apart", async () => {
+  test("two servers in one process count separately", async () => {
     await using one = await startTestServer();
     await using two = await startTestServer();
     using client = new GrpcJs(one.authority);

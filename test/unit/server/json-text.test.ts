@@ -11,7 +11,7 @@ import { toJson } from "../../../src/server/json-text.ts";
 
 const OPTIONS = { alwaysEmitImplicit: true };
 
-/** Returns whether the library has written all of it. */
+/** Returns whether the library wrote all of it. */
 function expectAsLibrary<Desc extends DescMessage>(desc: Desc, init: MessageInitShape<Desc>): boolean {
   let whole: Uint8Array | undefined;
   const serialize = (message: never): Uint8Array => {
@@ -26,7 +26,7 @@ function expectAsLibrary<Desc extends DescMessage>(desc: Desc, init: MessageInit
 const bytes = (maxLength = 2000) =>
   fc.uint8Array({ maxLength, size: "max" }).map((value) => Uint8Array.from(value));
 
-describe("JSON with Node's base64 is as the library's", () => {
+describe("JSON with Node's base64 equals the library's", () => {
   test("for bytes in a oneof", () => {
     fc.assert(
       fc.property(bytes(), fc.constantFrom(OutputStream.STDOUT, OutputStream.STDERR), (data, stream) => {
@@ -35,7 +35,7 @@ describe("JSON with Node's base64 is as the library's", () => {
     );
   });
 
-  test("for several fields of bytes beside others", () => {
+  test("for several fields of bytes among others", () => {
     fc.assert(
       fc.property(bytes(), bytes(), fc.string(), (stdout, stderr, processId) => {
         expectAsLibrary(RunCommandResponseSchema, { stdout, stderr, processId, exitStatus: { exitCode: 3 } });
@@ -43,7 +43,7 @@ describe("JSON with Node's base64 is as the library's", () => {
     );
   });
 
-  test("which writes what has no long bytes", () => {
+  test("which writes messages without long bytes", () => {
     expect(expectAsLibrary(ExecResponseSchema, { event: { case: "started", value: {} } })).toBe(true);
     expect(expectAsLibrary(ReadFileResponseSchema, { data: new Uint8Array(100) })).toBe(true);
     expect(expectAsLibrary(ReadFileResponseSchema, { data: new Uint8Array(100_000) })).toBe(false);

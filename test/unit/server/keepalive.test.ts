@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { withKeepalive } from "../../../src/rpc/stream.ts";
 
-test("whoever stops reading does not wait for a stream that does not end", async () => {
+test("a reader that stops does not wait for a stream that does not end", async () => {
   let ended = false;
   async function* deaf(): AsyncGenerator<string> {
     try {
@@ -25,7 +25,7 @@ test("whoever stops reading does not wait for a stream that does not end", async
   expect(ended).toBe(false);
 });
 
-test("whoever stops reading ends a stream that waits to be read", async () => {
+test("a reader that stops ends a stream that waits to be read", async () => {
   let ended = false;
   async function* obedient(): AsyncGenerator<number> {
     try {

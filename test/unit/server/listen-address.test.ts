@@ -84,7 +84,7 @@ test.each([
   expect(isLocalAddress(parseListenAddress(text))).toBe(local);
 });
 
-/** The message an address is refused with; undefined where it is taken. */
+/** The message that refuses an address; undefined if it is accepted. */
 function refusal(read: () => unknown): string | undefined {
   try {
     read();

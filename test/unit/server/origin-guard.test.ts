@@ -60,7 +60,7 @@ describe("the host name", () => {
     "2130706433",
   ])("%j is foreign", async (host) => {
     await using server = await startTestServer();
-    // A name of the server's own before it must not open the door to it.
+    // An earlier request with an allowed name must not make it allowed.
     expect((await http1(server, { host: "localhost" }, { method: "GET", path: "/nothing" })).status).toBe(
       404,
     );
@@ -83,7 +83,7 @@ describe("the host name", () => {
     }
   });
 
-  test("may be one the operator allows", async () => {
+  test("may be one that the operator allows", async () => {
     await using server = await startTestServer({ allowHosts: ["Berth.Example"] });
     expect((await http1(server, { host: "berth.example:7070" })).status).toBe(200);
     expect((await http1(server, { host: "x.berth.example" })).status).toBe(403);
@@ -102,7 +102,7 @@ describe("the host name", () => {
     const address = Object.values(os.networkInterfaces())
       .flatMap((entries) => entries ?? [])
       .find(({ family, internal }) => family === "IPv4" && !internal)?.address;
-    // A machine without a network has only its loopback to ask for.
+    // A machine without a network has only its loopback address.
     const url = `http://${address ?? "127.0.0.1"}:${server.port}`;
     expect((await http1({ url }, {})).status).toBe(200);
     expect((await http1({ url }, { host: "0.0.0.0" })).status).toBe(200);
@@ -126,14 +126,14 @@ describe("the origin", () => {
     expect(server.record.unary).toBe(0);
   });
 
-  test("of this machine may call, and its pages may not read the answer unless configured", async () => {
+  test("of this machine may call, but its pages may read the answer only if configured", async () => {
     await using server = await startTestServer();
     const { status, headers } = await http1(server, { origin: "http://localhost:3000" });
     expect(status).toBe(200);
     expect(headers["access-control-allow-origin"]).toBeUndefined();
   });
 
-  test("that is configured may call and read, and no other", async () => {
+  test("may call and read only if it is configured", async () => {
     await using server = await startTestServer({ corsOrigins: ["https://app.example"] });
     const origin = "https://app.example";
     const preflight = await http1(

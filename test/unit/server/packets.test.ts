@@ -15,7 +15,7 @@ type Answer = (response: DirectResponse) => void;
 
 const piece = (text: string): readonly Uint8Array[] => [Buffer.from(text)];
 
-/** Serves one request as told, and returns the pieces of the body as they came, and how often the server wrote. */
+/** Serves one request, and returns the pieces of the body as they arrived, and how often the server wrote. */
 async function serve(
   version: "HTTP/1.1" | "HTTP/2",
   answer: Answer,
@@ -33,7 +33,7 @@ async function serve(
       ),
     );
   };
-  // What every write of a socket comes to, over HTTP/1.1.
+  // Every write to a socket ends up here, with HTTP/1.1.
   const write = vi.spyOn(Socket.prototype as unknown as { _writeGeneric(): void }, "_writeGeneric");
   onTestFinished(() => write.mockRestore());
   const server = version === "HTTP/2" ? http2.createServer(respond) : http.createServer(respond);
@@ -60,19 +60,19 @@ async function serve(
 }
 
 const AT_ONCE: Answer = (response) => {
-  void response.send(piece("begun"));
+  void response.send(piece("started"));
   void response.send(piece("more"));
   response.complete(piece("over"));
 };
 
-test("what is there at once leaves in one packet, over HTTP/1.1", async () => {
+test("data that is available at once is sent in one packet, over HTTP/1.1", async () => {
   const { pieces, writes } = await serve("HTTP/1.1", AT_ONCE);
-  expect(pieces.join("")).toMatch(/^begunmoreover.*\{\}$/s);
+  expect(pieces.join("")).toMatch(/^startedmoreover.*\{\}$/s);
   expect(writes).toBe(1);
 });
 
-test("what is there at once leaves in one frame, over HTTP/2", async () => {
-  expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["begunmoreover"]);
+test("data that is available at once is sent in one frame, over HTTP/2", async () => {
+  expect((await serve("HTTP/2", AT_ONCE)).pieces).toEqual(["startedmoreover"]);
 });
 
 test.each(["HTTP/1.1", "HTTP/2"] as const)(
@@ -83,16 +83,16 @@ test.each(["HTTP/1.1", "HTTP/2"] as const)(
     const { pieces } = await serve(
       version,
       (response) => {
-        void response.send(piece("begun"));
+        void response.send(piece("started"));
         go = (text) => {
-          if (text === "begun") void response.send(piece("more"));
-          if (text === "begunmore") response.complete(piece("over"));
+          if (text === "started") void response.send(piece("more"));
+          if (text === "startedmore") response.complete(piece("over"));
           seen.push(text);
         };
       },
       (text) => go?.(text),
     );
-    expect(seen.slice(0, 2)).toEqual(["begun", "begunmore"]);
-    expect(pieces.join("")).toMatch(/^begunmoreover/);
+    expect(seen.slice(0, 2)).toEqual(["started", "startedmore"]);
+    expect(pieces.join("")).toMatch(/^startedmoreover/);
   },
 );

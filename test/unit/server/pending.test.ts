@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Pending } from "../../../src/server/request-messages.ts";
 
-test("bytes come out as they came, in pieces of any size", () => {
+test("bytes come out as they went in, in pieces of any size", () => {
   const all = Buffer.from(Array.from({ length: 30_000 }, (_, index) => index % 251));
   const sizes = [1, 1, 3, 4095, 1, 4096, 2, 5000, 1, 1, 700, 0, 4000];
   const pending = new Pending();
@@ -19,7 +19,7 @@ test("bytes come out as they came, in pieces of any size", () => {
   expect(pending.size).toBe(0);
 });
 
-test("a message of one byte a piece costs next to nothing, and no memory for each", () => {
+test("a message in pieces of one byte takes almost no time, and no memory per piece", () => {
   const pending = new Pending();
   const begin = performance.now();
   for (let count = 0; count < 100_000; count++) {

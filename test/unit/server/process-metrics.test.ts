@@ -9,14 +9,14 @@ import { eventually } from "../../support/eventually.ts";
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;
 
-/** How many collections a registry has counted. */
+/** The number of garbage collections that a registry has counted. */
 async function collections(registry: Registry): Promise<number> {
   const text = await registry.getSingleMetricAsString("nodejs_gc_duration_seconds");
   const counts = text.matchAll(/_count\{[^}]*\} (\d+)/g);
   return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
-test("collections of garbage are counted until it is stopped, and by another that goes on", async () => {
+test("garbage collections are counted until the counter is stopped, and further by another", async () => {
   const [stopped, goesOn] = [new Registry(), new Registry()];
   const [first, second] = [new ProcessMetrics(stopped), new ProcessMetrics(goesOn)];
   collectGarbage();

@@ -78,19 +78,19 @@ test.each([
   expect(ask(question)).toMatchObject({ case: "errorResponse", value: { errorCode: 5 } });
 });
 
-test("finds what no service imports", () => {
+test("finds files that no service imports", () => {
   const answer = ask({ case: "fileContainingSymbol", value: "berth.v1.ErrorDetail" });
   expect(filesOf(answer).sort()).toEqual(["berth/v1/error.proto", "google/protobuf/duration.proto"]);
 });
 
-test("a type without extensions has none", () => {
+test("lists no extensions for a type without any", () => {
   expect(ask({ case: "allExtensionNumbersOfType", value: "berth.v1.Sandbox" })).toMatchObject({
     case: "allExtensionNumbersResponse",
     value: { baseTypeName: "berth.v1.Sandbox", extensionNumber: [] },
   });
 });
 
-test("no question is a mistake", () => {
+test("a request without a question is an error", () => {
   expect(ask({ case: undefined })).toMatchObject({ case: "errorResponse", value: { errorCode: 3 } });
 });
 

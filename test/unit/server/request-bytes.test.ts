@@ -5,7 +5,7 @@ import type { HttpRequest } from "../../../src/server/http-message.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import { RequestBytes } from "../../../src/server/request-bytes.ts";
 
-/** A request whose body a test sends, and who reads it. */
+/** A request whose body a test sends, and its reader. */
 class Reading {
   readonly body = new PassThrough();
   readonly budget: ReceiveBudget;
@@ -32,7 +32,7 @@ class Reading {
   }
 }
 
-/** What a promise settles with within a few turns of the event loop. */
+/** The result of a promise, if it settles within a few turns of the event loop. */
 async function soon<T>(waiting: Promise<T>): Promise<T | "it still waits"> {
   const late = (async () => {
     for (let turns = 0; turns < 10; turns++) await setImmediate();
@@ -41,7 +41,7 @@ async function soon<T>(waiting: Promise<T>): Promise<T | "it still waits"> {
   return Promise.race([waiting, late]);
 }
 
-test("a body is read as it comes, to its end", async () => {
+test("a body is read as it arrives, to its end", async () => {
   const { body, bytes, budget } = new Reading();
   const all: string[] = [];
   const reading = (async () => {
@@ -57,7 +57,7 @@ test("a body is read as it comes, to its end", async () => {
   expect(budget.heldBytes).toBe(0);
 });
 
-test("no more of a stream is held than its largest message, and no more than the budget has", async () => {
+test("a stream holds at most its largest message, and no more than the budget allows", async () => {
   const { body, bytes, budget } = new Reading(90);
   body.write("x".repeat(80));
   await bytes.next();
@@ -71,7 +71,7 @@ test("no more of a stream is held than its largest message, and no more than the
   expect(wide.budget.heldBytes).toBe(100);
 });
 
-test("the end of its call ends it, also while it waits", async () => {
+test("the end of its call ends the read, also while it waits", async () => {
   const reading = new Reading();
   reading.body.write("some");
   expect(await reading.next()).toBe("some");
@@ -88,7 +88,7 @@ test("a reader that leaves while it waits has reached the end", async () => {
   await reading.bytes.return();
   expect(await soon(waiting)).toBeUndefined();
   expect(await reading.next()).toBeUndefined();
-  // Whoever left before an error does not have to take it, nor does the process.
+  // An error after the reader has left must reach neither the reader nor the process.
   reading.body.destroy(new Error("broken"));
   await setImmediate();
 });

@@ -31,7 +31,7 @@ interface Detail {
   readonly debug: { readonly metadata: Record<string, string> };
 }
 
-/** The error of a call of Connect with JSON, unary or streaming; undefined where it went well. */
+/** The error of a Connect call with JSON, unary or streaming; undefined if it succeeded. */
 async function call(path: string, json: string, headers: Record<string, string> = {}) {
   const unary = path === UNARY;
   const response = await http2Request(
@@ -44,7 +44,7 @@ async function call(path: string, json: string, headers: Record<string, string> 
     unary ? json : grpcFrame(Buffer.from(json)),
   );
   if (unary) return response.status === 200 ? undefined : (JSON.parse(response.body) as Ending["error"]);
-  // The last message of a stream says how it ended.
+  // The last message of a stream reports how it ended.
   const end = response.body.slice(response.body.lastIndexOf("\x02\0\0") + 5);
   return (JSON.parse(end) as Ending).error;
 }
@@ -64,7 +64,7 @@ describe.each([
     expect(error?.details[0]?.debug.metadata).toEqual({ field });
   });
 
-  test("is ignored where the client asks for that", async () => {
+  test("is ignored if the client asks for that", async () => {
     expect(
       await call(path, JSON.stringify(message), { "Berth-Ignore-Unknown-Fields": "true" }),
     ).toBeUndefined();
@@ -89,12 +89,12 @@ describe.each([
     expect(error?.details[0]?.debug.metadata).toEqual({ field: "onDisconnect" });
   });
 
-  test("is ignored where the client asks for that", async () => {
+  test("is ignored if the client asks for that", async () => {
     expect(await call(STREAM, message, { "Berth-Ignore-Unknown-Fields": "true" })).toBeUndefined();
   });
 });
 
-test("names of enums in lists are looked at; numbers and null are the parser's", () => {
+test("enum names in lists are checked; numbers and null are left to the parser", () => {
   const states = (...list: unknown[]) =>
     unknownField(ListSandboxesRequestSchema, { states: list })?.metadata.field;
   expect(states("SANDBOX_STATE_RUNNING", "PAUSED")).toBe("states[1]");
@@ -146,7 +146,7 @@ test("both names of a field are known", async () => {
     expect(await call(UNARY, json)).toBeUndefined();
 });
 
-test("compressed JSON is looked at as well", async () => {
+test("compressed JSON is checked as well", async () => {
   const body = gzipSync('{"nope": 1}');
   const response = await fetch(server.url + UNARY, {
     method: "POST",
@@ -162,7 +162,7 @@ test("compressed JSON is looked at as well", async () => {
   expect(await known.json()).toMatchObject({ sandbox: { sandboxId: "3" } });
 });
 
-test("gRPC with JSON is looked at as well", async () => {
+test("gRPC with JSON is checked as well", async () => {
   const response = await http2Request(
     server.url,
     { ":path": UNARY, "content-type": "application/grpc+json", te: "trailers" },
@@ -174,19 +174,19 @@ test("gRPC with JSON is looked at as well", async () => {
   });
 });
 
-test("messages in lists and maps are looked at; what has a JSON of its own is not", () => {
+test("messages in lists and maps are checked; types with a special JSON form are not", () => {
   const spec = (spec: object) => unknownField(CreateSandboxRequestSchema, { spec })?.metadata.field;
   expect(spec({ mounts: [{ hostPath: "/a" }, { readonly: true, readOnlyy: true }] })).toMatch(
     /^spec\.mounts\[\d\]\./,
   );
   const resources = [{ config: { anything: { goes: 1 } }, ttl: "3s" }];
   expect(unknownField(CreateSessionsRequestSchema, { resources })).toBeUndefined();
-  // The parser's to refuse.
+  // The parser refuses these.
   for (const json of [null, 1, [], { data: { a: 1 } }])
     expect(unknownField(WriteFileRequestSchema, json)).toBeUndefined();
 });
 
-test("whatever the library writes is known", async () => {
+test("everything that the library writes is accepted", async () => {
   const client = createClient(
     SandboxService,
     createConnectTransport({ baseUrl: server.url, httpVersion: "1.1", useBinaryFormat: false }),

@@ -6,11 +6,11 @@ import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { gate, hasSettled, keyOf, never, requestOf, SessionBench } from "./support.ts";
 
-/** The default timeout of a command in a sandbox that names none. */
+/** The default timeout of commands. */
 const COMMAND_TIMEOUT_MS = 60_000;
 
 describe("calls", () => {
-  test("on one session run one after the other, in the order in which they came", async () => {
+  test("on one session run one after the other, in the order of their arrival", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     const names = ["one", "two", "three"];
@@ -52,7 +52,7 @@ describe("calls", () => {
     expect(bench.shell.started).toEqual(["one", "three"]);
   });
 
-  test("go on after one whose caller left and one that failed", async () => {
+  test("continue after one whose caller left and one that failed", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     const caller = new AbortController();
@@ -141,7 +141,7 @@ describe("a backend that died", () => {
     expect(bench.containers).toEqual([sandboxId]);
   });
 
-  test("fails the call where no new one starts, and the next call tries again", async () => {
+  test("fails the call if no new one starts, and the next call tries again", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     bench.shell.backend.alive = false;
@@ -152,7 +152,7 @@ describe("a backend that died", () => {
     expect(await bench.answer("shell")).toEqual({ backend: 1, restarted: true });
   });
 
-  test("fails the call with DEADLINE_EXCEEDED where the new one takes too long", async () => {
+  test("fails the call with DEADLINE_EXCEEDED if the new one takes too long", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     bench.shell.backend.alive = false;
@@ -223,7 +223,7 @@ describe("a temporary session", () => {
     await expectNothingLeft(bench);
   });
 
-  test("is each call's own: two calls at once run in parallel", async () => {
+  test("belongs to one call: two concurrent calls run in parallel", async () => {
     const bench = await SessionBench.start();
     await bench.wait("shell", "one");
     await bench.wait("shell", "two");
@@ -274,7 +274,7 @@ describe("a batch", () => {
     expect(outline(await results)).toEqual(["shell 1", "shell 2", "notebook 3"]);
   });
 
-  test("in parallel runs 16 calls at most", async () => {
+  test("in parallel runs at most 16 calls", async () => {
     const bench = await SessionBench.start();
     const names = Array.from({ length: 17 }, (_, i) => `shell ${i}`);
     const results = run(bench, waits(...names), { parallel: true });
@@ -303,7 +303,7 @@ describe("a batch", () => {
     expect(bench.shell.started).toHaveLength(2);
   });
 
-  test("that stops on errors, in parallel, lets the calls under way end", async () => {
+  test("that stops on errors, in parallel, lets running calls end", async () => {
     const bench = await SessionBench.start();
     await bench.create(["shell", "notebook"]);
     const many = Array.from({ length: 15 }, (_, i) => `shell ${i}`);
@@ -332,7 +332,7 @@ describe("a batch", () => {
     ]);
   });
 
-  test("gives its trace to calls that name none", async () => {
+  test("gives its trace to calls without one", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     const answer = { tool: "shell:answer" };

@@ -10,7 +10,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(rootfs, { recursive: true }));
 
-/** Puts files into the system. */
+/** Creates files in the test's root file system. */
 async function install(...files: string[]): Promise<void> {
   for (const file of files) {
     await mkdir(path.dirname(path.join(rootfs, file)), { recursive: true });
@@ -38,7 +38,7 @@ test("names what is missing, and the packages that have it", async () => {
   });
 });
 
-test("names what desktops go without", async () => {
+test("names what desktops lack", async () => {
   await install("usr/bin/python3", "usr/bin/Xvfb", "usr/bin/openbox", "usr/bin/dbus-daemon", ...LIBRARIES);
   expect(await find("vm sessions")).toMatchObject({
     status: "limited",
@@ -46,7 +46,7 @@ test("names what desktops go without", async () => {
   });
 });
 
-test("is content with all of it, under other names and in other places", async () => {
+test("accepts everything under other names and in other places", async () => {
   const optional = ["openbox", "dbus-daemon", "x11vnc", "ffmpeg"].map((name) => `usr/bin/${name}`);
   await install("usr/bin/python3", "usr/local/bin/Xvfb", ...optional, ...LIBRARIES);
   await install("usr/bin/google-chrome");

@@ -15,7 +15,7 @@ describe("the time to live", () => {
     expect(bench.shell.backend.cleanups).toEqual([true]);
   });
 
-  test("is what its creator asked for", async () => {
+  test("is what its creator requested", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell", { ttlMs: 1_000 });
     await bench.created("notebook");
@@ -64,7 +64,7 @@ describe("the time to live", () => {
 });
 
 describe("a sandbox that is lost", () => {
-  test("under a call ends the call with why, and the session", async () => {
+  test("under a call ends the call with the cause, and the session", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.created("shell");
     const { report } = await bench.wait("shell", "one");

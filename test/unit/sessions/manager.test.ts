@@ -7,7 +7,7 @@ import { GRACE_MS, gate, hasSettled, keyOf, never, SessionBench, TTL_MS, WORKER 
 const broken = () => new BerthError("SESSION_START_FAILED", "on purpose");
 
 describe("create", () => {
-  test("starts sessions of several types concurrently, each in a sandbox of its own", async () => {
+  test("starts sessions of several types concurrently, each in its own sandbox", async () => {
     const bench = await SessionBench.start();
     const held = gate();
     const creating: string[] = [];
@@ -38,7 +38,7 @@ describe("create", () => {
     expect((await bench.created("shell")).name).toBe("shell_alice_002");
   });
 
-  test("keeps a session that exists as it is, and restarts its time to live", async () => {
+  test("keeps an existing session as it is, and restarts its time to live", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell", { config: { size: 1 } });
     await bench.clock.advance(TTL_MS - 1);
@@ -50,14 +50,14 @@ describe("create", () => {
     expect(bench.shell.backends).toHaveLength(1);
   });
 
-  test("of two at once, the second finds the session of the first", async () => {
+  test("called twice at once finds the session of the first the second time", async () => {
     const bench = await SessionBench.start();
     const both = await Promise.all([bench.create(["shell"]), bench.create(["shell"])]);
     expect(both.flat().map(({ status }) => status)).toEqual(["CREATED", "EXISTS"]);
     expect(bench.containers).toHaveLength(1);
   });
 
-  test("that fails for one type leaves nothing of that one, and the others", async () => {
+  test("that fails for one type leaves nothing of that one, and keeps the others", async () => {
     const bench = await SessionBench.start();
     bench.shell.initializing = () => Promise.reject(broken());
     const [shell, notebook] = await bench.create(["shell", "notebook"]);
@@ -125,7 +125,7 @@ describe("create", () => {
     expect(bench.shell.backend.cleanups).toEqual([false]);
   });
 
-  test("with a config that needs files to stay fails where none do, before anything is made", async () => {
+  test("with a config that needs persistent files fails if there are none, before anything is created", async () => {
     const bench = await SessionBench.start();
     const config = { keeps: true };
     const [refused] = await bench.create(["shell"], { config });
@@ -144,7 +144,7 @@ describe("create", () => {
     expect(bench.listed).toEqual([]);
   });
 
-  test("keeps workers and owners apart", async () => {
+  test("separates workers and owners", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     const asked = { resourceType: "shell", config: undefined, customName: "", workspaceId: "" };
@@ -174,7 +174,7 @@ describe("destroy", () => {
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
   });
 
-  test("aborts calls under way and waiting with SESSION_LOST after its grace", async () => {
+  test("aborts running and waiting calls with SESSION_LOST after its grace", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     const first = await bench.wait("shell", "one");
@@ -205,7 +205,7 @@ describe("destroy", () => {
     expect(bench.shell.backend.cleanups).toEqual([true]);
   });
 
-  test("waits until a backend has completed what outlives it, before its cleanup and its sandbox's end", async () => {
+  test("waits until a backend has completed work that outlives it, before its cleanup and its sandbox's end", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.created("shell");
     const completing = gate();
@@ -219,7 +219,7 @@ describe("destroy", () => {
     expect([backend.finishes, backend.cleanups, bench.containers]).toEqual([1, [true], []]);
   });
 
-  test("reports what could not be completed, and the session is gone all the same", async () => {
+  test("reports what could not be completed, and the session is gone anyway", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     bench.shell.finishing = () => Promise.reject(broken());
@@ -229,7 +229,7 @@ describe("destroy", () => {
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
   });
 
-  test("goes on where a call ignores its abort", async () => {
+  test("continues if a call ignores its abort", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     const stuck = gate();
@@ -243,7 +243,7 @@ describe("destroy", () => {
     expect(bench.containers).toEqual([]);
   });
 
-  test("makes a call that comes meanwhile wait, and then run on a temporary session", async () => {
+  test("makes a call that arrives meanwhile wait, and then run on a temporary session", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     const held = gate();
@@ -259,7 +259,7 @@ describe("destroy", () => {
     expect(meta.sessionId).not.toBe(sessionId);
   });
 
-  test("reports a cleanup that fails, and the session is gone all the same", async () => {
+  test("reports a failed cleanup, and the session is gone anyway", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     bench.shell.cleaningUp = () => Promise.reject(broken());
@@ -282,7 +282,7 @@ describe("destroy", () => {
     expect(bench.containers).toEqual([]);
   });
 
-  test("without types ends all of the worker; a type that it lacks is NOT_FOUND", async () => {
+  test("without types ends all sessions of the worker; a type that it lacks is NOT_FOUND", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     await bench.clock.advance(1);
@@ -304,7 +304,7 @@ describe("reinitialize", () => {
     config?: { readonly [name: string]: string | number | boolean },
   ) => bench.sessions.reinitialize(keyOf("shell"), { config, secrets: undefined }, undefined, never);
 
-  test("replaces a session by one of the same name, config and time to live", async () => {
+  test("replaces a session by one with the same name, config and time to live", async () => {
     const bench = await SessionBench.start();
     const old = await bench.created("shell", { config: { size: 1 }, customName: "build", ttlMs: 5_000 });
     const replaced = await reinitialize(bench);
@@ -318,7 +318,7 @@ describe("reinitialize", () => {
     expect(bench.listed[0]?.sandboxId).not.toBe(old.sandboxId);
   });
 
-  test("stays in a sandbox that was given, and takes a new config", async () => {
+  test("stays in a given sandbox, and accepts a new config", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
     await bench.created("shell", { sandbox: { sandboxId }, customName: "old" });
@@ -328,13 +328,13 @@ describe("reinitialize", () => {
     expect(bench.shell.backends[0]?.cleanups).toEqual([false]);
   });
 
-  test("creates a session where there is none", async () => {
+  test("creates a session if there is none", async () => {
     const bench = await SessionBench.start();
     expect(await reinitialize(bench)).toMatchObject({ oldSessionId: "", session: { state: "ACTIVE" } });
     expect(bench.containers).toHaveLength(1);
   });
 
-  test("with a bad config touches nothing", async () => {
+  test("with an invalid config changes nothing", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     await expect(reinitialize(bench, { size: "large" })).rejects.toMatchObject({
@@ -344,7 +344,7 @@ describe("reinitialize", () => {
     expect(bench.shell.backend.alive).toBe(true);
   });
 
-  test("with a config that does not fit where the session lives touches nothing", async () => {
+  test("with a config that does not fit the session's sandbox changes nothing", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     await expect(reinitialize(bench, { keeps: true })).rejects.toMatchObject({ reason: "INVALID_ARGUMENT" });
@@ -352,7 +352,7 @@ describe("reinitialize", () => {
     expect(bench.shell.backends).toHaveLength(1);
   });
 
-  test("that fails reports the session it ended and why there is no other", async () => {
+  test("that fails reports the session that it ended, and why there is no new one", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     bench.shell.initializing = () => Promise.reject(broken());
@@ -400,7 +400,7 @@ test.each([false, true])(
   },
 );
 
-test("the list has an owner's sessions newest first, in parts", async () => {
+test("the list has an owner's sessions newest first, in pages", async () => {
   const bench = await SessionBench.start();
   for (const type of ["shell", "notebook"]) {
     await bench.created(type);

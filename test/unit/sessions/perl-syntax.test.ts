@@ -29,7 +29,7 @@ test.each([
   expect(syntaxOf(pattern).perl).toBeUndefined();
 });
 
-test("a word's edges are no part of Perl's", () => {
+test("word boundaries differ from Perl's", () => {
   expect(syntaxOf("\\<a\\d").extended).toBe("\\<");
 });
 

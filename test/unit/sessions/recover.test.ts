@@ -4,13 +4,13 @@ import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { GRACE_MS, gate, hasSettled, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
-/** The stored last use of a session is older than its last use by this much at most. */
+/** How much the stored last use of a session may lag behind the real one. */
 const SLACK_MS = 5_000;
 
 const stop = (bench: SessionBench, leave: boolean) => bench.sessions.shutdown({ leave, timeoutMs: 10_000 });
 
 describe("after the service was killed", () => {
-  test("a session goes on in its sandbox, with a new backend from its next call on", async () => {
+  test("a session continues in its sandbox, with a new backend from its next call on", async () => {
     const bench = await SessionBench.start();
     const before = await bench.created("shell", { config: { size: 7 } });
     await bench.restart({ downMs: 1_000 });
@@ -24,13 +24,13 @@ describe("after the service was killed", () => {
     expect(bench.containers).toEqual([before.sandboxId]);
   });
 
-  test("its time to live goes on from its last use", async () => {
+  test("its time to live continues from its last use", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     await bench.clock.advance(60_000);
     await bench.answer("shell");
     await bench.clock.advance(4_000);
-    // The store does not get this use: too little time has passed since the one before.
+    // This use is not stored, because too little time has passed since the previous one.
     await bench.answer("shell");
     await bench.clock.advance(1_000);
     await bench.restart({ downMs: 60_000 });
@@ -40,14 +40,14 @@ describe("after the service was killed", () => {
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
   });
 
-  test("one whose time ran out meanwhile is ended", async () => {
+  test("one that expired meanwhile is ended", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     await bench.restart({ downMs: TTL_MS + SLACK_MS });
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
   });
 
-  test("one whose sandbox is gone says so to its next call, and is then forgotten", async () => {
+  test("one whose sandbox is gone fails its next call with that reason, and is then removed", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.created("shell");
     await bench.kill();
@@ -77,7 +77,7 @@ describe("after the service was killed", () => {
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
   });
 
-  test("one of a type that is offered no more is ended; the others go on", async () => {
+  test("one of a type that is no longer offered is ended; the others continue", async () => {
     const bench = await SessionBench.start();
     await bench.create(["shell", "notebook"]);
     await bench.restart({ types: [bench.shell] });
@@ -94,7 +94,7 @@ describe("after the service was killed", () => {
     expect([bench.listed, bench.containers]).toEqual([[], []]);
   });
 
-  test("one in a sandbox that was given leaves that sandbox when it ends", async () => {
+  test("one in a given sandbox keeps that sandbox when it ends", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
     await bench.created("shell", { sandbox: { sandboxId } });
@@ -105,7 +105,7 @@ describe("after the service was killed", () => {
 });
 
 describe("a shutdown", () => {
-  test("ends calls under way, and refuses new work", async () => {
+  test("ends running calls, and refuses new work", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     const { report } = await bench.wait("shell", "one");
@@ -132,7 +132,7 @@ describe("a shutdown", () => {
     expect(await bench.answer("shell")).toEqual({ backend: 1, restarted: true });
   });
 
-  test("that does not leave them forgets sessions", async () => {
+  test("that does not leave sandboxes removes sessions", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
     await stop(bench, false);
@@ -165,7 +165,7 @@ describe("a shutdown", () => {
     await stopped;
   });
 
-  test("fails a create that is under way, and leaves nothing of it", async () => {
+  test("fails a create in progress, and leaves nothing of it", async () => {
     const bench = await SessionBench.start();
     bench.shell.initializing = () => gate().promise;
     const creating = bench.create(["shell"]);
@@ -193,7 +193,7 @@ describe("a shutdown", () => {
   });
 });
 
-test("a session that the disk does not take fails its create, and leaves nothing", async () => {
+test("a session that cannot be stored fails its create, and leaves nothing", async () => {
   const bench = await SessionBench.start();
   const { put } = bench.world.store.sessions;
   bench.world.store.sessions.put = () => {
@@ -205,7 +205,7 @@ test("a session that the disk does not take fails its create, and leaves nothing
   expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
 });
 
-test("an end that the disk does not take is stored as soon as it does", async () => {
+test("an end that cannot be stored is stored as soon as the disk has room", async () => {
   const bench = await SessionBench.start();
   await bench.created("shell");
   const { sessions } = bench.world.store;

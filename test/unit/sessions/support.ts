@@ -28,17 +28,17 @@ import { newManager, newWorld, OWNER } from "../sandboxes/support.ts";
 
 export const never = new AbortController().signal;
 export const WORKER = "alice";
-/** Of sessions whose creator gives none. */
+/** Default time to live of sessions. */
 export const TTL_MS = 600_000;
-/** How long an end lets calls run unless its caller says. */
+/** Default grace for calls when a session ends. */
 export const GRACE_MS = 3_000;
 
 /** A backend that dies when a test says so. */
 export class FakeBackend implements SessionBackend {
   alive = true;
-  /** For each cleanup, whether the sandbox ended with it. */
+  /** For each cleanup, whether the sandbox ended too. */
   readonly cleanups: boolean[] = [];
-  /** How often it was asked to complete what outlives it. */
+  /** How often it was asked to complete work that outlives it. */
   finishes = 0;
   readonly host: SessionHost;
   readonly config: unknown;
@@ -81,15 +81,15 @@ export class FakeType implements SessionType {
     keeps: z.boolean().optional(),
   });
   readonly sandbox = {};
-  /** In the order in which they were initialized. */
+  /** Backends, in the order in which they were initialized. */
   readonly backends: FakeBackend[] = [];
   /** Runs of `wait`, in the order in which they started. */
   readonly calls: FakeCall[] = [];
-  /** Awaited before a backend is there; whatever it throws fails the initialize. */
+  /** Awaited before a backend is ready. If it throws, the initialize fails. */
   initializing: (signal: AbortSignal) => Promise<void> = async () => {};
-  /** Awaited before a cleanup; whatever it throws fails the end. */
+  /** Awaited before a cleanup. If it throws, the end fails. */
   finishing: () => Promise<void> = async () => {};
-  /** Awaited in each cleanup; whatever it throws fails the cleanup. */
+  /** Awaited in each cleanup. If it throws, the cleanup fails. */
   cleaningUp: () => Promise<void> = async () => {};
   readonly tools = [
     defineTool({
@@ -139,7 +139,7 @@ export class FakeType implements SessionType {
     return this.calls.map(({ name }) => name);
   }
 
-  /** The newest run of `wait` of that name. */
+  /** The newest run of `wait` with this name. */
   call(name: string): FakeCall {
     const found = this.calls.findLast((call) => call.name === name);
     if (found === undefined) throw new Error(`the call ${name} has not started`);
@@ -154,7 +154,10 @@ export class FakeType implements SessionType {
   }
 }
 
-/** A service's sessions and sandboxes over an engine and a clock that a test turns, and a store that outlives it. */
+/**
+ * A service's sessions and sandboxes, with an engine and a clock that a test controls, and a store that outlives the
+ * service.
+ */
 export class SessionBench {
   readonly world = newWorld();
   readonly shell = new FakeType("shell");
@@ -185,7 +188,7 @@ export class SessionBench {
     return this.world.engine;
   }
 
-  /** The service is killed and starts again. */
+  /** Kills the service and starts it again. */
   async restart(
     options: { readonly downMs?: number; readonly types?: readonly FakeType[] } = {},
   ): Promise<void> {
@@ -194,7 +197,7 @@ export class SessionBench {
     await this.begin(options.types);
   }
 
-  /** The service is killed: nothing that it was doing continues. */
+  /** Kills the service: nothing that it was doing continues. */
   async kill(): Promise<void> {
     this.#alive.yes = false;
     this.clock.forgetTimers();
@@ -202,7 +205,7 @@ export class SessionBench {
     await settled();
   }
 
-  /** A service starts on what the one before left. @param types the session types it offers. */
+  /** Starts a service with the state that the previous one left. @param types the session types it offers. */
   async begin(types: readonly FakeType[] = [this.shell, this.notebook]): Promise<void> {
     const { clock, engine } = this.world;
     const alive = { yes: true };
@@ -240,7 +243,7 @@ export class SessionBench {
     await settled();
   }
 
-  /** Asks for sessions of these types. */
+  /** Requests sessions of these types. */
   create(
     types: readonly string[],
     more: Partial<RequestedSession> = {},
@@ -259,7 +262,7 @@ export class SessionBench {
     return this.sessions.create(OWNER, WORKER, asked, signal);
   }
 
-  /** Creates a session that is not there yet. */
+  /** Creates a session that does not exist yet. */
   async created(type: string, more: Partial<RequestedSession> = {}): Promise<SessionView> {
     const [result] = await this.create([type], more);
     if (result?.status === "CREATED") return result.session;
@@ -273,7 +276,7 @@ export class SessionBench {
     return this.call({ tool: `${type}:wait`, params: { name }, ...more }, signal);
   }
 
-  /** Starts a call of a tool, and lets it get as far as it does by itself. */
+  /** Starts a call of a tool. Returns when nothing more happens by itself. */
   async call(more: Pick<ToolRequest, "tool"> & Partial<ToolRequest>, signal = never): Promise<Pending> {
     const report = this.tools.run(requestOf(more), NO_OBSERVER, signal);
     report.catch(() => {});
@@ -281,7 +284,7 @@ export class SessionBench {
     return { report };
   }
 
-  /** What `answer` reports of a type's session. */
+  /** The result of `answer` on a session of this type. */
   async answer(type: string): Promise<ToolReport["data"]> {
     const { report } = await this.call({ tool: `${type}:answer` });
     return (await report).data;
@@ -301,7 +304,7 @@ export class SessionBench {
     return [...this.engine.sandboxes.values()].map(({ sandboxId }) => sandboxId).sort();
   }
 
-  /** The engine's name of a sandbox. */
+  /** The engine's ref of a sandbox. */
   refOf(sandboxId: string): string {
     const found = [...this.engine.sandboxes].find(([, sandbox]) => sandbox.sandboxId === sandboxId);
     if (found === undefined) throw new Error(`the engine has no sandbox ${sandboxId}`);
@@ -309,22 +312,22 @@ export class SessionBench {
   }
 }
 
-/** A call under way. An object, since a promise would be awaited. */
+/** A call in progress. Wrapped in an object, because a returned promise would be awaited. */
 export interface Pending {
   readonly report: Promise<ToolReport>;
 }
 
-/** A request of {@link WORKER}'s. */
+/** A request of {@link WORKER}. */
 export function requestOf(more: Pick<ToolRequest, "tool"> & Partial<ToolRequest>): ToolRequest {
   return { owner: OWNER, workerId: WORKER, params: {}, timeoutMs: undefined, traceId: undefined, ...more };
 }
 
-/** A key of {@link WORKER}'s. */
+/** A key of {@link WORKER}. */
 export function keyOf(resourceType: string) {
   return { owner: OWNER, workerId: WORKER, resourceType };
 }
 
-/** A promise that a test settles, and that fails no test while nobody waits for it. */
+/** A promise that a test settles, without an unhandled rejection while nobody awaits it. */
 export function gate(): PromiseWithResolvers<void> {
   const made = Promise.withResolvers<void>();
   made.promise.catch(() => {});

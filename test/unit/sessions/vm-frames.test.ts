@@ -11,7 +11,7 @@ function frame(header: string | Buffer, payload: Uint8Array = Buffer.alloc(0)): 
 }
 
 describe("frames", () => {
-  test("come as they were sent, however the stream is cut", () => {
+  test("arrive as they were sent, however the stream is split", () => {
     const frames = fc.array(fc.tuple(fc.jsonValue({ maxDepth: 4 }), fc.uint8Array({ maxLength: 50 })), {
       maxLength: 6,
     });
@@ -50,7 +50,7 @@ describe("frames", () => {
     expect(() => new FrameReader().push(bytes)).toThrow(BadFrame);
   });
 
-  test("brackets in text are no depth", () => {
+  test("brackets in text do not count as depth", () => {
     const text = JSON.stringify({ text: `"\\${"[".repeat(1_000)}` });
     expect(new FrameReader().push(frame(text))).toMatchObject([{ header: JSON.parse(text) }]);
   });

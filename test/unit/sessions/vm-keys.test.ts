@@ -54,7 +54,7 @@ describe("keys", () => {
     },
   );
 
-  test("a bad key of a list is named by its place", () => {
+  test("an invalid key in a list is reported with its position", () => {
     expect(namedKeys("keys", ["ctrl", "Z"])).toEqual([
       ["keys[0]", "Control_L"],
       ["keys[1]", "z"],

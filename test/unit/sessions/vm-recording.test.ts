@@ -23,7 +23,7 @@ test.each([
     "vm_1",
     "/workspace/recordings/vm_1",
   ],
-  ["not beside it", "/workspaces", "/workspace", "vm_1", "/workspace/recordings/vm_1"],
+  ["not next to it", "/workspaces", "/workspace", "vm_1", "/workspace/recordings/vm_1"],
   [
     "in one directory, whatever the worker is called",
     "/w",
@@ -35,7 +35,7 @@ test.each([
   expect(recordingDir(workingDir, keptDir, sessionId)).toBe(directory);
 });
 
-test("the name of its directory is short enough for a file system, and ends as the session's id", () => {
+test("the name of its directory is short enough for a file system, and ends like the session's id", () => {
   const name = recordingDir("/w", "/w", `vm_${"worker".repeat(100)}_001_0a1b2c3d`).slice(
     "/w/recordings/".length,
   );

@@ -25,7 +25,7 @@ function newLog(store = memoryStore(), clock = new ManualClock(), keep = KEEP) {
 
 type Log = ReturnType<typeof newLog>;
 
-/** What a watcher gets without waiting, as far as it is there. */
+/** The items that a watcher gets without waiting. */
 async function now(
   { watch }: Log,
   afterSequence: number,
@@ -63,7 +63,7 @@ const sequences = (items: readonly WatchItem<SandboxEventBody>[]) =>
   items.map((item) => (item.type === "event" ? item.event.sequence : [item.from, item.to]));
 
 describe("a watcher", () => {
-  test("gets the history after its place, then what happens", async () => {
+  test("gets the history after its position, then new events", async () => {
     const { append, watch } = newLog();
     append(5);
     const { items, stop } = watch(2);
@@ -74,7 +74,7 @@ describe("a watcher", () => {
     stop.abort();
   });
 
-  test("learns what was dropped before it came", async () => {
+  test("learns what was dropped before it started", async () => {
     const { append, watch } = newLog();
     append(100);
     const { items } = watch(10);
@@ -97,7 +97,7 @@ describe("a watcher", () => {
     expect(sequences(rest)).toEqual(rest.map((_, index) => from + index));
   });
 
-  test("that keeps up misses nothing, however much is dropped behind it", async () => {
+  test("that keeps up misses nothing, however much is dropped after it has read it", async () => {
     const { append, watch } = newLog();
     const { items } = watch(0);
     for (let i = 0; i < 300; i++) {
@@ -106,7 +106,7 @@ describe("a watcher", () => {
     }
   });
 
-  test("hears of its owner's sandboxes only, and of one where it names one", async () => {
+  test("gets events only of its owner's sandboxes, or only of the one that it names", async () => {
     const { append, watch } = newLog();
     append(1, "mine");
     append(1, "mine", "somebody");
@@ -128,7 +128,7 @@ describe("a watcher", () => {
     expect(log.watchers).toBe(0);
   });
 
-  test("of a place that was never reached is refused", async () => {
+  test("from a position that was never reached is refused", async () => {
     const { append, watch } = newLog();
     append(3);
     await expect(watch(4).items.next()).rejects.toMatchObject({ reason: "OFFSET_OUT_OF_RANGE" });
@@ -141,7 +141,7 @@ describe("a watcher", () => {
 });
 
 describe("an owner's flood of events", () => {
-  test("pushes out none of another's, and nobody else learns what it pushed out", async () => {
+  test("does not push out another's, and nobody else learns what it pushed out", async () => {
     const log = newLog();
     log.append(3, "theirs", "another");
     log.append(200, "mine");
@@ -153,20 +153,20 @@ describe("an owner's flood of events", () => {
     expect(rest).toHaveLength(204 - oldest);
   });
 
-  test("is remembered as that over a restart", async () => {
+  test("is recorded as such across a restart", async () => {
     const first = newLog();
     first.append(3, "theirs", "another");
     first.append(200, "mine");
     first.append(2, "theirs", "another");
     const wanted = await now(first, 10);
-    // Killed, with what it wrote.
+    // The service was killed. Everything it wrote is still there.
     const next = newLog(first.store);
     expect(sequences(await now(next, 0, { owner: "another" }))).toEqual([1, 2, 3, 204, 205]);
     expect(await now(next, 10)).toEqual(wanted);
     expect(first.store.events.load().length).toBeLessThanOrEqual(KEEP * 1.25);
   });
 
-  test("that is shared leaves each of them as much", async () => {
+  test("that is shared leaves each of them an equal share", async () => {
     const log = newLog();
     for (let i = 0; i < 100; i++) for (const owner of ["a", "b", "c", "me"]) log.append(1, "x", owner);
     for (const owner of ["a", "b", "c", "me"]) {
@@ -176,7 +176,7 @@ describe("an owner's flood of events", () => {
   });
 });
 
-describe("an event that the disk does not take", () => {
+describe("an event that cannot be stored", () => {
   const event = (log: Log, sandboxId: string) =>
     log.log.eventOf({ sandboxId, generation: 1, owner: "me" }, { type: "UPDATED" });
   const ids = (items: readonly WatchItem<SandboxEventBody>[]) =>
@@ -194,7 +194,7 @@ describe("an event that the disk does not take", () => {
     expect(await now(newLog(log.store), 0)).toEqual(await now(log, 0));
   });
 
-  test("leaves no number behind where the service is killed: no two published events have the same", async () => {
+  test("uses up no number if the service is killed: no two published events have the same", async () => {
     const first = newLog();
     first.append(2);
     first.log.defer(event(first, "never-published"));
@@ -205,7 +205,7 @@ describe("an event that the disk does not take", () => {
     expect(ids(await now(next, 2))).toEqual(["next"]);
   });
 
-  test("and many more: what may not wait is reported as a loss", async () => {
+  test("together with many more: those that cannot wait are reported as a loss", async () => {
     const log = newLog();
     for (let i = 0; i < KEEP + 5; i++) log.log.defer(event(log, `${i}`));
     log.append(1, "after");
@@ -220,7 +220,7 @@ describe("an event that the disk does not take", () => {
 describe("after a restart", () => {
   const otherBoot = (): ManualClock => Object.assign(new ManualClock(), { bootId: "another" });
 
-  test("of a service that was killed, events go on where they stood", async () => {
+  test("of a service that was killed, events continue where they were", async () => {
     const first = newLog();
     first.append(5);
     const next = newLog(first.store);
@@ -234,7 +234,7 @@ describe("after a restart", () => {
   test("of a machine that lost its power, no number that may have been published is used again", async () => {
     const first = newLog();
     first.append(5);
-    // What the disk had not yet: a watcher has seen 6 and 7.
+    // Events 6 and 7 were lost from the disk, but a watcher has seen them.
     const next = newLog(first.store, otherBoot());
     next.append(1, "next");
     const [trimmed, ...rest] = await now(next, 5);
@@ -243,12 +243,12 @@ describe("after a restart", () => {
     expect(to).toBeGreaterThan(1_000);
     expect(sequences(rest)).toEqual([to + 1]);
     expect(sequences(await now(next, 7))).toEqual([[8, to], to + 1]);
-    // Known from then on.
+    // The loss is recorded from then on.
     const third = newLog(first.store, otherBoot());
     expect(sequences(await now(third, 4))).toEqual([5, [6, to], to + 1]);
   });
 
-  test("of a machine that was shut down in order, nothing is reported as lost", async () => {
+  test("of a machine that was shut down properly, nothing is reported as lost", async () => {
     const first = newLog();
     first.append(5);
     first.log.close();
@@ -257,7 +257,7 @@ describe("after a restart", () => {
     expect(sequences(await now(next, 4))).toEqual([5, 6]);
   });
 
-  test("of a machine that loses its power again and again, the oldest losses become one", async () => {
+  test("of a machine that loses power repeatedly, the oldest losses are merged", async () => {
     const store = memoryStore();
     for (let i = 0; i < 250; i++) {
       const clock = Object.assign(new ManualClock(), { bootId: `boot ${i}` });

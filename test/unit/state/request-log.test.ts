@@ -32,7 +32,7 @@ test("the same request is carried out once, and all its callers get the answer",
   expect(runs()).toBe(1);
 });
 
-test("requests without an id, with other ids, of other owners or methods have nothing in common", async () => {
+test("requests without an id, with other ids, or of other owners or methods are independent", async () => {
   const { log, count, runs } = newLog();
   await log.run(key(""), never, count);
   await log.run(key(""), never, count);
@@ -43,7 +43,7 @@ test("requests without an id, with other ids, of other owners or methods have no
   expect(runs()).toBe(6);
 });
 
-test("an id that comes with something else is refused, also while the first is under way", async () => {
+test("an id with other parameters is refused, also while the first request is in progress", async () => {
   const { log, count } = newLog();
   const gate = Promise.withResolvers<number>();
   const first = log.run(key("a"), never, () => gate.promise);
@@ -57,7 +57,7 @@ test("an id that comes with something else is refused, also while the first is u
   });
 });
 
-test("a request that failed is forgotten: a retry tries again, with other parameters if need be", async () => {
+test("a failed request is forgotten: a retry runs again, also with other parameters", async () => {
   const { log, count } = newLog();
   const fail = (): Promise<number> => Promise.reject(new Error("no luck"));
   await expect(Promise.all([log.run(key("a"), never, fail), log.run(key("a"), never, fail)])).rejects.toThrow(
@@ -137,7 +137,7 @@ describe("a caller that goes away", () => {
     expect(canceled).toBe(true);
     expect(await log.run(key("a"), never, count)).toBe(1);
     await new Promise((resolve) => setTimeout(resolve, 40));
-    // The end of the first one does not take the second one's answer along.
+    // The end of the first request does not remove the second one's answer.
     expect(await log.run(key("a"), never, count)).toBe(1);
   });
 
@@ -148,7 +148,7 @@ describe("a caller that goes away", () => {
   });
 });
 
-test("a service that stops cancels what is under way, and a retry runs again", async () => {
+test("a service that stops cancels requests in progress, and a retry runs again", async () => {
   const { log, count } = newLog();
   const stopped = log.run(
     key("a"),
@@ -169,7 +169,7 @@ test("answers are kept for a day", async () => {
   expect(await log.run(key("a", "other"), never, count)).toBe(2);
 });
 
-test("no more answers are kept than may be; those under way are not among the first to go", async () => {
+test("the number of kept answers is limited; requests in progress are not dropped first", async () => {
   const { log, count } = newLog(10);
   const gate = Promise.withResolvers<string>();
   const pending = log.run(key("pending"), never, () => gate.promise);
@@ -178,7 +178,7 @@ test("no more answers are kept than may be; those under way are not among the fi
   const again = log.run(key("pending"), never, async () => "run twice");
   gate.resolve("once");
   expect([await pending, await again]).toEqual(["once", "once"]);
-  // The newest is known still, an old one is not.
+  // The newest answer is still kept, an old one is not.
   expect(await log.run(key("r49"), never, count)).toBe(50);
   expect(await log.run(key("r0"), never, count)).toBe(51);
 });
@@ -190,7 +190,7 @@ describe("after a restart", () => {
     return new RequestLog(ServiceTime.resume(clock, store.time), store.requests);
   };
 
-  test("answers are the same as before, whatever data they are of", async () => {
+  test("answers are the same as before, with any kind of data", async () => {
     const before = newLog();
     const answer = {
       id: "x",
@@ -208,7 +208,7 @@ describe("after a restart", () => {
     expect(before.runs()).toBe(0);
   });
 
-  test("a request that was interrupted runs again with the subject it had begun", async () => {
+  test("an interrupted request runs again with the subject that it had started", async () => {
     const before = newLog();
     void before.log.run(key("a"), never, (_, progress) => {
       expect(progress.subject).toBeUndefined();
@@ -237,7 +237,7 @@ describe("after a restart", () => {
     expect(await log.run(key("a", "other"), never, async (_, { subject }) => subject ?? "none")).toBe("none");
   });
 
-  test("answers go a day after they were given, also where the service was down meanwhile", async () => {
+  test("answers expire a day after they were given, even if the service was down meanwhile", async () => {
     const before = newLog();
     await before.log.run(key("a"), never, before.count);
     for (let hour = 0; hour < 24; hour++) await restarted(before);
@@ -246,7 +246,7 @@ describe("after a restart", () => {
   });
 });
 
-test("a store that takes nothing costs no answer, until the restart", async () => {
+test("a store that cannot write loses no answer until the restart", async () => {
   const { log, store, count, runs } = newLog();
   store.requests.put = () => {
     throw new BerthError("NO_SPACE", "on purpose");
@@ -256,7 +256,7 @@ test("a store that takes nothing costs no answer, until the restart", async () =
   expect(runs()).toBe(1);
 });
 
-describe("answers beyond what may be kept", () => {
+describe("answers beyond the limit", () => {
   const MIB = 1024 * 1024;
   const answer = async (): Promise<string> => "x".repeat(MIB);
   const reasonOf = (work: Promise<unknown>): Promise<unknown> =>
@@ -265,7 +265,7 @@ describe("answers beyond what may be kept", () => {
       (error: unknown) => error instanceof BerthError && error.reason,
     );
 
-  test("are dropped, the oldest first, and their requests are not carried out twice", async () => {
+  test("are dropped, oldest first, and their requests are not carried out twice", async () => {
     const { log, count, runs, store } = newLog(undefined, { bytes: 4.5 * MIB, ownerBytes: 4.5 * MIB });
     for (const id of ["a", "b", "c", "d", "e", "f"]) await log.run(key(id), never, answer);
     expect(log.answerBytes()).toBeLessThanOrEqual(4.5 * MIB);
@@ -291,7 +291,7 @@ describe("answers beyond what may be kept", () => {
     expect(await log.run({ ...key("a"), owner: "fourth" }, never, count)).toHaveLength(MIB);
   });
 
-  test("that the store does not take are bounded too", async () => {
+  test("that cannot be stored are limited too", async () => {
     const { log, count, store, runs } = newLog();
     store.requests.put = () => {
       throw new BerthError("NO_SPACE", "The disk is full.");

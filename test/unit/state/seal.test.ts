@@ -7,7 +7,7 @@ import { Seal } from "../../../src/state/seal.ts";
 const directory = mkdtempSync(path.join(tmpdir(), "berth-seal-"));
 afterAll(() => rmSync(directory, { recursive: true }));
 
-test("what is sealed is read again, with the key of the same file, and is nowhere in clear", () => {
+test("sealed data can be read with the key in the same file, and is nowhere in plain text", () => {
   const file = path.join(directory, "key");
   const text = '{"env":{"S":"ü ☃"}}';
   const bytes = Buffer.from([0, 255, 128, 10]);
@@ -20,7 +20,7 @@ test("what is sealed is read again, with the key of the same file, and is nowher
   expect(first.text(text)).not.toBe(first.text(text));
 });
 
-test("no bytes stay none, and a text of no characters is sealed", () => {
+test("empty bytes stay empty, and an empty text is sealed", () => {
   const seal = Seal.random();
   expect([...seal.open(seal.bytes(new Uint8Array()))]).toEqual([]);
   expect(seal.bytes(new Uint8Array())).toHaveLength(0);
@@ -28,18 +28,18 @@ test("no bytes stay none, and a text of no characters is sealed", () => {
   expect(seal.openText(seal.text(""))).toBe("");
 });
 
-test("what an earlier version left in clear is read as it is", () => {
+test("plain text of an earlier version is read as it is", () => {
   const seal = Seal.random();
   expect(seal.openText('{"a":1}')).toBe('{"a":1}');
   expect([...seal.open(new Uint8Array([255, 15]))]).toEqual([255, 15]);
 });
 
-test("another key, or a changed byte, is said and not read", () => {
+test("another key, or a changed byte, is reported and not read", () => {
   const seal = Seal.random();
   const sealed = seal.bytes(Buffer.from("x"));
-  expect(() => Seal.random().open(sealed)).toThrow(/another key/);
+  expect(() => Seal.random().open(sealed)).toThrow(/a key other than/);
   sealed[sealed.length - 1] = (sealed.at(-1) ?? 0) ^ 1;
-  expect(() => seal.open(sealed)).toThrow(/another key/);
+  expect(() => seal.open(sealed)).toThrow(/a key other than/);
   const file = path.join(directory, "short");
   writeFileSync(file, "short");
   expect(() => Seal.ofFile(file)).toThrow(/holds no key/);

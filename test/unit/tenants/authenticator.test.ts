@@ -57,7 +57,7 @@ test.each([
   expect(() => ask(authenticator(changes, 1), headers)).toThrow(expect.objectContaining({ reason }));
 });
 
-test("a call goes on while its token is what it was", () => {
+test("a call continues while its token is unchanged", () => {
   const principal = ask(authenticator(), {});
   expect(authenticator().recheck(principal)).toBeUndefined();
   for (const changes of [{ expires: 5 }, { tenant: "other" }, { scope: "read-only" }] as const) {

@@ -8,7 +8,7 @@ const SHA = "0".repeat(64);
 const parse = (text: string) => parseTokenFile(text, "f");
 const TOKENS = "tenants: {acme: }\ntokens:\n";
 
-test("what is right is read", () => {
+test("a valid file is read", () => {
   const { tenants, tokens } = parse(
     `# ours\n${TOKENS}  - id: abcd\n    tenant: acme\n    scope: read-only # x\n    sha256: "${SHA}"\n    expires: 2030-01-01T00:00:00+01:00\n    note: n\n`,
   );
@@ -31,7 +31,7 @@ test("what is right is read", () => {
 const entry = (changes: object = {}) =>
   `${TOKENS}  - ${JSON.stringify({ id: "abcd", tenant: "acme", scope: "user", sha256: SHA, ...changes })}\n`;
 
-test("quotas are read in the units of the options; what is not there is not set", () => {
+test("quotas are read in the units of the options; missing ones are not set", () => {
   const { tenants } = parse(
     "tenants:\n  a:\n    quota: {sandboxes: 0, memory: 2GiB, cpus: 1.5, pids: 9, execs: 3, creates_per_second: 0.5, transcripts: 1MiB, workspaces: 3MiB}\n  b: {quota: {}}\n  c: {}\ntokens: []\n",
   );
@@ -43,7 +43,7 @@ test("quotas are read in the units of the options; what is not there is not set"
     b: {},
     c: {},
   });
-  // An unset key would hide the service's own quota.
+  // An unset key would hide the service's default.
   expect(Object.keys(tenants.get("b") ?? {})).toEqual([]);
 });
 
@@ -77,7 +77,7 @@ test.each([
   expect(() => parse(text)).toThrow(message);
 });
 
-test("whatever the file holds, what is wrong is said with a place", () => {
+test("with any contents, errors have a position", () => {
   const line = fc.stringMatching(/^[ a-z0-9:{}[\],"'#&*!|>%@-]{0,20}$/);
   fc.assert(
     fc.property(fc.array(line, { maxLength: 8 }), fc.boolean(), (lines, behind) => {
@@ -94,7 +94,7 @@ test("whatever the file holds, what is wrong is said with a place", () => {
 });
 
 describe("a token", () => {
-  test("is 256 random bits behind its id", () => {
+  test("is its id and 256 random bits", () => {
     const made = Array.from({ length: 200 }, newToken);
     for (const { id, text } of made) {
       expect(text).toMatch(/^berth_[a-z2-7]{10}_[0-9A-Za-z]{43}$/);

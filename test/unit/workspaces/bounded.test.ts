@@ -7,7 +7,7 @@ const untilAborted = (either: AbortSignal) =>
     either.addEventListener("abort", () => reject(new Error("killed")), { once: true });
   });
 
-test("a copy that grows past its bound is ended while it runs", async () => {
+test("a copy that exceeds its limit is ended while it runs", async () => {
   const sizes = [10, 90, 110];
   const measure = async () => sizes.shift() ?? 0;
   const copy = bounded(untilAborted, { maxBytes: 100, measure, signal, pauseMs: 10 });
@@ -15,12 +15,12 @@ test("a copy that grows past its bound is ended while it runs", async () => {
   expect(sizes).toEqual([]);
 });
 
-test("one that has grown past its bound at its end is refused", async () => {
+test("a copy that exceeds its limit at its end is refused", async () => {
   const copy = bounded(async () => {}, { maxBytes: 100, measure: async () => 101, signal });
   await expect(copy).rejects.toMatchObject({ reason: "NO_SPACE" });
 });
 
-test("one that fails fails with its own error, and one that is canceled ends", async () => {
+test("a failing copy fails with its own error, and a canceled one ends", async () => {
   const failing = bounded(() => Promise.reject(new Error("own")), {
     maxBytes: 1,
     measure: async () => 0,

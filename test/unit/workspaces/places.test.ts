@@ -4,11 +4,11 @@ import { Places } from "../../../src/workspaces/volumes/places.ts";
 
 const SIGNAL = new AbortController().signal;
 
-/** Volumes that count which places of theirs are open. */
+/** Volumes that track which of their places are open. */
 class CountedVolumes {
   readonly open = new Set<string>();
   opened = 0;
-  /** Opening waits for it. */
+  /** Opening a volume waits for this. */
   ready: Promise<void> = Promise.resolve();
 
   get volumes(): EngineVolumes {
@@ -35,17 +35,17 @@ function newPlaces(): { places: Places; counted: CountedVolumes } {
 }
 
 describe("places of volumes", () => {
-  test("are shared by work on one volume, and by that of none other", async () => {
+  test("are shared by work on the same volume only", async () => {
     const { places, counted } = newPlaces();
     const held = await Promise.all(["a", "a", "b"].map((name) => places.hold(name, SIGNAL)));
     expect(held.map(({ volume }) => volume.path)).toEqual(["a 0", "a 0", "b 1"]);
     for (const { release } of held) release();
-    // They stay a while for the next.
+    // They are kept open for a while.
     expect((await places.hold("a", SIGNAL)).volume.path).toBe("a 0");
     expect(counted.opened).toBe(2);
   });
 
-  test("take nothing more once they are spent, and end with their last user", async () => {
+  test("accept nothing more once they are spent, and end with their last user", async () => {
     const { places, counted } = newPlaces();
     const [first, second] = [await places.hold("a", SIGNAL), await places.hold("a", SIGNAL)];
     first.spend();
@@ -60,7 +60,7 @@ describe("places of volumes", () => {
     next.release();
   });
 
-  test("in which work fails take nothing more: they may be gone", async () => {
+  test("in which work fails accept nothing more: they may be gone", async () => {
     const { places, counted } = newPlaces();
     const failing = places.use("a", () => Promise.reject(new Error("gone")), { signal: SIGNAL });
     await expect(failing).rejects.toThrow("gone");
@@ -68,7 +68,7 @@ describe("places of volumes", () => {
     expect([...counted.open]).toEqual(["a 1"]);
   });
 
-  test("end at once when their volume goes, whoever works in them; idle ones when somebody needs it alone", async () => {
+  test("end at once when their volume is removed, even in use; idle ones also when a caller needs the volume exclusively", async () => {
     const { places, counted } = newPlaces();
     const held = await places.hold("a", SIGNAL);
     await places.endIdle("a");
@@ -81,7 +81,7 @@ describe("places of volumes", () => {
     expect([...counted.open]).toEqual([]);
   });
 
-  test("that nobody waits for any more are given up, and those that fail are tried again", async () => {
+  test("that nobody waits for any more are abandoned, and those that fail are retried", async () => {
     const { places, counted } = newPlaces();
     const { promise, reject } = Promise.withResolvers<void>();
     counted.ready = promise;

@@ -3,7 +3,7 @@ import { Database } from "../../../src/state/database.ts";
 import { migrate } from "../../../src/state/schema.ts";
 import { WorkspaceStore } from "../../../src/workspaces/store.ts";
 
-test("what an owner's workspaces take together follows each change", () => {
+test("the total size of an owner's workspaces follows each change", () => {
   const database = Database.open(":memory:");
   migrate(database);
   const store = new WorkspaceStore(database);

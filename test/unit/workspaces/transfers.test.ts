@@ -4,7 +4,7 @@ import { MAX_STREAMS, Transfers } from "../../../src/workspaces/transfers.ts";
 const never = new AbortController().signal;
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test("streams past an owner's bound are refused, not another's, and their places come back", () => {
+test("streams beyond an owner's limit are refused, but not another's, and their places are released", () => {
   const transfers = new Transfers();
   const open = Array.from({ length: MAX_STREAMS }, () => transfers.stream("ann"));
   expect(() => transfers.stream("ann")).toThrow(expect.objectContaining({ reason: "TOO_MANY_OPERATIONS" }));
@@ -14,7 +14,7 @@ test("streams past an owner's bound are refused, not another's, and their places
   expect(() => transfers.stream("ann")).toThrow(expect.objectContaining({ reason: "TOO_MANY_OPERATIONS" }));
 });
 
-test("of an owner's copies four are at work, whatever its streams do, and another's do not wait", async () => {
+test("four of an owner's copies run at once, regardless of its streams, and another's do not wait", async () => {
   const transfers = new Transfers();
   for (let streams = 0; streams < MAX_STREAMS; streams++) transfers.stream("ann");
   const begun: string[] = [];
@@ -43,7 +43,7 @@ test("of an owner's copies four are at work, whatever its streams do, and anothe
   expect(begun).not.toContain("left");
 });
 
-test("what fails gives its place back", async () => {
+test("a failed transfer releases its place", async () => {
   const transfers = new Transfers();
   for (let failures = 0; failures < 10; failures++)
     await expect(transfers.copy("ann", () => Promise.reject(new Error("failed")), never)).rejects.toThrow(

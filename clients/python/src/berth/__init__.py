@@ -1,9 +1,9 @@
 """Client of Berth, a self-hosted service that gives agents and services a safe place to run code.
 
 `Berth` and, for asyncio, `AsyncBerth` are the client; `Agent` is a loop that the service supervises. The generated
-messages and stubs are in `berth.v1`. Code written for AgentFlow, OpenManus or a gateway's WorkspaceManager finds
-its own names in `berth.agentflow`, `berth.openmanus` and `berth.workspaces`; `berth.Sandbox` is AgentFlow's, and what
-`Berth` makes are of type `SyncSandbox`.
+messages and stubs are in `berth.v1`. Code written for AgentFlow, OpenManus or a gateway's WorkspaceManager finds the
+names that it expects in `berth.agentflow`, `berth.openmanus` and `berth.workspaces`. `berth.Sandbox` is AgentFlow's;
+what `Berth` creates has the type `SyncSandbox`.
 """
 
 from berth._async.client import AsyncBerth

@@ -1,4 +1,4 @@
-"""Between the messages on the wire and the records of `berth.types`."""
+"""Converts between messages on the wire and the records of `berth.types`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class _Enum(Protocol):
     def Name(self, number: Any) -> str: ...
 
 
-#: Every double is whole beyond this; JSON numbers of other languages are exact up to it.
+#: Beyond this, every double is a whole number; up to it, JSON integers are exact in other languages.
 _LARGEST_WHOLE = 2**53
 
 
 def name_of(enum: _Enum, value: int, prefix: str) -> str:
-    """An enum value's name without its prefix; "UNKNOWN_n" for one of a newer service."""
+    """The name of an enum value without its prefix. "UNKNOWN_n" for a value of a newer service."""
     try:
         return enum.Name(value).removeprefix(prefix)
     except ValueError:
@@ -39,13 +39,13 @@ def name_of(enum: _Enum, value: int, prefix: str) -> str:
 
 
 def duration(seconds: float | None) -> Duration | None:
-    """Seconds as a Duration; None stays None, the service's default."""
+    """Converts seconds to a Duration. None stays None: the service's default."""
     if seconds is None:
         return None
     if math.isnan(seconds) or math.isinf(seconds):
         raise ValueError(f"{seconds} is not a number of seconds; leave it out for the service's default")
     nanos = round(seconds * 1e9)
-    # Both parts have the same sign.
+    # Both parts must have the same sign.
     whole = abs(nanos) // 1_000_000_000 * (1 if nanos >= 0 else -1)
     return Duration(seconds=whole, nanos=nanos - whole * 1_000_000_000)
 
@@ -56,20 +56,20 @@ def seconds(value: Duration) -> float:
 
 
 def time(value: Timestamp) -> datetime | None:
-    """A Timestamp in UTC; None where it is not set."""
+    """A Timestamp in UTC. None if it is not set."""
     if value.seconds == 0 and value.nanos == 0:
         return None
-    # Rounded up, the last moment of the year 9999 is none.
+    # Rounds down: rounded up, the last moment of the year 9999 would be out of range.
     return datetime.fromtimestamp(value.seconds, timezone.utc) + timedelta(microseconds=value.nanos // 1000)
 
 
 def content(data: types.Content) -> bytes:
-    """Bytes as they are, text as UTF-8. Raises TypeError for anything else."""
+    """Returns bytes unchanged, and encodes text as UTF-8. Raises TypeError for anything else."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
         return data.encode()
-    # What a type checker excludes comes all the same.
+    # Callers without a type checker pass these as well.
     if isinstance(data, (bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return bytes(data)
     raise TypeError(f"the data must be str or bytes, not {type(data).__name__}; files.upload takes open files")
@@ -81,14 +81,14 @@ def path(given: types.Path) -> str | bytes:
 
 
 def texts(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """The same mapping. Raises TypeError for a value that is not text; protobuf does not say which it is."""
+    """Returns the mapping. Raises TypeError that names a value that is not text; protobuf's error does not."""
     for key, each in (given or {}).items():
         if not isinstance(each, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{name}[{key!r}] must be a str, not {type(each).__name__}")
     return given
 
 
-#: As Linux has them; those of other systems have other numbers.
+#: Numbers on Linux. Other systems number signals differently.
 _SIGNALS = {
     "SIGHUP": 1,
     "SIGINT": 2,
@@ -105,7 +105,7 @@ _SIGNALS = {
 
 
 def signal_number(given: int | str) -> int:
-    """A signal's number on Linux. What `signal` of another system calls SIGSTOP has another number there."""
+    """A signal's number on Linux. The client's system may have another number for the name."""
     name = given if isinstance(given, str) else str(getattr(given, "name", ""))
     if name in _SIGNALS:
         return _SIGNALS[name]
@@ -124,7 +124,7 @@ def struct(values: Mapping[str, types.Json] | None) -> Struct | None:
 
 
 def value(json: types.Json) -> Value:
-    """JSON as a Value. Raises TypeError for what is not JSON."""
+    """JSON as a Value. Raises TypeError for anything that is not JSON."""
     if json is None:
         return Value(null_value=NullValue.NULL_VALUE)
     if isinstance(json, bool):
@@ -135,7 +135,7 @@ def value(json: types.Json) -> Value:
         return Value(string_value=json)
     if isinstance(json, Mapping):
         return Value(struct_value=struct(json))
-    # What a type checker excludes comes all the same.
+    # Untyped callers may pass such values anyway.
     if isinstance(json, (list, tuple)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Value(list_value=ListValue(values=[value(each) for each in json]))
     raise TypeError(f"a {type(json).__name__} is not JSON: give None, bool, int, float, str, list or dict")
@@ -254,7 +254,7 @@ def sandbox(given: sandbox_pb2.Sandbox) -> types.SandboxInfo:
         expire_time=time(given.expire_time),
         active_operations=given.active_operations,
         termination=termination(given.termination) if given.HasField("termination") else None,
-        # Not a lambda: what a call returned can be pickled.
+        # Not a lambda, so that results can be pickled.
         read_spec=functools.partial(spec_of, given.spec),
     )
 
@@ -277,7 +277,7 @@ def stats(given: sandbox_pb2.GetStatsResponse) -> types.Stats:
 
 
 def sandbox_event(given: sandbox_pb2.WatchEventsResponse) -> types.SandboxEvent | None:
-    """An event; None for a sign of life, and for what this client does not know."""
+    """An event. None for a keepalive, and for events that this client does not know."""
     item = given.WhichOneof("item")
     if item == "trimmed":
         return types.SandboxEvent(given.trimmed.to_sequence, None, "", "TRIMMED")
@@ -314,7 +314,7 @@ def stream_name(stream: int) -> Literal["stdout", "stderr"]:
 
 
 def command_result(given: process_pb2.RunCommandResponse) -> types.CommandResult:
-    """What a command came to."""
+    """The result of a command."""
     return types.CommandResult(
         given.stdout, given.stderr, given.truncated, exit_status(given.exit_status), given.process_id
     )
@@ -420,7 +420,7 @@ def session(given: session_pb2.Session) -> types.SessionInfo:
 
 
 def resource_message(given: types.SessionResource) -> session_pb2.SessionResource:
-    """A session that is asked for, for the wire."""
+    """A requested session, for the wire."""
     return session_pb2.SessionResource(
         resource_type=given.resource_type,
         config=struct(given.config),
@@ -433,7 +433,7 @@ def resource_message(given: types.SessionResource) -> session_pb2.SessionResourc
 
 
 def secrets_message(given: types.SessionSecrets | None) -> session_pb2.SessionSecrets | None:
-    """The secrets that a session is to have, for the wire."""
+    """The secrets of a session, for the wire."""
     return None if given is None else session_pb2.SessionSecrets(env=given.env, redact=given.redact)
 
 
@@ -456,7 +456,7 @@ def result_status(given: int) -> str:
 
 
 def reinitialized(given: session_pb2.ReinitializeSessionResponse) -> types.Reinitialized:
-    """A session that took the place of another."""
+    """A session that replaced another."""
     return types.Reinitialized(
         status=result_status(given.status),
         resource_type=given.resource_type,
@@ -469,7 +469,7 @@ def reinitialized(given: session_pb2.ReinitializeSessionResponse) -> types.Reini
 
 
 def tool_result(given: session_pb2.ExecuteToolResponse) -> types.ToolResult:
-    """What a tool reported."""
+    """The result of a tool."""
     meta = given.meta
     return types.ToolResult(
         code=given.code,
@@ -491,7 +491,7 @@ def tool_result(given: session_pb2.ExecuteToolResponse) -> types.ToolResult:
 
 
 def batch_result(given: session_pb2.ToolCallResult) -> types.BatchResult:
-    """What became of one call of a batch."""
+    """The result of one call of a batch."""
     outcome = given.WhichOneof("outcome")
     if outcome == "response":
         return tool_result(given.response)
@@ -553,7 +553,7 @@ def run(given: run_pb2.Run) -> types.RunInfo:
 
 
 def run_state(given: int) -> str:
-    """Where a run stands."""
+    """The state of a run."""
     return name_of(run_pb2.RunState, given, "RUN_STATE_")
 
 
@@ -563,12 +563,12 @@ def run_outcome(given: int) -> str:
 
 
 def next_step(given: run_pb2.NextStep) -> types.NextStep:
-    """A step that is handed out."""
+    """A step that the service handed out."""
     return types.NextStep(given.step, given.prompt, time(given.lease_expire_time), given.start_id)
 
 
 def report(given: run_pb2.ReportStepResponse) -> types.Report:
-    """How a run goes on."""
+    """How a run continues."""
     end = given.run_end
     return types.Report(
         next_step=next_step(given.next_step) if given.HasField("next_step") else None,
@@ -580,7 +580,7 @@ def report(given: run_pb2.ReportStepResponse) -> types.Report:
 
 
 def run_event(given: run_pb2.WatchRunResponse) -> types.RunEvent | None:
-    """A transition; None for a sign of life, and for what this client does not know."""
+    """An event of a run. None for a keepalive, and for events that this client does not know."""
     item = given.WhichOneof("item")
     if item == "trimmed":
         return types.RunEvent(given.trimmed.to_sequence, None, "TRIMMED", "", "", "", 0, None, "")

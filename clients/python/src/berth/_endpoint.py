@@ -1,4 +1,4 @@
-"""Where a service is, and how its calls are secured."""
+"""The address of a service, and how calls to it are secured."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ DEFAULT_ADDRESS = "127.0.0.1:7070"
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 CA = Union[str, "os.PathLike[str]", bytes]
-"""Certificates in PEM: the path of a file, or the bytes."""
+"""PEM certificates: the path of a file, or the bytes."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What is needed to call a service."""
+    """What a client needs to call a service."""
 
-    #: As the user wrote it.
+    #: As written by the user.
     address: str
-    #: As gRPC writes it.
+    #: In gRPC's syntax.
     target: str
-    #: None: without TLS.
+    #: None: no TLS.
     credentials: grpc.ChannelCredentials | None
     #: Sent with every call.
     metadata: tuple[tuple[str, str], ...]
@@ -61,18 +61,18 @@ def endpoint(
     options = {
         "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
         "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
-        # Notices a service that vanished without a word.
+        # To notice a service that is gone without closing the connection.
         "grpc.keepalive_time_ms": 20_000,
         "grpc.keepalive_timeout_ms": 10_000,
-        # A service that restarts is found again soon.
+        # To reconnect soon after a restart of the service.
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.min_reconnect_backoff_ms": 1_000,
         "grpc.max_reconnect_backoff_ms": 2_000,
     }
-    # Each client has a connection of its own, so that one made after a fork does not get its parent's.
+    # Each client gets its own connection, so that one created after a fork does not share its parent's.
     options["grpc.use_local_subchannel_pool"] = 1
     if _is_local(target):
-        # No proxy stands between a client and its own machine, whatever the environment says.
+        # There is no proxy between a client and its own machine, whatever the environment says.
         options["grpc.enable_http_proxy"] = 0
     return Endpoint(
         address=address,
@@ -87,7 +87,7 @@ def _read(ca: CA | None) -> bytes | None:
     if ca is None:
         return None
     pem = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
-    # gRPC would call the service unreachable.
+    # gRPC would report an unreachable service instead.
     if b"CERTIFICATE-----" not in pem:
         raise ValueError(f"ca={'...' if isinstance(ca, bytes) else repr(os.fspath(ca))} holds no certificate in PEM")
     return pem

@@ -1,10 +1,10 @@
-"""The head and the tail of something that may be too long to keep."""
+"""Head and tail of data that may be too long to keep."""
 
 from __future__ import annotations
 
 
 class Kept:
-    """Keeps the first and the last half of at most so many bytes."""
+    """Keeps head and tail: up to a number of bytes, half from the start and half from the end."""
 
     def __init__(self, most: int) -> None:
         self._head_room = most - most // 2
@@ -15,11 +15,11 @@ class Kept:
         self.truncated = False
 
     def add(self, data: bytes) -> None:
-        """Adds what follows."""
+        """Appends data."""
         room = self._head_room - len(self._head)
         self._head += data[:room] if room > 0 else b""
         self._tail += data[max(room, 0) :]
-        # Cut now and then, so that what is dropped is not moved for each piece.
+        # Cuts only occasionally, so that the dropped bytes are not moved for every piece.
         if len(self._tail) > 2 * self._most_tail + 65536:
             self._cut()
 

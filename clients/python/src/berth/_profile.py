@@ -1,4 +1,4 @@
-"""Where a service is and who calls it: what a client was given, its environment, and profiles."""
+"""Finds the address of a service and the token: from arguments, the environment, and profiles."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Access:
-    """Where a service is, and who calls it."""
+    """The address of a service, and the token to send."""
 
-    #: None: nobody named one.
+    #: None: not set anywhere.
     address: str | None
     token: str | None
-    #: File with the authorities that the profile in use trusts, in PEM.
+    #: PEM file with the authorities that the profile in use trusts.
     tls_ca: str | None
 
 
 def find_access(address: str | None, token: str | None, token_file: _Path | None, profile: str | None) -> Access:
-    """Puts together where to call and with which token.
+    """Finds out where to call, and with which token.
 
-    An address that is given, or BERTH_ADDRESS, goes before BERTH_PROFILE as a whole: the token of a profile is for the
-    address of that profile. Tokens in their order: the given one or its file, the profile's, BERTH_TOKEN,
-    BERTH_TOKEN_FILE. Raises ValueError for a profile or a file that cannot be used.
+    A given address, or BERTH_ADDRESS, overrides BERTH_PROFILE completely: a profile's token is only for its own
+    address. Order of tokens: the given one or its file, the profile's, BERTH_TOKEN, BERTH_TOKEN_FILE. Raises ValueError
+    for a profile or a file that cannot be used.
     """
     env = os.environ
     found = _profile_of(address, profile)
@@ -52,7 +52,7 @@ def find_access(address: str | None, token: str | None, token_file: _Path | None
 
 
 def profiles_file() -> Path:
-    """Where profiles are: `$XDG_CONFIG_HOME/berth/profiles.json`, by default below `~/.config`."""
+    """The file with the profiles: `$XDG_CONFIG_HOME/berth/profiles.json`, by default below `~/.config`."""
     home = os.environ.get("XDG_CONFIG_HOME")
     return (Path(home) if home else Path.home() / ".config") / "berth" / "profiles.json"
 
@@ -71,7 +71,7 @@ def _read_profile(name: str) -> Dict[str, str]:
     try:
         profiles = json.loads(_read_text(f'profile "{name}"', file))
     except json.JSONDecodeError:
-        # The parser's error holds the file, and with it tokens.
+        # The parser's error would contain the file, and so its tokens.
         raise ValueError(f"{file} is not JSON") from None
     if not isinstance(profiles, dict):
         raise ValueError(f'{file} must hold an object of profiles, as {{"work": {{"address": "https://berth.example.com"}}}}')
@@ -113,7 +113,7 @@ def _read_text(what: str, file: _Path) -> str:
 
 
 def _checked(token: str, what: str) -> str:
-    """What a header takes. The text itself is told to nobody."""
+    """Checks that a header can contain the token. The error does not show it."""
     text = token.strip()
     if not re.fullmatch(r"[\x21-\x7e]{1,4096}", text):
         raise ValueError(f"{what} is not a token: one word of printable ASCII, as berth token create prints it")

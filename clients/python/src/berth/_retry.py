@@ -1,4 +1,4 @@
-"""When a failed call is worth making again, and how long to wait before."""
+"""When to retry a failed call, and how long to wait before."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from berth.errors import BerthError
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
-#: A connection that breaks ends its calls in one of these, with no word of the service.
+#: Codes of calls that ended because their connection broke, without a response of the service.
 _BROKEN = {"UNAVAILABLE", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN"}
 _PASSING = {"SHUTTING_DOWN", "ENGINE_UNAVAILABLE"}
 
 
 def is_broken(error: BerthError) -> bool:
-    """Whether the connection failed, rather than the call: the service was not reached, or is restarting."""
+    """Whether the connection failed instead of the call: the service was not reached, or is restarting."""
     return error.reason == "SHUTTING_DOWN" if error.reason else error.code in _BROKEN
 
 
 def is_passing(error: BerthError) -> bool:
-    """Whether a call that is safe to make twice is worth making again."""
+    """Whether to retry a call that is safe to repeat."""
     return error.reason in _PASSING if error.reason else error.code in _BROKEN
 
 
 class Pauses:
-    """The pauses between attempts, for so many seconds in all."""
+    """The pauses between attempts, for a number of seconds in total."""
 
     def __init__(self, for_s: float) -> None:
         self._until = monotonic() + for_s
@@ -39,6 +39,6 @@ class Pauses:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def next(self, error: BerthError) -> float | None:
-        """Seconds to wait before the next attempt; None: it was the last one."""
+        """Seconds to wait before the next attempt. None: no more attempts."""
         pause = max(next(self._growing), error.retry_after or 0)
         return pause if monotonic() + pause <= self._until else None

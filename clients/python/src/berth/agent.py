@@ -22,7 +22,7 @@ _MOST_RESULT_BYTES = 16 * 1024
 _MOST_MESSAGE_BYTES = 256 * 1024
 #: How long to retry creating a run before the service has answered.
 _CREATE_S = 30
-#: Keepalives in one step timeout.
+#: How many keepalives to send per step timeout.
 _SIGNS_PER_TIMEOUT = 3
 _OVER = (RunStateError, RunNotFoundError)
 
@@ -38,7 +38,7 @@ class AgentState(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Message:
-    """One message of the conversation."""
+    """A message of the conversation."""
 
     role: Literal["USER", "SYSTEM", "ASSISTANT", "TOOL"]
     content: str
@@ -46,26 +46,26 @@ class Message:
 
 @dataclass(frozen=True)
 class Step:
-    """A step that is to be done."""
+    """A step to do."""
 
     run_id: str
-    #: From 1.
+    #: Starts at 1.
     number: int
-    #: What to ask: the agent's own prompt, below a warning if it is stuck.
+    #: The prompt: the agent's own, with a warning above it if it is stuck.
     prompt: str
-    #: The run's sandbox; empty without one.
+    #: The run's sandbox. Empty if it has none.
     sandbox_id: str
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step. A plain string is its result."""
+    """The result of a step. A plain string counts as `result`."""
 
     #: As text; anything beyond 16 KiB is cut off.
     result: str
-    #: Whether the agent has reached its aim.
+    #: Whether the agent has reached its goal.
     finished: bool = False
-    #: What was said in it: 100 at most, of which each is cut off after 256 KiB. Unset: the result, by the assistant.
+    #: The messages of the step: up to 100, each cut off after 256 KiB. Unset: the result, as the assistant's message.
     messages: Sequence[Message] | None = field(default=None)
 
 
@@ -78,7 +78,7 @@ class AgentRun:
     state: AgentState
     #: FINISHED, MAX_STEPS, ERROR, CANCELED, LEASE_EXPIRED or DEADLINE.
     outcome: str
-    #: How it ended, for a person.
+    #: How it ended, for people.
     message: str
     #: One line per step.
     summary: str
@@ -87,16 +87,13 @@ class AgentRun:
 class Agent(abc.ABC):
     """An agent whose runs the service supervises. Write `step`.
 
-    The service counts the steps, keeps the time, warns of going round in
-    circles, and cleans up whatever happens, also when this program dies. A
-    connection that breaks and a service that restarts are waited for, as long as
-    the step timeout is, and for 30 s before there is a run. A step whose run
-    ends meanwhile is canceled.
+    The service counts the steps, enforces the time limits, warns if the agent repeats itself, and always cleans up,
+    even if this program dies. The agent waits for a broken connection or a restarting service: up to the step timeout,
+    or 30 s before there is a run. If the run ends during a step, the step is canceled.
 
-    An agent does one run at a time; `close` takes the last one away. Times are
-    in seconds; what is not given is the service's default. `keep_sandbox` says
-    whether the sandbox stays after the run; unset, one that was there stays, and
-    one made for the run does not.
+    An agent does one run at a time; `close` deletes the last one. Times are in seconds. Unset parameters take the
+    service's defaults. `keep_sandbox`: whether the sandbox stays after the run; by default an existing one stays, and
+    one created for the run does not.
     """
 
     def __init__(
@@ -115,7 +112,7 @@ class Agent(abc.ABC):
     ) -> None:
         if sandbox_spec is not None and sandbox_id is not None:
             raise ValueError("sandbox_spec and sandbox_id exclude each other")
-        #: The client, for what a step does.
+        #: The client, for use in steps.
         self.berth = berth
         on_end = run_pb2.RUN_ON_END_UNSPECIFIED
         if keep_sandbox is not None:
@@ -140,7 +137,7 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     async def step(self, step: Step) -> StepResult | str:
-        """Does one step. What it raises ends the run in ERROR."""
+        """Does one step. If it raises, the run ends in ERROR."""
 
     @property
     def state(self) -> AgentState:
@@ -148,12 +145,12 @@ class Agent(abc.ABC):
 
     @property
     def current_step(self) -> int:
-        """The current step; 0 before the first, and after the maximum of steps."""
+        """The current step. 0 before the first, and after the maximum of steps."""
         return self._current_step
 
     @property
     def run_id(self) -> str:
-        """Id of its run at the service; empty before the first."""
+        """Id of its run at the service. Empty before the first."""
         return self._run.run_id if self._run else ""
 
     async def run(self, request: str = "") -> AgentRun:
@@ -178,7 +175,7 @@ class Agent(abc.ABC):
             raise
 
     async def cancel(self) -> None:
-        """Ends the run, if one is RUNNING: its step is canceled, and `run` returns."""
+        """Ends a RUNNING run: cancels its step, and `run` returns."""
         if self._run is not None:
             await self._transport.retried(
                 self._transport.stubs.runs.CancelRun,
@@ -237,7 +234,7 @@ class Agent(abc.ABC):
     async def _do(
         self, step: run_pb2.NextStep, sandbox_id: str
     ) -> tuple[run_pb2.ReportStepRequest | None, Exception | None]:
-        """Does one step and sends keepalives meanwhile; does not report if the run ended meanwhile."""
+        """Does one step and sends keepalives meanwhile. Does not report it if the run ended meanwhile."""
         alive = asyncio.create_task(self._stay_alive(step))
         work = asyncio.create_task(self._attempt(step, sandbox_id))
         try:
@@ -270,7 +267,7 @@ class Agent(abc.ABC):
             return report, error
 
     async def _stay_alive(self, step: run_pb2.NextStep) -> None:
-        """Gives signs of life; returns when the run is over."""
+        """Sends keepalives. Returns when the run is over."""
         alive = run_pb2.KeepAliveRunRequest(run_id=self.run_id, step=step.step, start_id=step.start_id)
         while True:
             await asyncio.sleep(self._step_timeout / _SIGNS_PER_TIMEOUT)
@@ -279,7 +276,7 @@ class Agent(abc.ABC):
             except _OVER:
                 return
             except BerthError:
-                # The next sign may come through.
+                # The next keepalive may succeed.
                 continue
 
     async def _report(self, report: run_pb2.ReportStepRequest) -> run_pb2.ReportStepResponse | None:
@@ -297,7 +294,7 @@ class Agent(abc.ABC):
         return AgentRun(run.run_id, self._state, outcome, run.message, run.summary)
 
     async def _give_up(self) -> None:
-        """After a failure that is not the run's own: nobody continues it."""
+        """Cancels the run after a failure that is not its own, because nobody continues it."""
         if self._state is not AgentState.RUNNING:
             return
         if self._run is None:
@@ -309,7 +306,7 @@ class Agent(abc.ABC):
             self._settle(_state_of(run), run.current_step)
 
     async def _get(self) -> run_pb2.Run:
-        """The run as it is, also over connections that break: a read is safe to make twice."""
+        """Reads the run, with retries over broken connections: a read is safe to repeat."""
         request = run_pb2.GetRunRequest(run_id=self.run_id)
         return (await self._transport.read(self._transport.stubs.runs.GetRun, request, self._step_timeout)).run
 
@@ -340,5 +337,5 @@ def _role_of(message: Message) -> run_pb2.RunMessageRole.ValueType:
 
 
 def _clip(text: str, most_bytes: int) -> str:
-    """The longest prefix of a text that is at most so many bytes."""
+    """The longest prefix of a text within a number of bytes."""
     return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")

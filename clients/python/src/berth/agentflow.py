@@ -1,12 +1,12 @@
-"""AgentFlow's own name, `Sandbox`, over Berth's sessions. For code that was written for AgentFlow's sandbox.
+"""AgentFlow's `Sandbox`, on Berth's sessions. For code written for AgentFlow's sandbox.
 
-It stands for AgentFlow's class of that name: the constructor's `worker_id`, `server_url` and `timeout`; start,
-close, create_session, execute, execute_batch, refresh_sessions, reinitialize, list_sessions, destroy_session,
-get_tools, get_status and warmup, each also with `_sync` at its end; and both kinds of `with`. Results are the plain
-dicts that AgentFlow's documentation prints, with whole numbers as ints.
+It replaces AgentFlow's class of the same name: the constructor's `worker_id`, `server_url` and `timeout`; start, close,
+create_session, execute, execute_batch, refresh_sessions, reinitialize, list_sessions, destroy_session, get_tools,
+get_status and warmup, each also with the suffix `_sync`; and both kinds of `with`. Results are the plain dicts of
+AgentFlow's documentation, with whole numbers as ints.
 
-To move on: `berth.AsyncBerth().worker(worker_id)` has the same calls with typed results and errors: create,
-execute, execute_batch, refresh, reinitialize, list, destroy. `Berth().worker(…)` is the same without asyncio.
+To migrate: `berth.AsyncBerth().worker(worker_id)` has the same calls with typed results and errors: create, execute,
+execute_batch, refresh, reinitialize, list, destroy. `Berth().worker(…)` is the same without asyncio.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Sandbox:
             result = await sandbox.execute("bash:run", {"command": "echo hello"})
             print(result["data"]["stdout"])
 
-    `worker_id`: whose sessions they are; by default a new worker. `server_url`, `token`, `ca` and `tls`: where the
-    service is, as for `berth.AsyncBerth`. `timeout`: seconds that a tool may run which is called without one.
-    `keep_sessions`: leaves the sessions there at the end; by default they are destroyed.
+    `worker_id`: the worker that owns the sessions; by default a new one. `server_url`, `token`, `ca` and `tls`: how to
+    reach the service, as for `berth.AsyncBerth`. `timeout`: default timeout of tools in seconds. `keep_sessions`: keeps
+    the sessions at the end; by default they are destroyed.
 
-    A call raises a `berth.BerthError` where it does not come to a tool's result: the service is not reached, there
-    is no such tool, the parameters are wrong.
+    A call raises a `berth.BerthError` if there is no result of a tool: the service cannot be reached, the tool does not
+    exist, or its parameters are invalid.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Sandbox:
         keep_sessions: bool = False,
         warmup_resources: Sequence[str] | None = None,
     ) -> None:
-        #: Whose sessions they are.
+        #: The worker that owns the sessions.
         self.worker_id = worker_id or f"worker-{uuid.uuid4().hex[:12]}"
-        #: Where the service is.
+        #: The address of the service.
         self.server_url = endpoint(server_url, token, ca, tls).address
-        # As it was given: where none was, the address, token and CA of a profile go together.
+        # As given. If it was not, the address, token and CA of a profile are used together.
         self._server_url = server_url
         self._timeout = timeout
         self._token, self._ca, self._tls = token, ca, tls
@@ -82,16 +82,16 @@ class Sandbox:
 
     @property
     def is_started(self) -> bool:
-        """Whether something was called, or the sandbox entered, since it was made or closed."""
+        """Whether it was used or entered since it was created or closed."""
         return self._async is not None or self._sync is not None
 
     async def start(self, warmup_resources: Sequence[str] | None = None) -> Sandbox:
-        """Makes sure that the service answers. Returns itself."""
+        """Checks that the service answers. Returns itself."""
         await self._calls.warmup(warmup_resources or self._warmup_resources)
         return self
 
     async def close(self) -> None:
-        """Destroys the worker's sessions, unless `keep_sessions`, and ends the connection. Idempotent."""
+        """Destroys the worker's sessions, unless `keep_sessions`, and closes the connection. Idempotent."""
         calls, self._async = self._async, None
         sync_calls, self._sync = self._sync, None
         try:
@@ -104,10 +104,10 @@ class Sandbox:
     async def create_session(
         self, resources: Resources, config: Mapping[str, Json] | None = None
     ) -> Dict:
-        """Makes sessions: of one type with a config, of a list of types, or of a dict from type to config.
+        """Creates sessions: of one type with a config, of a list of types, or of a dict from type to config.
 
-        Of one type: {"status": "success" | "exists" | "error", "resource_type", "session_id", "session_name",
-        "config"}, or with "error" in words. Of several: {"status": "success" | "partial" | "error", "sessions":
+        For one type: {"status": "success" | "exists" | "error", "resource_type", "session_id", "session_name",
+        "config"}, or with a message in "error". For several: {"status": "success" | "partial" | "error", "sessions":
         {type: the same}}.
         """
         return await self._calls.create_session(resources, config)
@@ -122,9 +122,8 @@ class Sandbox:
         """Runs a tool, such as "vm:click", on the worker's session of its type, or on a temporary one.
 
         {"code": 0, "message": "success", "data": …, "meta": {"tool", "full_name", "resource_type", "session_id",
-        "temporary_session", "trace_id", "execution_time_ms"}}; binary data, where there is some, as
-        "attachments": [{"name", "media_type", "content" in Base64}]. Code 4001: the tool failed; 5006: it exceeded
-        its timeout (seconds).
+        "temporary_session", "trace_id", "execution_time_ms"}}; binary data, if any, as "attachments": [{"name",
+        "media_type", "content" in Base64}]. Code 4001: the tool failed; 5006: it exceeded its timeout (seconds).
         """
         return await self._calls.execute(action, params, timeout, trace_id)
 
@@ -143,14 +142,14 @@ class Sandbox:
         return await self._calls.execute_batch(actions, parallel, stop_on_error, timeout, trace_id)
 
     async def refresh_sessions(self, resource_type: str | None = None) -> Dict:
-        """Starts the time to live of one session, or of all, again. {"status", "refreshed": {type: bool}}."""
+        """Restarts the TTL of one session, or of all. {"status", "refreshed": {type: bool}}."""
         return await self._calls.refresh_sessions(resource_type)
 
     async def reinitialize(self, resource_type: str, new_config: Mapping[str, Json] | None = None) -> Dict:
-        """Puts a new session in the place of one, and leaves the others alone.
+        """Replaces a session with a new one, and leaves the others alone.
 
         {"status": "success", "resource_type", "old_session_id", "new_session_id", "config_applied"}, or "status":
-        "error" with "error" in words: then there is no session of the type. Without a config the present one stays.
+        "error" with a message in "error": then there is no session of the type. Without a config the current one stays.
         """
         return await self._calls.reinitialize(resource_type, new_config)
 
@@ -167,9 +166,9 @@ class Sandbox:
         return await self._calls.get_tools(resource_type)
 
     async def warmup(self, resources: str | Sequence[str] | None = None) -> Dict:
-        """Says whether the service offers the types: {"status", "resources": {type: bool}}.
+        """Checks whether the service offers the types: {"status", "resources": {type: bool}}.
 
-        Berth keeps sessions ready by `berth serve --warm-session`, not by a client's call.
+        `berth serve --warm-session` keeps sessions ready, not this call.
         """
         return await self._calls.warmup(resources)
 
@@ -186,18 +185,18 @@ class Sandbox:
         await self.close()
 
     def start_sync(self, warmup_resources: Sequence[str] | None = None) -> Sandbox:
-        """As `start`."""
+        """See `start`."""
         self._sync_calls.warmup(warmup_resources or self._warmup_resources)
         return self
 
     def close_sync(self) -> None:
-        """As `close`. The connection of the asynchronous calls, if there were any, is ended by `close`."""
+        """See `close`, which must also be called if asynchronous calls were made."""
         sync_calls, self._sync = self._sync, None
         if sync_calls is not None:
             sync_calls.close(destroy=not self._keep_sessions)
 
     def create_session_sync(self, resources: Resources, config: Mapping[str, Json] | None = None) -> Dict:
-        """As `create_session`."""
+        """See `create_session`."""
         return self._sync_calls.create_session(resources, config)
 
     def execute_sync(
@@ -207,7 +206,7 @@ class Sandbox:
         timeout: float | None = None,
         trace_id: str = "",
     ) -> Dict:
-        """As `execute`."""
+        """See `execute`."""
         return self._sync_calls.execute(action, params, timeout, trace_id)
 
     def execute_batch_sync(
@@ -218,35 +217,35 @@ class Sandbox:
         timeout: float | None = None,
         trace_id: str = "",
     ) -> Dict:
-        """As `execute_batch`."""
+        """See `execute_batch`."""
         return self._sync_calls.execute_batch(actions, parallel, stop_on_error, timeout, trace_id)
 
     def refresh_sessions_sync(self, resource_type: str | None = None) -> Dict:
-        """As `refresh_sessions`."""
+        """See `refresh_sessions`."""
         return self._sync_calls.refresh_sessions(resource_type)
 
     def reinitialize_sync(self, resource_type: str, new_config: Mapping[str, Json] | None = None) -> Dict:
-        """As `reinitialize`."""
+        """See `reinitialize`."""
         return self._sync_calls.reinitialize(resource_type, new_config)
 
     def list_sessions_sync(self) -> Dict:
-        """As `list_sessions`."""
+        """See `list_sessions`."""
         return self._sync_calls.list_sessions()
 
     def destroy_session_sync(self, resources: str | Sequence[str] | None = None) -> Dict:
-        """As `destroy_session`."""
+        """See `destroy_session`."""
         return self._sync_calls.destroy_session(resources)
 
     def get_tools_sync(self, resource_type: str = "") -> list[Dict]:
-        """As `get_tools`."""
+        """See `get_tools`."""
         return self._sync_calls.get_tools(resource_type)
 
     def warmup_sync(self, resources: str | Sequence[str] | None = None) -> Dict:
-        """As `warmup`."""
+        """See `warmup`."""
         return self._sync_calls.warmup(resources)
 
     def get_status_sync(self) -> Dict:
-        """As `get_status`."""
+        """See `get_status`."""
         return self._sync_calls.get_status()
 
     def __enter__(self) -> Sandbox:

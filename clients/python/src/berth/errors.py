@@ -1,4 +1,4 @@
-"""What calls fail with: one class a gRPC code, and below it one class a reason of `berth.v1.ErrorReason`.
+"""What calls raise: one class per gRPC code, and below it one class per reason of `berth.v1.ErrorReason`.
 
 Catch as wide as you need: `SandboxNotFoundError` is a `NotFoundError` is a `BerthError`.
 """
@@ -27,14 +27,14 @@ class BerthError(Exception):
 
     #: The gRPC code's name, such as "NOT_FOUND".
     code: str
-    #: What happened and what to do, for a person.
+    #: What happened and what to do, for people.
     message: str
-    #: Name of the ErrorReason, such as "SANDBOX_NOT_FOUND". Empty where the service gave none, as when
-    #: it was not reached. A reason that this client does not know is "UNKNOWN_" and its number.
+    #: Name of the ErrorReason, such as "SANDBOX_NOT_FOUND". Empty if the service gave none, for example because it was
+    #: not reached. For a reason that this client does not know: "UNKNOWN_" and its number.
     reason: str
     #: Facts for programs, such as "limit" or "sandbox_id".
     metadata: Mapping[str, str]
-    #: Seconds after which the same call is worth making again. None: nothing is known.
+    #: Seconds after which a retry makes sense. None: unknown.
     retry_after: float | None
 
     def __init__(
@@ -54,7 +54,7 @@ class BerthError(Exception):
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By its fields, whatever a subclass is made of; the view that `metadata` is cannot be pickled.
+        # By its fields, whatever arguments a subclass takes. The view in `metadata` cannot be pickled.
         return _unpickled, (type(self), self.args, {**self.__dict__, "metadata": dict(self.metadata)})
 
 
@@ -66,15 +66,15 @@ def _unpickled(kind: type[BerthError], args: tuple[object, ...], fields: dict[st
 
 
 class InvalidArgumentError(BerthError):
-    """A parameter is missing, malformed or out of range; `metadata["field"]` names it."""
+    """A parameter is missing, malformed or out of range. `metadata["field"]` names it."""
 
 
 class NotFoundError(BerthError):
-    """What was named does not exist, or belongs to somebody else."""
+    """Something that the call names does not exist, or belongs to another tenant."""
 
 
 class AlreadyExistsError(BerthError):
-    """Something is there already."""
+    """Something already exists."""
 
 
 class ResourceExhaustedError(BerthError):
@@ -82,19 +82,19 @@ class ResourceExhaustedError(BerthError):
 
 
 class FailedPreconditionError(BerthError):
-    """The state of things does not allow the call."""
+    """The current state does not allow the call."""
 
 
 class PermissionDeniedError(BerthError):
-    """It is not allowed."""
+    """The call is not allowed."""
 
 
 class UnauthenticatedError(BerthError):
-    """No token was sent, or one that the service does not know."""
+    """The call had no token, or one that the service does not know."""
 
 
 class AbortedError(BerthError):
-    """What the call worked on went away while it ran."""
+    """What the call worked on went away during the call."""
 
 
 class UnavailableError(BerthError):
@@ -102,7 +102,7 @@ class UnavailableError(BerthError):
 
 
 class DeadlineExceededError(BerthError):
-    """The call's own deadline passed."""
+    """The call exceeded its deadline."""
 
 
 class CanceledError(BerthError):
@@ -110,43 +110,43 @@ class CanceledError(BerthError):
 
 
 class UnimplementedError(BerthError):
-    """The service does not offer the call: it is older than this client."""
+    """The service does not have the method: it is older than this client."""
 
 
 class OutOfRangeError(BerthError):
-    """A place lies beyond the end."""
+    """A position is beyond the end."""
 
 
 class InternalError(BerthError):
-    """The service has a defect; the message carries an id that its log also has."""
+    """A bug in the service. The message contains an id that is also in the service's log."""
 
 
 class SandboxNotFoundError(NotFoundError):
-    """No such sandbox, or it belongs to somebody else."""
+    """There is no such sandbox, or it belongs to another tenant."""
 
 
 class ProcessNotFoundError(NotFoundError):
-    """No such process, or its record has expired (24 hours)."""
+    """There is no such process, or its record has expired (24 hours)."""
 
 
 class FileNotFoundError(NotFoundError, builtins.FileNotFoundError):
-    """No file or directory at the path. Also a builtin FileNotFoundError."""
+    """There is no file or directory at the path. Also a builtin FileNotFoundError."""
 
 
 class WorkspaceNotFoundError(NotFoundError):
-    """No such workspace."""
+    """There is no such workspace."""
 
 
 class SessionNotFoundError(NotFoundError):
-    """No such session."""
+    """There is no such session."""
 
 
 class RunNotFoundError(NotFoundError):
-    """No such run."""
+    """There is no such run."""
 
 
 class ToolNotFoundError(NotFoundError):
-    """No such tool."""
+    """There is no such tool."""
 
 
 class SandboxExistsError(AlreadyExistsError):
@@ -162,23 +162,23 @@ class FileExistsError(AlreadyExistsError, builtins.FileExistsError):
 
 
 class SandboxLimitError(ResourceExhaustedError):
-    """The server holds as many sandboxes as it may."""
+    """The server has reached its limit of sandboxes."""
 
 
 class TenantQuotaError(ResourceExhaustedError):
-    """The tenant has reached a quota of its own; "quota" in the metadata names it."""
+    """The tenant has reached one of its quotas. "quota" in the metadata names it."""
 
 
 class TooManyOperationsError(ResourceExhaustedError):
-    """Too many calls, streams, readers or processes at once."""
+    """Too many concurrent calls, streams, readers or processes."""
 
 
 class MessageTooLargeError(ResourceExhaustedError):
-    """A message is larger than the server reads."""
+    """A message exceeds the server's size limit."""
 
 
 class NoSpaceError(ResourceExhaustedError):
-    """No space left, in the sandbox or on the server."""
+    """There is no space left, in the sandbox or on the server."""
 
 
 class ImageUnavailableError(FailedPreconditionError):
@@ -186,7 +186,7 @@ class ImageUnavailableError(FailedPreconditionError):
 
 
 class SandboxStartFailedError(FailedPreconditionError):
-    """The container started and could not be made ready."""
+    """The container started but could not be made ready."""
 
 
 class SandboxNotRunningError(FailedPreconditionError):
@@ -194,11 +194,11 @@ class SandboxNotRunningError(FailedPreconditionError):
 
 
 class SandboxReplacedError(FailedPreconditionError):
-    """The container behind the id was replaced since the caller learnt its generation."""
+    """The container behind the id was replaced since the caller read its generation."""
 
 
 class UnsupportedError(FailedPreconditionError):
-    """The engine in use cannot do what was asked."""
+    """The engine in use does not support this."""
 
 
 class ProcessStateError(FailedPreconditionError):
@@ -206,11 +206,11 @@ class ProcessStateError(FailedPreconditionError):
 
 
 class FileKindError(FailedPreconditionError):
-    """The path is not the kind of file the call needs."""
+    """The path is not the kind of file that the call needs."""
 
 
 class WorkspaceInUseError(FailedPreconditionError):
-    """The workspace is still referenced."""
+    """Traces still refer to the workspace."""
 
 
 class RunStateError(FailedPreconditionError):
@@ -218,31 +218,31 @@ class RunStateError(FailedPreconditionError):
 
 
 class NotAllowedError(PermissionDeniedError):
-    """The operator does not allow it, for instance a host path or a runtime."""
+    """The operator does not allow it, for example a host path or a runtime."""
 
 
 class TokenScopeError(PermissionDeniedError):
-    """The token's scope does not allow the call, or not in the tenant that it names."""
+    """The token's scope does not allow the call, or not in this tenant."""
 
 
 class SecretNotFoundError(NotFoundError):
-    """There is no secret of that name that the tenant may use."""
+    """There is no secret of that name, or the tenant may not use it."""
 
 
 class WorkspaceExistsError(AlreadyExistsError):
-    """There is a workspace of that id."""
+    """There is a workspace with this id."""
 
 
 class FilePermissionError(PermissionDeniedError, builtins.PermissionError):
-    """Also a builtin PermissionError: the sandbox's user may not touch the file."""
+    """The sandbox's user may not access the file. Also a builtin PermissionError."""
 
 
 class SandboxDeletedError(AbortedError):
-    """The sandbox was deleted while the call ran."""
+    """The sandbox was deleted during the call."""
 
 
 class SandboxTerminatedError(AbortedError):
-    """The sandbox ended by itself while the call ran."""
+    """The sandbox ended by itself during the call."""
 
 
 class EngineUnavailableError(UnavailableError):
@@ -254,11 +254,11 @@ class ShuttingDownError(UnavailableError):
 
 
 class OffsetOutOfRangeError(OutOfRangeError):
-    """An offset lies beyond the end."""
+    """An offset is beyond the end."""
 
 
 class ArchiveRejectedError(InvalidArgumentError):
-    """The archive is not a tar, or holds an entry that is refused; "entry" in the metadata names it."""
+    """The archive is not a tar, or contains a refused entry. "entry" in the metadata names it."""
 
 
 class DirectoryNotEmptyError(FailedPreconditionError):
@@ -270,40 +270,39 @@ class TraceNotFoundError(NotFoundError):
 
 
 class WorkspaceBrokenError(FailedPreconditionError):
-    """The workspace's directory is missing, is something else than Berth made, or holds what the server
-    may not read or delete."""
+    """The workspace's directory is missing, is not the one that Berth created, or contains something that the server
+    may not read or delete.
+    """
 
 
 class SessionStartFailedError(FailedPreconditionError):
-    """The session's resource could not be initialized; no session remains."""
+    """The session could not be started, and does not exist."""
 
 
 class SessionLostError(AbortedError):
-    """The session ended while the call ran: it was destroyed, or what stands behind it died. The next call
-    needs a new one."""
+    """The session ended during the call: it was destroyed, or its backend died. The next call needs a new one."""
 
 
 class SandboxInUseError(FailedPreconditionError):
-    """The sandbox belongs to another run that is under way."""
+    """Another active run has the sandbox."""
 
 
 class AnswerDroppedError(FailedPreconditionError):
-    """The request was carried out under this request id, and its answer has been dropped since: the server
-    keeps so many bytes of them."""
+    """A call with this request id completed, but its answer was dropped: the server keeps a limited number of bytes."""
 
 
 class ConnectionLostError(UnavailableError):
-    """The connection broke while a command's output came, and could not be restored in time.
+    """The connection broke while a command's output arrived, and could not be restored in time.
 
-    What was received is known. `sandbox.attach(error.process_id, stdout_offset=error.stdout_received,
-    stderr_offset=error.stderr_received)` reads on from there, for 24 hours.
+    The output so far is not lost. `sandbox.attach(error.process_id, stdout_offset=error.stdout_received,
+    stderr_offset=error.stderr_received)` continues from there, for 24 hours.
     """
 
-    #: The command's process. Empty where the connection broke before the service had named it.
+    #: The command's process. Empty if the connection broke before the service had named it.
     process_id: str
-    #: Bytes of stdout that were received: the offset to read on from.
+    #: Bytes of stdout that were received: the offset to continue from.
     stdout_received: int
-    #: Bytes of stderr that were received.
+    #: Bytes of stderr that were received: the offset to continue from.
     stderr_received: int
 
     def __init__(
@@ -389,12 +388,13 @@ _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 def class_of(reason: str) -> type[BerthError] | None:
-    """The class of errors with a reason, such as "SANDBOX_NOT_FOUND"; None for one that this client does not know."""
+    """The class of errors with a reason, such as "SANDBOX_NOT_FOUND". None for a reason that this client does not know.
+    """
     return _BY_REASON.get(reason)
 
 
 def error_of(error: grpc.RpcError, target: str = "the service") -> BerthError:
-    """The typed error of a failed call; `target` is what the call went to."""
+    """The typed error of a failed call to `target`."""
     code = error.code()
     text = error.details() or ""
     detail = detail_of(error)
@@ -406,15 +406,15 @@ def error_of(error: grpc.RpcError, target: str = "the service") -> BerthError:
 
 
 def error_of_failure(failure: error_pb2.Failure) -> BerthError:
-    """The typed error of one part of a call that failed where others went on."""
+    """The typed error of a failed part of a call whose other parts continued."""
     return _typed(_CODE_NAMES.get(failure.code, "UNKNOWN"), failure.message, failure.detail)
 
 
 def detail_of(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
-    """What the service said about the error; None where the call failed on its way."""
+    """The service's details about the error. None if the call failed on the way."""
     for key, value in _trailing(error):
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            # google.rpc.Status has its details, each an Any, in field 3.
+            # google.rpc.Status has its details in field 3, each as an Any.
             for any_bytes in (field for number, field in _fields(value) if number == 3):
                 parts = dict(_fields(any_bytes))
                 if parts.get(1, b"").endswith(_DETAIL_NAME):
@@ -441,7 +441,7 @@ def _reason_name(number: int) -> str:
 
 
 def _unreachable(target: str, text: str) -> str:
-    # Where no TLS was answered, gRPC speaks of certificates, too.
+    # gRPC mentions certificates even if the server did not speak TLS.
     is_tls = "WRONG_VERSION_NUMBER" not in text
     if is_tls and ("CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower()):
         advice = "Its certificate is not signed by the CA given as ca=, or names another host."
@@ -453,7 +453,7 @@ def _unreachable(target: str, text: str) -> str:
 
 
 def _trailing(error: grpc.RpcError) -> Iterable[Metadatum]:
-    # The two kinds of gRPC error type their trailers differently; both hold pairs, or are None.
+    # The two kinds of gRPC error type their trailers differently. Both contain pairs, or are None.
     return cast("Iterable[Metadatum] | None", error.trailing_metadata()) or ()
 
 

@@ -1,13 +1,13 @@
-"""OpenManus's own names over Berth. For code that was written for OpenManus's `app.sandbox` and `app.agent.base`.
+"""OpenManus's names, on Berth. For code written for OpenManus's `app.sandbox` and `app.agent.base`.
 
-They stand for OpenManus's SandboxSettings, SandboxManager, DockerSandbox, AsyncDockerizedTerminal,
-BaseSandboxClient, LocalSandboxClient, create_sandbox_client, SANDBOX_CLIENT, SandboxError, SandboxTimeoutError,
-SandboxResourceError, AgentState, Memory and BaseAgent. Replace `from app.sandbox…` and `from app.agent.base` by
-`from berth.openmanus`; the sandboxes then are the service's: it counts them, sweeps idle ones, ends a command with
-all it started at its timeout, and cleans up after a program that died.
+They replace OpenManus's SandboxSettings, SandboxManager, DockerSandbox, AsyncDockerizedTerminal, BaseSandboxClient,
+LocalSandboxClient, create_sandbox_client, SANDBOX_CLIENT, SandboxError, SandboxTimeoutError, SandboxResourceError,
+AgentState, Memory and BaseAgent. Replace `from app.sandbox…` and `from app.agent.base` by `from berth.openmanus`. Then
+the service runs the sandboxes: it counts them, deletes idle ones, ends a command with everything it started at its
+timeout, and cleans up if the program dies.
 
-To move on: a SandboxManager is `berth.AsyncBerth().sandboxes`; a DockerSandbox is what its `create` gives, whose
-`run` has exit code, stdout and stderr apart; a BaseAgent is a `berth.Agent`.
+To migrate: a SandboxManager is `berth.AsyncBerth().sandboxes`; a DockerSandbox is what its `create` returns, whose
+`run` returns exit code, stdout and stderr separately; a BaseAgent is a `berth.Agent`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 STUCK_PROMPT = (
     "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted."
 )
-#: How long what is active in a sandbox may go on while that is deleted.
+#: How long operations in a sandbox may continue while it is deleted.
 _DELETE_GRACE_S = 5
 #: The code of a tool that exceeded its timeout.
 _TIMED_OUT = 5006
@@ -73,25 +73,25 @@ class SandboxError(Exception):
 
 
 class SandboxTimeoutError(SandboxError):
-    """A command exceeded its timeout, and was ended with all that it started."""
+    """A command exceeded its timeout, and was ended with everything it started."""
 
 
 class SandboxResourceError(SandboxError):
-    """A sandbox could not be made, because a resource is used up."""
+    """A sandbox could not be created, because a limit is reached."""
 
 
 @dataclass
 class SandboxSettings:
-    """What a sandbox should be; the defaults are OpenManus's."""
+    """The settings of a sandbox, with OpenManus's defaults."""
 
     use_sandbox: bool = False
     image: str = "python:3.12-slim"
     work_dir: str = "/workspace"
-    #: As Docker writes it: "512m", "1g".
+    #: In Docker's syntax: "512m", "1g".
     memory_limit: str = "512m"
     #: Cores.
     cpu_limit: float = 1.0
-    #: Seconds that a command may run.
+    #: Default timeout of commands in seconds.
     timeout: int = 300
     network_enabled: bool = False
 
@@ -99,9 +99,9 @@ class SandboxSettings:
 class DockerSandbox:
     """A sandbox of the service, with OpenManus's methods.
 
-    `volume_bindings`: from a directory of the host, which the operator must have allowed, to a path in the
-    sandbox. `client`: the service; by default the one that BERTH_ADDRESS names. `idle_timeout`: seconds after which
-    the service deletes it where it is not used (default 1 hour).
+    `volume_bindings`: maps directories of the host, which the operator must allow, to paths in the sandbox. `client`:
+    the service; by default the one at BERTH_ADDRESS. `idle_timeout`: seconds without use after which the service
+    deletes it (default: 1 hour).
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class DockerSandbox:
         self.config = config or SandboxSettings()
         self.volume_bindings = dict(volume_bindings or {})
         self.terminal: AsyncDockerizedTerminal | None = None
-        #: The sandbox behind it, once it is created.
+        #: The sandbox behind it. None before `create`.
         self.sandbox: AsyncSandbox | None = None
         self._client = client
         self._own_client = client is None
         self._idle_timeout = idle_timeout
 
     async def create(self) -> DockerSandbox:
-        """Makes the sandbox and its terminal. Returns itself. Raises RuntimeError."""
+        """Creates the sandbox and its terminal. Returns itself. Raises RuntimeError."""
         client = self._client = self._client or AsyncBerth()
         try:
             self.sandbox = await client.sandboxes.create_from(
@@ -140,7 +140,7 @@ class DockerSandbox:
         return self
 
     async def run_command(self, cmd: str, timeout: int | None = None) -> str:
-        """Runs a command in the sandbox's shell, which keeps its directory and variables. Returns what it wrote.
+        """Runs a command in the sandbox's shell, which keeps its directory and variables. Returns the output.
 
         Raises SandboxTimeoutError after `timeout` seconds, by default the sandbox's.
         """
@@ -162,7 +162,7 @@ class DockerSandbox:
             raise RuntimeError(f"Failed to read file: {error.message}") from error
 
     async def write_file(self, path: str, content: str) -> None:
-        """Writes a file; missing parents are made. Raises RuntimeError."""
+        """Writes a file, and creates missing parent directories. Raises RuntimeError."""
         try:
             await self.ready().files.write(path, content)
         except BerthError as error:
@@ -196,11 +196,11 @@ class DockerSandbox:
             raise RuntimeError(f"Failed to copy file: {error.message}") from error
 
     async def cleanup(self, grace: float = 0) -> None:
-        """Deletes the sandbox, once what is active in it has had `grace` seconds to end. Idempotent."""
+        """Deletes the sandbox. Running operations get `grace` seconds to end. Idempotent."""
         sandbox, self.sandbox = self.sandbox, None
         terminal, self.terminal = self.terminal, None
         try:
-            # With the sandbox goes what runs in its terminal; so that is closed last.
+            # Deleting the sandbox ends what runs in its terminal, so the terminal is closed last.
             if sandbox is not None:
                 await sandbox.delete(grace=grace)
             if terminal is not None:
@@ -219,17 +219,17 @@ class DockerSandbox:
         await self.cleanup()
 
     def ready(self) -> AsyncSandbox:
-        """The sandbox behind it. Raises RuntimeError before it is created."""
+        """The sandbox behind it. Raises RuntimeError before `create`."""
         if self.sandbox is None:
             raise RuntimeError("Sandbox not initialized")
         return self.sandbox
 
 
 class AsyncDockerizedTerminal:
-    """A bash in a sandbox that keeps its directory and variables from one command to the next.
+    """A bash in a sandbox that keeps its directory and variables between commands.
 
-    Commands run one after the other. What one wrote is one text: stdout, then stderr where there is some; no
-    prompts are in it. `last_exit_code` is the exit code, which OpenManus does not keep.
+    Commands run one after another. The output of one is a single text: stdout, then stderr if there is any, without
+    prompts. `last_exit_code` is the exit code, which OpenManus does not provide.
     """
 
     def __init__(
@@ -243,12 +243,12 @@ class AsyncDockerizedTerminal:
         self.working_dir = working_dir
         self.env_vars = dict(env_vars or {})
         self.default_timeout = default_timeout
-        #: Of the last command; None before.
+        #: Of the last command. None before the first.
         self.last_exit_code: int | None = None
         self._worker: AsyncWorker | None = None
 
     async def init(self) -> None:
-        """Starts the bash, in the working directory, which is made where it is missing. Raises RuntimeError."""
+        """Starts the bash in the working directory, which is created if missing. Raises RuntimeError."""
         sandbox = self.container if isinstance(self.container, AsyncSandbox) else self.container.ready()
         config: dict[str, Json] = {"cwd": self.working_dir, "env": dict(self.env_vars)}
         worker = AsyncWorker(sandbox.transport, f"terminal-{uuid.uuid4().hex}")
@@ -260,7 +260,7 @@ class AsyncDockerizedTerminal:
         self._worker = worker
 
     async def run_command(self, cmd: str, timeout: int | None = None) -> str:
-        """Runs a command and returns what it wrote. Raises TimeoutError after `timeout` seconds, RuntimeError."""
+        """Runs a command and returns its output. Raises TimeoutError after `timeout` seconds, RuntimeError."""
         if self._worker is None:
             raise RuntimeError("Terminal not initialized")
         limit = timeout or self.default_timeout
@@ -295,10 +295,10 @@ class AsyncDockerizedTerminal:
 
 
 class SandboxManager:
-    """Makes, finds and deletes sandboxes, at most `max_sandboxes` of its own at once.
+    """Creates, finds and deletes sandboxes, at most `max_sandboxes` at once.
 
-    `idle_timeout`: seconds after which the service deletes one that is not used. `cleanup_interval` is how often
-    the service looks, by its own setting; it is kept here for `get_stats`.
+    `idle_timeout`: seconds without use after which the service deletes a sandbox. `cleanup_interval` only appears in
+    `get_stats`: how often the service checks is its own setting.
     """
 
     def __init__(
@@ -321,7 +321,7 @@ class SandboxManager:
         self._is_shutting_down = False
 
     async def ensure_image(self, image: str) -> bool:
-        """Whether a sandbox can be made of an image, which is pulled where it is missing."""
+        """Whether a sandbox can be created from an image, which is pulled if missing."""
         try:
             async with self._berth().sandboxes.create(image):
                 return True
@@ -331,14 +331,14 @@ class SandboxManager:
     async def create_sandbox(
         self, config: SandboxSettings | None = None, volume_bindings: Mapping[str, str] | None = None
     ) -> str:
-        """Makes a sandbox and returns its id.
+        """Creates a sandbox and returns its id.
 
-        Raises RuntimeError: "Maximum number of sandboxes (N) reached", "Failed to ensure Docker image: …", "Failed
-        to create sandbox: …".
+        Raises RuntimeError: "Maximum number of sandboxes (N) reached", "Failed to ensure Docker image: …", "Failed to
+        create sandbox: …".
         """
         if self._is_shutting_down:
             raise RuntimeError("Failed to create sandbox: the manager is shutting down")
-        # The place is taken before anything is waited for, and given back below.
+        # Reserves a place before the first await; released below.
         if len(self._sandboxes) + self._being_made >= self.max_sandboxes:
             raise RuntimeError(f"Maximum number of sandboxes ({self.max_sandboxes}) reached")
         self._being_made += 1
@@ -361,7 +361,7 @@ class SandboxManager:
         return sandbox_id
 
     async def get_sandbox(self, sandbox_id: str) -> DockerSandbox:
-        """A sandbox that it made. Raises KeyError: "Sandbox … not found"."""
+        """A sandbox that this manager created. Raises KeyError: "Sandbox … not found"."""
         async with self.sandbox_operation(sandbox_id) as sandbox:
             return sandbox
 
@@ -386,17 +386,17 @@ class SandboxManager:
                 del self._active[sandbox_id]
 
     async def delete_sandbox(self, sandbox_id: str) -> None:
-        """Deletes a sandbox, once what is active in it has had 5 s to end. An unknown id is not an error."""
+        """Deletes a sandbox. Running operations get 5 s to end. An unknown id is not an error."""
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is not None:
             self._forget(sandbox_id)
             await sandbox.cleanup(_DELETE_GRACE_S)
 
     async def start_cleanup_task(self) -> None:
-        """Does nothing: the service itself deletes idle sandboxes, also after this program has ended."""
+        """Does nothing: the service deletes idle sandboxes itself, also after this program has ended."""
 
     async def cleanup(self) -> None:
-        """Deletes all that it made, and makes no more."""
+        """Deletes all sandboxes that it created, and creates no more."""
         self._is_shutting_down = True
         try:
             results = await asyncio.gather(
@@ -413,7 +413,10 @@ class SandboxManager:
 
     def get_stats(self) -> dict[str, Union[int, bool]]:
         """{"total_sandboxes", "active_operations", "max_sandboxes", "idle_timeout", "cleanup_interval",
-        "is_shutting_down"}: of what this manager made. Those of the service: `AsyncBerth().sandboxes.stats()`."""
+        "is_shutting_down"}.
+
+        Covers the sandboxes of this manager. For those of the service: `AsyncBerth().sandboxes.stats()`.
+        """
         return {
             "total_sandboxes": len(self._sandboxes),
             "active_operations": sum(self._active.values()),
@@ -442,13 +445,13 @@ class SandboxManager:
 
 
 class BaseSandboxClient(ABC):
-    """One sandbox, whose implementation is left open."""
+    """The interface of a client for one sandbox."""
 
     @abstractmethod
     async def create(
         self, config: SandboxSettings | None = None, volume_bindings: Mapping[str, str] | None = None
     ) -> None:
-        """Makes the sandbox."""
+        """Creates the sandbox."""
 
     @abstractmethod
     async def run_command(self, command: str, timeout: int | None = None) -> str:
@@ -456,11 +459,11 @@ class BaseSandboxClient(ABC):
 
     @abstractmethod
     async def copy_from(self, container_path: str, local_path: str) -> None:
-        """Copies out of the sandbox."""
+        """Copies a file or directory out of the sandbox."""
 
     @abstractmethod
     async def copy_to(self, local_path: str, container_path: str) -> None:
-        """Copies into the sandbox."""
+        """Copies a file or directory into the sandbox."""
 
     @abstractmethod
     async def read_file(self, path: str) -> str:
@@ -476,7 +479,7 @@ class BaseSandboxClient(ABC):
 
 
 class LocalSandboxClient(BaseSandboxClient):
-    """One sandbox, made by `create`. Before that, methods raise RuntimeError: "Sandbox not initialized"."""
+    """One sandbox, created by `create`. Before that, methods raise RuntimeError: "Sandbox not initialized"."""
 
     def __init__(self, client: AsyncBerth | None = None) -> None:
         self.sandbox: DockerSandbox | None = None
@@ -485,29 +488,29 @@ class LocalSandboxClient(BaseSandboxClient):
     async def create(
         self, config: SandboxSettings | None = None, volume_bindings: Mapping[str, str] | None = None
     ) -> None:
-        """Makes the sandbox; one that was there is deleted first."""
+        """Creates the sandbox. Deletes an existing one first."""
         await self.cleanup()
         sandbox = DockerSandbox(config, volume_bindings, client=self._client)
         self.sandbox = await sandbox.create()
 
     async def run_command(self, command: str, timeout: int | None = None) -> str:
-        """As DockerSandbox.run_command."""
+        """See DockerSandbox.run_command."""
         return await self._ready().run_command(command, timeout)
 
     async def copy_from(self, container_path: str, local_path: str) -> None:
-        """As DockerSandbox.copy_from."""
+        """See DockerSandbox.copy_from."""
         await self._ready().copy_from(container_path, local_path)
 
     async def copy_to(self, local_path: str, container_path: str) -> None:
-        """As DockerSandbox.copy_to."""
+        """See DockerSandbox.copy_to."""
         await self._ready().copy_to(local_path, container_path)
 
     async def read_file(self, path: str) -> str:
-        """As DockerSandbox.read_file."""
+        """See DockerSandbox.read_file."""
         return await self._ready().read_file(path)
 
     async def write_file(self, path: str, content: str) -> None:
-        """As DockerSandbox.write_file."""
+        """See DockerSandbox.write_file."""
         await self._ready().write_file(path, content)
 
     async def cleanup(self) -> None:
@@ -523,17 +526,17 @@ class LocalSandboxClient(BaseSandboxClient):
 
 
 def create_sandbox_client() -> LocalSandboxClient:
-    """A client of its own sandbox."""
+    """A client with its own sandbox."""
     return LocalSandboxClient()
 
 
-#: OpenManus's global client. A run of an agent does not clean it up, for other runs may use it: an agent's own is
-#: `BaseAgent.sandbox_client`.
+#: OpenManus's global client. An agent's run does not clean it up, because other runs may use it. An agent's own client
+#: is `BaseAgent.sandbox_client`.
 SANDBOX_CLIENT = create_sandbox_client()
 
 
 class AgentState(str, enum.Enum):
-    """Where an agent stands."""
+    """The state of an agent."""
 
     IDLE = "IDLE"
     RUNNING = "RUNNING"
@@ -552,7 +555,7 @@ _ROLES: Mapping[str, Literal["USER", "SYSTEM", "ASSISTANT", "TOOL"]] = {
 
 @dataclass
 class Message:
-    """One message of an agent's memory."""
+    """A message in an agent's memory."""
 
     role: str
     content: str | None = None
@@ -561,17 +564,17 @@ class Message:
 
     @classmethod
     def user_message(cls, content: str) -> Message:
-        """What the user says."""
+        """A message of the user."""
         return cls("user", content)
 
     @classmethod
     def system_message(cls, content: str) -> Message:
-        """What the system says."""
+        """A message of the system."""
         return cls("system", content)
 
     @classmethod
     def assistant_message(cls, content: str | None = None) -> Message:
-        """What the agent says."""
+        """A message of the agent."""
         return cls("assistant", content)
 
 
@@ -583,26 +586,26 @@ class Memory:
     max_messages: int = 100
 
     def add_message(self, message: Message) -> None:
-        """Adds one; the oldest go beyond `max_messages`."""
+        """Adds a message. Beyond `max_messages`, removes the oldest."""
         self.add_messages([message])
 
     def add_messages(self, messages: Sequence[Message]) -> None:
-        """Adds several."""
+        """Adds several messages."""
         self.messages = [*self.messages, *messages][-self.max_messages :]
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Removes all messages."""
         self.messages = []
 
     def get_recent_messages(self, n: int) -> list[Message]:
-        """The newest n."""
+        """The newest n messages."""
         return self.messages[-n:] if n > 0 else []
 
 
 class BaseAgent(ABC):
-    """An agent that works in steps. Write `step`; set `state` to AgentState.FINISHED in it when it is done.
+    """An agent that works in steps. Write `step`, and set `state` to AgentState.FINISHED in it when the work is done.
 
-    `run` is a run of the service: that counts the steps, keeps the time, and cleans up when this program dies.
+    `run` is a run of the service, which counts the steps, enforces the time limits, and cleans up if this program dies.
     `sandbox_client` is the agent's own sandbox, deleted at the end of each run.
     """
 
@@ -626,21 +629,23 @@ class BaseAgent(ABC):
         self.memory = memory or Memory()
         self.state = AgentState.IDLE
         self.max_steps = max_steps
-        #: The step under way; 0 before the first, and after the maximum.
+        #: The current step. 0 before the first, and after the maximum.
         self.current_step = 0
         self.duplicate_threshold = duplicate_threshold
-        #: What the last run came to, as the service has it.
+        #: The service's result of the last run.
         self.last_run: AgentRun | None = None
         self.sandbox_client: BaseSandboxClient = sandbox_client or LocalSandboxClient(client)
         self._client = client
 
     @abstractmethod
     async def step(self) -> str:
-        """Does one step and says in words what it came to. What it raises ends the run in ERROR."""
+        """Does one step and returns a description of the result. If it raises, the run ends in ERROR."""
 
     @contextlib.asynccontextmanager
     async def state_context(self, new_state: AgentState) -> AsyncGenerator[None, None]:
-        """Sets the state for the block, ERROR where the block fails, and the state from before at its end."""
+        """Sets the state for the block, and restores the previous one at its end. If the block fails, sets ERROR
+        meanwhile.
+        """
         if new_state not in list(AgentState):
             raise ValueError(f"Invalid state: {new_state}")
         previous = self.state
@@ -660,10 +665,10 @@ class BaseAgent(ABC):
         self.memory.add_message(Message(role, content, base64_image, tool_call_id))
 
     async def run(self, request: str | None = None) -> str:
-        """Does steps until it is FINISHED or has done `max_steps`. Returns a line for each: "Step 1: …".
+        """Does steps until it is FINISHED or has done `max_steps`. Returns a line per step: "Step 1: …".
 
-        Raises RuntimeError: "Cannot run agent from state: …" unless it is IDLE, and what a step raised. After it
-        the agent is IDLE again; `last_run` says how it ended.
+        Raises RuntimeError: "Cannot run agent from state: …" unless it is IDLE, and what a step raised. Afterwards the
+        agent is IDLE again; `last_run` says how it ended.
         """
         if self.state is not AgentState.IDLE:
             raise RuntimeError(f"Cannot run agent from state: {self.state}")
@@ -683,7 +688,7 @@ class BaseAgent(ABC):
         return self.last_run.summary
 
     def is_stuck(self) -> bool:
-        """Whether the last message is the same as `duplicate_threshold` earlier ones of the agent."""
+        """Whether the last message equals `duplicate_threshold` earlier messages of the agent."""
         if len(self.memory.messages) < 2:
             return False
         last = self.memory.messages[-1]
@@ -694,14 +699,14 @@ class BaseAgent(ABC):
         return same >= self.duplicate_threshold
 
     def handle_stuck_state(self) -> None:
-        """Puts a warning before the prompt of the next step, once."""
+        """Adds a warning before the prompt of the next step, once."""
         prompt = self.next_step_prompt or ""
         if not prompt.startswith(STUCK_PROMPT):
             self.next_step_prompt = f"{STUCK_PROMPT}\n{prompt}"
 
     @property
     def messages(self) -> list[Message]:
-        """Its memory's messages."""
+        """The messages in its memory."""
         return self.memory.messages
 
     @messages.setter
@@ -733,7 +738,7 @@ class _Loop(Agent):
         return StepResult(
             result,
             finished=agent.state is AgentState.FINISHED,
-            # A report takes 100, as many as a run keeps.
+            # A report may have 100 messages, as many as a run keeps.
             messages=[RunMessage(_ROLES[each.role], each.content or "") for each in added[-100:]],
         )
 
@@ -752,7 +757,7 @@ def _spec(config: SandboxSettings, bindings: Mapping[str, str], idle_timeout: fl
 
 
 def _bytes_of(limit: str) -> int:
-    """Docker's "512m" in bytes."""
+    """Converts Docker's "512m" to bytes."""
     match = re.fullmatch(r"(\d+)([bkmg]?)b?", limit.strip().lower())
     if match is None:
         raise ValueError(f'{limit!r} is not an amount of memory: write "512m" or "1g"')

@@ -1,7 +1,7 @@
-"""What the client gives and takes: plain, frozen records.
+"""What the client takes and returns: plain, frozen records.
 
 Durations are seconds, times are `datetime` in UTC, sizes are bytes. States, causes and kinds are the names of the
-service's enums without their prefix, such as "RUNNING"; a value that this client does not know, from a newer service,
+service's enums without their prefix, such as "RUNNING". A value that this client does not know, from a newer service,
 is "UNKNOWN_" and its number.
 """
 
@@ -17,7 +17,7 @@ from typing import Literal, Union
 from berth.errors import BerthError
 
 Json = Union[None, bool, int, float, str, "list[Json]", "dict[str, Json]"]
-"""What JSON can say. Whole numbers are ints."""
+"""JSON values. Whole numbers are ints."""
 
 Command = Union[str, Sequence[str]]
 """A command line for /bin/sh, or a program and its arguments, run without a shell."""
@@ -33,9 +33,9 @@ Network = Literal["NONE", "EGRESS"]
 
 @dataclass(frozen=True)
 class Mount:
-    """A workspace or a directory of the host that appears in a sandbox: give one of the two."""
+    """A workspace or a directory of the host to mount in a sandbox: set one of the two."""
 
-    #: Where it appears: an absolute path in the sandbox.
+    #: Where to mount it: an absolute path in the sandbox.
     target: str
     #: A workspace's id.
     workspace_id: str = ""
@@ -52,19 +52,19 @@ class SandboxSpec:
     image: str = ""
     #: Environment of every command.
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: Where commands start. Default /workspace.
+    #: Where commands start. Default: /workspace.
     working_dir: str = ""
-    #: Who commands run as: a name or "uid[:gid]". Default: the image's.
+    #: The user of commands: a name or "uid[:gid]". Default: the image's.
     user: str = ""
-    #: Memory in bytes. Default 512 MiB.
+    #: Memory in bytes. Default: 512 MiB.
     memory_bytes: int = 0
-    #: CPU time in thousandths of a core. Default 1000.
+    #: CPU time in thousandths of a core. Default: 1000.
     cpu_millis: int = 0
-    #: Processes at once.
+    #: How many processes may exist at once.
     pids_limit: int = 0
     #: Disk in bytes.
     disk_bytes: int = 0
-    #: What it may reach: "NONE" (the default) or "EGRESS", public addresses.
+    #: What it can reach: "NONE" (the default), or "EGRESS" for public addresses.
     network: Network | None = None
     #: The only domains it may reach, over HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443".
     egress_domains: Sequence[str] = ()
@@ -73,11 +73,11 @@ class SandboxSpec:
     mounts: Sequence[Mount] = ()
     #: For `sandboxes.list`.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: Seconds it may stay unused before it is deleted. Default 1 hour.
+    #: Seconds without use after which it is deleted. Default: 1 hour.
     idle_timeout: float | None = None
-    #: Seconds it may live at all. Default: no limit.
+    #: Seconds that it may live. Default: no limit.
     max_lifetime: float | None = None
-    #: Seconds that commands may run which name no timeout. Default 300.
+    #: Default timeout of commands in seconds. Default: 300.
     command_timeout: float | None = None
     #: An OCI runtime that the operator allowed, such as "runsc".
     runtime: str = ""
@@ -90,7 +90,7 @@ class Termination:
     #: DELETED, IDLE_TIMEOUT, MAX_LIFETIME, OUT_OF_MEMORY, EXITED, REMOVED_EXTERNALLY, ENGINE_LOST,
     #: CREATE_FAILED, SERVER_SHUTDOWN or UNCONTROLLABLE.
     cause: str
-    #: One sentence for a person.
+    #: One sentence for people.
     message: str
     time: datetime | None
 
@@ -102,7 +102,7 @@ class SandboxInfo:
     sandbox_id: str
     #: CREATING, RUNNING, PAUSED, DELETING or TERMINATED.
     state: str
-    #: Which container is behind the id, from 1.
+    #: The number of the container behind the id, from 1.
     generation: int
     #: "docker" or "bubblewrap".
     engine: str
@@ -116,7 +116,7 @@ class SandboxInfo:
     active_operations: int
     #: Set in state TERMINATED only.
     termination: Termination | None
-    #: Reads the spec when it is asked for: most calls that bring one are not made for it.
+    #: Reads the spec on demand: most calls that return one do not need it.
     read_spec: Callable[[], SandboxSpec] = field(repr=False, compare=False)
 
     @cached_property
@@ -127,7 +127,7 @@ class SandboxInfo:
 
 @dataclass(frozen=True)
 class SandboxUsage:
-    """How one sandbox is used."""
+    """How a sandbox is used."""
 
     sandbox_id: str
     last_used: datetime | None
@@ -153,7 +153,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class SandboxEvent:
-    """One thing that happened to a sandbox."""
+    """An event of a sandbox."""
 
     sequence: int
     time: datetime | None
@@ -178,12 +178,12 @@ class ExitStatus:
     exit_code: int
     #: The signal that ended it; 0 if none did.
     signal: int
-    #: Seconds it ran.
+    #: How many seconds it ran.
     duration: float
     #: Bytes it wrote to each stream, including those not kept.
     stdout_bytes: int
     stderr_bytes: int
-    #: One sentence for a person if the cause does not say enough.
+    #: One sentence for people, if the cause does not say enough.
     message: str
 
     @property
@@ -201,11 +201,10 @@ class Chunk:
     #: Offset of the first byte in the stream.
     offset: int
     data: bytes
-    #: The bytes as UTF-8 text. A character that is not complete comes with the next chunk of its stream, and
-    #: what is not UTF-8 as U+FFFD.
+    #: The bytes as UTF-8 text. An incomplete character comes with the next chunk of its stream; bytes that are not
+    #: UTF-8 are U+FFFD.
     text: str
-    #: Bytes that are missing right before these, because the service no longer keeps them. Only where a
-    #: reader came late.
+    #: Missing bytes right before these, which the service no longer keeps. Only if the reader came late.
     lost: int = 0
 
 
@@ -213,7 +212,7 @@ class Chunk:
 class CommandResult:
     """The result of a command."""
 
-    #: The output as bytes, and as text where what is not UTF-8 is U+FFFD. Where `truncated`: head and tail.
+    #: The output as bytes. As text, bytes that are not UTF-8 are U+FFFD. If `truncated`: head and tail.
     stdout_bytes: bytes
     stderr_bytes: bytes
     #: Whether bytes of either stream are missing.
@@ -233,7 +232,7 @@ class CommandResult:
 
     @property
     def exit_code(self) -> int:
-        """As `ExitStatus.exit_code`."""
+        """See `ExitStatus.exit_code`."""
         return self.status.exit_code
 
     @property
@@ -313,7 +312,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class FileChange:
-    """One change in a watched directory."""
+    """A change in a watched directory."""
 
     #: CREATED, MODIFIED or REMOVED.
     type: str
@@ -330,7 +329,7 @@ class Unpacked:
     """What was unpacked from an archive."""
 
     entry_count: int
-    #: Bytes of its regular files.
+    #: Total size of its regular files.
     size: int
 
 
@@ -345,12 +344,12 @@ class WorkspaceInfo:
     ref_count: int
     #: Its live sandbox. Empty if it has none.
     sandbox_id: str
-    #: Bytes its files take, as last measured. None before the first measurement.
+    #: Disk space of its files at the last measurement. None before the first.
     size: int | None
     create_time: datetime | None
     update_time: datetime | None
     owner: str
-    #: The most bytes its files may take. 0: no limit.
+    #: The limit for its files in bytes. 0: no limit.
     quota: int
     over_quota: bool
     #: Whether its sandboxes have ``/shared``.
@@ -359,14 +358,14 @@ class WorkspaceInfo:
 
 @dataclass(frozen=True)
 class WorkspaceChange:
-    """One entry that differs between two workspaces."""
+    """An entry that differs between two workspaces."""
 
     #: ADDED, REMOVED or MODIFIED.
     type: str
-    #: Below the workspace. Bytes that are not UTF-8 are U+FFFD; `raw_path` is exact.
+    #: Relative to the workspace. Bytes that are not UTF-8 are U+FFFD; `raw_path` is exact.
     path: str
     raw_path: bytes
-    #: In what it differs: KIND, CONTENT, MODE, OWNER, LINK_TARGET, DEVICE. Empty unless it is MODIFIED.
+    #: How it differs: KIND, CONTENT, MODE, OWNER, LINK_TARGET, DEVICE. Empty unless it is MODIFIED.
     differences: tuple[str, ...]
     #: Its metadata in the base; times in whole seconds. None for ADDED.
     base_file: FileInfo | None
@@ -376,12 +375,12 @@ class WorkspaceChange:
 
 @dataclass(frozen=True)
 class BrokenWorkspace:
-    """A workspace that cannot be used as it is."""
+    """A workspace that cannot be used."""
 
-    #: Empty for something in the workspaces root that is none of the service's.
+    #: Empty for an entry of the workspaces root that does not belong to the service.
     workspace_id: str
     path: str
-    #: What is wrong and what to do.
+    #: What is wrong, and what to do.
     message: str
 
 
@@ -490,7 +489,7 @@ class Attachment:
 
 @dataclass(frozen=True)
 class ToolMeta:
-    """How a tool was run."""
+    """How a tool ran."""
 
     tool: str
     full_name: str
@@ -503,7 +502,7 @@ class ToolMeta:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool reported."""
+    """The result of a tool."""
 
     #: 0: success. 4001: the tool failed. 5006: it exceeded its timeout.
     code: int
@@ -539,7 +538,7 @@ class ToolCall:
     trace_id: str = ""
 
 
-#: One call of a batch: what the tool reported, why it did not run, or None where it was not started.
+#: The result of one call of a batch: the tool's, the reason why it did not run, or None if it was not started.
 BatchResult = Union[ToolResult, BerthError, None]
 
 
@@ -576,7 +575,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class RunStep:
-    """One step of a run, as it was reported."""
+    """A reported step of a run."""
 
     step: int
     result: str
@@ -589,7 +588,7 @@ class RunStep:
 
 @dataclass(frozen=True)
 class RunMessage:
-    """One message of the conversation behind a run."""
+    """A message of the conversation."""
 
     #: USER, SYSTEM, ASSISTANT or TOOL.
     role: str
@@ -634,7 +633,7 @@ class RunInfo:
 class NextStep:
     """A step that the service handed out."""
 
-    #: From 1.
+    #: Starts at 1.
     step: int
     prompt: str
     lease_expire_time: datetime | None

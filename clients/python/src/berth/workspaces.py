@@ -1,12 +1,12 @@
-"""A gateway's own name, `WorkspaceManager`, over Berth's workspaces.
+"""A gateway's `WorkspaceManager`, on Berth's workspaces.
 
-It stands for the gateway's WorkspaceManager with LifecycleError, WorkspaceDockerError and workspace_subdir_key:
-the same methods, results and messages. Workspaces lie on the service's machine, below its `--workspaces-root`, and
-what is known of them in its store; so `workspaces_root` and `shared_root` are the service's settings, and a
-reference survives a restart of both.
+It replaces the gateway's WorkspaceManager with LifecycleError, WorkspaceDockerError and workspace_subdir_key: the same
+methods, results and messages. Workspaces are on the service's machine, below its `--workspaces-root`, and records of
+them in its store. So `workspaces_root` and `shared_root` are settings of the service, and a reference survives a
+restart of either program.
 
-To move on: `berth.AsyncBerth().workspaces` has the same calls with typed results: create, get, list,
-ensure_sandbox, stop_sandbox, add_trace_ref, remove_trace_ref, lookup_trace, cleanup.
+To migrate: `berth.AsyncBerth().workspaces` has the same calls with typed results: create, get, list, ensure_sandbox,
+stop_sandbox, add_trace_ref, remove_trace_ref, lookup_trace, cleanup.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class LifecycleError(Exception):
-    """A workspace does not exist, or is still used; or the service refused the call, which is the cause."""
+    """A workspace does not exist or is still in use, or the service refused the call, whose error is the cause."""
 
 
 class WorkspaceDockerError(LifecycleError):
@@ -43,9 +43,8 @@ def workspace_subdir_key(workspace_id: str) -> str:
 class WorkspaceManager:
     """Workspaces, the traces that use them, and their sandboxes.
 
-    `client`: the service; by default the one that BERTH_ADDRESS names. `docker_required`: whether
-    `ensure_session` raises WorkspaceDockerError where there can be no sandbox; by default it logs a warning and the
-    workspace has none.
+    `client`: the service; by default the one at BERTH_ADDRESS. `docker_required`: whether `ensure_session` raises
+    WorkspaceDockerError if there can be no sandbox; by default it logs a warning, and the workspace has no sandbox.
     """
 
     def __init__(self, client: AsyncBerth | None = None, *, docker_required: bool = False) -> None:
@@ -56,28 +55,28 @@ class WorkspaceManager:
 
     @classmethod
     def from_env(cls, client: AsyncBerth | None = None) -> WorkspaceManager:
-        """By GATEWAY_WORKSPACE_DOCKER_REQUIRED (default false). The service has its own settings of the roots."""
+        """Uses GATEWAY_WORKSPACE_DOCKER_REQUIRED (default: false). The roots are settings of the service."""
         required = os.environ.get("GATEWAY_WORKSPACE_DOCKER_REQUIRED", "").strip().lower()
         return cls(client, docker_required=required in {"1", "true", "yes", "on"})
 
     async def create_workspace(self, workspace_id: str) -> str:
-        """Makes a workspace and returns the absolute path of its directory. Idempotent."""
+        """Creates a workspace and returns the absolute path of its directory. Idempotent."""
         return (await self._berth().workspaces.create(workspace_id)).path
 
     async def get_workspace_path(self, workspace_id: str) -> str:
-        """The absolute path of a workspace's directory. Raises LifecycleError where there is none."""
+        """The absolute path of a workspace's directory. Raises LifecycleError if there is none."""
         try:
             return (await self._berth().workspaces.get(workspace_id)).path
         except WorkspaceNotFoundError as error:
             raise LifecycleError(f"Workspace 不存在: {workspace_id}") from error
 
     async def ensure_session(self, workspace_id: str) -> str:
-        """Makes sure that a workspace, the shared directory and the workspace's sandbox are there.
+        """Makes sure that a workspace, the shared directory and the workspace's sandbox exist.
 
         Returns the absolute path of the directory. Raises WorkspaceDockerError with `docker_required`.
         """
         workspaces = self._berth().workspaces
-        # Made first, so that it is there where its sandbox cannot be.
+        # Create the workspace first, so that it exists even if its sandbox cannot.
         path = (await workspaces.create(workspace_id)).path
         try:
             ensured = await workspaces.ensure_sandbox(workspace_id)
@@ -91,20 +90,20 @@ class WorkspaceManager:
         return path
 
     async def add_trace_ref(self, workspace_id: str, trace_id: str) -> None:
-        """Records that a trace uses a workspace, which is made where there is none. It leaves any other."""
+        """Records that a trace uses a workspace, created if missing. Removes the trace from any other."""
         await self._berth().workspaces.add_trace_ref(workspace_id, trace_id)
 
     async def remove_trace_ref(self, workspace_id: str, trace_id: str) -> None:
-        """Records that a trace does not use a workspace any more. No workspace is made by it."""
+        """Records that a trace no longer uses a workspace. Does not create one."""
         try:
             await self._berth().workspaces.remove_trace_ref(workspace_id, trace_id)
         except WorkspaceNotFoundError:
             return
 
     async def cleanup_workspace(self, workspace_id: str, *, force: bool = False) -> None:
-        """Ends the use of a workspace; with `force` also deletes its directory.
+        """Ends the use of a workspace. With `force`, also deletes its directory.
 
-        Raises LifecycleError, which says how many, while traces refer to it, unless `force`.
+        While traces refer to it, raises LifecycleError with their number, unless `force`.
         """
         try:
             await self._berth().workspaces.cleanup(workspace_id, force=force)
@@ -139,7 +138,7 @@ class WorkspaceManager:
             return None
 
     async def stop_workspace_sandbox(self, workspace_id: str) -> None:
-        """Deletes a workspace's sandbox; directory and references stay. Raises WorkspaceDockerError."""
+        """Deletes a workspace's sandbox. The directory and the references stay. Raises WorkspaceDockerError."""
         try:
             await self._berth().workspaces.stop_sandbox(workspace_id)
         except WorkspaceNotFoundError:
@@ -148,7 +147,7 @@ class WorkspaceManager:
             raise WorkspaceDockerError(error.message) from error
 
     async def close(self) -> None:
-        """Ends the connections. Workspaces and their sandboxes stay."""
+        """Closes the connections. Workspaces and their sandboxes stay."""
         sync, self._sync = self._sync, None
         if sync is not None:
             sync.close()

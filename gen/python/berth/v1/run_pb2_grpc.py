@@ -20,7 +20,10 @@ class RunServiceStub(object):
     Runs survive a restart of the service. A RUNNING run continues, and its lease
     lasts at least 10 s (or step_timeout, if that is less) from the restart, so
     that its caller can return. While a run is RUNNING, its sandbox counts as in
-    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING, and
+    fewer if all runs of the owner exceed a size (by default 512 MiB). If those
+    that are RUNNING exceed it alone, CreateRun, StartRun and ReportStep fail with
+    RESOURCE_EXHAUSTED (NO_SPACE).
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED or CANCELLED.
@@ -99,7 +102,10 @@ class RunServiceServicer(object):
     Runs survive a restart of the service. A RUNNING run continues, and its lease
     lasts at least 10 s (or step_timeout, if that is less) from the restart, so
     that its caller can return. While a run is RUNNING, its sandbox counts as in
-    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING, and
+    fewer if all runs of the owner exceed a size (by default 512 MiB). If those
+    that are RUNNING exceed it alone, CreateRun, StartRun and ReportStep fail with
+    RESOURCE_EXHAUSTED (NO_SPACE).
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED or CANCELLED.
@@ -305,7 +311,10 @@ class RunService(object):
     Runs survive a restart of the service. A RUNNING run continues, and its lease
     lasts at least 10 s (or step_timeout, if that is less) from the restart, so
     that its caller can return. While a run is RUNNING, its sandbox counts as in
-    use. The server keeps an owner's newest 10,000 runs that are not RUNNING.
+    use. The server keeps an owner's newest 10,000 runs that are not RUNNING, and
+    fewer if all runs of the owner exceed a size (by default 512 MiB). If those
+    that are RUNNING exceed it alone, CreateRun, StartRun and ReportStep fail with
+    RESOURCE_EXHAUSTED (NO_SPACE).
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED or CANCELLED.

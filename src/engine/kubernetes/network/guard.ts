@@ -7,9 +7,9 @@ import { NETWORK_LABEL } from "../pod.ts";
 import type { PolicyKeeper } from "./keeper.ts";
 import type { ProbeResult } from "./probe.ts";
 
-/** How long a test that failed is waited with before it is repeated: what disturbed it may be over. */
+/** Pause before a failed test is repeated: the cause of the failure may be over then. */
 const RETRY_MS = 60_000;
-/** How long a stop waits for the pods of a test that runs. */
+/** How long a stop waits for the removal of the pods of a running test. */
 const CLOSE_MS = 10_000;
 
 /** What a {@link NetworkGuard} needs. */
@@ -17,22 +17,22 @@ export interface GuardParts {
   readonly keeper: PolicyKeeper;
   readonly probe: (signal: AbortSignal) => Promise<ProbeResult>;
   readonly logger: Logger;
-  /** Default a minute. */
+  /** Default: a minute. */
   readonly retryMs?: number | undefined;
 }
 
 /**
- * Whether sandboxes get the network that they are promised: only where the instance's policies are in the cluster, a
- * test from inside has shown that they hold, and no policy of others opens what they close. Else creates are refused
- * with the reason, and the test is repeated.
+ * Makes sure that sandboxes get the network that they are promised. Allows creates only if the instance's policies are
+ * in the cluster, a test from inside pods has shown that they are enforced, and no other policy opens what they close.
+ * Otherwise it refuses creates with the reason, and repeats the test.
  */
 export class NetworkGuard {
   readonly #parts: GuardParts;
   readonly #stop = new AbortController();
   #result: ProbeResult | undefined;
-  /** Why the policies were not as they should be at the last look. */
+  /** Why the policies were not as they should be at the last check. */
   #missing: string | undefined;
-  /** Which policies of others opened NONE then. */
+  /** Which policies of others opened NONE at the last check. */
   #opened: string | undefined;
   readonly #tried = Promise.withResolvers<void>();
   #running: Promise<void> = Promise.resolve();
@@ -41,13 +41,13 @@ export class NetworkGuard {
     this.#parts = parts;
   }
 
-  /** Makes the policies, and begins the test. @throws `INVALID_ARGUMENT` for options that contradict each other. */
+  /** Creates the policies, and starts the test. @throws `INVALID_ARGUMENT` for options that contradict each other. */
   async start(): Promise<void> {
     await this.#look();
     this.#running = this.#run();
   }
 
-  /** Looks at the policies again, and restores what others changed. */
+  /** Checks the policies again, and restores what others have changed. */
   async look(): Promise<void> {
     await this.#look().catch((error: BerthError) => this.#refuse(error));
   }
@@ -83,7 +83,7 @@ export class NetworkGuard {
     this.#missing = missing;
   }
 
-  /** Waits for the test, and looks at the policies. @throws `UNSUPPORTED` where a network does not hold. */
+  /** Waits for the first test, and checks the policies. @throws `UNSUPPORTED` if this network is not enforced. */
   async require(network: NetworkMode, signal?: AbortSignal): Promise<void> {
     await this.tested(signal);
     await untilAborted(this.look(), signal);
@@ -95,18 +95,17 @@ export class NetworkGuard {
     });
   }
 
-  /** Waits for the first test. */
   async tested(signal?: AbortSignal): Promise<void> {
     await untilAborted(this.#tried.promise, signal);
   }
 
-  /** Why a network does not hold; undefined where it does, or where that is not known yet. */
+  /** Why a network is not enforced; undefined if it is, or if that is not known yet. */
   problemOf(network: NetworkMode): string | undefined {
     if (this.#missing !== undefined) return this.#missing;
     return network === "NONE" ? (this.#result?.none ?? this.#opened) : this.#result?.egress;
   }
 
-  /** A sentence for the operator; undefined where all is well. */
+  /** A warning for the operator, in a sentence; undefined if there is no problem. */
   get warning(): string | undefined {
     const none = this.problemOf("NONE");
     if (none !== undefined) return `Sandboxes with the network NONE are refused: ${none}`;
@@ -114,7 +113,7 @@ export class NetworkGuard {
     return egress === undefined ? undefined : `Sandboxes with the network EGRESS are refused: ${egress}`;
   }
 
-  /** Ends a test that runs; its pods are removed. */
+  /** Ends a running test and removes its pods. */
   async close(): Promise<void> {
     this.#stop.abort();
     await within(this.#running, CLOSE_MS);

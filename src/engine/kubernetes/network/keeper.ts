@@ -8,7 +8,7 @@ import { isRefusal, refusalOf } from "../errors.ts";
 import { isSame, type NetworkOptions, opens, policiesOf } from "./policies.ts";
 
 const GROUP = "apis/networking.k8s.io/v1";
-/** Creates that come together share one look. */
+/** How long a check is reused, so that concurrent creates share one. */
 const FRESH_MS = 1_000;
 /** How often the cluster's own addresses are looked up. */
 const ADDRESSES_MS = 60_000;
@@ -19,18 +19,18 @@ export interface KeeperParts {
   readonly api: Api;
   readonly instance: string;
   readonly options: NetworkOptions;
-  /** Of a sandbox with the network NONE. */
+  /** Labels of a sandbox with the network NONE. */
   readonly labels: Readonly<Record<string, string>>;
   readonly logger: Logger;
 }
 
-/** What was found at the last look. */
+/** The result of a check of the policies. */
 export interface Look {
-  /** Names of others' policies that let something through to or from sandboxes with the network NONE. */
+  /** Names of other policies that allow traffic to or from sandboxes with the network NONE. */
   readonly openedBy: readonly string[];
 }
 
-/** Keeps an instance's network policies in the cluster as they should be, whatever others do to them. */
+/** Creates an instance's network policies in the cluster, and restores them if others change them. */
 export class PolicyKeeper {
   readonly #parts: KeeperParts;
   #addresses: { readonly at: number; readonly closed: readonly string[] } | undefined;
@@ -44,8 +44,10 @@ export class PolicyKeeper {
   }
 
   /**
-   * Looks at the policies of the namespace, and makes or restores the instance's own. A look of the last second counts.
-   * @throws `INVALID_ARGUMENT` for options that contradict each other, `ENGINE_UNAVAILABLE` also without the right to.
+   * Checks the policies of the namespace, and creates or restores the instance's own. Reuses a check of the last
+   * second.
+   * @throws `INVALID_ARGUMENT` for options that contradict each other, `ENGINE_UNAVAILABLE`, also without the
+   * permission.
    */
   async ensure(): Promise<Look> {
     if (this.#last !== undefined && performance.now() - this.#last.at < FRESH_MS) return this.#last.look;
@@ -55,7 +57,7 @@ export class PolicyKeeper {
     return this.#looking;
   }
 
-  /** Removes the instance's policies. Only where none of its pods is left. */
+  /** Removes the instance's policies. Call it only when none of the instance's pods is left. */
   async remove(): Promise<void> {
     const { api } = this.#parts;
     for (const { metadata } of this.#wanted) {
@@ -76,7 +78,7 @@ export class PolicyKeeper {
       try {
         for (const wanted of this.#wanted) await this.#put(items, wanted);
       } catch (error) {
-        // Somebody was faster: another look shows what they made of it.
+        // Somebody else changed it meanwhile: check again.
         if (attempt < ATTEMPTS && [404, 409].includes(refusalOf(error)?.status ?? 0)) continue;
         throw error;
       }
@@ -99,7 +101,7 @@ export class PolicyKeeper {
     if (found === undefined) {
       await api.call("POST", api.path("networkpolicies", GROUP), doing, { body: wanted });
     } else {
-      // Never without one: a policy that is removed first leaves the sandboxes open meanwhile.
+      // Replace it in place: if it was removed first, the sandboxes would be open meanwhile.
       const metadata = { ...wanted.metadata, resourceVersion: found.metadata?.resourceVersion };
       const path = api.path(`networkpolicies/${name}`, GROUP);
       await api.call("PUT", path, doing, { body: { ...wanted, metadata } });
@@ -111,7 +113,7 @@ export class PolicyKeeper {
       );
   }
 
-  /** Addresses of the API server and, where the service may see them, of the nodes and their pods. */
+  /** Addresses of the API server and, if the service may see them, of the nodes and their pods. */
   async #closed(): Promise<readonly string[]> {
     const { api } = this.#parts;
     const now = performance.now();

@@ -6,17 +6,18 @@ import { INSTANCE_LABEL, instanceLabel, NETWORK_LABEL } from "../pod.ts";
 import { DEFAULT_DNS } from "./dns.ts";
 import { type EgressRanges, openRanges } from "./ranges.ts";
 
-/** What an operator says of the network of sandboxes. */
+/** The operator's settings for the network of sandboxes. */
 export interface NetworkOptions extends EgressRanges {
-  /** Resolvers of sandboxes with EGRESS, reached whatever else is closed. Default {@link DEFAULT_DNS}. */
+  /**
+   * Resolvers of sandboxes with EGRESS. They can be reached even if their range is closed. Default {@link DEFAULT_DNS}.
+   */
   readonly egressDns?: readonly string[] | undefined;
 }
 
 /**
- * The policies of an instance, which select its pods alone: no connection at all for the network NONE; for EGRESS none
- * to the sandbox, and from it to resolvers and {@link openRanges}. The API server checks what it is given, and gives it
- * back unchanged.
- * @param closed addresses of the cluster's own.
+ * The policies of an instance. They select only its pods. NONE allows no connections. EGRESS allows none to the
+ * sandbox, and from it those to resolvers and {@link openRanges}. The API server returns policies exactly as given.
+ * @param closed the cluster's own addresses.
  * @throws `INVALID_ARGUMENT` for options that contradict each other.
  */
 export function policiesOf(
@@ -70,14 +71,14 @@ export function isSame(found: V1NetworkPolicy, wanted: V1NetworkPolicy): boolean
     labels: Object.entries(spec?.podSelector?.matchLabels ?? {}).sort(),
     expressions: spec?.podSelector?.matchExpressions ?? [],
     types: [...(spec?.policyTypes ?? [])].sort(),
-    // The API leaves out lists that are empty.
+    // The API omits empty lists.
     ingress: spec?.ingress ?? [],
     egress: spec?.egress ?? [],
   });
   return isDeepStrictEqual(essence(found), essence(wanted));
 }
 
-/** Whether a policy of others lets something through to or from pods with these labels: what several allow adds up. */
+/** Whether another policy allows traffic to or from pods with these labels. What several policies allow adds up. */
 export function opens({ spec }: V1NetworkPolicy, labels: Readonly<Record<string, string>>): boolean {
   if (spec === undefined || !selects(spec.podSelector ?? {}, labels)) return false;
   return (spec.ingress ?? []).length > 0 || (spec.egress ?? []).length > 0;
@@ -99,7 +100,7 @@ function selects(selector: V1LabelSelector, labels: Readonly<Record<string, stri
         case "DoesNotExist":
           return value === undefined;
         default:
-          // What is unknown may select everything.
+          // An unknown operator may select everything.
           return true;
       }
     })

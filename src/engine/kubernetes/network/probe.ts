@@ -23,7 +23,7 @@ const PORT = 20_226;
 const KUBELET_PORT = 10_250;
 const METADATA: Place = { address: "169.254.169.254", port: 80 };
 const START_MS = 60_000;
-/** How long the pods may take to reach each other while nothing holds for them. */
+/** How long the pods may take to reach each other while no policy selects them. */
 const CONTROL_MS = 15_000;
 /** How long a network plugin may take to act on a label. */
 const ENFORCE_MS = 30_000;
@@ -36,20 +36,20 @@ export interface ProbeParts {
   readonly pods: Pods;
   readonly warnings: PodWarnings;
   readonly facts: PodFacts;
-  /** Anything with a shell. */
+  /** Any image with a shell. */
   readonly image: string;
-  /** A name for a pod. */
+  /** Returns a new pod name. */
   readonly newName: () => string;
-  /** Removes a pod, and waits until it is gone; never rejects. */
+  /** Removes a pod and waits until it is gone. Never rejects. */
   readonly remove: (name: string) => Promise<void>;
   readonly signal: AbortSignal;
 }
 
-/** What a probe has shown of a network: undefined where it holds, else why it does not, or why that is not known. */
+/** The result for each network: undefined if its policy is enforced, else why it is not, or why that is unknown. */
 export interface ProbeResult {
   readonly none: string | undefined;
   readonly egress: string | undefined;
-  /** What was reached without a policy, and with one no more. */
+  /** What could be reached without a policy, and not with one. */
   readonly tested: readonly string[];
 }
 
@@ -64,16 +64,17 @@ interface ProbePod {
 }
 
 /**
- * Tries whether the cluster enforces the policies of the instance, which have to be there. Three pods start that no
- * policy selects, and connect to each other, to the API server and to their nodes: what they do not reach then proves
- * nothing, and is left out. Then two of them get the labels of a sandbox, and all of that has to end. Takes two minutes
- * at most, and leaves nothing; {@link removeProbes} removes what a service left that was killed meanwhile.
+ * Tests whether the cluster enforces the instance's policies, which must exist. Starts three pods that no policy
+ * selects. They connect to each other, to the API server and to their nodes. Targets that they cannot reach prove
+ * nothing, and are left out. Then two of the pods get the labels of sandboxes, and none of these connections must work
+ * any more. Takes at most two minutes, and leaves nothing behind; {@link removeProbes} removes what a killed service
+ * left behind.
  */
 export async function probeNetwork(parts: ProbeParts): Promise<ProbeResult> {
   const names = [parts.newName(), parts.newName(), parts.newName()] as const;
   try {
     await parts.pods.follow(parts.signal);
-    // All are over before any is removed: a pod must not come after its removal.
+    // Wait for all starts before removing any pod: a pod must not appear after its removal.
     const started = await Promise.allSettled(names.map((name) => start(parts, name)));
     const [peer, none, egress] = started.map((one) => {
       if (one.status === "rejected") throw one.reason;
@@ -142,7 +143,7 @@ function podTargets({ addresses }: ProbePod): Target[] {
   return addresses.map((address) => ({ what: "another pod", address, port: PORT }));
 }
 
-/** What a sandbox must not reach, beside other sandboxes. */
+/** What a sandbox must not reach, in addition to other sandboxes. */
 async function targetsOf(parts: ProbeParts, peer: ProbePod): Promise<Target[]> {
   const { api, signal } = parts;
   const print = 'printf "%s %s" "$KUBERNETES_SERVICE_HOST" "$KUBERNETES_SERVICE_PORT"';
@@ -165,7 +166,10 @@ async function targetsOf(parts: ProbeParts, peer: ProbePod): Promise<Target[]> {
   ];
 }
 
-/** Waits until pods that no policy selects reach what they should; says which of all they reach, or what is missing. */
+/**
+ * Waits until pods that no policy selects reach what they should. Returns which of all targets they reach, or what is
+ * missing.
+ */
 async function untilReached(
   parts: ProbeParts,
   { peer, none }: { readonly peer: ProbePod; readonly none: ProbePod },
@@ -190,7 +194,7 @@ async function untilReached(
   }
 }
 
-/** Waits until a policy holds for a pod; says what it still reaches, or what still reaches it. */
+/** Waits until a policy takes effect for a pod. Returns what it still reaches, or what still reaches it. */
 async function untilClosed(
   parts: ProbeParts,
   { pod, peer, label }: { readonly pod: ProbePod; readonly peer: ProbePod; readonly label: string },
@@ -213,7 +217,7 @@ async function untilClosed(
   }
 }
 
-/** Whether what is closed to a pod is there nevertheless. */
+/** Whether the targets that a pod cannot reach still work at all. */
 async function stillWorks(
   parts: ProbeParts,
   { pod, peer }: { readonly pod: ProbePod; readonly peer: ProbePod },

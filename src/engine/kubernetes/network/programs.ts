@@ -2,8 +2,8 @@ import { addressBytes } from "../../../base/cidr.ts";
 import { ELF, machineCode, staticExecutable } from "../../elf.ts";
 
 /*
- * Programs that connect and listen, for pods of any image: nothing but a shell can be counted on there. Each reads the
- * socket address from its stdin, as the kernel has it.
+ * Programs that connect and listen, for pods of any image, where only a shell is certain to exist. Each reads a socket
+ * address, in the kernel's binary form, from its stdin.
  */
 
 interface Machine {
@@ -61,21 +61,24 @@ const MACHINES: readonly Machine[] = [
   },
 ];
 
-/** What connect fails with where something on the way refuses a connection or drops it, by its number on Linux. */
+/** Linux's error numbers of a connect that something on the way refuses or drops. */
 const BLOCKED = new Set([
   /* EPERM */ 1, /* EACCES */ 13, 101, 110, 111, /* SO_SNDTIMEO */ 115, /* EHOSTUNREACH */ 113,
 ]);
 
-/** A place to connect to. */
+/** An address and port to connect to. */
 export interface Place {
   readonly address: string;
   readonly port: number;
 }
 
-/** How an attempt to connect ended. `failed`: it says nothing of the network. */
+/** The outcome of an attempt to connect. `failed`: it says nothing about the network. */
 export type Attempt = "connected" | "blocked" | "failed";
 
-/** What a shell runs that writes `connect` and `listen` into a directory, and listens at a port of all addresses. */
+/**
+ * A shell script that writes the programs `connect` and `listen` into a directory, and listens on a port of all
+ * addresses.
+ */
 export function listenScript(dir: string, port: number): string {
   const programs = MACHINES.map(
     ({ number, connect, listen }) =>
@@ -85,7 +88,7 @@ export function listenScript(dir: string, port: number): string {
   const all = ["::", "0.0.0.0"].map(
     (address) => `printf '${octal(socketAddress({ address, port }))}' | ${dir}/listen`,
   );
-  // Of another processor's program the shell says that it cannot be run; then the next is tried.
+  // The shell cannot run a program for another processor; then this tries the next.
   return `w() { printf "$2" >"$1" && chmod 755 "$1"; }
 l() { ${all.join(" || ")}; } 2>/dev/null
 ${programs.join("\n")}
@@ -93,7 +96,7 @@ exit 1
 `;
 }
 
-/** What a shell runs that connects to places, all at once; {@link readAttempts} reads what it prints. */
+/** A shell script that connects to all places at once. {@link readAttempts} parses its output. */
 export function connectScript(dir: string, places: readonly Place[]): string {
   const each = places.map(
     (place, at) => `{ printf '${octal(socketAddress(place))}' | ${dir}/connect; echo "${at} $?"; } &`,
@@ -101,7 +104,7 @@ export function connectScript(dir: string, places: readonly Place[]): string {
   return `${each.join("\n")}\nwait\n`;
 }
 
-/** Reads what {@link connectScript} printed. */
+/** Parses the output of {@link connectScript}. */
 export function readAttempts(printed: string, places: readonly Place[]): Attempt[] {
   const codes = new Map(
     printed
@@ -116,7 +119,7 @@ export function readAttempts(printed: string, places: readonly Place[]): Attempt
   });
 }
 
-/** A socket address in the form of the kernel, on machines whose lowest byte comes first. */
+/** A socket address in the kernel's form, for little-endian machines. */
 function socketAddress({ address, port }: Place): Buffer {
   const bytes = addressBytes(address);
   const isIPv4 = bytes.length === 4;

@@ -2,19 +2,19 @@ import { type Cidr, cidr, covers } from "../../../base/cidr.ts";
 import { invalidArgument } from "../../../base/errors.ts";
 import { GLOBAL_IPV6, NOT_PUBLIC_IPV4, NOT_PUBLIC_IPV6 } from "../../../base/public-address.ts";
 
-/** What an operator says of the addresses that sandboxes with EGRESS reach. */
+/** The operator's settings for the addresses that sandboxes with EGRESS can reach. */
 export interface EgressRanges {
-  /** Reached although they are private. Default none. */
+  /** Private ranges to allow. Default none. */
   readonly egressCidrs?: readonly string[] | undefined;
-  /** Not reached although they are public, or within a range above. Default none. */
+  /** Ranges to deny, although they are public or within an allowed range. Default none. */
   readonly denyCidrs?: readonly string[] | undefined;
 }
 
-/** Of a machine itself or its link, metadata services among them: no operator can open these. */
+/** Addresses of the machine itself or its link, including metadata services. No setting can allow these. */
 const NEVER = [
   ...["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"],
   ...["::/96", "fe80::/10", "ff00::/8", "fd00:ec2::/32"],
-  // Azure's, at an address that looks public.
+  // Azure's metadata service, at an address that looks public.
   "168.63.129.16/32",
 ].map(cidr);
 
@@ -23,17 +23,17 @@ const PUBLIC = [
   { range: cidr(GLOBAL_IPV6), without: NOT_PUBLIC_IPV6.map(cidr) },
 ];
 
-/** A range that is reached, without some parts of it. */
+/** A range that can be reached, except for some parts of it. */
 export interface OpenRange {
   readonly cidr: string;
-  /** Each is a part of the range, and none of another. */
+  /** Each is within the range, and none is within another. */
   readonly except: readonly string[];
 }
 
 /**
- * What sandboxes with EGRESS reach: the public internet and the ranges that an operator opens, without those that the
- * operator denies. Of two ranges of which one is a part of the other, the smaller one counts.
- * @param closed addresses of the cluster's own, closed whatever else is open.
+ * What sandboxes with EGRESS can reach: the public internet and the ranges that the operator allows, except those that
+ * the operator denies. If one range contains another, the smaller one takes precedence.
+ * @param closed the cluster's own addresses, which are always closed.
  * @throws `INVALID_ARGUMENT` for ranges that contradict each other.
  */
 export function openRanges(options: EgressRanges, closed: readonly string[]): OpenRange[] {
@@ -61,7 +61,7 @@ export function openRanges(options: EgressRanges, closed: readonly string[]): Op
   ];
 }
 
-/** Those that are part of no other. */
+/** The ranges that no other range contains. */
 function largest(ranges: readonly Cidr[]): string[] {
   return ranges
     .filter(

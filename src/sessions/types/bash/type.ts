@@ -76,21 +76,20 @@ class Bash extends InterpreterBackend {
   }
 }
 
-/** An interrupted command without a status gets the one that shells give it. */
+/** An interrupted command without a status gets the status that shells use for SIGINT. */
 function exitCodeOf(status: string, interrupted: boolean): number {
   return status === "" && interrupted ? 130 : Number(status);
 }
 
-/** The descriptors of bash's own pipes: beyond those that scripts use by number. */
+/** The descriptors of bash's own pipes, above those that scripts usually use. */
 const OUT = 211;
 const ERR = 212;
-/** The descriptor that it reads a command from. */
+/** The descriptor from which it reads a command. */
 const IN = 213;
 
 /**
- * An interactive bash survives an interrupted command, `set -u` and errors of
- * expansion, which end a script; without a terminal and with no prompts of its
- * own it writes nothing by itself.
+ * An interactive bash survives an interrupted command, `set -u` and expansion errors, which would end a script. Without
+ * a terminal and with empty prompts it prints nothing of its own.
  */
 const ARGV = ["bash", "--norc", "--noprofile", "--noediting", "+H", "+m", "-i", "-s"];
 
@@ -102,20 +101,19 @@ shopt -u promptvars
 `;
 
 /**
- * The protocol with bash. It reads commands from its stdin, which it keeps to
- * itself while it runs one. A command is read whole from a here-document and
- * sourced, so that nothing it holds, such as an open quote, reaches what
- * follows; and `.` runs it as no shell function would: with the shell's own
- * arguments and variables, and without the notices of an interactive shell.
+ * The protocol with bash. It reads commands from its stdin, which the commands themselves do not get. Each command
+ * comes in a here-document and is sourced, so that nothing in it, such as an open quote, affects what follows. Unlike a
+ * shell function, `.` runs it with the shell's own arguments and variables, and without the notices of an interactive
+ * shell.
  *
- * Separate commands print each end, since a trap for DEBUG writes where the
- * command after it does not.
+ * Each line of an end is printed by a command with its own redirection, so that the output of a DEBUG trap stays
+ * out.
  */
 export const BASH: InterpreterLanguage = {
   argv: ARGV,
   boot: BOOT,
   pipes: { stdout: `/proc/self/fd/${OUT}`, stderr: `/proc/self/fd/${ERR}` },
-  // Its directory, and the pids of as many processes as a sandbox may have.
+  // The current directory, and the pids of as many processes as a sandbox may have.
   maxPayloadBytes: 512 * 1024,
 
   run(code, nonce, channel) {
@@ -136,16 +134,15 @@ export const BASH: InterpreterLanguage = {
   },
 };
 
-/** The directory, from the payload of an end. */
+/** The current directory, from the payload of an end. */
 export function cwdOf(payload: Buffer): string {
   const text = payload.toString();
   return text.slice(0, text.lastIndexOf("\n", text.length - 2));
 }
 
 /**
- * `E<status>`, then the directory and a line of its pid and all pids, then `P`;
- * on stderr the end comes last, so that the output of processes that are not
- * among the pids any more comes before it too.
+ * Prints `E<status>`, the current directory, a line with bash's pid and all pids, and `P`. On stderr the end comes
+ * last, so that it follows all output of processes that no longer appear among the pids.
  */
 function end(nonce: string, tag: string, { stdout, stderr }: OutputChannel): string {
   const out = `>${stdout}`;

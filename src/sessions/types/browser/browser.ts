@@ -19,36 +19,35 @@ import { ToolFailure } from "./failure.ts";
 import type { Tab } from "./tab.ts";
 import { Tabs, type Viewport } from "./tabs.ts";
 
-/** How a browser is set up. */
 export interface BrowserOptions extends ChromiumOptions {
-  /** Whether dialogs of pages are accepted. */
+  /** Whether the browser accepts dialogs that pages open. */
   readonly acceptDialogs: boolean;
 }
 
-/** What a tool's run uses. */
+/** What one run of a tool works with. */
 export interface BrowserUse {
   readonly tab: Tab;
   readonly references: References;
-  /** Aborted when the run has to end. */
+  /** Aborted when the run must end. */
   readonly signal: AbortSignal;
 }
 
-/** What a tool's run comes to. */
+/** What a tool returns. */
 export type Outcome = { readonly data: JsonObject } & Partial<
   Pick<ToolResult, "attachments" | "programFailed">
 >;
 
 const START_TIMEOUT_MS = 30_000;
-/** How long a page may take to answer once its script was stopped. */
+/** How long a page may take to answer after its script was stopped. */
 const RECOVER_MS = 1_000;
 const END_MS = 500;
 /**
- * A page that opens more dialogs in one call is ended: a script cannot be
- * stopped while it waits for one, and one that never stops opens thousands.
+ * A page that opens more dialogs in one call is ended: a script that waits for a dialog cannot be stopped, and one in a
+ * loop opens thousands.
  */
 const MAX_DIALOGS = 200;
 
-/** What is wrong with a file, and not with the call. */
+/** Errors that are about a file, not about the call. */
 const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
   "FILE_NOT_FOUND",
   "FILE_EXISTS",
@@ -77,7 +76,7 @@ export class Browser implements SessionBackend {
   }
 
   /**
-   * Starts one; resolves when it has a tab that answers.
+   * Starts a browser. Resolves when it has a tab that answers.
    * @throws `SESSION_START_FAILED`, the engine's errors.
    */
   static async start(
@@ -115,12 +114,11 @@ export class Browser implements SessionBackend {
     }
   }
 
-  /** Where it lives. */
   get place(): SessionHost {
     return this.#place;
   }
 
-  /** Takes it out of the warm pool, for a session. */
+  /** Makes a browser of the warm pool serve a session. */
   serve(
     place: SessionHost,
     { acceptDialogs, ...viewport }: Viewport & { readonly acceptDialogs: boolean },
@@ -131,7 +129,7 @@ export class Browser implements SessionBackend {
     this.tabs.resize(viewport);
   }
 
-  /** Makes it draw for the first time, which takes longer than all that follow. */
+  /** Draws a page once, because the first drawing takes longest. */
   async warmUp(signal: AbortSignal): Promise<void> {
     const { tab } = await this.tabs.live(signal);
     await tab.fetch("Page.captureScreenshot", { format: "png", optimizeForSpeed: true }, signal);
@@ -146,7 +144,7 @@ export class Browser implements SessionBackend {
     await this.#chromium.close(sandboxEnds);
   }
 
-  /** The browser does not keep to its protocol: it is of no further use. */
+  /** Marks the browser as unusable because it broke the DevTools protocol. */
   break(problem: string): void {
     this.#broken ??= `The browser broke its protocol: ${problem}`;
   }
@@ -167,7 +165,7 @@ export class Browser implements SessionBackend {
     });
   }
 
-  /** Runs something that is about the tabs themselves. */
+  /** Runs a tool that acts on the tabs themselves. */
   runOnTabs(call: ToolCall, work: (signal: AbortSignal) => Promise<Outcome>): Promise<ToolResult> {
     return this.#report(call, work);
   }
@@ -181,7 +179,7 @@ export class Browser implements SessionBackend {
     await Promise.all([this.devtools.send(request, signal), this.tabs.start(signal)]);
   }
 
-  /** Answers a dialog, which holds up its page until then. */
+  /** Answers a dialog. Its page is blocked until then. */
   #answer(dialog: z.output<typeof dialogOpening>, session: string | undefined): void {
     const tab = session === undefined ? undefined : this.tabs.ownerOf(session);
     if (tab === undefined) return;
@@ -192,7 +190,7 @@ export class Browser implements SessionBackend {
     else this.tabs.end(tab, `The page opened more than ${MAX_DIALOGS} dialogs, and its tab was ended.`);
   }
 
-  /** Stops what runs in a tab that a call leaves. A tab that does not answer even then is given up. */
+  /** Stops scripts that a call left running in a tab. If the tab still does not answer, it is closed. */
   async #stopScripts(tab: Tab): Promise<string> {
     if (tab.lost.aborted || !this.alive) return "";
     tab.notify("Page.stopLoading");
@@ -228,7 +226,7 @@ export class Browser implements SessionBackend {
       return result(TOOL_CODE.success, "success", await work(signal));
     } catch (thrown) {
       if (call.signal.aborted) throw abortError(call.signal);
-      // What waited for a tab that is gone was aborted with the reason for that.
+      // Anything that waited for a lost tab was aborted with the reason for the loss.
       const error =
         thrown instanceof BerthError && thrown.cause instanceof ToolFailure ? thrown.cause : thrown;
       if (!this.alive)
@@ -256,7 +254,7 @@ export class Browser implements SessionBackend {
   }
 }
 
-/** A run was stopped; with what there is to say about its tab. */
+/** A run was stopped. `more` says what happened to its tab. */
 class Stopped extends Error {
   readonly more: string;
 

@@ -1,15 +1,15 @@
 import { untilAborted } from "../../../base/async.ts";
 
-/** Lets calls wait until something holds that events change. */
+/** Lets calls wait for a condition that depends on events. */
 export class Changes {
   readonly #waiting = new Set<() => void>();
 
-  /** Something has changed. */
+  /** Makes the waiting calls check their conditions again. */
   announce(): void {
     for (const check of this.#waiting) check();
   }
 
-  /** Waits until something holds. @throws the signal's reason. */
+  /** Waits until `holds` returns true. @throws the signal's reason. */
   async until(holds: () => boolean, signal: AbortSignal): Promise<void> {
     const done = Promise.withResolvers<void>();
     const check = (): void => {

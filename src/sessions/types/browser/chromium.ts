@@ -3,7 +3,7 @@ import { BerthError } from "../../../base/errors.ts";
 import type { SessionHost } from "../../backend.ts";
 import { Program, type ProgramHost } from "../program.ts";
 
-/** What a browser is started with. */
+/** The options of a browser process. */
 export interface ChromiumOptions {
   readonly width: number;
   readonly height: number;
@@ -13,7 +13,7 @@ export interface ChromiumOptions {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** A browser that runs, and how to remove what it leaves. */
+/** A running browser, and how to remove what it leaves behind. */
 export interface Chromium {
   readonly program: Program;
   /** Ends it, and removes its profile unless the sandbox ends with it. Idempotent; never rejects. */
@@ -22,12 +22,12 @@ export interface Chromium {
 
 const CLOSE_MS = 3_000;
 const REMOVE_MS = 5_000;
-/** The exit code of the script where it finds no browser: as shells say "not found". */
+/** The script's exit code if it finds no browser: the shell's code for "not found". */
 const NOT_FOUND = 127;
 
 /**
- * Removes the profile in $profile: processes of a browser that was killed
- * still write to it for a moment, and a directory that fills is not removed.
+ * Removes the profile in $profile. Retries, because processes of a killed browser keep writing to it for a moment, and
+ * rm fails on a directory that is being filled.
  */
 const REMOVE_PROFILE = `
 left=30
@@ -35,10 +35,9 @@ until rm -rf -- "$profile" 2>/dev/null || [ $((left -= 1)) -le 0 ]; do sleep 0.1
 `;
 
 /**
- * A private profile, the browser with its pipe on its own descriptors, and the
- * profile gone when it ends, even where the service has been killed: the pipe
- * then ends, and Chromium with it. Debian's start script takes time and adds
- * extensions, so the program behind it comes first.
+ * Creates a private profile, starts the browser with its pipe on the descriptors it expects, and removes the profile
+ * when the browser ends. This also works if the service was killed: then the pipe closes, and Chromium ends. Looks for
+ * the program behind Debian's start script first, because that script is slow and adds extensions.
  */
 const SCRIPT = `
 profile=$1; shift
@@ -61,14 +60,14 @@ exit $code
 `;
 
 /**
- * The sandbox is Berth's: Chromium's own needs user namespaces or set-user-ID
- * programs, which sandboxes do not have.
+ * Berth provides the sandbox. Chromium's own needs user namespaces or set-user-ID programs, which sandboxes do not
+ * have.
  */
 const FLAGS = [
   "--headless=new",
   "--no-sandbox",
   "--remote-debugging-pipe",
-  // A sandbox's /dev/shm has 64 MiB, too little for large pages.
+  // /dev/shm in a sandbox has 64 MiB, too little for large pages.
   "--disable-dev-shm-usage",
   "--disable-gpu",
   "--no-first-run",
@@ -101,8 +100,8 @@ const FLAGS = [
 
 /**
  * Starts Chromium in a sandbox.
- * @param output takes what it writes to its pipe.
- * @throws the engine's errors. Where there is no Chromium it ends at once: see {@link startFailure}.
+ * @param output receives what it writes to its pipe.
+ * @throws the engine's errors. If the sandbox has no Chromium, it ends at once: see {@link startFailure}.
  */
 export async function startChromium(
   host: ProgramHost,
@@ -129,7 +128,7 @@ export async function startChromium(
     await program.close(sandboxEnds);
     if (!sandboxEnds) await removeProfile();
   };
-  // One that was killed had no time to remove its profile.
+  // A killed browser had no time to remove its profile.
   const removeProfile = async (): Promise<void> => {
     const argv = ["sh", "-c", `profile=$1${REMOVE_PROFILE}`, "rm", profile];
     const what = {
@@ -157,7 +156,7 @@ export async function startChromium(
   };
 }
 
-/** Why a browser that ended before it answered did not start. */
+/** The error for a browser that ended before it answered. */
 export function startFailure(program: Program): BerthError {
   const missing = program.exitCode === NOT_FOUND;
   return new BerthError(

@@ -26,12 +26,12 @@ export const ref = z
   .regex(/^e[1-9][0-9]{0,9}$/, "must be a reference from tree, such as e12")
   .describe("A reference from tree, such as e12.")
   .optional();
-/** When a page counts as there. */
+/** The state that a page must reach. */
 export const waitUntil = z
   .enum(["dom", "load", "network_idle"])
   .default("load")
   .describe("When the page counts as there: parsed, loaded with its parts, or with no request for 0.5 s.");
-/** Defines a tool that acts on the active tab. @param check refuses params, before anything happens. */
+/** Defines a tool that acts on the active tab. @param check refuses params before the tool does anything. */
 export function pageTool<S extends z.ZodObject>(
   name: string,
   description: string,
@@ -45,7 +45,7 @@ export function pageTool<S extends z.ZodObject>(
   });
 }
 
-/** Defines a tool of a browser; its timeout is a param. */
+/** Defines a browser tool with its timeout as a param. */
 export function browserTool<S extends z.ZodObject>(
   name: string,
   description: string,
@@ -61,21 +61,21 @@ export function browserTool<S extends z.ZodObject>(
   });
 }
 
-/** Checks that exactly one of the two is given. @throws `INVALID_ARGUMENT`. */
+/** Checks that exactly one of selector and ref is set. @throws `INVALID_ARGUMENT`. */
 export function oneElement({ selector: css, ref: reference }: ElementName): void {
   if ((css === undefined) === (reference === undefined)) {
     throw invalidArgument("params.selector", "give either selector or ref.");
   }
 }
 
-/** Checks that at most one of the two is given. @throws `INVALID_ARGUMENT`. */
+/** Checks that at most one of selector and ref is set. @throws `INVALID_ARGUMENT`. */
 export function oneElementAtMost({ selector: css, ref: reference }: ElementName): void {
   if (css !== undefined && reference !== undefined) {
     throw invalidArgument("params.selector", "give selector or ref, not both.");
   }
 }
 
-/** What most tools return: where the page is. */
+/** Adds the URL and title of the page to a result. */
 export async function withAbout({ tab, signal }: BrowserUse, more: Outcome["data"] = {}): Promise<Outcome> {
   const { url: address, title } = await about(tab, signal);
   return { data: { url: address as string, title: title as string, ...more } };

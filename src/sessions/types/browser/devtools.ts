@@ -4,11 +4,14 @@ import { hasFewValues } from "../../../base/json.ts";
 import { parseItems } from "./json-items.ts";
 import { MessageStream } from "./message-stream.ts";
 
-/** Larger messages are only taken where their one long string is wanted: see {@link DevTools.fetch} and {@link DevTools.list}. */
+/**
+ * Larger messages are accepted only if their one long string is wanted: see {@link DevTools.fetch} and {@link
+ * DevTools.list}.
+ */
 const MAX_PARSED_BYTES = 4 * 1024 * 1024;
-/** So that parsing one takes some 50 ms at most. */
+/** Keeps the time to parse one below about 50 ms. */
 const MAX_VALUES = 400_000;
-/** How much may wait to be written to a browser that does not read. */
+/** How much may wait for a browser that does not read its pipe. */
 const MAX_UNWRITTEN_BYTES = 16 * 1024 * 1024;
 const MAX_PENDING = 5_000;
 /** `{"id":123,` or `{"method":"Page.frameNavigated",` */
@@ -18,10 +21,10 @@ const DATA_START = Buffer.from('"data":"');
 const QUOTE = 0x22;
 const UNKNOWN_FORM = "the browser gave an answer of another form";
 
-/** The browser refused a request, or answered it with something that cannot be used. */
+/** The browser refused a request, or sent an answer that cannot be used. */
 export class DevToolsError extends Error {
   override readonly name = "DevToolsError";
-  /** Whether the answer was larger than what is taken. */
+  /** Whether the answer exceeded the limit. */
   readonly tooLarge: boolean;
 
   constructor(method: string, problem: string, tooLarge = false) {
@@ -30,25 +33,25 @@ export class DevToolsError extends Error {
   }
 }
 
-/** A request to a browser, or to a target in it. */
+/** A request to a browser, or to a target such as a page. */
 export interface DevToolsRequest<S extends z.ZodType> {
   readonly method: string;
   readonly params?: object | undefined;
-  /** The session of the target; undefined: the browser itself. */
+  /** The DevTools session of the target. Undefined: the browser itself. */
   readonly session?: string | undefined;
-  /** What the answer should be. */
+  /** The schema of the answer. */
   readonly answer: S;
 }
 
 interface Pending {
   readonly method: string;
-  /** What the answer begins with where it is taken as bytes; undefined: it is parsed. */
+  /** The expected start of an answer that is taken as bytes. Undefined: the answer is parsed. */
   readonly start: Buffer | undefined;
   resolve(answer: unknown): void;
   reject(error: unknown): void;
 }
 
-/** Takes an event's params and the session it is about. Must not throw. */
+/** Receives an event's params and session. Must not throw. */
 type Handler = (params: unknown, session: string | undefined) => void;
 
 interface Wire {
@@ -59,11 +62,9 @@ interface Wire {
 }
 
 /**
- * The DevTools protocol with a browser over its pipe. Nothing that comes from
- * there is trusted: a page may have taken over the browser, and whatever runs in
- * the sandbox may write to the pipe. So messages are bounded before they are
- * parsed, parsed by the schema of what was asked for, and events that nobody
- * handles are dropped by their name alone.
+ * The DevTools protocol, over the browser's pipe. Nothing that the browser sends is trusted: a page may have taken it
+ * over, and anything in the sandbox may write to the pipe. So a message is checked for size before it is parsed, and
+ * parsed with the schema of the expected answer. Events without a handler are dropped by name, unparsed.
  */
 export class DevTools {
   readonly #wire: Wire;
@@ -75,7 +76,7 @@ export class DevTools {
   #unwritten = 0;
   #closedBy: Error | undefined;
 
-  /** @param onBroken called once where the browser breaks the protocol so that it cannot go on. */
+  /** @param onBroken called once, when the browser breaks the protocol and the connection is unusable. */
   constructor(wire: Wire, onBroken: (problem: string) => void) {
     this.#wire = wire;
     this.#onBroken = onBroken;
@@ -86,12 +87,12 @@ export class DevTools {
     });
   }
 
-  /** Takes what the browser wrote. */
+  /** Takes bytes that the browser wrote. */
   push(chunk: Buffer): void {
     this.#stream.push(chunk);
   }
 
-  /** Handles events of one method; those that do not match the schema are dropped. */
+  /** Handles the events of one method. Events that do not match the schema are dropped. */
   on<S extends z.ZodType>(
     method: string,
     schema: S,
@@ -103,23 +104,23 @@ export class DevTools {
     });
   }
 
-  /** Drops events of a method from now on. */
+  /** Removes the handler of a method. */
   off(method: string): void {
     this.#handlers.delete(method);
   }
 
-  /** Sends a request. @throws `DevToolsError`, the signal's reason, and what {@link close} was given. */
+  /** Sends a request. @throws `DevToolsError`, the signal's reason, and the error given to {@link close}. */
   async send<S extends z.ZodType>(request: DevToolsRequest<S>, signal: AbortSignal): Promise<z.output<S>> {
     const answer = await this.#request(request, undefined, signal);
     try {
       return request.answer.parse(answer);
     } catch {
-      // Where it is nested too deep, parsing it throws no ZodError.
+      // Parsing an answer that is nested too deep throws something other than a ZodError.
       throw new DevToolsError(request.method, UNKNOWN_FORM);
     }
   }
 
-  /** Sends a request whose answer is one value `data` in base64, which may be large. @throws as {@link send}. */
+  /** Sends a request whose answer is one base64 value `data`, which may be large. @throws like {@link send}. */
   async fetch(request: Omit<DevToolsRequest<z.ZodType>, "answer">, signal: AbortSignal): Promise<Buffer> {
     const value = await this.#rest(request, DATA_START, signal);
     const end = value.indexOf(QUOTE);
@@ -127,7 +128,7 @@ export class DevTools {
     return Buffer.from(value.toString("latin1", 0, end), "base64");
   }
 
-  /** Sends a request whose answer is one list of objects, which may be long. @throws as {@link send}. */
+  /** Sends a request whose answer is one list of objects, which may be long. @throws like {@link send}. */
   async list<S extends z.ZodType>(
     request: Omit<DevToolsRequest<z.ZodType>, "answer">,
     name: string,
@@ -148,12 +149,12 @@ export class DevTools {
     throw new DevToolsError(request.method, "the answer is too large", true);
   }
 
-  /** Sends a request whose answer nobody waits for. */
+  /** Sends a request and ignores the answer. */
   notify(method: string, params?: object, session?: string): void {
     this.#write(++this.#lastId, { method, params, session });
   }
 
-  /** Fails all requests, those under way and those to come. */
+  /** Fails all pending and future requests. */
   close(error: Error): void {
     if (this.#closedBy !== undefined) return;
     this.#closedBy = error;
@@ -162,7 +163,7 @@ export class DevTools {
     this.#pending.clear();
   }
 
-  /** Sends a request; returns the bytes of the answer after what it has to begin with. */
+  /** Sends a request. Returns the bytes of the answer after the expected start. */
   async #rest(
     request: Omit<DevToolsRequest<z.ZodType>, "answer">,
     start: Buffer,
@@ -245,7 +246,7 @@ export class DevTools {
   }
 }
 
-/** Undefined where it is too much to parse, or no object. */
+/** Undefined if it is too large to parse, or not an object. */
 function parse(bytes: Buffer): Record<string, unknown> | undefined {
   if (bytes.length > MAX_PARSED_BYTES || !hasFewValues(bytes, MAX_VALUES)) return undefined;
   try {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { JsonObject } from "../../../base/json.ts";
 
-/** How many dialogs a result names. */
+/** How many dialogs a result lists. */
 const MAX_REPORTED = 10;
 const shortText = z.string().transform((text) => text.slice(0, 1_000).toWellFormed());
 
@@ -12,25 +12,25 @@ export const dialogOpening = z.object({
   defaultPrompt: shortText.optional(),
 });
 
-/** Dialogs that pages opened, and that were handled at once: results tell of them. */
+/** Dialogs that pages opened and Berth answered at once. The next result lists them. */
 export class Dialogs {
   readonly #max: number;
   #reported: JsonObject[] = [];
   #count = 0;
 
-  /** @param max how many a page may open between two results. */
+  /** @param max how many dialogs pages may open between two results. */
   constructor(max: number) {
     this.#max = max;
   }
 
-  /** Returns whether there are too many of them. */
+  /** Returns whether the limit is exceeded. */
   add({ type, message }: z.output<typeof dialogOpening>, accepted: boolean): boolean {
     this.#count++;
     if (this.#reported.length < MAX_REPORTED) this.#reported.push({ type, message, accepted });
     return this.#count > this.#max;
   }
 
-  /** Those since the last time; the count of those that are left out comes last. */
+  /** The dialogs since the last call. If some are left out, the last item is their count. */
   take(): JsonObject[] {
     const more = this.#count - this.#reported.length;
     const taken = more > 0 ? [...this.#reported, { more }] : this.#reported;

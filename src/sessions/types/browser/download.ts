@@ -8,10 +8,10 @@ import { navigated } from "./navigation.ts";
 import { DOWNLOAD_SELF } from "./page-scripts.ts";
 import { shownUrl } from "./urls.ts";
 
-/** A download may have this many bytes. */
+/** The size limit of a download. */
 const MAX_BYTES = 1024 * 1024 * 1024;
 
-const begun = z.object({ guid: z.string().max(100), url: z.string(), suggestedFilename: z.string() });
+const willBegin = z.object({ guid: z.string().max(100), url: z.string(), suggestedFilename: z.string() });
 const progress = z.object({
   guid: z.string().max(100),
   totalBytes: z.number(),
@@ -21,8 +21,8 @@ const progress = z.object({
 });
 
 /**
- * Stores what a URL or a click downloads in a directory of the sandbox. Outside
- * of this, what pages want to download is refused.
+ * Stores what a URL or a click downloads in a directory of the sandbox. Downloads that pages start at other times are
+ * refused.
  */
 export async function download(
   browser: Browser,
@@ -39,8 +39,8 @@ export async function download(
     answer,
   });
   const ended = Promise.withResolvers<z.output<typeof progress>>();
-  let first: z.output<typeof begun> | undefined;
-  devtools.on("Browser.downloadWillBegin", begun, (event) => {
+  let first: z.output<typeof willBegin> | undefined;
+  devtools.on("Browser.downloadWillBegin", willBegin, (event) => {
     first ??= event;
   });
   devtools.on("Browser.downloadProgress", progress, (event) => {
@@ -75,7 +75,10 @@ export async function download(
   }
 }
 
-/** Opens a URL in a tab of its own, and downloads it where the browser shows it instead. */
+/**
+ * Opens a URL in its own tab. If the browser shows the content instead of downloading it, starts a download of the
+ * page.
+ */
 async function openToDownload(
   browser: Browser,
   url: string,
@@ -90,10 +93,10 @@ async function openToDownload(
     if (errorText !== "")
       throw new ToolFailure(`The URL could not be loaded: ${errorText.slice(0, 200).toWellFormed()}.`);
     await tab.callIn(await tab.page(own), DOWNLOAD_SELF, [], z.unknown(), own);
-    // The tab has to stay until the browser has taken the request over.
+    // Closing the tab too early would cancel the download.
     while (!hasBegun()) await tab.changes(20, own);
   } catch (error) {
-    // The browser closes a tab that was opened for a download alone.
+    // The browser itself closes a tab that was only opened for a download.
     if (signal.aborted || !tab.isClosed) throw error;
   } finally {
     await browser.tabs.close(tab, AbortSignal.timeout(1_000));

@@ -136,7 +136,7 @@ const scroll = pageTool(
   oneElementAtMost,
 );
 
-/** The tools for elements. @param files through which uploads are checked. */
+/** The tools for elements. @param files checks the files to upload. */
 export function elementTools(files: FileManager): readonly Tool[] {
   const upload = pageTool(
     "upload",

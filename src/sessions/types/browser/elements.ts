@@ -4,19 +4,19 @@ import { ToolFailure } from "./failure.ts";
 import { FIND, IS_CONNECTED } from "./page-scripts.ts";
 import type { Frame, RemoteObject, Tab } from "./tab.ts";
 
-/** What a caller names an element by: exactly one of the two. */
+/** How a caller names an element: by exactly one of the two. */
 export interface ElementName {
   readonly selector?: string | undefined;
   readonly ref?: string | undefined;
 }
 
-/** A point of the viewport, in CSS pixels. */
+/** A point in the viewport, in CSS pixels. */
 export interface Point {
   readonly x: number;
   readonly y: number;
 }
 
-/** A rectangle of the viewport, in CSS pixels. */
+/** A rectangle in the viewport, in CSS pixels. */
 export interface Box extends Point {
   readonly width: number;
   readonly height: number;
@@ -28,19 +28,19 @@ interface Referred {
   readonly backendNodeId: number;
 }
 
-/** Past this many, the oldest references are forgotten. */
+/** Beyond this number, the oldest references are dropped. */
 const MAX_REFS = 20_000;
 
 const quads = z.object({ quads: z.array(z.array(z.number()).length(8)) });
 const done = z.unknown();
 
-/** The references that trees have given to elements: one stays with its element as long as that exists. */
+/** The references that trees give to elements. An element keeps its reference as long as it exists. */
 export class References {
   readonly #byRef = new Map<string, Referred>();
   readonly #refs = new Map<string, string>();
   #last = 0;
 
-  /** The reference of an element: the one it has, or a new one. */
+  /** The reference of an element. Creates one if there is none. */
   of(tab: Tab, frame: Frame, backendNodeId: number): string {
     const key = `${tab.id} ${frame.frameId} ${frame.loaderId} ${backendNodeId}`;
     const known = this.#refs.get(key);
@@ -64,7 +64,7 @@ export class References {
   }
 }
 
-/** The element that a caller names. @throws `ToolFailure` where there is none, or none any more. */
+/** The element that a caller names. @throws `ToolFailure` if it does not exist, or no longer exists. */
 export async function findElement(
   tab: Tab,
   references: References,
@@ -88,7 +88,7 @@ export async function bySelector(
   for (const frame of await tab.frames(signal)) {
     const isPage = frame.frameId === tab.targetId;
     const found = await tab.findIn(frame, FIND, [selector], signal).catch((error: unknown) => {
-      // A frame may go at any time, and only the page itself says what is wrong with a selector.
+      // A frame may go away at any time, so only the page itself can report an invalid selector.
       if (isPage || signal.aborted) throw error;
       return undefined;
     });
@@ -125,7 +125,7 @@ async function byReference(
   throw stale;
 }
 
-/** Where an element is after it was scrolled into view. @throws `ToolFailure` where it is not visible. */
+/** Scrolls an element into view and returns its position. @throws `ToolFailure` if it is not visible. */
 export async function boxOf(
   tab: Tab,
   { session, objectId }: RemoteObject,
@@ -146,7 +146,7 @@ export async function boxOf(
   throw new ToolFailure("The element is not visible: it is hidden, or has no size.");
 }
 
-/** Where the viewport of a frame with a process of its own lies in the page's. */
+/** The position of an out-of-process frame's viewport within the page's. */
 async function offsetOf(tab: Tab, session: string, signal: AbortSignal): Promise<Point> {
   const inner = tab.parentOf(session);
   if (inner === undefined) return { x: 0, y: 0 };

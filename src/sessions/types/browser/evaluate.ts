@@ -5,20 +5,20 @@ import type { BrowserUse, Outcome } from "./browser.ts";
 import { TO_JSON } from "./page-scripts.ts";
 import { describeException, type Evaluated, evaluated } from "./tab.ts";
 
-/** Characters of the JSON of a result; what is longer comes as text, cut. */
+/** Characters of a result's JSON. A longer result is returned as truncated text. */
 const MAX_RESULT = 256 * 1024;
 const MAX_VALUES = 20_000;
-/** Clients of the API take no deeper nesting. */
+/** Clients of the API accept no deeper nesting. */
 const MAX_DEPTH = 24;
 const OBJECT_GROUP = "berth";
 
 const cutText = z.object({ text: z.string().max(MAX_RESULT), length: z.number() });
 
-/** Runs a script in the page, as its own scripts run. */
+/** Runs a script in the page, in the same world as the page's own scripts. */
 export async function evaluate({ tab, signal }: BrowserUse, script: string): Promise<Outcome> {
   const how = { awaitPromise: true, userGesture: true, objectGroup: OBJECT_GROUP };
   const run = async (expression: string): Promise<Evaluated> => {
-    // Top-level await is for the REPL alone, which does not await what the script comes to.
+    // Only the REPL mode allows top-level await, and it does not await the script's result.
     const params = { expression, replMode: true, ...how };
     const done = await tab.send("Runtime.evaluate", params, evaluated, signal);
     const { subtype, objectId } = done.result;
@@ -26,7 +26,7 @@ export async function evaluate({ tab, signal }: BrowserUse, script: string): Pro
     return tab.send("Runtime.awaitPromise", { promiseObjectId: objectId }, evaluated, signal);
   };
   let done = await run(script);
-  // Nothing of a script with a syntax error has run.
+  // A script with a syntax error did not run at all, so it can be tried in another form.
   if (isSyntaxError(done, "Illegal return statement")) done = await run(`(async () => {${script}\n})()`);
   if (isSyntaxError(done, "Function statements require a function name"))
     done = await run(`(${trimEndOf(script.trim(), ";")}\n)`);
@@ -47,7 +47,10 @@ function isSyntaxError({ exceptionDetails }: Evaluated, problem: string): boolea
   return exceptionDetails?.exception?.description?.startsWith(`SyntaxError: ${problem}`) ?? false;
 }
 
-/** Whether a function is all that a script is: one that merely ends in a function, as an assignment does, does not call it. */
+/**
+ * Whether the script is nothing but a function, which must then be called. A script that merely ends in one, such as an
+ * assignment, must not.
+ */
 function isAllOf(script: string, code = ""): boolean {
   const at = code === "" || code.startsWith("class") ? -1 : script.indexOf(code);
   if (at === -1) return false;
@@ -80,7 +83,7 @@ async function jsonOf({ result }: Evaluated, tab: BrowserUse["tab"], signal: Abo
   };
   const answer = await tab.send("Runtime.callFunctionOn", params, evaluated, signal);
   const json = cutText.safeParse(answer.result.value);
-  // What has no JSON, such as an object that contains itself, is described.
+  // Values that have no JSON, such as a cyclic object, are returned as a description.
   if (answer.exceptionDetails !== undefined || !json.success) return cut(description);
   const { text, length } = json.data;
   const parsed = length > text.length ? undefined : parse(text);
@@ -93,7 +96,7 @@ function cut(text: string): Value {
   return { value: text.slice(0, MAX_RESULT).toWellFormed(), truncated: text.length > MAX_RESULT };
 }
 
-/** Undefined where it is too much. */
+/** Undefined if it has too many values, is nested too deep, or is no JSON. */
 function parse(text: string): Json | undefined {
   if (!hasFewValues(Buffer.from(text), MAX_VALUES)) return undefined;
   try {

@@ -8,17 +8,17 @@ import type { Tab } from "./tab.ts";
 
 export type MouseButton = "left" | "right" | "middle";
 
-/** Longer text is inserted at once; shorter text arrives key by key. */
+/** Longer text is inserted at once; shorter text is typed key by key. */
 const MAX_KEYS = 1_000;
-/** How many key presses wait for their answers at once. */
+/** How many key presses may wait for their answers at the same time. */
 const KEYS_AT_ONCE = 50;
-/** How long an action waits for a page that it made load. */
+/** How long an action waits for a page that it caused to load. */
 const SETTLE_MS = 5_000;
-/** Within this, a page that reacts to an action begins to load. */
+/** A page that reacts to an action starts to load within this time. */
 const REACT_MS = 30;
 const done = z.unknown();
 
-/** Clicks on an element. @param offset from its top left corner; undefined: its middle. */
+/** Clicks on an element. @param offset from its top left corner. Undefined: its middle. */
 export async function click(
   { tab, references, signal }: BrowserUse,
   name: ElementName,
@@ -50,7 +50,7 @@ function mouse(tab: Tab, type: string, { x, y }: Point, more: object, signal: Ab
   return tab.send("Input.dispatchMouseEvent", { type, x, y, ...more }, done, signal);
 }
 
-/** Types into an element, or into what has the focus where none is named. */
+/** Types into an element, or, if none is named, into the focused one. */
 export async function type(
   { tab, references, signal }: BrowserUse,
   name: ElementName,
@@ -85,7 +85,7 @@ export async function type(
 }
 
 async function insert(tab: Tab, text: string, clear: boolean, signal: AbortSignal): Promise<void> {
-  // What the text replaces is selected.
+  // The text to replace is selected at this point.
   if (clear && text === "")
     return keystroke(tab, { key: "Delete", code: "Delete", windowsVirtualKeyCode: 46 }, 0, signal);
   const characters = [...text];
@@ -104,7 +104,7 @@ async function insert(tab: Tab, text: string, clear: boolean, signal: AbortSigna
   }
 }
 
-/** Presses a key, with others held. */
+/** Presses a key while others are held down. */
 export async function press(tab: Tab, { modifiers, key }: Chord, signal: AbortSignal): Promise<void> {
   let held = 0;
   for (const modifier of modifiers) {
@@ -131,7 +131,7 @@ async function keystroke(tab: Tab, key: Key, modifiers: number, signal: AbortSig
     type: text === undefined ? "rawKeyDown" : "keyDown",
     modifiers,
     ...key,
-    // Without a window, no one else turns these keys into what they do.
+    // Without a window, nothing else translates these keys into editing commands.
     ...(isPaste && { commands: [COMMANDS[key.key]] }),
   };
   await Promise.all([
@@ -149,7 +149,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   y: "redo",
 };
 
-/** Chooses options of a select element; returns the values selected. */
+/** Selects options of a select element. Returns the selected values. */
 export async function select(
   { tab, references, signal }: BrowserUse,
   name: ElementName,
@@ -163,7 +163,7 @@ export async function select(
   return chosen.values;
 }
 
-/** Lets a page react to an action, and the page that it may load come up. */
+/** Waits for a page to react to an action, and for a page that it loads. */
 export async function settle(tab: Tab, signal: AbortSignal): Promise<void> {
   await tab.untilOr(REACT_MS, () => tab.isLoading, signal);
   await tab.untilOr(SETTLE_MS, () => !tab.isLoading, signal);

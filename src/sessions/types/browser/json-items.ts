@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** One item has a few hundred bytes. */
+/** A typical item has a few hundred bytes. */
 const MAX_ITEM_BYTES = 256 * 1024;
 const MAX_ITEMS = 200_000;
-/** How long items are parsed in one turn of the event loop. */
+/** How long one turn of the event loop may parse. */
 const SLICE_MS = 10;
 
 const QUOTE = 0x22;
@@ -15,12 +15,12 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * Parses a long JSON array item by item, in slices of a few milliseconds: as a
- * whole it would hold the event loop for too long.
+ * Parses a long JSON array item by item, in slices of a few milliseconds. Parsing it at once would block the event
+ * loop.
  * @param json what follows the array's opening bracket.
- * @param take takes each item, an object or an array.
- * @returns whether there were no more of them, and none larger, than is taken, and the array has an end.
- * @throws `SyntaxError` where an item is not JSON.
+ * @param take receives each item, an object or an array.
+ * @returns false if there are too many items, an item is too large, or the array does not end.
+ * @throws `SyntaxError` if an item is not JSON.
  */
 export async function parseItems(json: Buffer, take: (item: unknown) => void): Promise<boolean> {
   let end = performance.now() + SLICE_MS;

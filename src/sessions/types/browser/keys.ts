@@ -3,18 +3,18 @@ export interface Key {
   readonly key: string;
   readonly code: string;
   readonly windowsVirtualKeyCode: number;
-  /** What it types; undefined: nothing. */
+  /** The text that it types. Undefined: none. */
   readonly text?: string;
   readonly location?: number;
 }
 
-/** A key pressed with others held. */
+/** A key pressed while others are held down. */
 export interface Chord {
   readonly modifiers: readonly Key[];
   readonly key: Key;
 }
 
-/** The bits of the protocol for keys that are held. */
+/** The bits of the DevTools protocol for held modifier keys. */
 export const MODIFIER_BITS: Readonly<Record<string, number>> = { Alt: 1, Control: 2, Meta: 4, Shift: 8 };
 
 const NAMED: ReadonlyMap<string, Key> = new Map(
@@ -59,7 +59,9 @@ const ALIASES: Readonly<Record<string, string>> = {
   plus: "+",
 };
 
-/** Code and number of the keys of a US keyboard that type something else than a letter or digit; with Shift, the second. */
+/**
+ * The keys of a US keyboard that type neither letters nor digits: characters without and with Shift, code, key number.
+ */
 const SYMBOLS: readonly (readonly [string, string, number])[] = [
   [";:", "Semicolon", 186],
   ["=+", "Equal", 187],
@@ -76,7 +78,7 @@ const SYMBOLS: readonly (readonly [string, string, number])[] = [
 ];
 const SHIFTED_DIGITS = ")!@#$%^&*(";
 
-/** The key that types a character on a US keyboard; undefined where none does. */
+/** The key that types a character on a US keyboard. Undefined if there is none. */
 export function keyOf(character: string): Key | undefined {
   if (character === "\n" || character === "\r") return NAMED.get("enter");
   if (character === "\t") return NAMED.get("tab");
@@ -93,7 +95,7 @@ export function keyOf(character: string): Key | undefined {
   return symbol && { ...typed, code: symbol[1], windowsVirtualKeyCode: symbol[2] };
 }
 
-/** Parses `Enter`, `a` or `Control+Shift+ArrowLeft`; undefined where it names no key. */
+/** Parses `Enter`, `a` or `Control+Shift+ArrowLeft`. Returns undefined if it names no key. */
 export function parseChord(text: string): Chord | undefined {
   const isPlus = text.endsWith("++") || text === "+";
   const names = (isPlus ? text.slice(0, -1) : text).split("+");
@@ -107,7 +109,7 @@ export function parseChord(text: string): Chord | undefined {
     return undefined;
   }
   const modifiers = keys.filter((one) => one !== undefined);
-  // With Control, Alt or Meta held, a key types nothing.
+  // A key types nothing while Control, Alt or Meta is held.
   const isCommand = modifiers.some((one) => one.key !== "Shift");
   const { text: typed, ...silent } = key;
   const isShifted = modifiers.length > 0 && !isCommand && typed !== undefined && /^[a-z]$/.test(typed);

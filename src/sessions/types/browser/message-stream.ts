@@ -1,32 +1,31 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** A 4K screenshot in base64 has a few MiB; nothing that is asked for has more than this. */
+/** More than any answer that Berth asks for: a 4K screenshot has a few MiB in base64. */
 const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
-/** What is kept of a message that is larger: enough to tell which request it answers. */
+/** How much of a larger message is kept: enough to see which request it answers. */
 const HEAD_BYTES = 256;
-/** How long messages are taken in one turn of the event loop. */
+/** How long one turn of the event loop may handle messages. */
 const SLICE_MS = 10;
 const NOTHING = Buffer.alloc(0);
 
-/** What takes messages and controls their flow. */
+/** Receives messages and controls their flow. */
 export interface MessageTarget {
-  /** @param whole false where it is only the first bytes of a message that is too large. */
+  /** @param whole false if `bytes` is only the start of a message that is too large. */
   message(bytes: Buffer, whole: boolean): void;
-  /** Asks the source for no more until {@link resume}. */
+  /** Stops the source until {@link resume}. */
   pause(): void;
   resume(): void;
 }
 
 /**
- * Splits what comes from a browser into messages, which end with NUL. Many
- * small messages are taken in slices of a few milliseconds, so that a page that
- * floods the pipe slows its own session alone.
+ * Splits the browser's output into messages, which end with NUL. Handles many small messages in slices of a few
+ * milliseconds, so that a page that floods the pipe slows only its own session.
  */
 export class MessageStream {
   readonly #target: MessageTarget;
   readonly #waiting: Buffer[] = [];
-  /** The beginning of a message whose end has not come. */
-  #begun: Buffer = NOTHING;
+  /** The start of a message that is not complete yet. */
+  #partial: Buffer = NOTHING;
   #bytes = 0;
   #isDraining = false;
   #isClosed = false;
@@ -41,11 +40,11 @@ export class MessageStream {
     if (!this.#isDraining) void this.#drain();
   }
 
-  /** Drops what has come, and all that comes. */
+  /** Drops everything received and everything to come. */
   close(): void {
     this.#isClosed = true;
     this.#waiting.length = 0;
-    this.#begun = NOTHING;
+    this.#partial = NOTHING;
     this.#bytes = 0;
   }
 
@@ -71,24 +70,24 @@ export class MessageStream {
   }
 
   #end(last: Buffer): void {
-    // Most messages lie within one chunk, and need no copy.
+    // Most messages lie within one chunk and need no copy.
     if (this.#bytes > 0) this.#add(last);
     const whole = this.#bytes <= MAX_MESSAGE_BYTES;
-    const bytes = this.#bytes === 0 ? last : this.#begun.subarray(0, whole ? this.#bytes : HEAD_BYTES);
+    const bytes = this.#bytes === 0 ? last : this.#partial.subarray(0, whole ? this.#bytes : HEAD_BYTES);
     this.#bytes = 0;
-    this.#begun = NOTHING;
+    this.#partial = NOTHING;
     if (bytes.length > 0) this.#target.message(bytes, whole);
   }
 
   #add(part: Buffer): void {
     const end = this.#bytes + part.length;
-    if (end > this.#begun.length && this.#bytes <= MAX_MESSAGE_BYTES) {
-      const longer = Buffer.allocUnsafe(Math.min(Math.max(end, 2 * this.#begun.length), MAX_MESSAGE_BYTES));
-      this.#begun.copy(longer, 0, 0, this.#bytes);
-      this.#begun = longer;
+    if (end > this.#partial.length && this.#bytes <= MAX_MESSAGE_BYTES) {
+      const longer = Buffer.allocUnsafe(Math.min(Math.max(end, 2 * this.#partial.length), MAX_MESSAGE_BYTES));
+      this.#partial.copy(longer, 0, 0, this.#bytes);
+      this.#partial = longer;
     }
-    // Past the bound, only the length still counts.
-    part.copy(this.#begun, Math.min(this.#bytes, this.#begun.length));
+    // Beyond the limit, only the length is counted.
+    part.copy(this.#partial, Math.min(this.#bytes, this.#partial.length));
     this.#bytes = end;
   }
 }

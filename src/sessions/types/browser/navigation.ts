@@ -7,31 +7,32 @@ import { ABOUT } from "./page-scripts.ts";
 import type { LoadState, Tab } from "./tab.ts";
 import { shownUrl } from "./urls.ts";
 
-/** When a page counts as there, and what that is to the browser. */
+/** The states to wait for, and the browser's names for them. */
 export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadState>> = {
   dom: "DOMContentLoaded",
   load: "load",
   network_idle: "networkIdle",
 };
 
-/** How long a page may go from document to document while something is asked of it. */
+/** How long a request may be repeated because the page keeps changing its document. */
 const CHANGING_MS = 2_000;
 
-/** What the browser makes of a URL. */
+/** The browser's answer to a navigation. */
 export const navigated = z
   .object({
     loaderId: z.string().optional(),
     errorText: z.string().default(""),
     isDownload: z.boolean().default(false),
   })
-  // A server may refuse in the form of a download: nothing is downloaded then. One that begins aborts the navigation.
+  // An error response may be marked as a download although nothing is downloaded. A real download aborts the
+  // navigation.
   .transform(({ isDownload, errorText, ...rest }) => ({
     ...rest,
     errorText,
     isDownload: isDownload && (errorText === "" || errorText === "net::ERR_ABORTED"),
   }));
 
-/** Opens a URL in the tab. @param hasNetwork whether the sandbox has one. */
+/** Opens a URL in the tab. @param hasNetwork whether the sandbox has network access. */
 export async function goTo(
   { tab, signal }: BrowserUse,
   url: string,
@@ -41,7 +42,7 @@ export async function goTo(
   const { loaderId, errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, signal);
   if (isDownload) throw new ToolFailure("The URL is a download. Use the tool download.");
   if (errorText !== "") throw new ToolFailure(problemOf(url, errorText, hasNetwork));
-  // A place in the same document.
+  // The URL was a fragment of the same document.
   if (loaderId === undefined) return;
   let isCommitted = tab.hasSeen(loaderId);
   await tab.until(() => {
@@ -64,7 +65,6 @@ export async function reload({ tab, signal }: BrowserUse, state: LoadState): Pro
   await tab.until(() => tab.loaderId !== before && tab.has(state), signal);
 }
 
-/** Goes back or forward in the tab's history. */
 export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: LoadState): Promise<void> {
   const answer = z.object({ currentIndex: z.number(), entries: z.array(z.object({ id: z.number() })) });
   const ask = () => tab.send("Page.getNavigationHistory", {}, answer, signal);
@@ -74,13 +74,13 @@ export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: Lo
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
   const before = tab.loaderId;
   await tab.send("Page.navigateToHistoryEntry", { entryId: entry.id }, z.unknown(), signal);
-  // A place in the same document loads nothing: there the history alone shows it.
+  // Moving within the same document loads nothing: only the history shows it.
   while (tab.loaderId === before && !(await isAt(tab, currentIndex + steps, signal)))
     await tab.changes(50, signal);
   await tab.until(() => tab.has(state), signal);
 }
 
-/** Whether the tab has come to a place of its history; it does not say while it changes documents. */
+/** Whether the tab is at an entry of its history. False while it changes documents. */
 async function isAt(tab: Tab, index: number, signal: AbortSignal): Promise<boolean> {
   const answer = z.object({ currentIndex: z.number() });
   try {
@@ -91,7 +91,7 @@ async function isAt(tab: Tab, index: number, signal: AbortSignal): Promise<boole
   }
 }
 
-/** Asks a page again where it changed its document meanwhile: what was asked of the one before gets no answer. */
+/** Repeats a request if the page changed its document meanwhile: a request to the old document gets no answer. */
 async function whileChanging<T>(tab: Tab, ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
   const end = performance.now() + CHANGING_MS;
   while (performance.now() < end) {
@@ -107,7 +107,10 @@ async function whileChanging<T>(tab: Tab, ask: () => Promise<T>, signal: AbortSi
 
 type About = JsonObject & { readonly status: number | null };
 
-/** What every tool that moves the page returns. What the tool did has happened, so a page that moves on does not fail it. */
+/**
+ * What every tool that moves the page returns. The tool has already done its work, so it does not fail if the page
+ * moves on.
+ */
 export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
   try {
     return await whileChanging(tab, () => aboutDocument(tab, signal), signal);
@@ -122,7 +125,7 @@ async function aboutDocument(tab: Tab, signal: AbortSignal): Promise<About> {
   const page = await tab.page(signal);
   const answer = z.object({ title: z.string(), status: z.number().int().min(0).max(999) });
   const { title, status } = await tab.callIn(page, ABOUT, [], answer, signal);
-  // Pages of other schemes have the status of a success.
+  // For other schemes, report the status of a success.
   const isWeb = /^https?:/.test(page.url);
   return {
     url: shownUrl(page.url),

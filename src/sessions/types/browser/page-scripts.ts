@@ -1,6 +1,6 @@
 /**
- * What runs in pages, in a world of its own wherever possible: there a page can
- * change elements, but no function that these call. Each is a function.
+ * Functions that run in pages, whenever possible in an isolated world. There a page can change elements, but not the
+ * functions that these scripts call.
  */
 
 /** (selector) → the first element that matches, in the document and its open shadow roots. */
@@ -14,10 +14,10 @@ export const FIND = `function(selector) {
   return null;
 }`;
 
-/** On an element: whether it is still in its document. */
+/** On an element: whether it is still attached to its document. */
 export const IS_CONNECTED = "function() { return this.isConnected }";
 
-/** On an element, focused: how text gets into it. */
+/** On an element: focuses it, and returns how to enter text. */
 export const PREPARE_TYPING = `function(clear) {
   const VALUES = ["date", "time", "month", "week", "datetime-local", "color", "range"];
   const NO_TEXT = ["button", "checkbox", "file", "hidden", "image", "radio", "reset", "submit"];
@@ -37,7 +37,7 @@ export const PREPARE_TYPING = `function(clear) {
   return "text";
 }`;
 
-/** On an input: sets its value, as a person would who picks one; returns the value it took. */
+/** On an input: sets its value as if a person had picked it. Returns the resulting value. */
 export const SET_VALUE = `function(text) {
   this.focus();
   this.value = text;
@@ -46,7 +46,7 @@ export const SET_VALUE = `function(text) {
   return this.value;
 }`;
 
-/** On a select: selects options by value or text; returns the values selected, or what there is to choose from. */
+/** On a select: selects options by value or text. Returns the selected values, or the available options. */
 export const SELECT = `function(wanted) {
   if (!(this instanceof HTMLSelectElement)) return { problem: "is not a select element" };
   if (this.disabled) return { problem: "is disabled" };
@@ -65,31 +65,31 @@ export const SELECT = `function(wanted) {
   return { values: [...this.selectedOptions].map(o => o.value).slice(0, 1000) };
 }`;
 
-/** On an element or document: its HTML, cut to a number of characters. */
+/** On an element or document: its HTML, truncated to a number of characters. */
 export const HTML = `function(limit) {
   const text = this instanceof Document ? (this.doctype ? new XMLSerializer().serializeToString(this.doctype) + "\\n" : "") + (this.documentElement?.outerHTML ?? "") : this.outerHTML;
   return { text: text.slice(0, limit), length: text.length };
 }`;
 
-/** On an element, or in a frame: its readable text, cut to a number of characters. */
+/** On an element, or in a frame: its readable text, truncated to a number of characters. */
 export const TEXT = `function(limit) {
   const element = this instanceof Node ? this : document.body ?? document.documentElement;
   const text = element ? element.innerText ?? element.textContent ?? "" : "";
   return { text: text.slice(0, limit), length: text.length };
 }`;
 
-/** () → title, and the HTTP status of the document: 0 where it has none. */
+/** () → the title, and the HTTP status of the document: 0 if it has none. */
 export const ABOUT = `function() {
   return { title: document.title.slice(0, 1000), status: performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0 };
 }`;
 
-/** () → how far the document scrolls. */
+/** () → the scroll position and size of the document. */
 export const SCROLL_STATE = `function() {
   const page = document.scrollingElement ?? document.documentElement;
   return { x: scrollX, y: scrollY, width: page?.scrollWidth ?? 0, height: page?.scrollHeight ?? 0 };
 }`;
 
-/** (text) → whether the page shows a text. */
+/** (text) → whether the page shows the text. */
 export const SHOWS_TEXT = `function(text) {
   const all = document.body?.innerText ?? "";
   return all.includes(text);
@@ -100,7 +100,7 @@ export const IS_VISIBLE = `function() {
   return this.isConnected && this.checkVisibility({ visibilityProperty: true, opacityProperty: false }) && this.getClientRects().length > 0;
 }`;
 
-/** On what a script returned: its JSON, cut to a number of characters. */
+/** On a script's result: its JSON, truncated to a number of characters. */
 export const TO_JSON = `function(limit) {
   const text = JSON.stringify(this, (_, value) => typeof value === "bigint" ? String(value) : value);
   return text === undefined ? { text: "null", length: 4 } : { text: text.slice(0, limit), length: text.length };
@@ -114,7 +114,7 @@ export const DOWNLOAD_SELF = `function() {
   link.click();
 }`;
 
-/** On an element: (number of files) → what keeps it from taking files; empty: nothing. */
+/** On an element: (number of files) → why it cannot take the files. Empty if it can. */
 export const FILES_PROBLEM = `function(count) {
   if (!(this instanceof HTMLInputElement && this.type === "file")) return "is not a file input";
   if (this.disabled) return "is disabled";

@@ -212,7 +212,7 @@ function directoryOf(browser: Browser, given: string | undefined): string {
   return resolveWorkingDir(browser.place.sandbox.spec.workingDir, given);
 }
 
-/** The tools for pages as a whole. */
+/** The tools that act on a page as a whole. */
 export const PAGE_TOOLS: readonly Tool[] = [
   ...[goto, back, forward, reloadTool, screenshotTool, tree],
   ...[evaluateTool, content, text, waitForTool, tabs, downloadTool],

@@ -5,9 +5,9 @@ import { bySelector, type ElementName, findElement } from "./elements.ts";
 import { HTML, IS_VISIBLE, SHOWS_TEXT, TEXT } from "./page-scripts.ts";
 import type { LoadState } from "./tab.ts";
 
-/** Characters in the data of a result: what a model reads. */
+/** Characters in the data of a result, which a model reads. */
 const MAX_SHOWN = 200_000;
-/** Characters in the attachment that a longer text comes in. */
+/** Characters in the attachment with a longer text. */
 const MAX_TEXT = 1_000_000;
 const POLL_MS = 100;
 
@@ -32,7 +32,7 @@ export async function readText(use: BrowserUse, name: ElementName): Promise<Outc
     const left = MAX_TEXT - all.length;
     const asked = tab.callIn(frame, TEXT, [left], cutText, signal);
     const isPage = frame.frameId === tab.targetId;
-    // A frame may go at any time; the page itself must answer.
+    // A frame may go away at any time; the page itself must answer.
     const found = await (isPage ? asked : asked.catch(() => undefined));
     signal.throwIfAborted();
     if (found === undefined || found.text === "") continue;
@@ -64,20 +64,20 @@ function shown(name: string, mediaType: string, text: string, length: number): O
   };
 }
 
-/** What to wait for: all that is named. */
+/** What to wait for. All conditions that are set must hold. */
 export interface Awaited {
   readonly selector?: string | undefined;
   readonly hidden?: boolean | undefined;
   readonly text?: string | undefined;
-  /** Part of the page's URL. */
+  /** A part of the page's URL. */
   readonly url?: string | undefined;
   readonly state?: LoadState | undefined;
 }
 
-/** Waits until the page is as named. */
+/** Waits until all conditions hold. */
 export async function waitFor(use: BrowserUse, awaited: Awaited): Promise<void> {
   const { tab, signal } = use;
-  // A page that changes its document meanwhile is asked again.
+  // If the page changes its document meanwhile, ask again.
   const holds = (): Promise<boolean> =>
     isAsAwaited(use, awaited).catch((error: unknown) => {
       if (error instanceof DevToolsError) return false;

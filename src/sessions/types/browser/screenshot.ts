@@ -3,7 +3,7 @@ import type { BrowserUse, Outcome } from "./browser.ts";
 import { type Box, boxOf, type ElementName, findElement } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 
-/** Chromium draws no larger picture; a taller page is cut. */
+/** Chromium draws nothing larger. A taller page is cut off. */
 const MAX_SIDE = 16_384;
 const MAX_PIXELS = 40_000_000;
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
@@ -14,13 +14,13 @@ const metrics = z.object({
   cssContentSize: z.object({ width: z.number(), height: z.number() }),
 });
 
-/** Takes a picture of the viewport, of the whole page, or of an element. */
+/** Takes a screenshot of the viewport, the whole page, or an element. */
 export async function screenshot(use: BrowserUse, name: ElementName, fullPage: boolean): Promise<Outcome> {
   const { tab, signal } = use;
   const part = await partOf(use, name, fullPage);
   const params = {
     format: "png",
-    // Larger by a fifth, and made in half the time.
+    // A fifth larger, in half the time.
     optimizeForSpeed: true,
     ...(part && { clip: { ...part.clip, scale: 1 }, captureBeyondViewport: true }),
   };
@@ -40,7 +40,7 @@ export async function screenshot(use: BrowserUse, name: ElementName, fullPage: b
   return { data, attachments: [{ name: "screenshot", mediaType: "image/png", content }] };
 }
 
-/** The part of the page to show; undefined: what the viewport shows. */
+/** The part of the page to capture. Undefined: the viewport. */
 async function partOf(
   { tab, references, signal }: BrowserUse,
   name: ElementName,

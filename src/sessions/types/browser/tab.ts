@@ -6,10 +6,10 @@ import { shownUrl } from "./urls.ts";
 
 /** A document in a tab: the page itself, or a frame in it. */
 export interface Frame {
-  /** The session of the process that renders it. */
+  /** The DevTools session of the process that renders it. */
   readonly session: string;
   readonly frameId: string;
-  /** Another one when the frame shows another document. */
+  /** Changes when the frame shows another document. */
   readonly loaderId: string;
   readonly url: string;
 }
@@ -20,15 +20,15 @@ export interface RemoteObject {
   readonly objectId: string;
 }
 
-/** How far a document has come, in the order in which it happens. */
+/** How far a document has loaded, in the order in which it happens. */
 export type LoadState = "DOMContentLoaded" | "load" | "networkIdle";
 
 const MAX_FRAMES = 200;
 const MAX_EARLIER = 20;
-/** Objects that calls leave in pages are released together. */
+/** Objects that calls create in pages are released as one group. */
 const OBJECT_GROUP = "berth";
 
-/** The string that pages and browsers fill is kept to this many characters. */
+/** Strings that pages and browsers control are truncated to this many characters. */
 const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellFormed());
 
 const frame = z.object({ id: z.string(), loaderId: z.string(), url: shortText });
@@ -59,14 +59,14 @@ const exception = z.object({
   exception: remoteObject.extend({ className: z.string().optional() }).optional(),
 });
 
-/** What a script came to. */
+/** The result of a script. */
 export const evaluated = z.object({ result: remoteObject, exceptionDetails: exception.optional() });
 export type Evaluated = z.output<typeof evaluated>;
 
-/** A tab of the browser. Signals that its methods take are to abort with {@link Tab.lost} too. */
+/** A tab of the browser. Signals passed to its methods should also abort with {@link Tab.lost}. */
 export class Tab {
   readonly #devtools: DevTools;
-  /** Frames with a process of their own, by their session. */
+  /** Out-of-process frames, by DevTools session. */
   readonly #inner = new Map<string, { readonly frameId: string; readonly parent: string }>();
   readonly #lost = new AbortController();
   readonly #changes = new Changes();
@@ -79,7 +79,7 @@ export class Tab {
   readonly id: string;
   readonly targetId: string;
   readonly session: string;
-  /** The document that its page asked to replace, while it loads another one. */
+  /** The document that the page is about to replace, while it loads another one. */
   #replaced: string | undefined;
 
   constructor(devtools: DevTools, id: string, targetId: string, session: string) {
@@ -94,7 +94,7 @@ export class Tab {
     return this.#lost.signal;
   }
 
-  /** Whether it was closed, and not lost in another way. */
+  /** Whether it was closed, as opposed to lost in another way. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
@@ -108,17 +108,17 @@ export class Tab {
     this.#lost.abort(new ToolFailure(why, { tab_lost: true }));
   }
 
-  /** The sessions of the tab's processes, the page's own first. */
+  /** The DevTools sessions of the tab's processes, the page's own first. */
   get sessions(): readonly string[] {
     return [this.session, ...this.#inner.keys()];
   }
 
-  /** The session that has this one's frame in its page; undefined for the page itself. */
+  /** The session whose page contains this session's frame. Undefined for the page itself. */
   parentOf(session: string): { readonly frameId: string; readonly parent: string } | undefined {
     return this.#inner.get(session);
   }
 
-  /** A frame of the tab got a process of its own. */
+  /** Records that a frame got its own process. */
   attached(session: string, frameId: string, parent: string): boolean {
     if (this.#inner.size >= MAX_FRAMES) return false;
     this.#inner.set(session, { frameId, parent });
@@ -129,7 +129,7 @@ export class Tab {
     this.#inner.delete(session);
   }
 
-  /** A document of the page itself reached a state. */
+  /** Records that a document of the page itself reached a state. */
   reached(loaderId: string, name: string): void {
     if (this.#document.loaderId !== loaderId) {
       this.#earlier.push(loaderId);
@@ -140,18 +140,21 @@ export class Tab {
     this.changed();
   }
 
-  /** Wakes what waits in {@link until}. */
+  /** Makes waiting calls check their conditions again. */
   changed(): void {
     this.#changes.announce();
   }
 
-  /** The page began to load a document, or has loaded it with all its parts. */
+  /** Records that the page started to load a document, or has loaded it completely. */
   setLoading(isLoading: boolean): void {
     this.#replaced = isLoading ? this.loaderId : undefined;
     this.changed();
   }
 
-  /** Whether its page asks for a new document, or has one that is not parsed. Parts of one that is may load for ever. */
+  /**
+   * Whether its page requests a new document, or has one that is not parsed yet. Resources of a parsed one may load
+   * forever.
+   */
   get isLoading(): boolean {
     if (this.#replaced === undefined) return false;
     return this.loaderId === this.#replaced || !this.has("DOMContentLoaded");
@@ -171,12 +174,12 @@ export class Tab {
     return this.#earlier.includes(loaderId);
   }
 
-  /** Waits until something about the tab's documents holds. */
+  /** Waits for a condition on the tab's documents. */
   until(holds: () => boolean, signal: AbortSignal): Promise<void> {
     return this.#changes.until(holds, signal);
   }
 
-  /** As {@link until}, but for `ms` at most. */
+  /** Like {@link until}, but for at most `ms`. */
   async untilOr(ms: number, holds: () => boolean, signal: AbortSignal): Promise<void> {
     const late = AbortSignal.timeout(ms);
     await this.until(holds, AbortSignal.any([signal, late])).catch((error: unknown) => {
@@ -184,13 +187,13 @@ export class Tab {
     });
   }
 
-  /** Waits until something about the tab's documents changes, for `ms` at most. */
+  /** Waits for the next change of the tab's documents, for at most `ms`. */
   async changes(ms: number, signal: AbortSignal): Promise<void> {
     let checks = 0;
     await this.untilOr(ms, () => checks++ > 0, signal);
   }
 
-  /** Sends a request to the page's process, or to that of one of its frames. */
+  /** Sends a request to the page's process, or to the process of one of its frames. */
   send<S extends z.ZodType>(
     method: string,
     params: object,
@@ -202,12 +205,12 @@ export class Tab {
     return this.#devtools.send(request, signal);
   }
 
-  /** As {@link DevTools.fetch}. */
+  /** See {@link DevTools.fetch}. */
   fetch(method: string, params: object, signal: AbortSignal): Promise<Buffer> {
     return this.#devtools.fetch({ method, params, session: this.session }, signal);
   }
 
-  /** As {@link DevTools.list}. */
+  /** See {@link DevTools.list}. */
   list<S extends z.ZodType>(
     method: string,
     params: object,
@@ -236,7 +239,7 @@ export class Tab {
     await Promise.all(
       this.sessions.map(async (session) => {
         const asked = this.send("Page.getFrameTree", {}, answer, signal, session);
-        // A frame may go at any time; the page itself must answer.
+        // A frame may go away at any time; the page itself must answer.
         const tree = await (session === this.session ? asked : asked.catch(() => undefined));
         signal.throwIfAborted();
         if (tree !== undefined) add(session, tree.frameTree);
@@ -245,20 +248,20 @@ export class Tab {
     return found.sort((a, b) => Number(a.session !== this.session) - Number(b.session !== this.session));
   }
 
-  /** The page itself. */
+  /** The document of the page itself. */
   async page(signal: AbortSignal): Promise<Frame> {
     const { frameTree: tree } = await this.send("Page.getFrameTree", {}, z.object({ frameTree }), signal);
     const { id: frameId, loaderId, url } = tree.frame;
     return { session: this.session, frameId, loaderId, url };
   }
 
-  /** The address and title that the browser itself shows, whatever its page does. */
+  /** The URL and title as the browser reports them, independent of the page's scripts. */
   async shown(signal: AbortSignal): Promise<{ readonly url: string; readonly title: string }> {
     const { url, title } = (await this.send("Target.getTargetInfo", {}, shown, signal)).targetInfo;
     return { url: shownUrl(url), title: title.slice(0, 1_000).toWellFormed() };
   }
 
-  /** Calls a function of page-scripts.ts in a frame, apart from the page's own scripts. */
+  /** Calls a function of page-scripts.ts in a frame, isolated from the page's own scripts. */
   async callIn<S extends z.ZodType>(
     { session, frameId }: Frame,
     script: string,
@@ -270,7 +273,7 @@ export class Tab {
     return parseValue(result, answer);
   }
 
-  /** As {@link callIn}, for a script that returns an element; undefined where it returns null. */
+  /** Like {@link callIn}, for a script that returns an element. Undefined if it returns null. */
   async findIn(
     { session, frameId }: Frame,
     script: string,
@@ -282,7 +285,7 @@ export class Tab {
     return result.objectId === undefined ? undefined : { session, objectId: result.objectId };
   }
 
-  /** The document of the page itself. */
+  /** The document object of the page itself. */
   async document(signal: AbortSignal): Promise<RemoteObject> {
     const found = await this.findIn(await this.page(signal), "function() { return document }", [], signal);
     if (found === undefined) throw new ToolFailure("The page has no document.");
@@ -301,7 +304,7 @@ export class Tab {
     return parseValue(result, answer);
   }
 
-  /** The element with an id of the frame's process, in the world where scripts of ours run. */
+  /** The element with this backend node id, in the isolated world. */
   async resolve(
     { session, frameId }: Frame,
     backendNodeId: number,
@@ -315,7 +318,7 @@ export class Tab {
     return { session, objectId: object.objectId };
   }
 
-  /** Releases the objects that calls have left in pages. */
+  /** Releases the objects that calls created in pages. */
   releaseObjects(): void {
     for (const session of this.sessions) {
       this.notify("Runtime.releaseObjectGroup", { objectGroup: OBJECT_GROUP }, session);

@@ -25,15 +25,15 @@ export interface Viewport {
   readonly height: number;
 }
 
-/** The tabs of a browser, those that pages open among them. */
+/** The tabs of a browser, including those that pages open. */
 export class Tabs {
   readonly #devtools: DevTools;
   #viewport: Viewport;
-  /** In the order in which they were opened, by their session. */
+  /** In the order in which they were opened, by DevTools session. */
   readonly #tabs = new Map<string, Tab>();
   readonly #changes = new Changes();
   #active: Tab | undefined;
-  /** The one in front of the others. */
+  /** The visible tab. */
   #front: Tab | undefined;
   #opened: string[] = [];
   #last = 0;
@@ -43,7 +43,7 @@ export class Tabs {
     this.#viewport = viewport;
   }
 
-  /** Follows the browser's tabs; resolves when there is one, which answers. */
+  /** Follows the browser's tabs. Resolves when there is one that answers. */
   async start(signal: AbortSignal): Promise<void> {
     this.#listen();
     const autoAttach = { autoAttach: true, waitForDebuggerOnStart: true, flatten: true, filter: PAGES_ONLY };
@@ -59,13 +59,13 @@ export class Tabs {
     this.#opened = [];
   }
 
-  /** Gives every tab, and those to come, another size. */
+  /** Resizes every tab, and those opened later. */
   resize(viewport: Viewport): void {
     this.#viewport = viewport;
     for (const tab of this.#tabs.values()) tab.notify("Emulation.setDeviceMetricsOverride", this.#metrics);
   }
 
-  /** The tabs that are open, in the order in which they were opened. */
+  /** The open tabs, in the order in which they were opened. */
   get all(): readonly Tab[] {
     return [...this.#tabs.values()];
   }
@@ -74,12 +74,12 @@ export class Tabs {
     return this.#active;
   }
 
-  /** Makes a tab the one that tools act on. */
+  /** Makes a tab the active one, on which tools act. */
   select(tab: Tab): void {
     this.#active = tab;
   }
 
-  /** What there is to say about the tabs that are open. */
+  /** What results say about the open tabs. */
   describe(signal: AbortSignal): Promise<JsonObject[]> {
     const answer = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
     return Promise.all(
@@ -92,14 +92,14 @@ export class Tabs {
     );
   }
 
-  /** The ids of tabs that pages have opened since the last time. */
+  /** The ids of tabs that pages opened since the last call. */
   takeOpened(): string[] {
     const opened = this.#opened;
     this.#opened = [];
     return opened;
   }
 
-  /** Opens a tab, which tools do not act on yet; resolves when it answers. */
+  /** Opens a tab without making it active. Resolves when it answers. */
   async open(signal: AbortSignal): Promise<Tab> {
     if (this.#tabs.size >= MAX_TABS) {
       throw new ToolFailure(`The browser has reached its limit of ${MAX_TABS} tabs. Close one.`);
@@ -109,15 +109,15 @@ export class Tabs {
     const { targetId } = await this.#devtools.send({ method: "Target.createTarget", params, answer }, signal);
     const tab = await this.#tabOf((one) => one.targetId === targetId, signal);
     this.#opened = this.#opened.filter((id) => id !== tab.id);
-    // Chromium's renderer may crash where it is to navigate before it has made its first document.
+    // Chromium's renderer may crash if it has to navigate before it has created its first document.
     await tab.page(AbortSignal.any([signal, tab.lost]));
     return tab;
   }
 
-  /** Closes a tab, and selects the newest of the others. */
+  /** Closes a tab, and makes the newest remaining one active. */
   async close(tab: Tab, signal: AbortSignal): Promise<void> {
     this.#devtools.notify("Target.closeTarget", { targetId: tab.targetId });
-    // One whose page does not let go is forgotten all the same.
+    // A tab whose page does not close in time is dropped anyway.
     const late = AbortSignal.timeout(CLOSE_MS);
     await this.#changes
       .until(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late]))
@@ -125,14 +125,14 @@ export class Tabs {
     this.#forget(tab);
   }
 
-  /** The active tab; where it has crashed or was closed, another one in its place. */
+  /** The active tab, or a replacement if it crashed or was closed. */
   async live(signal: AbortSignal): Promise<{ tab: Tab; restarted: boolean }> {
     const active = this.#active;
     if (active !== undefined && !active.lost.aborted) {
       this.#bringToFront(active);
       return { tab: active, restarted: false };
     }
-    // A new tab could share the process of the one that ends.
+    // Close the old tab first: a new one could share its process.
     if (active !== undefined) await this.close(active, signal);
     const tab = await this.open(signal);
     this.#active = tab;
@@ -140,18 +140,18 @@ export class Tabs {
     return { tab, restarted: active !== undefined };
   }
 
-  /** Ends a tab without asking its page. */
+  /** Closes a tab without asking its page. */
   end(tab: Tab, why: string): void {
     this.#devtools.notify("Target.closeTarget", { targetId: tab.targetId });
     tab.lose(`${why} The next call opens another one in its place.`);
   }
 
-  /** The tab that a session belongs to: its own, or that of a frame in it. */
+  /** The tab that a DevTools session belongs to: as its own, or as that of a frame in it. */
   ownerOf(session: string): Tab | undefined {
     return this.#tabs.get(session) ?? this.all.find((tab) => tab.sessions.includes(session));
   }
 
-  /** A tab behind another one draws nothing. */
+  /** Only the front tab draws. */
   #bringToFront(tab: Tab): void {
     if (this.#front === tab) return;
     this.#front = tab;
@@ -236,7 +236,7 @@ export class Tabs {
   #forget(tab: Tab): void {
     this.#tabs.delete(tab.session);
     if (this.#front === tab) this.#front = undefined;
-    // One that was lost gets another in its place.
+    // If the active tab was lost, live() replaces it.
     if (this.#active === tab && !tab.lost.aborted) this.#active = this.all.at(-1);
     tab.close();
     this.#changes.announce();

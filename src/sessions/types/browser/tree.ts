@@ -5,10 +5,10 @@ import type { Frame, Tab } from "./tab.ts";
 
 const MAX_LINES = 5_000;
 const MAX_NAME = 200;
-/** Levels of nodes, those that are not shown among them. */
+/** Levels of nodes, including nodes that are not shown. */
 const MAX_LEVELS = 1_000;
 const MAX_CANVASES = 50;
-/** Elements of a huge page that are asked for one by one. */
+/** How many elements of a huge page are queried one by one. */
 const MAX_ASKED = 300;
 
 const value = z.object({ value: z.unknown().optional() }).optional();
@@ -25,12 +25,12 @@ const axNode = z.object({
 });
 type AxNode = z.output<typeof axNode>;
 
-/** What the accessibility tree does not say of an element. */
+/** What the accessibility tree lacks. */
 interface DomFacts {
-  /** The frame that an iframe shows. */
+  /** The frame that each iframe shows. */
   readonly frames: ReadonlyMap<number, string>;
   readonly fileInputs: ReadonlySet<number>;
-  /** Canvases, with the elements around them, inner ones first. */
+  /** Canvases, each with its ancestors, innermost first. */
   readonly canvases: readonly { readonly id: number; readonly around: readonly number[] }[];
 }
 
@@ -59,10 +59,10 @@ const domNode: z.ZodType<DomNode> = z.object({
   },
 });
 
-/** The tree of a tab as text. */
+/** A tab's tree as text. */
 export interface TreeText {
   readonly text: string;
-  /** Whether the page has more than is shown. */
+  /** Whether parts of the page are left out. */
   readonly truncated: boolean;
 }
 
@@ -74,7 +74,7 @@ interface FrameTree {
   readonly boxes: ReadonlyMap<number, string>;
 }
 
-/** What a person does something with; the rest is there to be read. */
+/** Roles that a person acts on; the others are only read. */
 const INTERACTIVE: ReadonlySet<string> = new Set(
   (
     "button canvas checkbox ColorWell combobox ComboBoxMenuButton Date DateTime DisclosureTriangle gridcell " +
@@ -82,7 +82,7 @@ const INTERACTIVE: ReadonlySet<string> = new Set(
     "searchbox slider spinbutton switch tab textbox treeitem file"
   ).split(" "),
 );
-/** What adds nothing to its children where it has no name. */
+/** Roles that add nothing to their children unless they have a name. */
 const TRANSPARENT: ReadonlySet<string> = new Set([
   "generic",
   "none",
@@ -95,7 +95,7 @@ const SHOWN_STATES: ReadonlySet<string> = new Set(
   "checked disabled expanded invalid level multiselectable pressed readonly required selected".split(" "),
 );
 
-/** The accessibility tree of a tab, its frames within it, with references to elements. */
+/** The accessibility tree of a tab and its frames, with references to elements. */
 export async function readTree(tab: Tab, references: References, signal: AbortSignal): Promise<TreeText> {
   const frames = await tab.frames(signal);
   const trees = new Map<string, FrameTree>();
@@ -103,7 +103,7 @@ export async function readTree(tab: Tab, references: References, signal: AbortSi
     frames.map(async (frame) => {
       const isPage = frame.frameId === tab.targetId;
       const read = readFrame(tab, frame, signal);
-      // A frame may go at any time; the page itself must answer.
+      // A frame may go away at any time; the page itself must answer.
       const tree = await (isPage ? read : read.catch(() => undefined));
       signal.throwIfAborted();
       if (tree !== undefined) trees.set(frame.frameId, tree);
@@ -120,7 +120,7 @@ async function readFrame(tab: Tab, frame: Frame, signal: AbortSignal): Promise<F
   const byId = new Map(nodes.map((node) => [node.nodeId, node]));
   const root = nodes.find(({ parentId }) => parentId === undefined);
   const facts = await readFacts(tab, session, root?.backendDOMNodeId, signal).catch((error: unknown) => {
-    // Of a huge page, or one whose elements lie too deep for the browser's answer, single elements are asked for.
+    // If the page is huge, or nested too deep for the browser's answer, query single elements.
     if (error instanceof DevToolsError) return readFewFacts(tab, session, nodes, signal);
     throw error;
   });
@@ -157,7 +157,7 @@ async function readFacts(
   };
   const visit = (node: DomNode): void => {
     const { backendNodeId: id, nodeName } = node;
-    // Documents of frames are read on their own.
+    // The documents of frames are read separately.
     if (node.contentDocument !== undefined || nodeName === "IFRAME") {
       const frameId = node.frameId ?? node.contentDocument?.frameId;
       if (frameId !== undefined) frames.set(id, frameId);
@@ -174,7 +174,7 @@ async function readFacts(
   return { frames, fileInputs, canvases };
 }
 
-/** The facts of those elements that seem to be frames or file inputs. */
+/** The facts about those elements that look like frames or file inputs. */
 async function readFewFacts(
   tab: Tab,
   session: string,
@@ -201,12 +201,12 @@ async function readFewFacts(
 }
 
 function isFileInput({ nodeName, attributes = [] }: DomNode): boolean {
-  // Names and values in turn.
+  // The list alternates names and values.
   const type = attributes.findIndex((name, index) => index % 2 === 0 && name === "type");
   return nodeName === "INPUT" && type !== -1 && attributes[type + 1]?.toLowerCase() === "file";
 }
 
-/** Writes a line a node, indented by its depth. */
+/** Writes one line per node, indented by depth. */
 class TreeWriter {
   readonly #tab: Tab;
   readonly #references: References;
@@ -247,9 +247,9 @@ class TreeWriter {
     canvasesIn: ReadonlyMap<number, readonly number[]>,
     seen: Set<string>,
   ): void {
-    // A page may have a hundred thousand more.
+    // The page may have a hundred thousand more nodes.
     if (this.#truncated) return;
-    // What claims to be its own parent has no end.
+    // A node that claims to be its own ancestor would never end.
     if (seen.has(node.nodeId)) return;
     seen.add(node.nodeId);
     const role = textOf(node.role);
@@ -323,7 +323,7 @@ class TreeWriter {
   }
 }
 
-/** Their children only repeat their value. */
+/** The children of these only repeat their value. */
 const VALUE_ROLES: ReadonlySet<string> = new Set([
   "textbox",
   "searchbox",

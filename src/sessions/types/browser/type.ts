@@ -38,15 +38,14 @@ const browserConfig = baseConfig.extend({
 
 type BrowserConfig = z.output<typeof browserConfig>;
 
-/** How long a browser may take to its first picture. */
+/** How long a browser may take to draw its first picture. */
 const WARM_UP_MS = 30_000;
 
-/** What browsers are built of. */
 export interface BrowserHost extends ProgramHost {
   readonly files: FileManager;
 }
 
-/** The type `browser`: Chromium, with pages that stay. */
+/** The type `browser`: Chromium, whose pages stay between calls. */
 export function browserType(host: BrowserHost, desktopImage: string): SessionType {
   const start = (place: SessionHost, config: BrowserConfig, signal: AbortSignal) => {
     const { locale, user_agent: userAgent, env = {} } = config;
@@ -77,7 +76,7 @@ export function browserType(host: BrowserHost, desktopImage: string): SessionTyp
   };
 }
 
-/** A browser of the default config that waits for its session. */
+/** A prestarted browser with the default config. */
 class PrestartedBrowser implements PrestartedBackend {
   readonly #browser: Browser;
 
@@ -93,7 +92,7 @@ class PrestartedBrowser implements PrestartedBackend {
     return this.#browser.cleanup(sandboxEnds);
   }
 
-  /** The size of pages and the answer to dialogs can still change; the rest is fixed. */
+  /** The size of pages and the answer to dialogs can still change; everything else is fixed. */
   async adopt(host: SessionHost, config: unknown): Promise<Browser | undefined> {
     const given = config as BrowserConfig;
     const { viewport, dialogs, custom_name, ...fixed } = given;

@@ -1,15 +1,15 @@
 import { invalidArgument } from "../../../base/errors.ts";
 
 const MAX_URL = 4_000;
-/** To parse a name of a host takes time by the square of it. */
+/** Parsing a host name takes time quadratic in its length. */
 const MAX_HOST = 2_048;
 const HOST = /^[\0- ]*(?:https?|file):[\\/]*([^\\/?#]*)/i;
 const MAX_DATA_URL = 200;
 const SCHEMES: ReadonlySet<string> = new Set(["http:", "https:", "data:", "file:", "about:"]);
 
-/** Parses the URL of a page. @throws `INVALID_ARGUMENT` for one that is none, or of a scheme that pages do not have. */
+/** Parses the URL of a page. @throws `INVALID_ARGUMENT` if it is invalid or has a scheme that pages cannot have. */
 export function pageUrl(field: string, text: string): string {
-  // As URLs are parsed: these count for nothing, wherever they are.
+  // URL parsers ignore these characters everywhere.
   const host = HOST.exec(text.replace(/[\t\n\r]/g, ""))?.[1] ?? "";
   const parsed = host.length <= MAX_HOST ? URL.parse(text) : null;
   if (parsed === null) {
@@ -26,7 +26,7 @@ export function pageUrl(field: string, text: string): string {
   );
 }
 
-/** A URL as results have it: what is very long, as a page in its own URL is, is cut. */
+/** A URL for results. Truncates very long ones, such as data: URLs. */
 export function shownUrl(url: string): string {
   const max = url.startsWith("data:") ? MAX_DATA_URL : MAX_URL;
   return (url.length > max ? `${url.slice(0, max)}…` : url).toWellFormed();

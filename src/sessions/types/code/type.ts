@@ -15,8 +15,8 @@ import { CollectedOutput } from "../collected-output.ts";
 import { baseConfig, secondsToMs, timeoutParam, withoutNul } from "../common.ts";
 
 /**
- * What runs a program that comes over stdin: argument lists have a bound that
- * programs pass. What the program starts finds stdin at its end.
+ * Commands that read the program from stdin, because argument lists have a length limit. The program itself then gets
+ * EOF on stdin.
  */
 const INTERPRETERS = {
   python: ["python3", "-"],
@@ -40,7 +40,7 @@ const execute = defineTool({
   run: (code: Code, params, call) => code.execute(params, call),
 });
 
-/** The type `code`: programs that run by themselves. */
+/** The type `code`: programs that run on their own, without state between them. */
 export function codeType(processes: ProcessManager): SessionType {
   return {
     name: "code",
@@ -53,7 +53,7 @@ export function codeType(processes: ProcessManager): SessionType {
   };
 }
 
-/** Exit code of a shell that finds no such program. */
+/** A shell's exit code if the program does not exist. */
 const NO_PROGRAM = 127;
 
 class Code implements SessionBackend {

@@ -1,12 +1,12 @@
 /**
- * Expands the braces of a glob as shells do: `a{b,c}`, `{1..9}`, `{01..10..3}`, `{a..e}`, nested.
- * @returns undefined where that makes more than `max` patterns
+ * Expands the braces of a glob like a shell: `a{b,c}`, `{1..9}`, `{01..10..3}`, `{a..e}`, nested.
+ * @returns undefined if there are more than `max` patterns
  */
 export function expandBraces(pattern: string, max: number): string[] | undefined {
   const open = pattern.search(/(?<!\\)\{/);
   if (open < 0) return [pattern];
   const group = parseGroup(pattern, open);
-  // A brace that does not close is a plain character, and so is one around a single word.
+  // An unclosed brace is a plain character, and so is one around a single word.
   const end = group?.end ?? open + 1;
   const rest = expandBraces(pattern.slice(end), max);
   const middle = group === undefined ? ["\\{"] : expandGroup(group.parts, max);
@@ -16,9 +16,9 @@ export function expandBraces(pattern: string, max: number): string[] | undefined
 }
 
 interface Group {
-  /** Between its commas. */
+  /** The parts between the commas. */
   readonly parts: readonly string[];
-  /** Behind its closing brace. */
+  /** The index after its closing brace. */
   readonly end: number;
 }
 

@@ -2,12 +2,12 @@ import { invalidArgument } from "../../../base/errors.ts";
 import { expandBraces } from "./expand-braces.ts";
 
 const MAX_PATTERN = 1000;
-/** Alternatives that braces may make. */
+/** How many patterns braces may expand to. */
 const MAX_ALTERNATIVES = 1000;
 const MAX_STEPS = 10_000;
-/** Transitions that are remembered. */
+/** How many transitions are cached. */
 const MAX_TRANSITIONS = 50_000;
-/** Steps looked at where no transition was remembered, for all names together: less than a second. */
+/** How many steps may be evaluated without a cached transition, for all names together: less than a second. */
 const MAX_WORK = 20_000_000;
 
 const SLASH = 0x2f;
@@ -15,34 +15,32 @@ const DOT = 0x2e;
 
 /** One step of the automaton. */
 type Step =
-  /** Takes a character and goes on with the next step. */
+  /** Takes a character and continues with the next step. */
   | {
       readonly kind: "take";
       readonly takes: (codePoint: number) => boolean;
-      /** Whether it takes no dot that begins a name. */
+      /** Whether it does not match a dot at the start of a name. */
       readonly wild: boolean;
     }
   | { readonly kind: "fork"; readonly to: number[] }
   | { readonly kind: "match" };
 
-/** A set of steps in which the automaton may be. */
+/** A set of steps that the automaton may be in. */
 interface State {
   readonly steps: readonly number[];
   readonly matches: boolean;
-  /** Whether a name begins here. */
+  /** Whether a name starts here. */
   readonly start: boolean;
   readonly next: Map<number, State>;
 }
 
 /**
- * A glob that came from a caller, matched against names that a sandbox made:
- * `*`, `?`, `[a-z]`, `[!a]`, `[[:digit:]]`, `**`, `{a,b}`, `{1..9}`, `?(a|b)`,
- * `*(a|b)`, `+(a|b)`, `@(a|b)`, and `\` before a character that stands for
- * itself. A dot that begins a name is matched by a dot alone.
+ * A glob from a caller, matched against names that a sandbox created: `*`, `?`, `[a-z]`, `[!a]`, `[[:digit:]]`, `**`,
+ * `{a,b}`, `{1..9}`, `?(a|b)`, `*(a|b)`, `+(a|b)`, `@(a|b)`, and `\` before a literal character. Only a literal dot
+ * matches a dot at the start of a name.
  *
- * Time is linear in the name, whatever the pattern: it is an automaton that is
- * in all its states at once and never goes back. Patterns as long, or work as
- * much, as nobody needs are refused.
+ * Matching takes time linear in the name, whatever the pattern: the automaton is in all its states at once and never
+ * backtracks. Patterns that are unreasonably long or expensive are refused.
  */
 export class Glob {
   readonly #field: string;
@@ -51,12 +49,12 @@ export class Glob {
   #first: State;
   #transitions = 0;
   #work = 0;
-  /** Whether the name that is compiled begins with a wildcard, and so matches none that begins with a dot. */
+  /** Whether the name being compiled starts with a wildcard, so that it does not match a name with a leading dot. */
   #beginsWild = false;
 
   /**
-   * @param field the request's, for errors
-   * @throws `INVALID_ARGUMENT` for a pattern that is too long, makes too much, or holds `!(…)`
+   * @param field of the request, for errors
+   * @throws `INVALID_ARGUMENT` if the pattern is too long, expands to too much, or contains `!(…)`
    */
   constructor(field: string, pattern: string) {
     this.#field = field;
@@ -72,7 +70,7 @@ export class Glob {
     this.#first = this.#stateOf([0], true);
   }
 
-  /** @throws `INVALID_ARGUMENT` where all the names so far took too much work */
+  /** @throws `INVALID_ARGUMENT` if all names so far took too much work */
   matches(path: string): boolean {
     let state = this.#first;
     for (let at = 0; at < path.length && state.steps.length > 0; ) {
@@ -107,7 +105,7 @@ export class Glob {
     return state;
   }
 
-  /** The state of all steps that are reached from some without a character. */
+  /** The state of all steps that can be reached from `steps` without a character. */
   #stateOf(steps: readonly number[], start: boolean): State {
     const reached = new Set(steps);
     for (const at of reached) {
@@ -140,7 +138,7 @@ export class Glob {
     this.#take((other) => other === codePoint, this.#beginsWild);
   }
 
-  /** A fork whose ways are still to be added. */
+  /** Adds a fork. The caller adds its targets to the returned array. */
   #fork(): number[] {
     const to: number[] = [];
     this.#add({ kind: "fork", to });
@@ -162,7 +160,7 @@ export class Glob {
     for (const exit of exits) exit.push(this.#here);
   }
 
-  /** `body` any number of times, at least `min`. */
+  /** Repeats `body` at least `min` times. */
   #repeat(min: 0 | 1, body: () => void): void {
     const entry = this.#fork();
     const begin = this.#here;
@@ -190,7 +188,7 @@ export class Glob {
     });
   }
 
-  /** Behind a name of `**` at the end: a slash, behind which another follows, or nothing. */
+  /** For a name matched by a `**` at the end: a slash if another name follows, or nothing. */
   #slashOrEnd(): void {
     const ways = this.#fork();
     ways.push(this.#here, this.#here + 1);
@@ -201,14 +199,14 @@ export class Glob {
     this.#beginsWild = /^(?:[*?](?!\()|\[)/.test(pattern);
     const parser = new Parser(pattern);
     this.#sequence(parser, 0);
-    // A parenthesis that closes nothing ends a sequence as if it did.
+    // An unmatched closing parenthesis ends a sequence; here it is a literal.
     while (!parser.done) {
       this.#literal(parser.take());
       this.#sequence(parser, 0);
     }
   }
 
-  /** Up to the end, or to what ends an alternative within parentheses. */
+  /** Compiles up to the end, or up to what ends an alternative within parentheses. */
   #sequence(parser: Parser, depth: number): void {
     while (!parser.done && !(depth > 0 && parser.at("|", ")"))) {
       const group = parser.group();
@@ -304,7 +302,7 @@ class Parser {
     return codePoint;
   }
 
-  /** The kind of a group that begins here, which is passed unless one only looks; undefined for none. */
+  /** The kind of a group that starts here; undefined if there is none. Skips its start, unless `look` is set. */
   group(look = false): string | undefined {
     const kind = this.#text[this.#at] ?? "";
     const closes = this.#text.indexOf(")", this.#at) > 0;
@@ -314,7 +312,7 @@ class Parser {
     return kind;
   }
 
-  /** The test of a set in brackets; undefined where none starts here. */
+  /** The test for a bracket expression. Undefined if none starts here. */
   set(): ((codePoint: number) => boolean) | undefined {
     const found = /^\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]/su.exec(this.#text.slice(this.#at));
     if (found === null || found[2] === "") return undefined;

@@ -1,22 +1,21 @@
-/** Escapes that extended regular expressions of grep have, beside those of punctuation and back references. */
+/** The escapes of grep's extended regular expressions, besides punctuation and back references. */
 const EXTENDED_ESCAPE = /[wWsSbB<>`'1-9]/;
-/** Of these, what means itself in Perl's syntax. */
+/** Those of them that are plain characters in Perl's syntax. */
 const NOT_PERL_ESCAPE = /[<>`']/;
 const LETTER_OR_DIGIT = /[A-Za-z0-9]/;
 const QUANTIFIER = /[*+?}]/;
 
-/** A part of a pattern that only one of the syntaxes has; undefined: there is none. */
+/** What shows that a pattern uses one of the two syntaxes. Undefined: nothing. */
 export interface PatternSyntax {
-  /** For instance `\d`, `(?` or `+?`. */
+  /** For example `\d`, `(?` or `+?`. */
   readonly perl: string | undefined;
-  /** For instance `\<`. */
+  /** For example `\<`. */
   readonly extended: string | undefined;
 }
 
 /**
- * Finds whether a pattern is in Perl's syntax or an extended regular expression.
- * In the wrong one, most patterns are no error: they match nothing, or
- * everything.
+ * Finds out whether a pattern uses Perl's syntax or is an extended regular expression. In the wrong syntax most
+ * patterns are not errors: they match nothing, or everything.
  */
 export function syntaxOf(pattern: string): PatternSyntax {
   let perl: string | undefined;
@@ -47,19 +46,19 @@ export function syntaxOf(pattern: string): PatternSyntax {
   return { perl, extended };
 }
 
-/** A class such as `[:alpha:]`, in a bracket expression. */
+/** A class such as `[:alpha:]` in a bracket expression. */
 const CLASS = /\[([:.=])[^\]]{1,20}\1\]/y;
 
-/** A bracket expression, from its bracket to the one that ends it. */
+/** A bracket expression, from its opening to its closing bracket. */
 function setAt(pattern: string, start: number, lastBracket: number): string {
   let at = start + 1;
   if (pattern[at] === "^") at++;
-  // The first one stands for itself.
+  // A closing bracket in the first position is a literal.
   if (pattern[at] === "]") at++;
   while (at < pattern.length && pattern[at] !== "]") {
     CLASS.lastIndex = at;
     if (pattern[at] === "[" && CLASS.test(pattern)) at = CLASS.lastIndex;
-    // Perl's way to have a bracket in the set, unless no other ends it.
+    // Perl's way to include a closing bracket, unless no other bracket ends the set.
     else if (pattern[at] === "\\" && pattern[at + 1] === "]" && lastBracket > at + 1) at += 2;
     else at++;
   }

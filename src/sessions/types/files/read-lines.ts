@@ -4,24 +4,24 @@ import type { FileManager, PathRequest } from "../../../files/manager.ts";
 
 /** Lines of a text file. */
 export interface Lines {
-  /** As they are in the file, with their ends. */
+  /** As in the file, with line endings. */
   readonly text: string;
   readonly count: number;
-  /** Whether the file has more behind them. */
+  /** Whether more lines follow in the file. */
   readonly more: boolean;
 }
 
-/** As much text is read at once. */
+/** How much text is read at once. */
 const MAX_BYTES = 1024 * 1024;
 const NEWLINE = 0x0a;
 const NUMBER_WIDTH = 4;
-/** So many are counted, or numbered, before the event loop gets its turn. */
+/** How many lines are counted or numbered in one turn of the event loop. */
 const LINES_A_TURN = 10_000;
 
 /**
- * Reads lines of a text file, without reading further than to their end.
+ * Reads lines of a text file. Stops reading at the end of the last one.
  * @param first from 1.
- * @returns undefined where they are not text.
+ * @returns undefined if they are not text.
  */
 export async function readLines(
   files: FileManager,
@@ -60,25 +60,25 @@ export async function readLines(
   return { text: lines, count: countLines(lines), more: more || bytes > MAX_BYTES };
 }
 
-/** Lines with their numbers, the first of which is `first`: `   1→alpha`. */
+/** Adds numbers to lines, starting at `first`: `   1→alpha`. */
 export async function numbered(text: string, first: number): Promise<string> {
   let line = first;
   const result = text.replace(
     /[^\n]*\n|[^\n]+$/g,
     (each) => `${String(line++).padStart(NUMBER_WIDTH)}→${each}`,
   );
-  // To number a hundred thousand lines takes some thirty milliseconds, and to send them as long again.
+  // Numbering a hundred thousand lines takes about 30 ms, and sending them takes as long again.
   if (line - first > LINES_A_TURN) await setImmediate();
   return result;
 }
 
-/** Lines of a text; what follows its last end of a line is one too. */
+/** The number of lines in a text. A last line without a newline counts. */
 export function countLines(text: string): number {
   const ends = text.split("\n").length - 1;
   return text === "" || text.endsWith("\n") ? ends : ends + 1;
 }
 
-/** Without the beginning of a character that a cut has split. */
+/** Removes an incomplete character at the end. */
 function withoutSplitEnd(data: Buffer): Buffer {
   for (let cut = 0; cut < 4; cut++) {
     const part = data.subarray(0, data.length - cut);

@@ -1,16 +1,14 @@
 import { setImmediate } from "node:timers/promises";
 import { throwIfAborted } from "../../../base/errors.ts";
 
-/** Bytes that are looked at before the event loop gets its turn. */
+/** How many bytes one turn of the event loop searches. */
 const SLICE_BYTES = 128 * 1024;
-/** Places that are replaced before. */
+/** How many places one turn of the event loop replaces. */
 const SLICE_PLACES = 10_000;
 
 /**
- * Where a text begins in bytes, places that overlap left out; of more than `max`
- * only that many and one. Knuth, Morris and
- * Pratt's search: linear whatever the two are, where the engine's own takes
- * their product at worst.
+ * The positions of a text in bytes, without overlaps, and at most `max` + 1 of them. Uses Knuth-Morris-Pratt: always
+ * linear, while Buffer.indexOf takes quadratic time in the worst case.
  */
 export async function findAll(
   text: Buffer,
@@ -32,7 +30,7 @@ export async function findAll(
   return found;
 }
 
-/** Bytes with what stands at the given places replaced. */
+/** Replaces the bytes at the given positions. */
 export async function replaceAt(
   text: Buffer,
   places: readonly number[],
@@ -53,7 +51,7 @@ export async function replaceAt(
   return result;
 }
 
-/** For each begin of the text, the length of the longest begin that is its end too. */
+/** For each prefix of the text, the length of the longest proper prefix that is also its suffix. */
 async function fallbacksOf(wanted: Buffer, signal: AbortSignal): Promise<Uint32Array> {
   const fallback = new Uint32Array(wanted.length);
   let matched = 0;

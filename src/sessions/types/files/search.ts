@@ -7,35 +7,35 @@ import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
 
-/** Names and lines of one search. */
+/** Bytes of names and lines that one search reads. */
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 /** How much of a tool's stderr is read. */
 const MAX_COMPLAINT_BYTES = 64 * 1024;
-/** Results that a search shows. */
+/** How many results a search returns. */
 export const MAX_FOUND = 1000;
 const MAX_LINE = 500;
-/** How long a search may hold the event loop. */
+/** How long a search may block the event loop. */
 const SLICE_MS = 10;
 const NUL = 0;
 const NEWLINE = 0x0a;
-/** The error of a grep without Perl's syntax, and of busybox's for most options. */
+/** The error of a grep without Perl's syntax, and of busybox's grep for most options. */
 const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
 const FORBIDDEN = /: permission denied$/i;
 
-/** A line that a pattern was found in. */
+/** A line that matches the pattern. */
 export interface FoundLine {
   readonly path: string;
   readonly line: number;
   readonly text: string;
 }
 
-/** Looks for files, and for lines in them, with the tools of the sandbox's image. */
+/** Searches for files, and for lines in files, with the tools of the sandbox's image. */
 export class Search {
   readonly #processes: ProcessManager;
   readonly #host: SessionHost;
   readonly #isHidden: (path: string) => boolean;
 
-  /** @param isHidden says of a path whether no search finds it */
+  /** @param isHidden returns whether searches skip a path */
   constructor(processes: ProcessManager, host: SessionHost, isHidden: (path: string) => boolean) {
     this.#processes = processes;
     this.#host = host;
@@ -43,8 +43,8 @@ export class Search {
   }
 
   /**
-   * Files below a directory whose path from there matches a pattern; in byte order, and one more than are
-   * shown where there are more.
+   * Files below a directory whose relative path matches a pattern. Sorted by bytes; one more than are shown if there
+   * are more.
    */
   async glob(directory: string, pattern: string, call: ToolCall): Promise<string[]> {
     const glob = new Glob("params.pattern", pattern);
@@ -57,16 +57,16 @@ export class Search {
       const path = bytes.toString();
       if (path === "" || this.#isHidden(path)) continue;
       if (glob.matches(relativeTo(directory, path))) found.push(path);
-      // More are neither shown nor counted; to sort few at a time does not take long.
+      // More results are neither shown nor counted, and sorting in small batches is fast.
       if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
     }
     return found.sort().slice(0, MAX_FOUND + 1);
   }
 
   /**
-   * Lines of text files below a directory, or of one file, that a regular
-   * expression matches: an extended one, or Perl's where it uses that syntax.
-   * @throws `UNSUPPORTED` for one that the sandbox's grep does not understand.
+   * Lines that match a regular expression, in text files below a directory or in one file. The expression is an
+   * extended one, or Perl's if it uses that syntax.
+   * @throws `UNSUPPORTED` if the sandbox's grep does not understand it.
    */
   async grep(path: string, pattern: string, glob: string | undefined, call: ToolCall): Promise<FoundLine[]> {
     const wanted = glob === undefined ? undefined : nameMatcher(path, glob);
@@ -103,7 +103,7 @@ export class Search {
     return found;
   }
 
-  /** @param instead what takes the place of a tool that failed so, where its complaint is not of a file */
+  /** @param instead replaces a tool that failed for another reason than problems with files */
   async #run(
     args: readonly string[],
     call: ToolCall,
@@ -130,7 +130,8 @@ export class Search {
       MAX_OUTPUT_BYTES,
       AbortSignal.any([call.signal, call.timeout]),
     );
-    // find says 1 where something could not be read, grep where nothing was found, and 2 where it read all the rest.
+    // find exits with 1 if it could not read something. grep exits with 1 if it found nothing, and with 2 if it could
+    // not read some files.
     const complaint = stderr.result().data.toString("utf8", 0, MAX_COMPLAINT_BYTES).trim();
     if (status.exitCode > 1 && !isOfFiles(complaint)) {
       const replacement = instead(complaint);
@@ -141,12 +142,12 @@ export class Search {
       );
     }
     const { data, gap } = stdout.result();
-    // The tail behind a gap begins in the middle of a name.
+    // The tail after a gap starts in the middle of a name.
     return data.subarray(0, gap?.from ?? data.length);
   }
 }
 
-/** Whether a tool complained of nothing but files that vanished, or that it may not read. */
+/** Whether a tool only complained about files that vanished or that it may not read. */
 function isOfFiles(complaint: string): boolean {
   const rest = withoutVanished(complaint).split("\n");
   return complaint !== "" && rest.every((line) => line === "" || FORBIDDEN.test(line));
@@ -166,22 +167,22 @@ function mixed(perl: string, extended: string): BerthError {
   );
 }
 
-/** Matches files found below a path with a glob. A glob without a directory matches names, as in other tools. */
+/** Matches files below a path with a glob. A glob without a slash matches names in any directory, as in other tools. */
 function nameMatcher(path: string, pattern: string): (file: string) => boolean {
   const glob = new Glob("params.glob", pattern);
   const ofName = !pattern.includes("/");
   return (file) => glob.matches(ofName ? posix.basename(file) : relativeTo(path, file));
 }
 
-/** What `find` and `grep` put behind the directory they were given. */
+/** The part of a path below the directory that `find` or `grep` searched. */
 function relativeTo(directory: string, path: string): string {
   return path.slice(directory.length).replace(/^\/+/, "");
 }
 
 /**
- * The parts of an output that end with the separators in turn. Code of the
- * sandbox decides how many there are, so the event loop gets its turn between them.
- * @throws where the call is aborted or its time is up
+ * Splits an output at the separators, which alternate. Code in the sandbox decides how many parts there are, so this
+ * yields to the event loop between them.
+ * @throws if the call is aborted or times out
  */
 async function* slices(
   output: Buffer,
@@ -202,7 +203,7 @@ async function* slices(
   }
 }
 
-/** Calls grep once for many files and once for each with lines to show, which it writes as `grep -Z` does. */
+/** Calls grep once for many files, then once for each file with matches. Prints these like `grep -Z`. */
 const LINES = `found="
 $(grep -lsE -e "$0" -- "$@"; echo /)"
 for f do
@@ -213,11 +214,11 @@ $f
 grep -nsE -e "$0" -- "$f" | while IFS= read -r line; do printf '%s\\0%s\\n' "$f" "$line"; done
 done`;
 
-/** A pattern is tried first: below the path there may be nothing to complain about it. */
+/** Tries the pattern first: below the path there may be no file for which grep would report an error. */
 const SEARCH = `echo | grep -E -e "$2" >/dev/null; [ $? -le 1 ] || exit 2
 find "$1" -type d -name .git -prune -o -type f -exec sh -c "$3" "$2" {} +`;
 
-/** What does the work of `grep -rnIHEZ --exclude-dir=.git`, by options of grep and tools that busybox has too. */
+/** Does what `grep -rnIHEZ --exclude-dir=.git` does, with options that busybox's tools have too. */
 export function portableGrep(path: string, pattern: string): string[] {
   return ["sh", "-c", SEARCH, "sh", path, pattern, LINES];
 }

@@ -84,7 +84,7 @@ const grep = defineTool({
   run: (files: Files, params, call) => files.grep(params, call),
 });
 
-/** The type `files`: the files of a session's workspace. */
+/** The type `files`: the files in a session's workspace. */
 export function filesType(files: FileManager, processes: ProcessManager): SessionType {
   return {
     name: "files",
@@ -96,12 +96,12 @@ export function filesType(files: FileManager, processes: ProcessManager): Sessio
   };
 }
 
-/** As large as a message may be. */
+/** The size limit of a message. */
 const MAX_EDITED_BYTES = 8 * 1024 * 1024;
 
 const MAX_REPLACEMENTS = 100_000;
 
-/** What is wrong with a file, and not with the call. */
+/** Errors that are about a file, not about the call. */
 const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
   "FILE_NOT_FOUND",
   "FILE_EXISTS",
@@ -171,7 +171,7 @@ class Files implements SessionBackend {
       const part = await this.#files.read({ ...file, offset: 0, limit: MAX_EDITED_BYTES }, signal);
       if (!part.endOfFile)
         return failed(`The file has more than ${MAX_EDITED_BYTES} bytes, too many to edit.`);
-      // Bytes, so that what is not text around the place stays as it is.
+      // Works on bytes, so that parts that are not text stay unchanged.
       const before = Buffer.from(part.data);
       const old = Buffer.from(params.old_string);
       const replacement = Buffer.from(params.new_string);
@@ -221,7 +221,7 @@ class Files implements SessionBackend {
 
   async cleanup(): Promise<void> {}
 
-  /** To a search, a place that is missing looks like one that vanishes. @throws `FILE_NOT_FOUND`. */
+  /** Searches ignore paths that vanish, so they cannot report a missing one. @throws `FILE_NOT_FOUND`. */
   async #assertThere(place: PathRequest, signal: AbortSignal): Promise<void> {
     await this.#files.stat({ ...place, followLink: false }, signal);
   }
@@ -231,7 +231,7 @@ class Files implements SessionBackend {
     return this.#files.write({ ...file, data, ...options }, signal);
   }
 
-  /** Does something with a path of the workspace; what is wrong with the file is the tool's failure. */
+  /** Runs an operation on a path of the workspace. Problems with the file become failures of the tool. */
   async #on(
     param: string,
     path: string | undefined,
@@ -253,9 +253,9 @@ function failed(message: string): ToolResult {
 }
 
 /**
- * The directory that a session's file tools are bounded to: the sandbox's own.
- * A path that leaves it, by name or by a symbolic link, is refused. What runs
- * in the sandbox could change a link in between, and read the file itself as well.
+ * The directory that a session's file tools are confined to: the sandbox's working directory. Refuses paths that leave
+ * it, by name or through a symbolic link. Code in the sandbox could change a link in between, but it can read the file
+ * anyway.
  */
 export class Workspace {
   readonly root: string;
@@ -269,8 +269,8 @@ export class Workspace {
   }
 
   /**
-   * The file that a param names, every link followed.
-   * @throws `INVALID_ARGUMENT` where it lies outside.
+   * The file that a param names, with every link resolved.
+   * @throws `INVALID_ARGUMENT` if it lies outside.
    */
   async file(param: string, path: string, signal: AbortSignal): Promise<PathRequest> {
     const field = `params.${param}`;
@@ -285,7 +285,7 @@ export class Workspace {
     return this.#request(field, real);
   }
 
-  /** As clients know a path: relative to the root where it lies below. */
+  /** A path as shown to clients: relative to the root if it is below it. */
   shown({ path }: PathRequest): string {
     return toText(path.bytes);
   }

@@ -1,26 +1,27 @@
+/** Characters of a result, and of each part of an error; what is longer ends in {@link CUT} instead. */
+export const MAX_TEXT = 256 * 1024;
+export const CUT = "...";
+
 /**
- * What python3 runs first: the standard library alone, of Python 3.8 and newer.
+ * The first code that python3 runs. Uses only the standard library, of Python 3.8 and newer.
  *
- * It keeps its stdin and its pipes to itself and reads requests, a line of JSON
- * each: `run` with code and the channel for what that writes, or `end`. A line
- * with the nonce comes after each, and is read when the code is done. Then it
- * prints `E` or the given tag on both streams, the result as JSON on stdout, `P`.
+ * It keeps its stdin and its pipes to itself and reads requests, one line of JSON each: `run`, with the code and the
+ * channel for its output, or `end`. After each comes a line with the nonce, which is read when the code is done. Then
+ * it prints `E` or the given tag on both streams, the result as JSON on stdout, and `P`.
  *
- * Threads and output: what a thread of an earlier execution prints is dropped, as
- * what an earlier execution's processes write is. Each execution prints to descriptors of
- * its own, which lead nowhere once it is over: a thread that is in the middle of
- * `print` then does not reach the next execution. `sys.stdout` and `sys.stderr` are
- * two streams that live as long as the interpreter and cannot be closed: CPython
- * crashes where one is replaced while a thread is in `print`. One that the code
- * of an execution replaced is put back for the next, and outlives it for a while.
+ * Threads and output: what a thread of an earlier execution prints is dropped, like the output of an earlier
+ * execution's processes. Each execution prints to its own descriptors, which lead nowhere once it is over. So a thread
+ * in the middle of `print` does not write into the next execution. `sys.stdout` and `sys.stderr` are two streams that
+ * live as long as the interpreter and cannot be closed: CPython crashes if one is replaced while a thread is in
+ * `print`. If code replaces one, the next execution gets the original back, and the replacement is kept alive for a
+ * while.
  *
- * Handlers of signals are called through a guard, which drops what they raise outside an execution: it would end the
- * interpreter. A child that code forks ends with the exit code of a program, but runs no exit handlers: those are the
- * interpreter's, and multiprocessing's would end its pools.
+ * Signal handlers are called through a guard. It drops exceptions that they raise outside an execution, because those
+ * would end the interpreter. A forked child ends with the exit code of a program but runs no exit handlers: they belong
+ * to the interpreter, and those of multiprocessing would end its pools.
  *
- * The driver has names of its own for builtins and what it calls, so that code
- * which replaces those does not break it. A builtin that was deleted, or replaced
- * by what cannot be called, is put back after the execution.
+ * The driver has its own references to builtins and to what it calls, so that code that replaces them does not break
+ * it. A builtin that was deleted or replaced by something that cannot be called is restored after the execution.
  */
 export const PYTHON_DRIVER = `
 import _signal, ast, base64, builtins, collections, io, json, os, signal, sys, threading, traceback, types
@@ -41,7 +42,7 @@ _control = os.fdopen(os.dup(0), 'rb')
 dup2(1, 211, False); dup2(2, 212, False)
 _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
-MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = 256 * 1024, 16, 6 * 1024 * 1024, 16
+MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = ${MAX_TEXT}, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
 _execution, _answer = 0, {}
 _pid = getpid()
@@ -121,7 +122,7 @@ sys.modules['__main__'] = _module
 sys.argv = ['']
 
 def _bounded(text):
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + '...'
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + '${CUT}'
 
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()

@@ -13,7 +13,7 @@ import { secondsToMs, timeoutParam } from "../common.ts";
 import { InterpreterBackend, interpreterConfig, startInterpreter } from "../interpreter.ts";
 import type { ExecutionOutcome, InterpreterHost, InterpreterLanguage } from "../interpreter-process.ts";
 import type { OutputChannel } from "../output-channel.ts";
-import { PYTHON_DRIVER } from "./driver.ts";
+import { CUT, MAX_TEXT, PYTHON_DRIVER } from "./driver.ts";
 
 const runParams = z.strictObject({
   code: z.string().describe("Python code: statements, and as the last one perhaps an expression."),
@@ -43,7 +43,7 @@ export function pythonType(host: InterpreterHost): SessionType {
     takesSecrets: true,
     initialize: async (place, given, signal) => {
       const config = given as z.output<typeof interpreterConfig>;
-      // Without a screen, a figure is drawn into memory.
+      // Without a screen, matplotlib must draw into memory.
       const env = { MPLBACKEND: "Agg" };
       return new Python(await startInterpreter(host, PYTHON, place, config, env, signal));
     },
@@ -56,11 +56,11 @@ class Python extends InterpreterBackend {
     const timedOut = outcome.interrupted;
     const lost = outcome.kind === "gone";
     const { plots, ...texts } = answerTo(outcome);
-    const result = texts.result && this.redacted(texts.result);
+    const result = texts.result && this.#shown(texts.result);
     const error = texts.error && {
-      name: this.redacted(texts.error.name),
-      value: this.redacted(texts.error.value),
-      traceback: this.redacted(texts.error.traceback),
+      name: this.#shown(texts.error.name),
+      value: this.#shown(texts.error.value),
+      traceback: this.#shown(texts.error.traceback),
     };
     const more = {
       attachments: [...attachments, ...plots.map(plotOf)],
@@ -83,6 +83,11 @@ class Python extends InterpreterBackend {
       more,
     );
   }
+
+  #shown(text: string): string {
+    const isCut = text.length >= MAX_TEXT + CUT.length && text.endsWith(CUT);
+    return isCut ? this.redacted(text.slice(0, -CUT.length), true) + CUT : this.redacted(text);
+  }
 }
 
 function answerTo(outcome: ExecutionOutcome): Pick<PythonAnswer, "result" | "error" | "plots"> {
@@ -95,9 +100,9 @@ function plotOf(plot: string, index: number): Attachment {
   return { name: `plot_${index + 1}`, mediaType: "image/png", content: Buffer.from(plot, "base64") };
 }
 
-/** What the driver prints at the end of an execution. */
+/** The driver's report at the end of an execution. */
 export interface PythonAnswer {
-  /** What the last expression is, as `repr` shows it; null where it is None, or no expression. */
+  /** `repr` of the last expression. Null if that is None, or if there is no expression. */
   readonly result: string | null;
   readonly error: { readonly name: string; readonly value: string; readonly traceback: string } | null;
   /** PNGs in base64. */
@@ -111,7 +116,7 @@ export const PYTHON: InterpreterLanguage = {
   argv: ["python3", "-c", PYTHON_DRIVER],
   boot: "",
   pipes: { stdout: "/proc/self/fd/211", stderr: "/proc/self/fd/212" },
-  // Its plots.
+  // Most of the payload are plots.
   maxPayloadBytes: 24 * 1024 * 1024,
   run: (code, nonce, channel) => request({ code }, nonce, channel),
   printEnd: (nonce, tag, channel) => request({ tag }, nonce, channel),
@@ -121,7 +126,7 @@ export const PYTHON: InterpreterLanguage = {
   },
 };
 
-/** Pids and plots, far beyond what a sandbox may have: parsing a forged million would take long. */
+/** Limits pids and plots, far above what a sandbox can have: parsing a forged million would take long. */
 const MAX_VALUES = 50_000;
 
 const answer = z.object({
@@ -132,7 +137,7 @@ const answer = z.object({
   pids: z.array(z.number()).catch([]),
 });
 
-/** Parses what the driver printed. A program that forges it harms its own session only. */
+/** Parses the driver's report. A program that forges it harms only its own session. */
 export function answerOf(payload: Buffer): PythonAnswer {
   return answer.parse(parse(payload) ?? {});
 }

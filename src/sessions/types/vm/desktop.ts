@@ -22,15 +22,15 @@ export interface DesktopPlace extends ScreenSize {
   /** Absolute. */
   readonly workingDir: string;
   readonly dpi: number;
-  /** The directory of its recording, absolute; undefined: it is not recorded. */
+  /** Absolute path of the directory for its recording. Undefined: it is not recorded. */
   readonly record: string | undefined;
 }
 
-/** A call as a recording keeps it. */
+/** A call as stored in a recording. */
 export interface RecordedCall {
   readonly tool: string;
   readonly params: Json;
-  /** Of its result; null where it had none. */
+  /** The result's code. Null if there was no result. */
   readonly code: number | null;
   readonly message: string;
   readonly duration_ms: number;
@@ -40,29 +40,29 @@ export interface RecordedCall {
 /** What the driver answered. */
 export interface DriverAnswer {
   readonly data: Json;
-  /** Empty where there is none. */
+  /** Empty if there is none. */
   readonly payload: Buffer;
 }
 
-/** A tool's own failure, in words for its caller. */
+/** A failure of the tool itself. The message is for the caller. */
 export class DesktopFailure extends Error {}
 
-/** When a call has to stop. */
+/** What ends a call. */
 export interface Bounds {
   readonly signal: AbortSignal;
   readonly timeout: AbortSignal;
 }
 
 const START_TIMEOUT_MS = 30_000;
-/** How long the driver may take to stop a call; it is killed then. */
+/** How long the driver may take to stop a call. Then it is killed. */
 const CANCEL_MS = 1_000;
-/** How long it and what it started may take to end once its requests end. */
+/** How long the driver and what it started may take to end after EOF on stdin. */
 const CLOSE_MS = 3_000;
 const MAX_REASON = 1_000;
-/** The exit code of what cannot be found. */
+/** The exit code for a command that does not exist. */
 const NOT_FOUND = 127;
 
-/** `stopped`: why its recording ended, where it did. */
+/** `stopped`: why the recording ended, if it did. */
 const answered = { id: z.number(), stopped: z.string().max(MAX_REASON).optional() };
 const answerSchema = z.union([
   z.object({ ...answered, data: z.unknown() }),
@@ -84,12 +84,12 @@ interface Pending {
 }
 
 /**
- * A desktop in a sandbox: a driver there owns the X server and everything that
- * the session starts, and takes one request at a time. See driver/main.py.
+ * A desktop in a sandbox. A driver there runs the X server and everything that the session starts, and handles one
+ * request at a time. See driver/main.py.
  */
 export class Desktop implements SessionBackend {
   readonly #program: Program;
-  /** Whether it is recorded, or was until {@link recordingStopped}. */
+  /** Whether it is recorded, at least until {@link recordingStopped}. */
   readonly isRecorded: boolean;
   #recordingStopped: string | undefined;
   #size: ScreenSize;
@@ -98,7 +98,7 @@ export class Desktop implements SessionBackend {
   readonly #reader = new FrameReader();
   #lastId = 0;
   #pending: Pending | undefined;
-  /** Why it cannot be used although its program ran. */
+  /** Why it is unusable although its program ran. */
   #broken: string | undefined;
 
   private constructor(program: Program, size: ScreenSize, isRecorded: boolean) {
@@ -108,8 +108,8 @@ export class Desktop implements SessionBackend {
   }
 
   /**
-   * Starts one; resolves when its screen is there.
-   * @throws `SESSION_START_FAILED` where the sandbox lacks what it needs, by name.
+   * Starts a desktop. Resolves when its screen is ready.
+   * @throws `SESSION_START_FAILED`, which names what the sandbox lacks.
    */
   static async start(
     host: ProgramHost,
@@ -117,7 +117,7 @@ export class Desktop implements SessionBackend {
     place: DesktopPlace,
     signal: AbortSignal,
   ): Promise<Desktop> {
-    // Nothing comes before the first request, unless python3 is another program.
+    // The driver writes nothing before the first request, unless python3 is another program.
     let take: (chunk: Buffer) => void = () => {};
     const { sessionId, env, workingDir, width, height, dpi, record } = place;
     const program = await Program.start(
@@ -150,7 +150,7 @@ export class Desktop implements SessionBackend {
     return this.#program.alive && this.#broken === undefined;
   }
 
-  /** Takes it out of the warm pool, for a session. */
+  /** Makes a desktop of the warm pool serve a session. */
   serve(sessionId: string): void {
     this.#program.sessionId = sessionId;
   }
@@ -164,24 +164,24 @@ export class Desktop implements SessionBackend {
     return this.#program.close(sandboxEnds);
   }
 
-  /** Ends it where it is recorded: the driver completes the recording as its requests end. */
+  /** Ends a recorded desktop: at EOF on stdin the driver completes the recording. */
   async finish(): Promise<void> {
     if (this.isRecorded) await this.#program.close(false);
   }
 
-  /** Why its recording ended before it did, as far as is known; undefined while it goes on. */
+  /** Why its recording ended early, as far as is known. Undefined while it continues. */
   get recordingStopped(): string | undefined {
     return this.#recordingStopped;
   }
 
-  /** Puts a call that has ended into the recording. The driver takes the picture soon, or before the next request. */
+  /** Adds an ended call to the recording. The driver takes the picture soon, at the latest before the next request. */
   note(call: RecordedCall): void {
     this.#send({ note: call });
   }
 
   /**
-   * Sets the screen's size in place, and returns whether it could: up to
-   * 3840 × 2160, or the size that it was started with where that is larger.
+   * Resizes the screen in place. Returns false if that is not possible: up to 3840 × 2160 it is, or up to the size at
+   * the start if that was larger.
    */
   async resize(size: ScreenSize, bounds: Bounds): Promise<boolean> {
     const { data } = await this.request("resize", { width: size.width, height: size.height }, bounds);
@@ -192,7 +192,7 @@ export class Desktop implements SessionBackend {
 
   /**
    * Runs an operation of the driver.
-   * @throws {@link DesktopFailure}; `INVALID_ARGUMENT`, `SESSION_LOST`, and the reason of the bounds that ended it.
+   * @throws {@link DesktopFailure}; `INVALID_ARGUMENT`, `SESSION_LOST`, and the reason of the bound that ended it.
    */
   async request(
     operation: string,
@@ -225,7 +225,7 @@ export class Desktop implements SessionBackend {
     this.#send({ id, op: operation, ...params });
     try {
       const { answer, payload } = await untilAborted(settled, stop);
-      // JSON alone: see FrameReader.
+      // Safe, because FrameReader has parsed it as JSON.
       if ("data" in answer) return { data: answer.data as Json, payload };
       const { kind, message, field = "" } = answer.error;
       if (kind === "invalid") throw invalidArgument(`params.${field}`, `${message}.`);
@@ -239,7 +239,9 @@ export class Desktop implements SessionBackend {
     }
   }
 
-  /** Stops a request; the driver releases what it had pressed. One that does not answer is ended. */
+  /**
+   * Cancels a request: the driver releases the keys and buttons that it pressed. If it does not answer, it is ended.
+   */
   async #cancel(id: number, settled: Promise<unknown>): Promise<void> {
     this.#send({ cancel: id });
     let answered = false;
@@ -260,7 +262,7 @@ export class Desktop implements SessionBackend {
   #take(chunk: Buffer): void {
     if (this.#broken !== undefined) return;
     try {
-      // Else what is not an answer would be kept for as long as nobody asks.
+      // Otherwise stray bytes would accumulate until the next request.
       if (this.#pending === undefined) throw new BadFrame("it answers nothing");
       for (const frame of this.#reader.push(chunk)) this.#takeFrame(frame);
     } catch (error) {
@@ -275,7 +277,7 @@ export class Desktop implements SessionBackend {
     if (!parsed.success) throw new BadFrame("a frame is not an answer");
     if (parsed.data.id !== this.#pending?.id) throw new BadFrame("a frame answers nothing");
     this.#recordingStopped ??= parsed.data.stopped;
-    // Not a view of what came with it: a caller may keep it.
+    // Copy it: a caller may keep it, and a view would keep the whole chunk.
     this.#pending.settle({ answer: parsed.data, payload: Buffer.from(payload) });
   }
 
@@ -307,7 +309,7 @@ export class Desktop implements SessionBackend {
   }
 }
 
-/** An error that the driver answered with. */
+/** An error in the driver's answer. */
 class DriverError extends Error {
   readonly kind: string;
 

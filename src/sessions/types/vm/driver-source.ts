@@ -7,7 +7,7 @@ function read(name: string): string {
   return readFileSync(new URL(name, FOLDER), "utf8");
 }
 
-/** The modules of the driver, as {@link DRIVER_ARGV} reads them from its stdin. */
+/** The modules of the driver, in the form in which {@link DRIVER_ARGV} reads them from stdin. */
 export const DRIVER_SOURCE: Buffer = Buffer.from(
   JSON.stringify(
     Object.fromEntries(
@@ -18,7 +18,7 @@ export const DRIVER_SOURCE: Buffer = Buffer.from(
   ),
 );
 
-/** How the driver is started: python3 alone, whatever its environment says of other modules. */
+/** How the driver starts: with python3 alone, and without modules from its environment. */
 export const DRIVER_ARGV: readonly string[] = [
   "python3",
   "-I",

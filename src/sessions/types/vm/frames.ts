@@ -1,29 +1,29 @@
 import { hasFewValues } from "../../../base/json.ts";
 
-/** What the driver sends: JSON, and perhaps something in binary. */
+/** A message from the driver: JSON, and possibly binary data. */
 export interface Frame {
   readonly header: unknown;
   readonly payload: Buffer;
 }
 
-/** Says why bytes from a driver are none of its frames. Nothing that follows them can be read. */
+/** Bytes from a driver that are not a valid frame. Nothing after them can be read. */
 export class BadFrame extends Error {}
 
 const LENGTHS = 8;
-/** JSON of the largest accessibility tree, with room. */
+/** More than the JSON of the largest accessibility tree. */
 const MAX_HEADER_BYTES = 1 << 20;
-/** A picture of the largest screen that cannot be compressed. */
+/** A picture of the largest screen, uncompressed. */
 const MAX_PAYLOAD_BYTES = 64 << 20;
 const MAX_VALUES = 50_000;
-/** Levels of objects and lists: what reads them further is recursive. */
+/** Nesting of objects and lists: the code that reads them is recursive. */
 export const MAX_DEPTH = 160;
 
-/** Cuts a stream into frames: two lengths of 4 bytes, the larger end first, then JSON and the payload. */
+/** Splits a stream into frames: two lengths of 4 bytes, big-endian, then JSON and the payload. */
 export class FrameReader {
   #chunks: Buffer[] = [];
   #size = 0;
 
-  /** Takes what came next, and returns what it completes. @throws BadFrame. */
+  /** Takes the next bytes, and returns the frames that they complete. @throws BadFrame. */
   push(chunk: Buffer): Frame[] {
     this.#chunks.push(chunk);
     this.#size += chunk.length;
@@ -48,7 +48,7 @@ export class FrameReader {
     };
   }
 
-  /** A buffer that begins with the next `size` bytes, which are there. */
+  /** A buffer that starts with the next `size` bytes, which must have arrived. */
   #first(size: number): Buffer {
     const [first] = this.#chunks;
     if (first !== undefined && first.length >= size) return first;

@@ -1,6 +1,6 @@
 import { invalidArgument } from "../../../base/errors.ts";
 
-/** Usual names of keys, in lower case, and what X calls them. */
+/** Common names of keys, in lower case, and X's names for them. */
 const ALIASES: Readonly<Record<string, string>> = {
   enter: "Return",
   return: "Return",
@@ -64,18 +64,21 @@ const ALIASES: Readonly<Record<string, string>> = {
 
 /** F1 to F24. */
 const FUNCTION_KEY = /^f([1-9]|1\d|2[0-4])$/;
-/** Names as X has them are looked up in the sandbox. */
+/** Names in X's spelling are looked up in the sandbox. */
 const X_NAME = /^[A-Za-z0-9_]{2,40}$/;
 const MAX_KEYS = 16;
 
-/** What is said of a key that there is none. */
+/** For the error about an unknown key. */
 export const KNOWN_KEYS =
   "a single character, a name such as enter, esc, tab, space, backspace, delete, up, pageup, ctrl, alt, shift, super, f1 to f24, or an X keysym's name such as XF86AudioPlay";
 
-/** A key to press, for the driver, and the parameter that named it. */
+/** A key for the driver to press, and the parameter that named it. */
 export type NamedKey = readonly [field: string, name: string];
 
-/** The name by which the driver finds a key. @param field below `params`. @throws `INVALID_ARGUMENT` for what cannot be one. */
+/**
+ * The name by which the driver finds a key. @param field below `params`. @throws `INVALID_ARGUMENT` if it cannot be a
+ * key.
+ */
 export function keyName(field: string, key: string): string {
   const alias = key.toLowerCase();
   if (Object.hasOwn(ALIASES, alias)) return ALIASES[alias] ?? key;
@@ -89,8 +92,7 @@ export function keyName(field: string, key: string): string {
 }
 
 /**
- * The keys of a combination such as `ctrl+shift+t`, in order. A plus sign at the
- * end is the key itself, as in `ctrl++`.
+ * The keys of a combination such as `ctrl+shift+t`, in order. A plus sign at the end is the key itself, as in `ctrl++`.
  * @throws `INVALID_ARGUMENT`.
  */
 export function splitKeys(field: string, text: string): readonly NamedKey[] {
@@ -112,13 +114,13 @@ export function namedKeys(
     throw invalidArgument(`params.${field}`, `must name 1 to ${MAX_KEYS} keys.`);
   }
   const names = keys.map((key, index) => keyName(fieldOf(index), key));
-  // With others, a letter is its key: who means Shift names it.
+  // In a combination, a letter means its key. Callers who mean Shift name it.
   const plain =
     names.length > 1 ? names.map((name) => (/^[A-Z]$/.test(name) ? name.toLowerCase() : name)) : names;
   return plain.map((name, index) => [fieldOf(index), name]);
 }
 
-/** Whether a character can be typed: it is neither a control character nor half of one. */
+/** Whether a character can be typed: not a control character and not half of a surrogate pair. */
 export function isPrintable(character: string): boolean {
   return !/[\p{Cc}\p{Cs}]/u.test(character);
 }

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { isPrintable } from "./keys.ts";
 
-/** Sides of the largest screen, and its pixels. */
+/** The sides of the largest screen, and its number of pixels. */
 const MAX_WIDTH = 7680;
 const MAX_HEIGHT = 4320;
 const MIN_SIDE = 64;
@@ -18,13 +18,13 @@ export const screenSize = z
 
 const coordinate = z.number().int().min(0).max(MAX_WIDTH);
 
-/** Where to act; what is left out is the pointer's own. */
+/** Where to act. Missing coordinates are those of the pointer. */
 export const place = {
   x: coordinate.describe("From the left, in pixels. Default: where the pointer is.").optional(),
   y: coordinate.describe("From the top, in pixels. Default: where the pointer is.").optional(),
 };
 
-/** A place that must be given. */
+/** A required coordinate. */
 export const corner = (what: string) => coordinate.describe(`${what}, in pixels.`);
 
 /** A pointer button. */
@@ -65,7 +65,7 @@ const argument = z
   .max(MAX_COMMAND)
   .refine((text) => !text.includes("\0"), "must not hold NUL");
 
-/** A program to start: for the shell, or with its arguments. */
+/** A program to start: a shell command, or a list of arguments. */
 export const command = z
   .union([argument.min(1), z.array(argument).min(1).max(MAX_ARGUMENTS)])
   .describe("What to start: text for sh, or a list of a program and its arguments.");

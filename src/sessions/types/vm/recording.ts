@@ -5,11 +5,11 @@ import type { Json, JsonObject } from "../../../base/json.ts";
 import { TOOL_CODE, type Tool, type ToolResult } from "../../backend.ts";
 import type { Desktop } from "./desktop.ts";
 
-/** Of params in a timeline: larger ones are shortened. */
+/** Larger params are shortened in a timeline. */
 const MAX_PARAMS_BYTES = 16 * 1024;
 const MAX_TEXT = 1_000;
 const MAX_ITEMS = 10;
-/** Of a directory's name; the end of a session's id is what no other has. */
+/** Length of a directory's name. The end of a session's id is unique. */
 const MAX_NAME = 200;
 
 /** Whether a desktop is recorded. */
@@ -22,7 +22,7 @@ export const recordConfig = z
   )
   .default(false);
 
-/** The error of a session whose files nothing keeps. */
+/** The error for a session whose files are not kept. */
 export function nowhereToRecord(): BerthError {
   return invalidArgument(
     "config.record",
@@ -30,20 +30,20 @@ export function nowhereToRecord(): BerthError {
   );
 }
 
-/** Where the recording of a session goes. @param keptDir see `SessionHome`. */
+/** The directory for a session's recording. @param keptDir see `SessionHome`. */
 export function recordingDir(workingDir: string, keptDir: string, sessionId: string): string {
   const isKept = keptDir === "/" || workingDir === keptDir || workingDir.startsWith(`${keptDir}/`);
-  // An id holds the name of a worker, which may have any characters.
+  // An id contains the name of a worker, which may have any characters.
   const name = sessionId.replace(/[^A-Za-z0-9._-]/g, "_").slice(-MAX_NAME);
   return posix.join(isKept ? workingDir : keptDir, "recordings", name);
 }
 
-/** A tool whose calls are noted in the recording of its desktop, where there is one. */
+/** Makes a tool record its calls if its desktop is recorded. */
 export function recorded(tool: Tool): Tool {
   return {
     ...tool,
     run: async (backend, params, call) => {
-      // The tools of a desktop are called with one.
+      // Tools of a desktop always get one.
       const desktop = backend as Desktop;
       if (!desktop.isRecorded) return tool.run(desktop, params, call);
       const startedAt = performance.now();
@@ -70,7 +70,7 @@ export function recorded(tool: Tool): Tool {
   };
 }
 
-/** A result that says so where the recording has stopped. */
+/** Adds a note to a result if the recording has stopped. */
 function withRecording(result: ToolResult, stopped: string | undefined): ToolResult {
   const { data } = result;
   if (stopped === undefined || typeof data !== "object" || data === null || Array.isArray(data))

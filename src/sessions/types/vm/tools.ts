@@ -14,7 +14,7 @@ import { type NamedKey, namedKeys, splitKeys } from "./keys.ts";
 import { button, clipboardText, command, corner, keyParam, place, seconds, typedText } from "./params.ts";
 import { recorded } from "./recording.ts";
 
-/** How long a tool may take that does not wait for anything of its caller's. */
+/** How long a tool may take that does not wait for something that its caller chose. */
 const CALL_MS = 30_000;
 const CLICKS = 100;
 const DRAG_SECONDS = 0.3;
@@ -23,7 +23,7 @@ const nothing = z.strictObject({});
 const at = z.strictObject({ ...place, button });
 const atPlace = z.strictObject(place);
 
-/** Runs an operation of the driver, and makes its answer a result. */
+/** Runs an operation of the driver, and converts its answer to a result. */
 async function act(
   desktop: Desktop,
   call: ToolCall,
@@ -186,7 +186,7 @@ const hotkey = defineTool({
 
 function hotkeyOf(given: string | readonly string[]): readonly NamedKey[] {
   if (typeof given === "string") return splitKeys("keys", given);
-  // A list of one may be a combination: ["ctrl+c"].
+  // A list with one item may be a combination: ["ctrl+c"].
   const [only] = given;
   return given.length === 1 && only !== undefined ? splitKeys("keys[0]", only) : namedKeys("keys", given);
 }

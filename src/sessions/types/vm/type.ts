@@ -19,13 +19,13 @@ const vmConfig = baseConfig.extend({
 });
 type VmConfig = z.output<typeof vmConfig>;
 
-/** How long a desktop of the warm pool may take to get another size. */
+/** How long a desktop of the warm pool may take to change its size. */
 const RESIZE_MS = 5_000;
 const WARM_UP_MS = 30_000;
 
 /**
  * The type `vm`: a desktop with a screen, a pointer and a keyboard.
- * @param desktopImage the image of its sandboxes, where the engine has images.
+ * @param desktopImage the image of its sandboxes, for engines that use images.
  */
 export function vmType(host: ProgramHost, desktopImage: string): SessionType {
   const start = (
@@ -65,7 +65,7 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
         vmConfig.parse({}),
         signal,
       );
-      // The first picture takes longer than those after it.
+      // The first screenshot takes longest.
       const bounds = { signal, timeout: AbortSignal.timeout(WARM_UP_MS) };
       await desktop.request("screenshot", { tree: true }, bounds).catch(async (error: unknown) => {
         await desktop.cleanup(false);
@@ -76,7 +76,7 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
   };
 }
 
-/** A desktop of the default config that waits for its session. */
+/** A prestarted desktop with the default config. */
 class PrestartedDesktop implements PrestartedBackend {
   readonly #desktop: Desktop;
 
@@ -92,7 +92,7 @@ class PrestartedDesktop implements PrestartedBackend {
     return this.#desktop.cleanup(sandboxEnds);
   }
 
-  /** The screen's size can still change; the rest is fixed. */
+  /** The screen's size can still change; everything else is fixed. */
   async adopt(
     { sessionId }: SessionHost,
     config: unknown,

@@ -1,16 +1,16 @@
 import type { ViewCommand } from "../../backend.ts";
 
-/** How to reach an X server, inside its sandbox. */
+/** How to reach an X server inside its sandbox. */
 export interface XServer {
-  /** As `:1`. */
+  /** For example `:1`. */
   readonly display: string;
-  /** Absolute path of the file with its cookie. */
+  /** Absolute path of its authority file, which has the cookie. */
   readonly authority: string;
 }
 
 /**
- * Joins stdin and stdout to one socket, the only thing that x11vnc takes in
- * their place, and starts it there. The end of stdin ends it.
+ * Connects stdin and stdout to a socket and starts x11vnc on it, because x11vnc takes nothing but a socket. EOF on
+ * stdin ends it.
  */
 const BRIDGE = `
 import os, socket, subprocess, sys, threading
@@ -38,7 +38,7 @@ ours.close()
 os._exit(viewer.wait() & 255)
 `;
 
-/** Shows a desktop by x11vnc, which speaks RFB on its own stdin and stdout and listens nowhere. */
+/** Shows a desktop through x11vnc, which speaks RFB on stdin and stdout and listens on no port. */
 export function viewOf(
   { display, authority }: XServer,
   size: Pick<ViewCommand, "width" | "height">,
@@ -48,9 +48,9 @@ export function viewOf(
     "x11vnc",
     ...["-inetd", "-rfbport", "0", "-no6", "-norc", "-nopw", "-safer", "-nolookup", "-quiet"],
     ...["-display", display, "-auth", authority, "-shared", "-xrandr", "newfbsize"],
-    // While it naps, as it does at first, or measures how fast its client is, nothing that changes is shown.
+    // Otherwise x11vnc shows no changes while it naps, as it does at first, or while it measures its client's speed.
     ...["-nonap", "-sb", "0", "-speeds", "lan", "-wait", "10", "-defer", "5"],
-    // Windows that move or scroll are shown as they are.
+    // Windows that move or scroll are sent as they are.
     ...["-nowf", "-noscr"],
     ...(readOnly ? ["-viewonly"] : []),
   ];

@@ -9,9 +9,11 @@ import { useDirectory } from "./support.ts";
 
 const dir = useDirectory();
 
-/** Puts a file in bwrap's place, for the program alone. */
+/** Replaces bwrap by a file, only for the program. */
 const REPLACED = 'mount --bind "$1" /usr/bin/bwrap && shift && exec "$@"';
-/** Lays a directory over the one of programs that hides one; a device 0:0 does that in overlays. */
+/**
+ * Mounts an overlay over the directory of programs that hides one of them: in an overlay, a device 0:0 hides a file.
+ */
 const hidden = (program: string): string => `mount -t tmpfs tmpfs "$1" && mknod "$1/${program}" c 0 0 &&
 mount -t overlay -o "lowerdir=$1:/usr/bin" overlay /usr/bin && shift && exec "$@"`;
 
@@ -58,7 +60,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
         expect(start.exitCode).toBe(1);
         expect(start.out).toContain(problem);
         expect(start.out).toContain("berth doctor");
-        // What is behind a command to type looks like a part of it.
+        // Text after a command to type looks like a part of the command.
         expect(start.out).not.toMatch(/systemctl start docker./);
         expect(start.out).not.toContain("listens on");
         expect(doctor.exitCode).toBe(1);
@@ -70,7 +72,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
   },
 );
 
-test("where temporary files may not be run, nothing runs without a filter of system calls", async () => {
+test("if temporary files may not be executed, nothing runs without a filter of system calls", async () => {
   const place = path.join(dir, "noexec");
   mkdirSync(place);
   const script = `mount -t tmpfs -o noexec,mode=1777 tmpfs "$1" && export TMPDIR="$1" && shift && exec "$@"`;
@@ -86,7 +88,7 @@ test("where temporary files may not be run, nothing runs without a filter of sys
   }
 });
 
-test("--docker-required takes nothing else", async () => {
+test("--docker-required accepts nothing else", async () => {
   const { exitCode, out } = await berth("required", OLD, "serve", "--docker-required");
   expect(exitCode).toBe(1);
   expect(out).toMatch(
@@ -94,7 +96,7 @@ test("--docker-required takes nothing else", async () => {
   );
 });
 
-test("control groups that may not be written are reported by doctor and by serve, which still serves", async () => {
+test("cgroups that are not writable are reported by doctor and by serve, which still serves", async () => {
   const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
   const doctor = nodeAsOrdinaryUser([PROGRAM, "doctor", ...args]).child;
   const serve = nodeAsOrdinaryUser([PROGRAM, "serve", ...args]).child;

@@ -15,7 +15,7 @@ import { seconds } from "../../../support/wire.ts";
 
 const SECRET = "a-secret-of-the-service-4711";
 
-/** A service of its own process, as root or as an ordinary user. */
+/** A service in its own process, as root or as an ordinary user. */
 class Service {
   readonly child: ChildProcess;
   readonly dataDir: string;
@@ -74,7 +74,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     return { code: exit.exit_code, out: `${stdout}${stderr}` };
   };
 
-  test("a process has no capability it could use, and cannot gain one", async () => {
+  test("a process has no useful capability, and cannot gain one", async () => {
     const { out } = await inside("grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs):' /proc/self/status");
     expect(out.match(/Cap\w+:\s+0{16}/g)).toHaveLength(4);
     expect(out).toMatch(/NoNewPrivs:\s+1/);
@@ -115,11 +115,11 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     "/boot",
     "/mnt",
     "/media",
-  ])("%s is not to be seen", async (name) => {
+  ])("%s is not visible", async (name) => {
     expect((await inside(`ls -d ${name}`)).code).not.toBe(0);
   });
 
-  test("what holds the service's data, environment and descriptors is not to be seen", async () => {
+  test("the files that hold the service's data, environment and descriptors are not visible", async () => {
     expect((await inside(`ls -d ${service.dataDir}`)).code).not.toBe(0);
     expect((await inside("ls /tmp /home /run /workspace")).out).not.toMatch(/berth-|docker|\.sock/);
     const { out } = await inside("cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'");
@@ -129,14 +129,14 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     expect((await inside("env; ls -l /proc/self/fd")).out).not.toMatch(/BERTH|socket:|berth-/);
   });
 
-  test("no socket of the host's is in reach", async () => {
+  test("no socket of the host is reachable", async () => {
     expect(
       (await inside("find / -xdev -type s 2>/dev/null | head; ls /run/docker.sock /var/run")).out,
     ).not.toMatch(/docker\.sock$/m);
     const { out } = await inside(
       "cat /proc/net/unix /proc/net/tcp | wc -l; ls /sys/class/net 2>/dev/null; cat /proc/net/dev | grep -c :",
     );
-    // The headers of both tables, and loopback alone.
+    // The headers of both tables, and only loopback.
     expect(out.trim().split(/\s+/)).toEqual(["2", "1"]);
   });
 
@@ -152,7 +152,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     const still = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done | grep -cx 'sleep 54.3 '";
     expect(await service.client.output(neighbour, still)).toBe("1\n");
     hidden.cancel();
-    // That ended the sandbox's own main process, which is its right.
+    // That ended the sandbox's own main process, which is allowed.
     id = (await service.client.createSandbox({ env: { MINE: "yes" } })).sandbox_id;
   });
 
@@ -162,7 +162,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
         "touch $d/berth-was-here 2>/dev/null && echo $d; done; " +
         `find /usr /etc /sys -xdev -maxdepth ${scaled(99, 4)} -writable -not -type l 2>/dev/null | head; true`,
     );
-    // The root directory is the sandbox's own, and so is what lies in it.
+    // The root directory belongs to the sandbox, with everything in it.
     expect(out.trim()).toBe("/");
     expect(
       (await inside("for f in /usr/bin/env /etc/passwd; do chmod 777 $f && echo $f; done; true")).out,
@@ -191,7 +191,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     expect(error?.message).toContain(code);
   });
 
-  test("a fork bomb, a full disk and a flood of output leave the neighbour alone", async () => {
+  test("a fork bomb, a full disk and a flood of output do not affect the neighbour", async () => {
     const resources = { memory_bytes: 64 << 20, pids_limit: 64 };
     const { sandbox_id: greedy } = await service.client.createSandbox({ resources });
     const bomb = service.client.exec(greedy, "b() { b | b & }; b; sleep 1");
@@ -218,7 +218,7 @@ describe.each(["root", "an ordinary user"] as const)("after SIGKILL of the servi
       }
       if (who === "root") await service.client.call("SandboxService/PauseSandbox", { sandbox_id: ids[0] });
       const children = descendantsOf(pid);
-      // Of each sandbox bwrap twice, the main process, and what runs there.
+      // For each sandbox: bwrap twice, the main process, and what runs there.
       expect(children.length).toBeGreaterThan(5 * 5);
       expect(tracesOf(pid).length).toBeGreaterThan(0);
       await service.end("SIGKILL");
@@ -230,7 +230,7 @@ describe.each(["root", "an ordinary user"] as const)("after SIGKILL of the servi
   });
 });
 
-/** A process by its number and when it began. */
+/** A process, identified by pid and start time. */
 interface Running {
   readonly pid: number;
   readonly parent: number;
@@ -250,7 +250,7 @@ function isAlive({ pid, begun }: Running): boolean {
   return statOf(pid)?.begun === begun;
 }
 
-/** Undefined where it has ended. */
+/** Undefined if it has ended. */
 function statOf(pid: number): Running | undefined {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, "latin1")
@@ -263,9 +263,9 @@ function statOf(pid: number): Running | undefined {
   }
 }
 
-/** Directories, control groups and mounts that bear a service's number. */
+/** Directories, control groups and mounts with a service's pid in their names. */
 function tracesOf(pid: number): string[] {
-  // An ordinary user's temporary files are in a home below. It complains of what others remove meanwhile.
+  // An ordinary user's temporary files are in a home below. find complains about files that others remove meanwhile.
   const find = (place: string, depth: number) =>
     spawnSync("find", [place, "-maxdepth", `${depth}`, "-name", `berth-${pid}-*`, "-prune"], {
       encoding: "utf8",

@@ -28,7 +28,7 @@ const launcher = new Launcher({
 });
 afterAll(() => launcher.close());
 
-/** Reads a number from one pipe and writes it to another; reports it as its code. Ends after one more line. */
+/** Reads a number from one pipe, writes it to another and returns it as the exit code. Ends after one more line. */
 const start = () =>
   launcher.start((tag) => [
     `${pipesText([4, 5])}exec ${reopenText({ 4: "<>", 5: "<>" })}
@@ -39,7 +39,7 @@ read -r x <&4
 exit 0`,
   ]);
 
-test("what is started has pipes of its own, which the sandboxes' user may open again", async () => {
+test("a process has pipes of its own, which the sandboxes' user may reopen", async () => {
   const { pid } = await start();
   const names = [4, 5].map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
   expect(names).toEqual([expect.stringMatching(/^pipe:\[\d+\]$/), expect.stringMatching(/^pipe:\[\d+\]$/)]);
@@ -65,10 +65,10 @@ test("many at once are distinguished, and each reports its end", async () => {
   expect(await Promise.all(seen)).toEqual(all.map((_, i) => [`${i}\n`, i]));
 });
 
-test("the next start works although what it started was killed", async () => {
+test("the next start works although the process before it was killed", async () => {
   const before = groups.length;
   process.kill((await start()).pid, "SIGKILL");
-  // Those that begin before that is noticed have not been harmed.
+  // Those that start before that is noticed are not affected.
   for (let i = 1; groups.length === before; i++) {
     const { pid, code } = await start();
     writerOf(pid, 4).end(`${i}\n\n`);
@@ -78,7 +78,7 @@ test("the next start works although what it started was killed", async () => {
   expect(groups.length).toBe(before + 1);
 });
 
-test("what has ended is collected while nothing is started", async () => {
+test("ended processes are reaped while nothing is started", async () => {
   const all = await Promise.all(Array.from({ length: 10 }, start));
   for (const { pid } of all) writerOf(pid, 4).end("1\n\n");
   await Promise.all(all.map(({ code }) => code));
@@ -90,18 +90,18 @@ test("a shell that has nothing more to report is forgotten", async () => {
   const { pid, code } = await start();
   writerOf(pid, 4).end("1\n\n");
   await code;
-  // One that tells of a child, as a keeper does.
+  // A process that reports a child, like a keeper.
   await launcher.start((tag) => [reportStartText(tag, "1")]);
   expect(reports.expected).toBe(before);
 });
 
-test("an attendant that starts after its caller has left is ended by its child alone", async () => {
+test("an attendant that starts after its caller has left is ended only by its child", async () => {
   const unknown = 1_000_000;
   const { code } = await launcher.start((tag) => [
     `${reportStartText(unknown)}${reportStartText(tag)}sleep 1000
 printf 'e ${tag} %s\\n' $? >&3
 exit 0`,
   ]);
-  // SIGKILL's; a shell that is ended itself reports nothing.
+  // SIGKILL's code. An ended shell itself reports nothing.
   expect(await code).toBe(137);
 });

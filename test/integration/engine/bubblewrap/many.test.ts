@@ -7,7 +7,7 @@ import { useBubblewrap } from "./support.ts";
 const engine = useBubblewrap();
 const count = scaled(200, 20);
 
-test(`${count} sandboxes at once each run a command of their own, and all go`, {
+test(`${count} sandboxes at once each run a command of their own, and all are removed`, {
   timeout: 300_000,
 }, async () => {
   const begun = performance.now();
@@ -28,7 +28,7 @@ test(`${count} sandboxes at once each run a command of their own, and all go`, {
   await expect.poll(sandboxProcesses).toEqual([]);
 });
 
-/** What launchers of this process have started, or that descends from it, and lives. */
+/** The live processes that this process's launchers started, and their descendants. */
 function sandboxProcesses(): string[] {
   const all = readdirSync("/proc").flatMap((name) => {
     try {

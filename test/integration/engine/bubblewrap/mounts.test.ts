@@ -42,7 +42,7 @@ function mount(hostPath: string, changes: Partial<HostMount> = {}): HostMount {
   return { kind: "host", hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
 }
 
-/** Descriptors and mounts of this process that lead below the tests' directory. */
+/** Descriptors and mounts of this process below the tests' directory. */
 function traces(): string[] {
   const open = readdirSync("/proc/self/fd").map((fd) => {
     try {
@@ -56,7 +56,7 @@ function traces(): string[] {
 }
 
 describe("a mount", () => {
-  test("shows the directory, takes writes, and leaves nothing open on the host", async () => {
+  test("shows the directory, accepts writes, and leaves nothing open on the host", async () => {
     const mounts = [mount(data, { giveToUser: true }), mount(allowed, { target: "/mnt/all" })];
     const { ref } = await engine.create(spec({ mounts }));
     expect(await sh(engine, ref, "cat /mnt/data/file /mnt/all/data/file; echo new >/mnt/data/new")).toBe(
@@ -77,7 +77,7 @@ describe("a mount", () => {
     expect(shown).not.toContain(base);
   });
 
-  test("takes no writes where it is read-only, and cannot be made to", async () => {
+  test("refuses writes if it is read-only, and cannot be made writable", async () => {
     const mounts = [mount(data, { readOnly: true, giveToUser: true })];
     const { ref } = await engine.create(spec({ mounts }));
     for (const line of [
@@ -92,13 +92,13 @@ describe("a mount", () => {
     expect(readFileSync(path.join(data, "file"), "utf8")).toBe("inside");
   });
 
-  test("may be named by a symbolic link that stays inside", async () => {
+  test("may be named through a symbolic link that stays inside", async () => {
     const { ref } = await engine.create(spec({ mounts: [mount(path.join(allowed, "alias"))] }));
     expect(await sh(engine, ref, "cat /mnt/data/file")).toBe("inside");
   });
 });
 
-describe("refused before there is a sandbox:", () => {
+describe("refused before a sandbox exists:", () => {
   test.each([
     ["the whole machine", "/"],
     ["a directory outside", outside],
@@ -119,13 +119,13 @@ describe("refused before there is a sandbox:", () => {
     expect(traces()).toEqual([]);
   });
 
-  test("any at all where no directory is allowed", async () => {
+  test("any mount if no directory is allowed", async () => {
     await failure(strict.create(spec({ mounts: [mount(data)] })), "NOT_ALLOWED");
   });
 });
 
-describe("a directory that is exchanged after it was checked", () => {
-  test("stays what was checked", async () => {
+describe("a directory that is replaced after it was checked", () => {
+  test("stays the checked one", async () => {
     const [opened] = await openMounts([mount(data)], roots, sandboxIdentity());
     if (opened === undefined) throw new Error("nothing was opened");
     try {
@@ -137,7 +137,7 @@ describe("a directory that is exchanged after it was checked", () => {
     }
   });
 
-  test("never shows a sandbox what it was exchanged for", async () => {
+  test("never shows a sandbox its replacement", async () => {
     let over = false;
     const exchange = (async () => {
       while (!over) {

@@ -58,7 +58,7 @@ test.each([
     "cannot reach",
     "chmod a+x",
   ],
-])("one that is %s is told by doctor and by the start", async (_, make, problem, fix) => {
+])("one that is %s is reported by doctor and at the start", async (_, make, problem, fix) => {
   const bad = make();
   const [finding] = await diagnoseBubblewrap(bad);
   expect(finding).toMatchObject({

@@ -5,7 +5,7 @@ import { useBubblewrap } from "./support.ts";
 const engine = useBubblewrap();
 const COUNT = 40;
 
-test("what is asked for at once in one sandbox starts one after another, as it was asked for", async () => {
+test("concurrent starts in one sandbox run one after another, in the order of the requests", async () => {
   const { ref } = await engine.create(spec());
   const started: number[] = [];
   const processes = await Promise.all(

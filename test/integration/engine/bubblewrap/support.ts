@@ -6,7 +6,7 @@ import { BubblewrapEngine, type BubblewrapEngineOptions } from "../../../../src/
 import { TEST_IMAGE } from "../../../support/images.ts";
 import { silent } from "../docker/support.ts";
 
-/** An engine whose sandboxes end with each test, and which is closed when the file's tests are through. */
+/** An engine whose sandboxes are removed after each test, and which is closed after the file's tests. */
 export function useBubblewrap(options: Partial<BubblewrapEngineOptions> = {}): BubblewrapEngine {
   const engine = new BubblewrapEngine({ logger: silent, image: TEST_IMAGE, ...options });
   afterEach(async () => {
@@ -16,7 +16,7 @@ export function useBubblewrap(options: Partial<BubblewrapEngineOptions> = {}): B
   return engine;
 }
 
-/** A directory that is gone when the file's tests are through. */
+/** A directory that is removed after the file's tests. */
 export function useDirectory(): string {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-bwrap-"));
   afterAll(() => rmSync(dir, { recursive: true, force: true }));

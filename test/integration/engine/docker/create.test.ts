@@ -8,11 +8,11 @@ import { failure, sh, spec, useEngine } from "./support.ts";
 const { engine, instance } = useEngine({ timeouts: { readyMs: 2_000 } });
 
 const images = {
-  /** Nothing but a text file. */
+  /** Only a text file. */
   empty: `berth-test/empty:${instance}`,
-  /** Its shell never says anything. */
+  /** Its shell never prints anything. */
   hanging: `berth-test/hanging:${instance}`,
-  /** Its USER is nobody, its WORKDIR, ENTRYPOINT, VOLUME and HEALTHCHECK would get in the way. */
+  /** Its USER is nobody; its WORKDIR, ENTRYPOINT, VOLUME and HEALTHCHECK would get in the way. */
   opinionated: `berth-test/opinionated:${instance}`,
 };
 
@@ -52,7 +52,7 @@ afterAll(async () => {
 
 afterEach(() => removeContainers(instance));
 
-/** A create that must fail and leave no container behind, also not for a while after. */
+/** After a failed create no container may be left, also not a while later. */
 async function expectNothingLeft(): Promise<void> {
   for (const delayMs of [0, 300]) {
     await sleep(delayMs);
@@ -69,7 +69,7 @@ describe("a new sandbox", () => {
     ["/workspace", "nobody:daemon", "nobody:daemon"],
     ["/deep/er/dir with 'quotes' \"$(touch x)\" -n", "daemon", "daemon:daemon"],
     ["/-rf", "daemon", "daemon:daemon"],
-    // What the image has is left as it is.
+    // What the image has stays as it is.
     ["/etc", "nobody", "root:root"],
     ["/", "nobody", "root:root"],
   ])("has the working dir %j, for the user %j of %s", async (workingDir, user, owner) => {
@@ -80,7 +80,7 @@ describe("a new sandbox", () => {
     expect(stat.trim()).toBe(`directory ${unnamed}`);
   });
 
-  test("runs as the image's user, and nothing else of the image's opinions", async () => {
+  test("runs as the image's user, and ignores the image's other settings", async () => {
     const { ref, user } = await engine.create(spec({ image: images.opinionated }));
     expect(user).toBe("nobody");
     expect(await sh(engine, ref, 'id -un; pwd; echo "$FROM_IMAGE"; touch /workspace/mine')).toBe(
@@ -106,14 +106,14 @@ describe("a new sandbox", () => {
 });
 
 describe("a failed create leaves nothing behind:", () => {
-  test("an image that is not there", async () => {
+  test("an image that does not exist", async () => {
     const error = await failure(engine.create(spec({ image: "berth-test/nosuch:1" })), "IMAGE_UNAVAILABLE");
     expect(error.message).toContain("docker pull berth-test/nosuch:1");
     await expectNothingLeft();
   });
 
   test.each(["Not A Name", "", "../containers/x", "a/../b", "x?y=z", "-x", "a:b:c", "a\n"])(
-    "%j, which is not an image's name",
+    "%j, which is not the name of an image",
     async (image) => {
       const error = await failure(engine.create(spec({ image })), "INVALID_ARGUMENT");
       expect(error.metadata).toEqual({ field: "spec.image" });
@@ -133,7 +133,7 @@ describe("a failed create leaves nothing behind:", () => {
     await expectNothingLeft();
   });
 
-  test("a bound on the disk where the storage has none", async () => {
+  test("a disk limit that the storage cannot enforce", async () => {
     const { capabilities } = await engine.info();
     expect(capabilities.diskLimit).toBe(false);
     const resources = { ...spec().resources, diskBytes: 1 << 30 };
@@ -141,7 +141,7 @@ describe("a failed create leaves nothing behind:", () => {
     await expectNothingLeft();
   });
 
-  // Before the request, while the container is made, while it starts, while it sets up.
+  // Before the request, while the container is created, while it starts, while it is set up.
   test.each([0, 1, 3, 6, 10, 20, 50, 90, 130])("an abort after %i ms", async (delayMs) => {
     const abort = new AbortController();
     const creating = engine.create(spec(), abort.signal);
@@ -151,13 +151,13 @@ describe("a failed create leaves nothing behind:", () => {
       (error: { reason: string }) => error.reason,
     );
     clearTimeout(timer);
-    // A machine faster than the delay made a sandbox, which is right too.
+    // A machine faster than the delay has created a sandbox, which is correct too.
     if (outcome === "created") for (const { ref } of await engine.list()) await engine.remove(ref);
     else expect(outcome).toBe("CANCELED");
     await expectNothingLeft();
   });
 
-  test("an abort while the setup hangs ends soon", async () => {
+  test("an abort while the setup hangs takes effect soon", async () => {
     const abort = new AbortController();
     const creating = engine.create(spec({ image: images.hanging }), abort.signal);
     setTimeout(() => abort.abort(), 1000);

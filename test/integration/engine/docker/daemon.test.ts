@@ -16,7 +16,7 @@ afterEach(() => removeContainers(instance));
 
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** A socket in front of Docker's that can stop passing answers on, or break. */
+/** A socket in front of Docker's that can stop forwarding responses, or break. */
 class FaultProxy {
   readonly path = path.join(dir, `${Math.random().toString(36).slice(2)}.sock`);
   readonly #clients = new Set<Socket>();
@@ -48,7 +48,7 @@ class FaultProxy {
     return this.#clients.size;
   }
 
-  /** Breaks every connection and takes no new one: as if the daemon died. */
+  /** Breaks every connection and accepts no new one, as if the daemon had died. */
   die(): void {
     this.#server.close();
     this.cut();
@@ -114,7 +114,7 @@ describe("with a daemon that hangs", () => {
     proxy.hangs = false;
   });
 
-  test("a create whose answer never came leaves no container once the daemon is back", async () => {
+  test("a create without an answer leaves no container once the daemon is back", async () => {
     const { engine, proxy } = await proxied({ createMs: 300, callMs: 2000, removeMs: 2000 });
     await engine.info();
     const creating = engine.create(spec());
@@ -127,7 +127,7 @@ describe("with a daemon that hangs", () => {
 });
 
 describe("with a connection that breaks", () => {
-  test("a process's output ends with an error where the daemon died", async () => {
+  test("a process's output ends with an error when the daemon dies", async () => {
     const { engine, proxy } = await proxied();
     const { ref } = await engine.create(spec());
     const ended = Promise.withResolvers<Error | undefined>();
@@ -139,7 +139,7 @@ describe("with a connection that breaks", () => {
     await waiting;
   });
 
-  test("calls go on with the next one", async () => {
+  test("calls continue with the next one", async () => {
     const { engine, proxy } = await proxied();
     const { ref } = await engine.create(spec());
     proxy.cut();
@@ -147,7 +147,7 @@ describe("with a connection that breaks", () => {
     expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
   });
 
-  test("an exit code that Docker made up of it is not believed", async () => {
+  test("an exit code that Docker invents then is not trusted", async () => {
     const { engine } = await proxied();
     const { ref } = await engine.create(spec());
     const argv = ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1; echo $i; done"];
@@ -156,7 +156,7 @@ describe("with a connection that breaks", () => {
     await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
   });
 
-  test("events that nobody takes are dropped", async () => {
+  test("events without a listener are dropped", async () => {
     const { engine, proxy } = await proxied();
     const abort = new AbortController();
     engine.events(abort.signal);

@@ -7,10 +7,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { docker } from "../../../support/docker.ts";
 import { run, sh, spec, useEngine } from "./support.ts";
 
-/** A public address that leads, for as long as the tests run, to a namespace of this machine. */
+/** A public address that is routed to a namespace on this machine while the tests run. */
 const PUBLIC = { address: "11.22.33.44", namespace: "berth-test-net", link: "berthtest0" };
 
-/** Addresses of the same namespace that the machine reaches, and no sandbox may: one of each closed range. */
+/** Addresses in the same namespace that the machine reaches, but no sandbox may: one in each closed range. */
 const CLOSED = ["10.213.99.7", "100.99.213.7", "169.254.213.7", "172.29.213.7", "192.168.213.7"];
 
 const { engine } = useEngine({ egressDns: [PUBLIC.address] });
@@ -22,7 +22,7 @@ function ip(...args: string[]): void {
   execFileSync("ip", args, { stdio: "pipe" });
 }
 
-/** A stretch of public internet: nothing of it leaves the machine. */
+/** A fake part of the public internet. None of its traffic leaves the machine. */
 function raiseInternet(): void {
   const { address, namespace, link } = PUBLIC;
   ip("netns", "add", namespace);
@@ -48,7 +48,7 @@ function dropInternet(): void {
   }
 }
 
-/** How connecting from the sandbox ends. */
+/** The result of connecting from the sandbox. */
 async function connect(address: string, port: number): Promise<string> {
   const program = `
 import socket, sys
@@ -61,7 +61,7 @@ except Exception as error: print(repr(error))`;
   return stdout.toString().trim();
 }
 
-/** How a Python program ends that may fail. */
+/** The output of a Python program, which may fail. */
 function python(program: string, ...args: string[]): Promise<string> {
   return pythonIn(ref, program, ...args);
 }
@@ -105,7 +105,7 @@ function port(): number {
 }
 
 describe("a sandbox with egress", () => {
-  test("reaches the public internet, and of the same server no address that is private", async () => {
+  test("reaches the public internet, and no private address of the same server", async () => {
     const program = `import socket
 server = socket.create_server(("0.0.0.0", 8080))
 while True: server.accept()[0].close()`;
@@ -125,11 +125,11 @@ while True: server.accept()[0].close()`;
     }
   });
 
-  test("does not reach the machine, by any of its addresses", async () => {
+  test("does not reach the machine, at any of its addresses", async () => {
     const { NetworkSettings } = await docker.getContainer(ref).inspect();
     const gateway = NetworkSettings.Networks["berth-egress"]?.Gateway ?? "";
     expect(gateway).toMatch(/^\d/);
-    // The server answers whoever may come.
+    // The server answers everyone who reaches it.
     expect(await (await fetch(`http://${gateway}:${port()}`)).text()).toBe("of the host");
     for (const address of [gateway, "172.17.0.1", "198.51.100.1"])
       expect(await connect(address, port()), address).toBe("refused");
@@ -161,7 +161,7 @@ while True: server.accept()[0].close()`;
       expect(await connect(address, 80), address).toMatch(/unreachable|assign|Errno/);
   });
 
-  test("the machine has no address of IPv6 on their bridge", async () => {
+  test("the machine has no IPv6 address on their bridge", async () => {
     expect(await readFile("/proc/net/if_inet6", "utf8")).not.toMatch(/\bberth0\b/);
   });
 
@@ -212,7 +212,7 @@ for to in sys.argv[2:]:
     try: speaker.sendto(sys.argv[1].encode(), (to, 5353))
     except OSError as error: pass`;
     const all = ["255.255.255.255", address.replace(/\.\d+\.\d+$/, ".255.255"), "224.0.0.251", address];
-    // Its own words come back to it: it listens.
+    // It listens: it receives its own message.
     const heard = (): Promise<string> => sh(engine, sibling, "cat /tmp/heard 2>/dev/null || true");
     await expect
       .poll(async () => {
@@ -226,7 +226,7 @@ for to in sys.argv[2:]:
     expect(await heard()).not.toContain("foreign");
   });
 
-  test("a name that leads to a private address leads nowhere, and Docker's resolver is not a way out", async () => {
+  test("a name with a private address leads nowhere, and Docker's resolver is not a way out", async () => {
     const program = `import socket
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("${PUBLIC.address}", 53))
@@ -256,7 +256,7 @@ while True:
   });
 });
 
-test("rules that somebody removed are restored before the next sandbox", async () => {
+test("deleted rules are restored before the next sandbox", async () => {
   execFileSync("iptables", ["-w", "5", "-D", "INPUT", "-i", "berth0", "-j", "REJECT"]);
   execFileSync("iptables", ["-w", "5", "-F", "BERTH-EGRESS"]);
   const created = await Promise.all([
@@ -270,7 +270,7 @@ test("rules that somebody removed are restored before the next sandbox", async (
   expect(rules).toContain("-A BERTH-EGRESS -d 10.0.0.0/8 -j REJECT");
 });
 
-test("IPv6 that somebody turned on for the bridge is turned off before the next sandbox", async () => {
+test("IPv6 that was turned on for the bridge is turned off before the next sandbox", async () => {
   const file = "/proc/sys/net/ipv6/conf/berth0/disable_ipv6";
   await writeFile(file, "0");
   await engine.create(spec({ network: "EGRESS" }));

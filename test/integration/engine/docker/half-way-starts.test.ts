@@ -6,7 +6,7 @@ import { run, spec, useEngine } from "./support.ts";
 
 const { engine } = useEngine();
 
-/** Tells its pid and start time, then stops every process it sees but itself and process 1, again and again. */
+/** Prints its pid and start time, then repeatedly stops every process it sees except itself and process 1. */
 const STOP_ALL = `read -r x </proc/$$/stat; set -- \${x##*) }; printf '%s:%s;' $$ \${20}
 while :; do for p in /proc/[0-9]*; do p=\${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null`;
 
@@ -19,11 +19,12 @@ async function stopEverything(ref: string): Promise<ProcessName> {
   return { pid: Number(pid), startTime };
 }
 
-test("a start that is stopped halfway in continues once nothing stops it", async () => {
+test("a start that is stopped halfway continues once nothing stops it", async () => {
   const { ref } = await engine.create(spec());
   onTestFinished(() => engine.remove(ref));
   const outside = (await engine.outside(ref)) as OutsideControl;
-  // It may be stopped before or after it has joined the container's control group; on a slow machine, now and then not at all.
+  // It may be stopped before or after it joins the container's control group, and on a slow machine sometimes not at
+  // all.
   let stopped = 0;
   for (let round = 0; round < 200 && stopped < 10; round++) {
     const attacker = await stopEverything(ref);

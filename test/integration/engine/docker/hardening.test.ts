@@ -26,11 +26,11 @@ describe("as seen from inside", () => {
     expect(Number(pids)).toBe(64);
   });
 
-  test("a fork bomb ends at the bound of processes, and takes nothing else along", async () => {
+  test("a fork bomb ends at the process limit, and takes nothing else down", async () => {
     const bomb = await engine.spawn(ref, { argv: FORK_BOMB, stdin: true }, { data() {}, end() {} });
     await expect.poll(async () => (await engine.usage(ref)).pids).toBeGreaterThan(55);
     expect((await engine.usage(ref)).pids).toBeLessThanOrEqual(64);
-    // Whether there is room for one more just then is chance.
+    // Whether one more process fits at that moment is chance.
     const meanwhile = await run(engine, ref, ["true"]).catch((error: BerthError) => error);
     expect([0, "TOO_MANY_OPERATIONS"]).toContain(
       "exitCode" in meanwhile ? meanwhile.exitCode : meanwhile.reason,
@@ -41,7 +41,7 @@ describe("as seen from inside", () => {
     expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
   });
 
-  test("a process that takes too much memory is ended, the sandbox is not", async () => {
+  test("a process that takes too much memory is ended, but not the sandbox", async () => {
     const { exitCode } = await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"]);
     expect(exitCode).toBe(137);
     expect((await engine.list())[0]?.state).toBe("running");
@@ -59,7 +59,7 @@ describe("as seen from inside", () => {
   });
 });
 
-test("the container is described as the security rules say", async () => {
+test("the container's settings are those of the security rules", async () => {
   const [container] = await containersOf(instance);
   const { HostConfig: host, Config: config } = await docker.getContainer(container?.Id ?? "").inspect();
   expect(host).toMatchObject({

@@ -26,7 +26,7 @@ afterAll(async () => {
       .catch(() => {});
 });
 
-describe("an image that is there", () => {
+describe("a present image", () => {
   test("is not pulled", async () => {
     const progress: PullProgress[] = [];
     await engine.ensureImage(TEST_IMAGE, { onProgress: (step) => progress.push(step) });
@@ -34,8 +34,8 @@ describe("an image that is there", () => {
   });
 });
 
-describe("an image that is missing", () => {
-  test("is pulled, with progress that ends at the whole", async () => {
+describe("a missing image", () => {
+  test("is pulled, with progress that ends at the total", async () => {
     registry.behaviour = "slow";
     const progress: PullProgress[] = [];
     await engine.ensureImage(image, { onProgress: (step) => progress.push(step) });
@@ -63,7 +63,7 @@ describe("an image that is missing", () => {
     expect(Math.min(...heard)).toBeGreaterThan(3);
   });
 
-  test("is still pulled while one caller stays", async () => {
+  test("is still pulled while one caller remains", async () => {
     registry.behaviour = "slow";
     const leaver = new AbortController();
     const leaving = engine.ensureImage(image, { signal: leaver.signal });
@@ -88,10 +88,10 @@ describe("an image that is missing", () => {
   });
 });
 
-/** Longer than a busy machine takes, and far shorter than a daemon's own patience. */
+/** Longer than a busy machine takes, and far shorter than a daemon's own timeout. */
 const SOON_MS = 20_000;
 
-describe("an image that cannot be had is IMAGE_UNAVAILABLE, soon, with what to do:", () => {
+describe("an unavailable image is IMAGE_UNAVAILABLE, soon, with what to do:", () => {
   async function expectUnavailable(name: string, words: RegExp): Promise<void> {
     const start = performance.now();
     const error = await failure(engine.ensureImage(name, {}), "IMAGE_UNAVAILABLE");
@@ -105,7 +105,7 @@ describe("an image that cannot be had is IMAGE_UNAVAILABLE, soon, with what to d
     await expectUnavailable(image, /does not exist there, or needs a login.*docker pull/);
   });
 
-  test("nobody listens there", async () => {
+  test("nobody listens at the registry's address", async () => {
     await registry[Symbol.asyncDispose]();
     await expectUnavailable(image, /cannot be reached.*docker load/);
   });
@@ -119,12 +119,12 @@ describe("an image that cannot be had is IMAGE_UNAVAILABLE, soon, with what to d
     await expectUnavailable(image, /cannot be reached/);
   });
 
-  test("the registry stands still half way", async () => {
+  test("the registry stops halfway", async () => {
     registry.behaviour = "stalls";
     await expectUnavailable(image, /cannot be reached/);
   });
 
-  test("and a name that is none is INVALID_ARGUMENT", async () => {
+  test("and an invalid name is INVALID_ARGUMENT", async () => {
     await failure(engine.ensureImage("Not A Name", {}), "INVALID_ARGUMENT");
   });
 });

@@ -8,10 +8,10 @@ import { run, silent, spec, useEngine } from "./support.ts";
 const { engine, instance } = useEngine();
 const POLL = { timeout: 60_000 };
 
-// What holds on every engine is in test/contract/engine.
+// What every engine must pass is in test/contract/engine.
 afterEach(() => removeContainers(instance));
 
-/** Collects events until the test is over. */
+/** Collects events until the end of the test. */
 async function collectEvents(): Promise<EngineEvent[]> {
   const events: EngineEvent[] = [];
   const abort = new AbortController();
@@ -32,7 +32,7 @@ test("a pause never overlaps the start of a process: Docker would get stuck on b
     const abort = new AbortController();
     const starts = [0, 5, 10, 20, 30].map(async (delayMs, index) => {
       await sleep(delayMs);
-      // Every second one is given up while it begins, which keeps Docker from nothing.
+      // Every second one is abandoned while it starts, which does not stop Docker.
       const signal = index % 2 === 0 ? undefined : abort.signal;
       const spawned = await engine.spawn(
         ref,
@@ -58,7 +58,7 @@ test("a pause never overlaps the start of a process: Docker would get stuck on b
   await engine.remove(ref);
 });
 
-test("what Docker's own pause froze halfway into a start is removed all the same", async () => {
+test("a container that Docker's own pause froze during a start can still be removed", async () => {
   for (const delayMs of [4, 8, 12, 16]) {
     const { ref } = await engine.create(spec());
     expect(await engine.outside(ref)).toBeDefined();
@@ -92,10 +92,10 @@ describe("events", () => {
     await expect.poll(() => events, POLL).toEqual([{ type: "removed", ref, sandboxId }]);
   });
 
-  test("report that memory ran out where that ended the sandbox", async () => {
+  test("report an end by out of memory", async () => {
     const events = await collectEvents();
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
-    // Memory that no process owns runs out, and the main processes are the first that the kernel picks.
+    // Memory that no process owns runs out, and the main processes are the first that the kernel kills.
     const hog =
       "for pid in 1 $(cat /proc/1/task/1/children); do [ $pid = $$ ] || echo 1000 >/proc/$pid/oom_score_adj; done; head -c 60M /dev/zero >/dev/shm/x";
     await run(engine, ref, ["sh", "-c", hog]).catch(() => {});
@@ -107,7 +107,7 @@ describe("events", () => {
     ]);
   });
 
-  test("do not blame memory for an end that came later", async () => {
+  test("do not blame memory for a later end", async () => {
     const events = await collectEvents();
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
     expect((await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"])).exitCode).toBe(137);

@@ -46,7 +46,7 @@ function mount(hostPath: string, changes: Partial<HostMount> = {}): HostMount {
 }
 
 describe("a mount", () => {
-  test("shows the directory, takes writes, and is its own mount without devices and set-user-id", async () => {
+  test("shows the directory, accepts writes, and is its own mount without devices and set-user-id", async () => {
     const { ref } = await engine.create(spec({ mounts: [mount(data)] }));
     expect(await sh(engine, ref, "cat /mnt/data/file; echo written >/mnt/data/new")).toBe("inside");
     expect(readFileSync(path.join(data, "new"), "utf8")).toBe("written\n");
@@ -55,12 +55,12 @@ describe("a mount", () => {
     expect(options).not.toMatch(/shared:|master:/);
   });
 
-  test("takes no writes where it is read-only", async () => {
+  test("refuses writes if it is read-only", async () => {
     const { ref } = await engine.create(spec({ mounts: [mount(data, { readOnly: true })] }));
     expect((await run(engine, ref, ["touch", "/mnt/data/new"])).exitCode).toBe(1);
   });
 
-  test("is given to the user only where that is asked for", async () => {
+  test("is given to the user only on request", async () => {
     const other = path.join(allowed, "other dir");
     mkdirSync(other);
     const mounts = [mount(data), mount(other, { target: "/mnt/other dir", giveToUser: true })];
@@ -68,12 +68,12 @@ describe("a mount", () => {
     expect(await sh(engine, ref, "stat -c %U /mnt/data '/mnt/other dir'")).toBe("root\nnobody\n");
   });
 
-  test("may be named by a symbolic link that stays inside", async () => {
+  test("may be named through a symbolic link that stays inside", async () => {
     const { ref } = await engine.create(spec({ mounts: [mount(path.join(allowed, "alias"))] }));
     expect(await sh(engine, ref, "cat /mnt/data/file")).toBe("inside");
   });
 
-  test("leaves nothing on the host behind", async () => {
+  test("leaves nothing on the host", async () => {
     const before = stagedMounts();
     const { ref } = await engine.create(
       spec({ mounts: [mount(data), mount(allowed, { target: "/mnt/all" })] }),
@@ -113,12 +113,12 @@ describe("refused before any container exists:", () => {
     expect(await containersOf(instance)).toEqual([]);
   });
 
-  test("any at all where no directory is allowed", async () => {
+  test("any mount if no directory is allowed", async () => {
     await failure(strict.create(spec({ mounts: [mount(data)] })), "NOT_ALLOWED");
   });
 });
 
-/** A stage that is gone when the test is over. */
+/** A stage that is removed after the test. */
 function useStage(): MountStage {
   const stage = new MountStage();
   onTestFinished(() => stage.close());
@@ -126,13 +126,13 @@ function useStage(): MountStage {
 }
 
 describe("a directory that is swapped after it was checked", () => {
-  test("is refused where it leads elsewhere by then", async () => {
+  test("is refused if it leads elsewhere by then", async () => {
     renameSync(data, path.join(allowed, "moved"));
     symlinkSync(outside, data);
     await failure(useStage().stage([mount(data)]), "NOT_ALLOWED");
   });
 
-  test("is what was checked where it is swapped later still", async () => {
+  test("is the checked one if it is swapped later still", async () => {
     const staged = await useStage().stage([mount(data)]);
     try {
       renameSync(data, path.join(allowed, "moved"));
@@ -145,7 +145,7 @@ describe("a directory that is swapped after it was checked", () => {
     }
   });
 
-  test("is cleared away after a process that was killed", async () => {
+  test("is cleaned up after a process that was killed", async () => {
     const orphan = "/run/berth/mounts/999999999-orphan";
     mkdirSync(`${orphan}/0`, { recursive: true });
     execFileSync("mount", ["--bind", data, `${orphan}/0`]);

@@ -12,12 +12,12 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const { engine, instance } = useEngine({ pipesDir: directory });
 const SOCKET = "/var/run/docker.sock";
 
-/** That an attack learnt names and looked often, and came to nothing. */
+/** Checks that an attack learned names, looked often, and achieved nothing. */
 function expectDefeated({ polling, inheriting, rootWasHere, answers }: Attacked): void {
   expect(polling.looked).toBeGreaterThan(100);
   expect(polling.opened).toEqual([]);
   expect(polling.tried).toBe(0);
-  // Whose output one has, that one's name one knows.
+  // A program with a pipe as its output knows the name of that pipe.
   expect(inheriting.tried).toBeGreaterThan(0);
   expect(inheriting.opened).toEqual([]);
   expect(rootWasHere).toBe(false);
@@ -28,7 +28,7 @@ test("no user in a sandbox can open or find the pipes of another's processes", a
   expectDefeated(await attackPipes(engine, instance, spec()));
 });
 
-test("nor where the service may not give pipes away", async () => {
+test("nor if the service may not change the owner of pipes", async () => {
   const args = ["test/integration/engine/docker/pipes-attack.ts", instance, JSON.stringify(spec())];
   const { child } = nodeAsOrdinaryUser(args, {}, [], [statSync(SOCKET).gid]);
   const [stdout, stderr] = await Promise.all([

@@ -4,15 +4,16 @@ import type { Engine, EngineSandboxSpec, OutputSink } from "../../../../src/engi
 import { Lane } from "../../../../src/processes/shell/lane.ts";
 import { containerOf, rawExec } from "../../../support/docker.ts";
 
-/** Who attacks, and who is attacked beside root. */
+/** The attacker, and the user attacked besides root. */
 const ATTACKER = "1000";
 const OTHER_USER = "2000";
 const ROUNDS = 5;
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 
 /**
- * Opens the pipes of the zygote, and whatever it learns the names of pipes of: arguments, environments and open files of every process, or its own
- * alone. A name that it knows leads it to those that differ in their last letter. Ends when it is told to, or after 60 s.
+ * Opens the pipes of the zygote, and every pipe whose name it learns from arguments, environments and open files, of
+ * all processes or only of its own. From each name it derives those that differ in the last letter. Ends on request, or
+ * after 60 s.
  */
 const ATTACK = `
 import glob, json, os, re, sys, time
@@ -49,26 +50,26 @@ while True:
 print(json.dumps({"looked": looked, "tried": len(tried), "opened": opened}))
 `;
 
-/** What an attacker came to. */
+/** The results of an attacker. */
 interface Attack {
   readonly looked: number;
   readonly tried: number;
   readonly opened: readonly string[];
 }
 
-/** What came of attacks on the pipes of root and of another user. */
+/** The results of attacks on the pipes of root and of another user. */
 export interface Attacked {
-  /** By a user who looks at every process all the time. */
+  /** By a user who continuously inspects all processes. */
   readonly polling: Attack;
-  /** By a program that root has started as that user, with root's own output. */
+  /** By a program that root started as that user, with root's own output. */
   readonly inheriting: Attack;
-  /** Whether something ran as root that only the attackers asked for. */
+  /** Whether something ran as root that only the attackers requested. */
   readonly rootWasHere: boolean;
-  /** What the attacked shells answer afterwards. */
+  /** The answers of the attacked shells afterwards. */
   readonly answers: readonly string[];
 }
 
-/** Attacks the pipes of lanes and jobs in a sandbox of an engine, from within. */
+/** Attacks the pipes of lanes and jobs from inside a sandbox. */
 export async function attackPipes(
   engine: Engine,
   instance: string,
@@ -109,7 +110,7 @@ export async function attackPipes(
   };
 }
 
-/** What an attack printed, among what it may have injected. */
+/** The report of an attack, among what it may have injected. */
 function attackIn(output: string): Attack {
   return JSON.parse(/^\{.*\}$/m.exec(output)?.[0] ?? "{}");
 }
@@ -128,7 +129,7 @@ async function outputOf(engine: Engine, ref: string, argv: readonly string[]): P
   return output;
 }
 
-// pipes-attack.ts INSTANCE SPEC: the same by a service of whoever runs it; prints what came of it.
+// pipes-attack.ts INSTANCE SPEC: the same by a service that the current user runs; prints the results.
 const [, program, instance, sandbox] = process.argv;
 if (program === import.meta.filename && instance !== undefined && sandbox !== undefined) {
   const logger = { debug() {}, info() {}, warn() {}, error() {} };

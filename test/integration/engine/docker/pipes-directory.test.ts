@@ -30,7 +30,7 @@ describe("what a container sees of the host's paths", () => {
   });
 });
 
-test("where a directory for what is running is not a file system of its own, pipes are below the data directory", () => {
+test("if the runtime directory is not a file system of its own, pipes are below the data directory", () => {
   expect(pipesDirectory("/data", "instance", path.join(run, "..", "none"))).toBe("/data/pipes");
   mkdirSync(path.join(run, "same"));
   expect(pipesDirectory("/data", "instance", path.join(run, "same"))).toBe("/data/pipes");

@@ -1,7 +1,7 @@
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 
-// pipes-unseen.ts DIRECTORY SPEC: makes a container with pipes in a directory of this process's own mount namespace;
-// says where a shell's output goes.
+// pipes-unseen.ts DIRECTORY SPEC: creates a container with pipes in a directory in this process's own mount namespace;
+// prints where a shell's output goes.
 const silent = { debug() {}, info() {}, warn() {}, error() {} };
 const engine = new DockerEngine({
   instance: `unseen-${process.pid}`,

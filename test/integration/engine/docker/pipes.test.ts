@@ -32,7 +32,7 @@ const POLL = { timeoutMs: 60_000 };
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 const WHERE = ["/bin/sh", "-c", "readlink /proc/self/fd/1"];
 
-/** What the users in a container of the image of the tests are on the host; the unnamed one is the sandbox's. */
+/** The host's ids of the users in a container of the test image. The unnamed one is the sandbox's user. */
 const UIDS: Readonly<Record<string, number>> = {
   "": 65_534,
   nobody: 65_534,
@@ -45,11 +45,11 @@ const own = { instance: newInstance(), logger: silent };
 
 const namesIn = (pipesDir: string): string[] => readdirSync(pipesDir).filter((entry) => entry !== "stock");
 
-/** The pipes of processes in a container's directory, without what lies beside them. */
+/** The pipes in a container's directory, without other files. */
 const pipesIn = (pipesDir: string, name: string): string[] =>
   readdirSync(path.join(pipesDir, name)).filter((entry) => /^[0-9a-f]{24}[ioe]$/.test(entry));
 
-/** Who owns the pipes of a process, which nobody else may open. */
+/** The owners of a process's pipes, which nobody else may open. */
 async function ownersOfPipes(engine: Engine, ref: string, user: string, pipesDir: string): Promise<number[]> {
   const held = await engine.spawn(
     ref,
@@ -65,12 +65,12 @@ async function ownersOfPipes(engine: Engine, ref: string, user: string, pipesDir
   return [...new Set(pipes.map(({ uid }) => uid))];
 }
 
-/** Whether a shell's output comes through a pipe of Berth's own. */
+/** Whether a shell's output comes through one of Berth's pipes. */
 async function piped(engine: Engine, ref: string): Promise<boolean> {
   return (await run(engine, ref, WHERE)).stdout.toString().startsWith(PIPES_TARGET);
 }
 
-/** The same, of a shell that is started within a while. */
+/** The same for a shell that starts within a while. */
 const pipedSoon = (engine: Engine, ref: string): Promise<boolean> =>
   eventually(() => piped(engine, ref)).catch(() => false);
 
@@ -78,7 +78,7 @@ describe("pipes between a container and the service", () => {
   const pipesDir = path.join(directory, "shared");
   const { engine, instance } = useEngine({ pipesDir });
 
-  test("carry what a shell writes, and are gone with it and its container", async () => {
+  test("carry what a shell writes, and are removed with it and its container", async () => {
     const { ref } = await engine.create(spec());
     expect(await piped(engine, ref)).toBe(true);
     const [name = ""] = namesIn(pipesDir);
@@ -118,7 +118,7 @@ describe("pipes between a container and the service", () => {
       const container = `berth-${round}`;
       const made = (await pipes.create(container))?.path ?? "";
       await pipes.take(container, 0);
-      // What is removed takes so long that pipes come in between its being listed and its being gone.
+      // Removing takes so long that new pipes appear between the listing and the end.
       for (let i = 0; i < 500; i++) writeFileSync(path.join(made, `file${i}`), "");
       const removed = pipes.remove(container);
       for (let taken = 0; taken < 12; taken++) await pipes.take(container, 0).catch(() => {});
@@ -129,7 +129,7 @@ describe("pipes between a container and the service", () => {
     await pipes.close();
   });
 
-  test("give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while", async () => {
+  test("give EOF to readers that reopen a closed stdin, although the service had no descriptor for a while", async () => {
     const { ref } = await engine.create(spec());
     const argv = ["/bin/sh", "-c", "cat; sleep 1.5; cat /dev/stdin; exit 3"];
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
@@ -141,7 +141,7 @@ describe("pipes between a container and the service", () => {
     await engine.remove(ref);
   });
 
-  test("belong to the user of the process alone, however that is named", async () => {
+  test("belong to the process's user alone, however that is named", async () => {
     const { ref } = await engine.create(spec({ user: "nobody" }));
     for (const user of ["", "nobody", "root", "0", "1234", "daemon:users"]) {
       expect(await ownersOfPipes(engine, ref, user, pipesDir), user).toEqual([UIDS[user]]);
@@ -149,7 +149,7 @@ describe("pipes between a container and the service", () => {
     await engine.remove(ref);
   });
 
-  test("are not waited at by a start that was given up", async () => {
+  test("are not waited for by an abandoned start", async () => {
     const { ref } = await engine.create(spec());
     for (let i = 0; i < 5; i++) {
       const giveUp = new AbortController();
@@ -222,7 +222,7 @@ describe("pipes that fail are retried", () => {
     await engine.remove(ref);
   });
 
-  test("where none could be made at first", async () => {
+  test("after none could be made at first", async () => {
     const { ref } = await unstocked.engine.create(spec());
     const stock = path.join(unstocked.pipesDir, "stock");
     renameSync(stock, path.join(directory, "unstocked-away"));
@@ -241,7 +241,7 @@ describe("pipes that fail are retried", () => {
     expect(await piped(unmade.engine, first.ref)).toBe(false);
     expect(unmade.warnings).toMatchObject([{ err: { code: "ENOTDIR" }, retryMs: 1000 }]);
     rmSync(unmade.pipesDir);
-    // The first has none for good.
+    // The first one never gets any.
     expect(unmade.engine.figures().sandboxesWithoutPipes).toBe(1);
     await sleep(1_000);
     const { ref } = await unmade.engine.create(spec());
@@ -253,7 +253,7 @@ describe("pipes that fail are retried", () => {
   });
 });
 
-/** An engine with pipes that keeps what it warns of. */
+/** An engine with pipes that records its warnings. */
 function withWarnings(name: string) {
   const pipesDir = path.join(directory, name);
   const warnings: unknown[] = [];
@@ -261,7 +261,7 @@ function withWarnings(name: string) {
   return { ...useEngine({ pipesDir, logger }), pipesDir, warnings };
 }
 
-test("pipes belong to the user of the process where a container's ids are not the host's", async () => {
+test("pipes belong to the process's user if a container's IDs are not the host's", async () => {
   const remapped = await OwnDocker.start(BUSYBOX_IMAGE, {
     liveRestore: false,
     subIds: "daemon:100000:65536",
@@ -272,7 +272,7 @@ test("pipes belong to the user of the process where a container's ids are not th
     const { ref } = await engine.create(spec({ image: BUSYBOX_IMAGE }));
     expect(await ownersOfPipes(engine, ref, "", pipesDir)).toEqual([100_000]);
     expect(await ownersOfPipes(engine, ref, "65534", pipesDir)).toEqual([165_534]);
-    // What the container said when it was made is not known to a service that finds it.
+    // A service that finds the container does not know what the container reported when it was created.
     const next = new DockerEngine({ ...own, host: remapped.host, pipesDir });
     await next.list();
     expect(await ownersOfPipes(next, ref, "1000", pipesDir)).toEqual([101_000]);
@@ -284,12 +284,12 @@ test("pipes belong to the user of the process where a container's ids are not th
   }
 });
 
-describe("where there can be no pipes, output comes through Docker's streams", () => {
+describe("without pipes, output comes through Docker's streams", () => {
   test("a daemon that does not see the service's files", async () => {
     const host = path.join(directory, "unseen");
     mkdirSync(host);
     const program = path.join(import.meta.dirname, "pipes-unseen.ts");
-    // A file system that is mounted for the program alone.
+    // A file system that is only mounted for the program.
     const script = 'mount -t tmpfs tmpfs "$1" && exec "$2" "$3" "$1" "$4"';
     const args = [
       "--mount",
@@ -319,14 +319,14 @@ describe("where there can be no pipes, output comes through Docker's streams", (
   test("an image whose shell does not open them", async () => {
     const { engine } = pipeless;
     const { ref } = await engine.create(spec());
-    // As with a daemon that shows the directory, and not the pipes in it.
+    // As with a daemon that shows the directory but not the pipes in it.
     const [name = ""] = namesIn(pipeless.pipesDir);
     rmSync(path.join(pipeless.pipesDir, name), { recursive: true });
     expect(await piped(engine, ref)).toBe(false);
     await engine.remove(ref);
   });
 
-  test("a sandbox that has a mount of its own there", async () => {
+  test("a sandbox with its own mount at their path", async () => {
     const { engine } = covered;
     const mounts = [
       { kind: "host" as const, hostPath: covered.host, target: "/run", readOnly: false, giveToUser: false },

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 
-/** What a registry does with a request for the image's layer, or with any request at all. */
+/** How a registry responds to a request for the image's layer, or to any request. */
 export type Behaviour =
   | "serves"
   /** Sends the layer over about two seconds. */
@@ -19,10 +19,10 @@ export type Behaviour =
   | "silent"
   | "unknown image";
 
-/** An image registry on this machine that holds one image under every name. */
+/** An image registry on this machine that has one image under every name. */
 export class TestRegistry implements AsyncDisposable {
   behaviour: Behaviour = "serves";
-  /** How often a layer was asked for, and how many of its connections broke. */
+  /** How often a layer was requested, and how many of those connections broke. */
   layerRequests = 0;
   brokenOff = 0;
   readonly #blobs = new Map<string, Buffer>();
@@ -121,7 +121,7 @@ export class TestRegistry implements AsyncDisposable {
   }
 }
 
-/** A tar of one file that does not compress and that no other image has. */
+/** A tar with one file that is not compressible and that no other image has. */
 function layer(): Buffer {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-layer-"));
   try {

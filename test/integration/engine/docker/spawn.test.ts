@@ -5,7 +5,7 @@ import { DockerLink } from "../../../support/docker-link.ts";
 import { newInstance } from "../../../support/settings.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 
-// What holds on every engine is in test/contract/engine.
+// What every engine must pass is in test/contract/engine.
 const { engine } = useEngine();
 let ref = "";
 
@@ -13,7 +13,7 @@ beforeAll(async () => {
   ref = (await engine.create(spec())).ref;
 });
 
-test("a paused flow stops the writer and takes no memory; resumed, it brings the rest", async () => {
+test("a paused flow stops the writer and takes no memory; resumed, it delivers the rest", async () => {
   let bytes = 0;
   const ended = Promise.withResolvers<Error | undefined>();
   const spawned = await engine.spawn(
@@ -48,7 +48,7 @@ test("output that looks like Docker's own report stays output", async () => {
   expect(outcome.stdout.toString()).toBe(imitation);
 });
 
-test("a connection that Docker closes with unread stdin in it loses no output", async () => {
+test("a connection that Docker closes with unread stdin loses no output", async () => {
   const link = await DockerLink.open({ unread: true });
   const through = new DockerEngine({ instance: newInstance(), logger: silent, host: link.host });
   try {

@@ -10,7 +10,7 @@ import { newInstance } from "../../../support/settings.ts";
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
-/** An engine of an instance of its own, whose containers are gone when the file's tests are through. */
+/** An engine with its own instance, whose containers are removed after the file's tests. */
 export function useEngine(options: Partial<DockerEngineOptions> = {}): {
   engine: DockerEngine;
   instance: string;
@@ -45,7 +45,7 @@ export interface Outcome {
   readonly exitCode: number;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
-  /** What the sink's end was called with. */
+  /** The argument of the sink's end. */
   readonly broken: Error | undefined;
 }
 
@@ -73,14 +73,14 @@ export async function run(
   return { exitCode, stdout: Buffer.concat(chunks.stdout), stderr: Buffer.concat(chunks.stderr), broken };
 }
 
-/** Runs a shell command, expects it to succeed, and returns what it printed. */
+/** Runs a shell command that must succeed. Returns its stdout. */
 export async function sh(engine: Engine, ref: string, command: string, user?: string): Promise<string> {
   const { exitCode, stdout, stderr } = await run(engine, ref, ["sh", "-c", command], user ? { user } : {});
   expect(exitCode, `${command}: ${stderr}`).toBe(0);
   return stdout.toString();
 }
 
-/** Expects a promise to fail with a reason; returns the error. */
+/** Expects a promise to reject with a reason. Returns the error. */
 export async function failure(promise: Promise<unknown>, reason: ErrorReason): Promise<BerthError> {
   const error = await promise.then(
     () => undefined,
@@ -90,7 +90,7 @@ export async function failure(promise: Promise<unknown>, reason: ErrorReason): P
   return error as BerthError;
 }
 
-/** Starts processes until there may be no more; they stay until its stdin ends. Its exit code is that of what started them. */
+/** Starts processes up to the limit, which stay until its stdin ends. Its exit code is that of their starter. */
 export const FORK_BOMB = [
   "/bin/sh",
   "-c",

@@ -14,12 +14,12 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const pipesDir = path.join(directory, "pipes");
 const { engine, instance } = useEngine({ pipesDir });
 const POLL = { timeoutMs: 60_000 };
-/** Bash is its /bin/sh. */
+/** Its /bin/sh is bash. */
 const TRIES = 3;
-/** What waits for something that does not come takes longer, and does so each time; a busy machine only at times. */
+/** A wait for something that never comes takes longer each time; a busy machine only sometimes does. */
 const AT_ONCE_MS = 1_500;
 
-/** The least time that some work takes in a few tries, in milliseconds, less what `other` takes just before. */
+/** The shortest time that some work takes in a few tries, in milliseconds, minus what `other` takes just before. */
 async function leastMs(
   work: () => Promise<void>,
   other = async (): Promise<unknown> => undefined,
@@ -38,7 +38,7 @@ async function leastMs(
 const BASH_IMAGE = "berth/bash:latest";
 const NOBODY_LISTENS = { data() {}, end() {} };
 
-/** Whatever a process has from whoever started it, in an order of its own. The shell's own variables are left out. */
+/** Everything that a process inherits, in a fixed order, without the shell's own variables. */
 const INHERITED = `
 grep -E '^(Uid|Gid|Sig(Ign|Blk)|Cap|NoNewPrivs|Seccomp):' /proc/self/status
 for group in $(sed -n 's/^Groups://p' /proc/self/status); do echo "group $group"; done | sort
@@ -51,17 +51,17 @@ set -- $(cut -d' ' -f5,6 /proc/$$/stat)
 [ "$1 $2" = "$$ $$" ] && echo leads a session
 `;
 
-/** Who a process is. */
+/** The user and groups of a process. */
 const IDENTITY = `
 grep -E '^(Uid|Gid):' /proc/self/status
 for group in $(sed -n 's/^Groups://p' /proc/self/status); do echo "group $group"; done | sort
 echo "$HOME"
 `;
 
-/** Prints which of the daemon and the zygote started a shell: the daemon's have no parent in the container. */
+/** Prints whether the daemon or the zygote started a shell: the daemon's shells have no parent in the container. */
 const WHOSE = "[ $PPID = 0 ] && echo daemon || echo zygote";
 
-/** Takes every place for processes for some seconds. */
+/** Uses up the limit of processes for some seconds. */
 const FILL = `
 import os, time
 try:
@@ -80,7 +80,7 @@ const whose = async (on: Engine, ref: string, more?: Partial<SpawnRequest>): Pro
 describe.each([
   ["Debian", TEST_IMAGE],
   ["busybox", BUSYBOX_IMAGE],
-])("what a zygote starts in %s is as what the daemon starts", (_, image) => {
+])("a process that a zygote starts in %s is like one that the daemon starts", (_, image) => {
   test.each<[string, string, Readonly<Record<string, string>>]>([
     ["root", "", {}],
     ["a user by name", "nobody", {}],
@@ -110,7 +110,7 @@ describe.each([
   ["Debian", TEST_IMAGE],
   ["busybox", BUSYBOX_IMAGE],
   ["bash", BASH_IMAGE],
-])("odd lists of users in %s are read as the daemon does", (_, image) => {
+])("unusual user lists in %s are read as the daemon reads them", (_, image) => {
   test.each([
     ["carriage returns", BOB.replace("\n", "\r\n"), TEAM.replace("\n", "\r\n"), ["bob", "1000"]],
     ["spaces", ` ${BOB}`, "team:x:3000:bob \n", ["bob", "1000"]],
@@ -153,7 +153,7 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
-  test("starts whatever is asked for at once", async () => {
+  test("starts concurrent requests at once", async () => {
     const { ref } = await engine.create(spec());
     // A request for a lane is nearly as long.
     const env = { LONG: "x".repeat(3000) };
@@ -162,7 +162,7 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
-  test("is not avoided for a user that it leaves to the daemon", async () => {
+  test("is still used after a user that it leaves to the daemon", async () => {
     const { ref } = await engine.create(spec());
     expect(await whose(engine, ref, { user: "007" })).toBe("daemon");
     expect(await whose(engine, ref)).toBe("zygote");
@@ -213,7 +213,7 @@ describe("a zygote", () => {
   });
 
   test.each([TEST_IMAGE, BUSYBOX_IMAGE, BASH_IMAGE])(
-    "takes requests that are longer than a pipe takes in one piece, in %s",
+    "accepts requests that are longer than a pipe's buffer, in %s",
     async (image) => {
       const { ref } = await engine.create(spec({ image }));
       const text = 'it\'s "$HOME" of `ü`\n'.repeat(400);
@@ -224,7 +224,7 @@ describe("a zygote", () => {
         ),
       );
       for (const outcome of outcomes) expect(textOf(outcome)).toBe(`zygote\n${text}`);
-      // Nothing of them is left in what comes next.
+      // The next shell has none of them.
       expect(textOf(await shell(engine, ref, 'echo "$V$BERTHZ_T"'))).toBe("\n");
       await engine.remove(ref);
     },
@@ -235,9 +235,9 @@ describe("a zygote", () => {
     const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: false }, NOBODY_LISTENS);
     await eventually(async () => (await engine.usage(ref)).pids >= 24, POLL);
     const ms = await leastMs(
-      // The daemon's need no place.
+      // The daemon needs no free process.
       async () => expect(await whose(engine, ref)).toBe("daemon"),
-      // What the daemon itself takes depends on the machine's load.
+      // How long the daemon itself takes depends on the machine's load.
       () => rawExec(docker.getContainer(ref), ["true"]),
     );
     expect(ms).toBeLessThan(AT_ONCE_MS);
@@ -264,7 +264,7 @@ describe("a zygote", () => {
     },
   );
 
-  test("that was stopped serves again once it continues, and runs nothing that was given up", async () => {
+  test("that was stopped serves again once it continues, and runs no abandoned request", async () => {
     const { ref } = await engine.create(spec());
     const zygote = await pidOf(ref);
     const asRoot = (script: string) => rawExec(docker.getContainer(ref), byShell(script));
@@ -276,7 +276,7 @@ describe("a zygote", () => {
     await engine.remove(ref);
   });
 
-  test("reports the signal that ended a shell, though others hold its output", async () => {
+  test("reports the signal that ended a shell, although others hold its output", async () => {
     const { ref } = await engine.create(spec());
     const argv = byShell("sleep 1000 & kill -KILL $$");
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
@@ -319,7 +319,7 @@ describe("a shell that starts with its container", () => {
       .toString()
       .trim()
       .split(" ");
-  /** One whose first shell is there: the engine has seen the image and the user before. */
+  /** A sandbox whose first shell exists: the engine has seen the image and the user before. */
   const create = async (changes: Partial<EngineSandboxSpec> = {}): Promise<string> => {
     const { ref: before } = await engine.create(first(changes));
     await engine.remove(before);
@@ -333,7 +333,7 @@ describe("a shell that starts with its container", () => {
     ["busybox", BUSYBOX_IMAGE, "nobody", { user: "u", IFS: ":" }],
     ["bash", BASH_IMAGE, "", {}],
   ])(
-    "is as what the daemon starts, and is taken by the first that wants it: %s",
+    "is like one that the daemon starts, and is used by the first command that fits: %s",
     async (_, image, user, env) => {
       const ref = await create({ image, user, env });
       const container = docker.getContainer(ref);
@@ -358,7 +358,7 @@ describe("a shell that starts with its container", () => {
     ["an environment", { env: { A: "b" } }],
     ["other input", { input: Buffer.from("echo $$\n") }],
     ["no stdin", { argv: ["/bin/sh", "-c", "echo $$"], stdin: false }],
-  ])("is not given to who wants %s", async (_, more) => {
+  ])("is not used for a command that wants %s", async (_, more) => {
     const ref = await create();
     await eventually(async () => (await processesIn(docker.getContainer(ref))).length === 5, POLL);
     const there = await pids(ref);
@@ -367,7 +367,7 @@ describe("a shell that starts with its container", () => {
     await engine.remove(ref);
   });
 
-  test("is another where the user of its image has another uid now", async () => {
+  test("is replaced if the user of its image has another UID now", async () => {
     const [repo, tag] = ["berth/moved", instance];
     const image = `${repo}:${tag}`;
     const move = async (uid: string): Promise<void> => {
@@ -393,7 +393,7 @@ describe("a shell that starts with its container", () => {
     }
   });
 
-  test("that nobody takes goes with its container, and leaves nothing, also of containers that do not start", async () => {
+  test("that nobody uses is removed with its container, also with one that does not start", async () => {
     const descriptors = (): number => readdirSync("/proc/self/fd").length;
     await engine.remove(await create());
     const before = descriptors();
@@ -408,7 +408,7 @@ describe("a shell that starts with its container", () => {
   });
 });
 
-test("exit codes outlive the service, also of what ends while it is away", async () => {
+test("exit codes outlive the service, also of processes that end while it is down", async () => {
   const left = path.join(directory, "left");
   const options = { instance, logger: silent, pipesDir: left };
   const first = new DockerEngine(options);
@@ -430,7 +430,7 @@ test("exit codes outlive the service, also of what ends while it is away", async
   await second.close();
 });
 
-/** The pid of a container's zygote, in the container. */
+/** The pid of a container's zygote, inside the container. */
 async function pidOf(ref: string): Promise<string> {
   const script = `for p in /proc/[0-9]*; do [ "$(tr '\\0' ' ' <$p/cmdline)" != '/bin/sh -s --  ' ] || echo \${p#/proc/}; done`;
   const { stdout } = await rawExec(docker.getContainer(ref), byShell(script));

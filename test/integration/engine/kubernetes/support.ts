@@ -11,7 +11,7 @@ import {
 import { newInstance } from "../../../support/settings.ts";
 import { silent } from "../docker/support.ts";
 
-/** An engine of an instance of its own, whose pods are gone when the file's tests are through. */
+/** An engine with its own instance, whose pods are removed after the file's tests. */
 export async function openEngine(options: Partial<KubernetesEngineOptions> = {}): Promise<{
   engine: KubernetesEngine;
   instance: string;
@@ -38,7 +38,7 @@ export async function openEngine(options: Partial<KubernetesEngineOptions> = {})
   return { engine, instance };
 }
 
-/** Sends a signal to a sandbox's main process, past the engine and Kubernetes. */
+/** Sends a signal to a sandbox's main process, bypassing the engine and Kubernetes. */
 export async function signalMain(ref: string, signal: "SIGTERM" | "SIGKILL"): Promise<void> {
   const path = "{.status.containerStatuses[0].containerID}";
   const pod = parseRef(ref).name;

@@ -30,7 +30,7 @@ async function names(...entries: RawEntry[]): Promise<string[]> {
 const LONG = `${"d".repeat(150)}/${"f".repeat(150)}`;
 
 describe("reads", () => {
-  test("files, links, directories and devices with what is said of them", async () => {
+  test("files, links, directories and devices with their metadata", async () => {
     const files = await read(
       makeTar([
         { name: "dir/", type: "5", mode: 0o755 },
@@ -78,12 +78,12 @@ describe("reads", () => {
     expect(file?.content.toString()).toBe("abc");
   });
 
-  test("what a global header says of no file in particular, as nothing", async () => {
+  test("global headers, whose comments are ignored and whose paths are refused", async () => {
     expect(await names(pax({ comment: "x" }, "g"), { name: "a" })).toEqual(["a"]);
     await expect(names(pax({ path: "x" }, "g"), { name: "a" })).rejects.toThrow("global header");
   });
 
-  test("an archive whose end mark is missing, and none at all after it", async () => {
+  test("an archive without an end mark, and nothing after an end mark", async () => {
     expect(await read(makeTar([{ name: "a" }], Buffer.alloc(0)))).toHaveLength(1);
     expect(await read(makeTar([{ name: "a" }], Buffer.alloc(512)))).toHaveLength(1);
     expect(await read(Buffer.concat([makeTar([]), makeTar([{ name: "a" }])]))).toEqual([]);
@@ -110,7 +110,7 @@ describe("refuses", () => {
   });
 });
 
-describe("what the writer writes", () => {
+describe("the output of the writer", () => {
   const name = fc
     .oneof(
       fc.uint8Array({ minLength: 1, maxLength: 300 }).map((bytes) => Buffer.from(bytes).toString("latin1")),
@@ -197,7 +197,7 @@ describe("what the writer writes", () => {
 describe("files with holes", () => {
   const sh = (directory: string, line: string, input?: Buffer) =>
     execFileSync("/bin/sh", ["-c", line], { cwd: directory, ...(input && { input }) });
-  /** A file of 30 parts, more than fit into the first header blocks, and one that ends with a hole. */
+  /** A sparse file with 30 parts, more than fit into the first header blocks, and one that ends with a hole. */
   function holes(): string {
     const directory = mkdtempSync(path.join(tmpdir(), "berth-holes-"));
     onTestFinished(() => rmSync(directory, { recursive: true }));
@@ -273,7 +273,7 @@ describe("files with holes", () => {
   });
 });
 
-test("a tar that is all there already leaves the event loop its turns", async () => {
+test("a tar that is already all there yields to the event loop", async () => {
   const header = makeTar([{ name: "f" }]).subarray(0, 512);
   const tar = Buffer.alloc(100_000 * header.length, header);
   let turns = 0;
@@ -285,11 +285,11 @@ test("a tar that is all there already leaves the event loop its turns", async ()
   setImmediate(look);
   const entries = await read(tar, tar.length).finally(() => (isOver = true));
   expect(entries).toHaveLength(100_000);
-  // Each has 5 ms of such work, of which this is some hundred milliseconds.
+  // The event loop gets a turn after 5 ms of such work, and this takes some hundred milliseconds.
   expect(turns).toBeGreaterThan(5);
 });
 
-test("an extended header has so many records at most", async () => {
+test("an extended header has a limited number of records", async () => {
   const records = (count: number, from = 0): Record<string, string> =>
     Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${from + index}`, ""]));
   expect(await names(pax(records(10_000)), { name: "a" })).toEqual(["a"]);
@@ -299,7 +299,7 @@ test("an extended header has so many records at most", async () => {
   );
 });
 
-test("a map of many holes lets others have their turns", async () => {
+test("a map of many holes yields to the event loop", async () => {
   const count = 100_000;
   const map = `${count}\n${"0\n0\n".repeat(count)}`;
   const header = pax({

@@ -6,14 +6,14 @@ import { useExecBench } from "./support.ts";
 const bench = useExecBench();
 const { app, running } = bench;
 
-describe("a caller that goes away", () => {
+describe("a caller that leaves", () => {
   const left = async (processId: string) =>
     eventually(async () => {
       const { process } = await app.client.call("ProcessService/GetProcess", { process_id: processId });
       return process.exit_status ?? undefined;
     });
 
-  test("takes its command along, the whole tree", async () => {
+  test("ends its command, the whole tree", async () => {
     const line = "trap '' TERM; sleep 655 & setsid sleep 655 & echo on; wait; wait";
     const execution = app.client.exec(bench.id, line);
     await execution.until("on");
@@ -25,7 +25,7 @@ describe("a caller that goes away", () => {
     expect(await running("sleep 655")).toEqual([]);
   });
 
-  test("may come back within the grace, and the command goes on as if nothing had been", async () => {
+  test("may come back within the grace period, and the command continues as if nothing had happened", async () => {
     const execution = app.client.exec(
       bench.id,
       "i=0; while [ $i -lt 40 ]; do echo $i; i=$((i+1)); sleep 0.05; done",
@@ -45,7 +45,7 @@ describe("a caller that goes away", () => {
     expect(all).toBe(Array.from({ length: 40 }, (_, i) => `${i}\n`).join(""));
   });
 
-  test("and does not come back within the grace loses the command", async () => {
+  test("and does not come back within the grace period loses the command", async () => {
     const execution = app.client.exec(bench.id, "echo on; exec sleep 666", {
       disconnect_grace: seconds(2),
     });
@@ -58,7 +58,7 @@ describe("a caller that goes away", () => {
     expect(await running("sleep 666")).toEqual([]);
   });
 
-  test("and comes back only to go again loses the command after another grace", async () => {
+  test("and comes back only to leave again loses the command after another grace period", async () => {
     const execution = app.client.exec(bench.id, "echo on; exec sleep 677", {
       disconnect_grace: seconds(2),
     });

@@ -7,7 +7,7 @@ const bench = useExecBench();
 const { app, exec, running } = bench;
 
 describe("how a command ends", () => {
-  test("its exit code and streams come apart", async () => {
+  test("its exit code and streams arrive separately", async () => {
     const { stdout, stderr, exit } = await exec("echo out; echo err >&2; exit 3");
     expect([stdout.toString(), stderr.toString()]).toEqual(["out\n", "err\n"]);
     expect(exit).toMatchObject({
@@ -21,7 +21,7 @@ describe("how a command ends", () => {
     expect(inSeconds(exit.duration)).toBeGreaterThan(0);
   });
 
-  test("a program that does not exist ends with 127, one that cannot run with 126, both at once", async () => {
+  test("a missing program ends with 127, one that cannot run with 126, both at once", async () => {
     for (const [command, code] of [
       [["no-such-program"], 127],
       [["/no/such/program"], 127],
@@ -38,7 +38,7 @@ describe("how a command ends", () => {
     }
   });
 
-  test("a signal that it got is told", async () => {
+  test("a signal it received is reported", async () => {
     for (const signal of [1, 2, 9, 15]) {
       const execution = app.client.exec(bench.id, ["sleep", "600"]);
       await app.client.call("ProcessService/SignalProcess", {
@@ -50,7 +50,7 @@ describe("how a command ends", () => {
     }
   });
 
-  test("a signal that is sent as soon as the command is known is not lost", async () => {
+  test("a signal sent as soon as the command is known is not lost", async () => {
     for (let i = 0; i < 12; i++) {
       const execution = app.client.exec(bench.id, ["sleep", "600"], i % 2 === 0 ? {} : { user: "1234" });
       await app.client.call("ProcessService/SignalProcess", {
@@ -86,7 +86,7 @@ describe("how a command ends", () => {
     expect(exact.exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0, stdout_bytes: 100_000 });
   });
 
-  test("more output than allowed in the first bytes already ends it all the same", async () => {
+  test("more output than allowed in the first bytes already ends it just the same", async () => {
     for (let i = 0; i < 8; i++) {
       const more = { output_limit_bytes: 3, ...(i % 4 === 3 && { user: "1234" }) };
       const { stdout, exit } = await exec(["yes", "first-bytes"], more);
@@ -96,7 +96,7 @@ describe("how a command ends", () => {
     expect(await running("yes first-bytes")).toEqual([]);
   });
 
-  test("commands run side by side, each as its user and in its directory", async () => {
+  test("commands run at the same time, each as its user and in its directory", async () => {
     const together = await Promise.all([
       exec("id -u; pwd", { user: "1234", working_dir: "/tmp" }),
       exec("id -u; id -g; pwd", { user: "0:0", working_dir: "/" }),
@@ -114,7 +114,7 @@ describe("how a command ends", () => {
 });
 
 describe("output", () => {
-  test("is bytes: what is not text and what imitates markers comes as it is", async () => {
+  test("is bytes: binary output and imitated markers arrive unchanged", async () => {
     const all = Buffer.from(Array.from({ length: 256 * 40 }, (_, i) => (i * 7 + (i >> 8)) % 256));
     const { stdout } = await exec("cat; cat >&2", { stdin: all });
     expect(stdout.equals(all)).toBe(true);
@@ -130,7 +130,7 @@ describe("output", () => {
     await exec("pkill -f 'sleep 3600'");
   });
 
-  test("comes while the command runs", async () => {
+  test("arrives while the command runs", async () => {
     const execution = app.client.exec(bench.id, "echo first; sleep 3600; echo second");
     const startedAt = performance.now();
     await execution.until("first");
@@ -138,7 +138,7 @@ describe("output", () => {
     execution.cancel();
   });
 
-  test("of a command that closes it, and of a broken one, is an end as any", async () => {
+  test("of a command that closes it, and of a broken one, ends like any other", async () => {
     expect((await exec("exec >&- 2>&-; exit 4")).exit.exit_code).toBe(4);
     expect((await exec("set -e; false; echo not reached")).exit.exit_code).toBe(1);
     const quote = await exec("echo 'oops");

@@ -9,21 +9,21 @@ describe("stdin", () => {
   const write = (process_id: string, offset: number, data: string | Buffer, close = false) =>
     app.client.call("ProcessService/WriteStdin", { process_id, offset, data: Buffer.from(data), close });
 
-  test("is empty where none is given", async () => {
+  test("is empty if none is given", async () => {
     expect((await exec(["cat"])).exit.exit_code).toBe(0);
     expect((await exec("read -r x || echo none; cat")).stdout.toString()).toBe("none\n");
   });
 
-  test("takes each byte once, however often it is sent", async () => {
+  test("accepts each byte once, however often it is sent", async () => {
     const execution = app.client.exec(bench.id, ["cat"], { keep_stdin_open: true, stdin: Buffer.from("01") });
     const processId = await execution.processId;
     expect((await write(processId, 2, "234")).offset).toBe(5);
     expect((await write(processId, 2, "234")).offset).toBe(5);
-    // Begins with what is there and goes on.
+    // Continues after the existing data.
     expect((await write(processId, 0, "0123456")).offset).toBe(7);
     expect((await write(processId, 7, "")).offset).toBe(7);
     expect((await write(processId, 5, "56789", true)).offset).toBe(10);
-    // A retry of the write that closed is answered as the first was.
+    // A retry of the write that closed stdin gets the same answer.
     const { stdout, exit } = await execution.result;
     expect(stdout.toString()).toBe("0123456789");
     expect(exit.exit_code).toBe(0);
@@ -36,7 +36,7 @@ describe("stdin", () => {
     expect((await execution.result).stdout.equals(data)).toBe(true);
   });
 
-  test("answers a prompt, whatever that ends with", async () => {
+  test("answers a prompt, whatever its last character", async () => {
     const lines = [..."0123456789abcdef"].map((digit) => `printf 'name ${digit}'; read -r x; echo " $x"`);
     const execution = app.client.exec(bench.id, lines.join("\n"), { keep_stdin_open: true });
     const processId = await execution.processId;
@@ -50,7 +50,7 @@ describe("stdin", () => {
     expect((await execution.result).stdout.toString()).toMatch(/^name 0 is 0\nname 1 is 1\n/);
   });
 
-  test("ends where it is closed, also without a byte", async () => {
+  test("ends when it is closed, also without a byte", async () => {
     const execution = app.client.exec(bench.id, "cat; echo end", { keep_stdin_open: true });
     await write(await execution.processId, 0, "", true);
     expect((await execution.result).stdout.toString()).toBe("end\n");
@@ -71,12 +71,12 @@ describe("a terminal", () => {
     expect(stderr.length).toBe(0);
   });
 
-  test("takes 80 by 24 where nothing is said, and TERM from the request", async () => {
+  test("is 80 by 24 by default, and has TERM from the request", async () => {
     const { stdout } = await exec("stty size; echo $TERM", { terminal: {}, env: { TERM: "vt100" } });
     expect(stdout.toString()).toBe("24 80\r\nvt100\r\n");
   });
 
-  test("echoes, tells of a new size, and sends Ctrl-C as SIGINT", async () => {
+  test("echoes, reports a new size, and sends Ctrl-C as SIGINT", async () => {
     const line = `trap 'echo interrupted; exit 3' INT; echo ready
       while :; do read -r x; case $x in size) stty size;; *) echo got $x;; esac; done`;
     const execution = app.client.exec(bench.id, line, { terminal });
@@ -97,7 +97,7 @@ describe("a terminal", () => {
     expect(process.has_terminal).toBe(true);
   });
 
-  test("waits for its reader soon: what Ctrl-C ends was not written long ago", async () => {
+  test("soon waits for a slow reader: output that Ctrl-C cuts off was not written long ago", async () => {
     const execution = app.client.exec(bench.id, "yes", { terminal });
     const process_id = await execution.processId;
     execution.call.pause();
@@ -109,12 +109,12 @@ describe("a terminal", () => {
       written = process.stdout_bytes;
       return written > 0 && performance.now() - since > 1_000;
     });
-    // Its bound, and what is between here and there. Without one of its own it would be 64 MiB.
+    // Its limit, plus what is in transit. Without its own limit it would be 64 MiB.
     expect(written).toBeLessThan(2 * 1024 * 1024);
     execution.cancel();
   });
 
-  test("goes with its caller, as any command", async () => {
+  test("ends with its caller, like any command", async () => {
     const execution = app.client.exec(bench.id, "echo on; sleep 688; true", { terminal });
     await execution.until("on");
     execution.cancel();

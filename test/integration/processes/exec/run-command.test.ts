@@ -6,7 +6,7 @@ const bench = useExecBench();
 const { app, exec, running } = bench;
 
 describe("RunCommand", () => {
-  test("returns both streams whole where they fit", async () => {
+  test("returns both streams whole if they fit", async () => {
     const { stdout, stderr, ...rest } = await app.client.run(
       bench.id,
       "printf 'a\\0b\\n\\n'; printf '\\377' >&2; exit 2",
@@ -22,7 +22,7 @@ describe("RunCommand", () => {
     });
   });
 
-  test("keeps head and tail of a longer stream, and tells the gap", async () => {
+  test("keeps head and tail of a longer stream, and reports the gap", async () => {
     const line = "seq 1 200000; seq 1 3 >&2";
     const whole = Buffer.from(Array.from({ length: 200_000 }, (_, i) => `${i + 1}\n`).join(""));
     const {
@@ -44,13 +44,13 @@ describe("RunCommand", () => {
     expect(stderr_gap).toBeNull();
   });
 
-  test("keeps a mebibyte of each stream where nothing else is said", async () => {
+  test("keeps a mebibyte of each stream by default", async () => {
     const { stdout, truncated } = await app.client.run(bench.id, "head -c 5000000 /dev/zero");
     expect(stdout.length).toBe(1024 * 1024);
     expect(truncated).toBe(true);
   });
 
-  test("ends its command when its caller goes away", async () => {
+  test("ends its command when its caller leaves", async () => {
     const abort = new AbortController();
     const request = { sandbox_id: bench.id, shell: "sleep 633; true" };
     const call = app.client.call("ProcessService/RunCommand", request, { signal: abort.signal });

@@ -19,7 +19,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await service.process.stop();
   });
 
-  /** A process that reads its stdin to the end once the file `go` is there. */
+  /** A process that reads its stdin to EOF once the file `go` exists. */
   const reader = (go: string) =>
     client.exec(sandboxId, `while ! [ -e ${go} ]; do sleep 0.05; done; cat`, { keep_stdin_open: true });
   const write = (process_id: string, offset: number, data: Buffer, more: object = {}, ms = 60_000) =>
@@ -29,7 +29,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       { deadline: Date.now() + ms },
     );
 
-  /** Gives up writes to a process that does not read, some at a time. */
+  /** Abandons writes to a process that does not read, several at a time. */
   const giveUpWrites = async (rounds: number): Promise<() => Promise<unknown>> => {
     const execution = client.exec(sandboxId, "sleep 1000", { keep_stdin_open: true });
     const processId = await execution.processId;
@@ -46,17 +46,17 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     };
   };
 
-  test("of 40 writes that were given up nothing is kept but a piece on its way", async () => {
+  test("of 40 abandoned writes only a piece in transit is kept", async () => {
     const end = await giveUpWrites(1);
     await end();
     const before = await service.live();
     const endThese = await giveUpWrites(4);
-    // A call that was given up ends in the service a moment later.
+    // An abandoned call ends in the service a moment later.
     await expect.poll(async () => (await service.live()) - before).toBeLessThan(1.5 * MIB);
     await endThese();
   });
 
-  test("what was taken of one that was given up is not written twice, and nothing is left out", async () => {
+  test("the accepted part of an abandoned write is not written twice, and nothing is left out", async () => {
     const execution = reader("/tmp/go-2");
     const processId = await execution.processId;
     const data = Buffer.alloc(2 * MIB);
@@ -65,7 +65,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       const failure = await failureOf(write(processId, 0, data, {}, ms));
       expect(failure.code).toBe("DEADLINE_EXCEEDED");
     }
-    // A part of it was taken, which the next writer may go on after.
+    // Part of it was accepted, and the next writer may continue after it.
     const hole = await failureOf(write(processId, data.length, Buffer.from("!")));
     expect(hole).toMatchObject({ reason: "OFFSET_OUT_OF_RANGE" });
     const written = Number(hole.metadata.written);

@@ -4,12 +4,12 @@ import type { Request } from "../../../support/client.ts";
 import { processesOf } from "../../../support/docker.ts";
 import type { ExecutionResult } from "../../../support/execution.ts";
 
-/** A service with one sandbox, for every test of a file. */
+/** A service with one sandbox, for all tests of a file. */
 export interface ExecBench {
   readonly app: TestApp;
   readonly id: string;
   exec(command: string | readonly string[], more?: Request): Promise<ExecutionResult>;
-  /** Processes of the sandbox whose command line holds the marker. */
+  /** The sandbox's processes whose command line contains the marker. */
   running(marker: string): Promise<string[]>;
 }
 

@@ -11,13 +11,13 @@ import { useApp } from "../../../support/app.ts";
 import { ENGINES } from "../../../support/engines.ts";
 import { newDataDir, type TestSettings } from "../../../support/settings.ts";
 
-/** Commands run one after the other: more than a sandbox has idle lanes, so that each lane gets one. */
+/** Commands run one after another: more than a sandbox's idle lanes, so that each lane gets one. */
 const NEXT = 6;
 const BOUND = { timeout: { seconds: 20 } };
-/** Of an attack. One that stops its lane lasts so long. */
+/** Timeout of an attack. One that stops its lane runs this long. */
 const ATTACK_BOUND = { timeout: { seconds: 10 } };
 
-/** What the attacks share: they run in a sandbox, as its user, and end by themselves. */
+/** Common code of the attacks. They run in a sandbox, as its user, and end by themselves. */
 const PRELUDE = `
 use POSIX ();
 my $lane = getppid();
@@ -82,10 +82,10 @@ const ATTACKS: readonly (readonly [string, string])[] = [
   ],
 ];
 
-/** What becomes of a lane that is attacked where its shell is not undumpable, so that nothing keeps the job from it. */
+/** What happens to an attacked lane whose shell is not undumpable, so that the job can reach it. */
 const IN_REACH = "within its user's reach";
 
-/** Takes the library that makes shells undumpable from a service, as images whose loader cannot load it do. */
+/** Removes the library that makes shells undumpable from a service, as in an image whose loader cannot load it. */
 function withoutLibrary(engine: string, dataDir: string, instance: string): void {
   const runtimes = readdirSync(tmpdir()).filter((name) => name.startsWith(`berth-${process.pid}-`));
   const files = (
@@ -98,7 +98,7 @@ function withoutLibrary(engine: string, dataDir: string, instance: string): void
 }
 
 describe.each(["undumpable", IN_REACH])("a shell being %s", (shells) => {
-  // Most of an attack is waiting for its end.
+  // An attack mostly waits for its end.
   describe.concurrent.each(ENGINES)("on $name", ({ name, settings }) => laneSuite(name, settings, shells));
 });
 
@@ -109,7 +109,7 @@ function laneSuite(engine: string, settings: TestSettings, shells: string): void
 
   beforeAll(async () => {
     const { client } = app;
-    // What sandboxes share is made with the first of them.
+    // What sandboxes share is created with the first of them.
     const { sandbox_id: id } = await client.createSandbox();
     if (inReach) withoutLibrary(engine, dataDir, app.instance);
     await client.deleteSandbox(id);
@@ -119,7 +119,7 @@ function laneSuite(engine: string, settings: TestSettings, shells: string): void
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const done = await client.run(id, ["perl", "-e", PRELUDE + attack], ATTACK_BOUND);
-    // One that finds its lane closed may have given up.
+    // A job that finds its lane closed may have failed.
     if (inReach) expect(done.exit_status.exit_code).toBe(0);
     for (let i = 0; i < NEXT; i++) {
       const {
@@ -147,7 +147,7 @@ function laneSuite(engine: string, settings: TestSettings, shells: string): void
     await client.deleteSandbox(id);
   });
 
-  test("a lane is used again", async () => {
+  test("a lane is reused", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const pids = new Set<string>();

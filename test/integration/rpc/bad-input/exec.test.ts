@@ -100,7 +100,7 @@ describe("Exec and RunCommand refuse", () => {
     });
   }
 
-  test("more output than there may be (RunCommand)", async () => {
+  test("a higher output limit than allowed (RunCommand)", async () => {
     for (const size of [-1, 16 * MIB + 1]) {
       const failure = await failureOf(app.client.run(here.id, "true", { max_output_bytes: size }));
       check(failure, { says: "max_output_bytes" });

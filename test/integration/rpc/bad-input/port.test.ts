@@ -16,7 +16,7 @@ describe("the port refuses", () => {
     });
   });
 
-  test("bytes that are no message", async () => {
+  test("bytes that are not a message", async () => {
     const broken = Buffer.from("0affffffffffffffffffffff", "hex");
     const failure = await failureOf(app.client.raw("/berth.v1.SandboxService/GetSandbox", broken));
     expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", reason: "INVALID_ARGUMENT" });
@@ -29,7 +29,7 @@ describe("the port refuses", () => {
     expect(["INVALID_ARGUMENT", "NOT_FOUND"]).toContain(failure.code);
   });
 
-  test("methods and services that it does not have", async () => {
+  test("unknown methods and services", async () => {
     for (const path of ["/berth.v1.SandboxService/FlySandbox", "/berth.v1.FlyingService/Fly"]) {
       const failure = await failureOf(app.client.raw(path, Buffer.alloc(0)));
       expect(failure).toMatchObject({ code: "UNIMPLEMENTED", message: expect.stringContaining("Fly") });

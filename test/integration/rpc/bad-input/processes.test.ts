@@ -5,7 +5,7 @@ import { check, type Refusal, requestOf, useUnharmed } from "./support.ts";
 const here = useUnharmed();
 const { app } = here;
 
-/** Processes in it. */
+/** Processes in the sandbox. */
 let ended = "";
 let open = "";
 let terminal = "";
@@ -119,7 +119,7 @@ describe("calls about a process refuse", () => {
     });
   }
 
-  test("WriteStdin: stdin that was never kept open", async () => {
+  test("WriteStdin: stdin that was not kept open", async () => {
     const running = app.client.exec(here.id, "sleep 600");
     const request = { process_id: await running.processId, data: Buffer.from("x") };
     check(await failureOf(app.client.call("ProcessService/WriteStdin", request)), {

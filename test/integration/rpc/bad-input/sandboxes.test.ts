@@ -99,7 +99,7 @@ describe("calls about a sandbox refuse", () => {
     });
   }
 
-  test("WatchEvents: a sequence that was never reached, and a negative one", async () => {
+  test("WatchEvents: a sequence beyond the newest, and a negative one", async () => {
     const watch = async (request: Request): Promise<unknown> => {
       const items: unknown[] = [];
       for await (const item of app.client.stream("SandboxService/WatchEvents", request)) items.push(item);
@@ -115,7 +115,7 @@ describe("calls about a sandbox refuse", () => {
     });
   });
 
-  test("a request id that was used for something else", async () => {
+  test("a request id that was used for another request", async () => {
     const request = { request_id: "used", sandbox_id: here.id, ...mask("labels"), labels: { a: "b" } };
     await app.client.call("SandboxService/UpdateSandbox", request);
     const other = { ...request, labels: { a: "c" } };

@@ -6,7 +6,7 @@ import { seconds } from "../../../support/wire.ts";
 export const MIB = 1024 * 1024;
 export const TOO_LONG = { seconds: 24 * 86_400 + 1, nanos: 0 };
 
-/** A service with one sandbox that every call may name. After each refusal it works as before, and nothing more is there. */
+/** A service with one sandbox that every call may name. After each refusal it works as before, and has nothing new. */
 export function useUnharmed(): { readonly app: TestApp; readonly id: string } {
   const app = useApp({ maxSandboxes: 2 });
   let id = "";
@@ -29,13 +29,13 @@ export function useUnharmed(): { readonly app: TestApp; readonly id: string } {
   };
 }
 
-/** A request that is refused, and with what. */
+/** A request that is refused, and its error. */
 export interface Refusal {
   readonly because: string;
   readonly request: Request | (() => Request);
   readonly code?: string;
   readonly reason?: string;
-  /** What the message has to name: the field, or what to change. */
+  /** What the message must contain: the field, or what to change. */
   readonly says: string | RegExp;
 }
 

@@ -10,13 +10,13 @@ import { TreeEntries } from "../../../../src/workspaces/tree-entries.ts";
 import { scaled } from "../../../support/scale.ts";
 import { newDataDir } from "../../../support/settings.ts";
 
-/** Where a file has data; the rest are holes. */
+/** Where a file has data. The rest are holes. */
 interface Extent {
   readonly block: number;
   readonly byte: number;
 }
 
-/** What a name stands for in a tree. */
+/** An entry of a tree. */
 type Node =
   | { readonly kind: "file"; readonly text: string; readonly mode: number }
   | { readonly kind: "sparse"; readonly blocks: number; readonly extents: readonly Extent[] }
@@ -24,7 +24,7 @@ type Node =
   | { readonly kind: "directory"; readonly mode: number; readonly holds: Readonly<Record<string, Node>> };
 
 const BLOCK = 4096;
-/** Some sort otherwise where a "/" counts as a byte, and some are no text. */
+/** Some sort differently if "/" counts as a byte, and some are not text. */
 const name = fc.constantFrom("a", "a.b", "a b", "a\n", "-x", "b", "ab", "\xff", "\xe9", "~");
 const sparse: fc.Arbitrary<Node> = fc.record({
   kind: fc.constant("sparse" as const),
@@ -43,7 +43,7 @@ const leaf: fc.Arbitrary<Node> = fc.oneof(
   fc.record({ kind: fc.constant("link" as const), to: fc.constantFrom("a", "/etc/passwd") }),
 );
 
-/** What two trees have under one name. */
+/** The entries of two trees with the same name. */
 type Pair =
   | { readonly left?: Node; readonly right?: Node }
   | { readonly modes: readonly [number, number]; readonly holds: Readonly<Record<string, Pair>> };
@@ -72,7 +72,7 @@ const { pairs } = fc.letrec<{ pairs: Readonly<Record<string, Pair>>; pair: Pair;
   ),
 }));
 
-/** The same content: where one's data goes on, the other's begins. */
+/** The same content, with the data of one starting where that of the other ends. */
 const HALF_HOLE: Readonly<Record<string, Pair>> = {
   half: {
     left: {
@@ -123,7 +123,7 @@ async function make(directory: Buffer, nodes: Readonly<Record<string, Node>>): P
   }
 }
 
-/** What is in a tree, by path: the kind, and then what is compared of it. */
+/** The content of a tree, by path: the kind, and then what is compared. */
 function told(nodes: Readonly<Record<string, Node>>, above = ""): Map<string, readonly string[]> {
   const all = new Map<string, readonly string[]>();
   for (const [each, node] of Object.entries(nodes)) {
@@ -136,7 +136,7 @@ function told(nodes: Readonly<Record<string, Node>>, above = ""): Map<string, re
       for (const [below, of] of told(node.holds, `${where}/`)) all.set(below, of);
     } else {
       const content = Buffer.alloc(node.blocks * BLOCK);
-      // As it is written: what is truncated away is gone.
+      // In the order of the writes; data beyond a truncation is gone.
       for (const { block, byte } of node.extents)
         content.fill(0, block * BLOCK).fill(byte, block * BLOCK, (block + 1) * BLOCK);
       all.set(where, ["REGULAR", hex(content), String(0o644), ""]);
@@ -183,7 +183,7 @@ function read(directory: string): TreeEntries {
   return new TreeEntries(tar, { isHidden: () => false });
 }
 
-test("what differs between any two trees is what a simple model says", async () => {
+test("the differences of any two trees are those of a simple model", async () => {
   await fc.assert(
     fc.asyncProperty(pairs, async (both) => {
       const [one, other] = [sideOf(both, "left"), sideOf(both, "right")];

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { quotaMountOf } from "../../../../src/workspaces/host/project-quota.ts";
 
-/** As /proc/self/mountinfo has them on machines of several makes. */
+/** As in /proc/self/mountinfo of different machines. */
 const OVERLAY_ROOT =
   "1013 898 0:61 / / rw,relatime master:259 - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/AB:/var/lib/docker/overlay2/l/CD,upperdir=/var/lib/docker/overlay2/1f/diff,workdir=/var/lib/docker/overlay2/1f/work";
 const EXT4_ROOT = "29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro";
@@ -18,10 +18,10 @@ test.each([
   ["/srv/work", { type: "ext4", mountPoint: "/srv/work" }],
   ["/srv/work/berth/workspaces", { type: "ext4", mountPoint: "/srv/work" }],
   ["/var/lib/berth/workspaces", { type: "xfs", mountPoint: "/var/lib/berth" }],
-  // Names that only begin alike.
+  // Names that only share a prefix.
   ["/srv/working/dir", undefined],
   ["/var/lib/berth-other", undefined],
-  // Mounted without the option, or no file system that can.
+  // Mounted without the option, or a file system without it.
   ["/var/lib/docker", undefined],
   ["/mnt/plain/workspaces", undefined],
   ["/tmp/workspaces", undefined],
@@ -30,7 +30,7 @@ test.each([
   expect(quotaMountOf(place, MACHINE)).toEqual(expected);
 });
 
-test("takes the root of a container for what it is", () => {
+test("finds no quota at the root of a container, and that of a volume in it", () => {
   expect(quotaMountOf("/data/workspaces", `${OVERLAY_ROOT}\n`)).toBeUndefined();
   const volume =
     "1050 1013 8:17 /docker/volumes/berth/_data /data rw,relatime master:30 - ext4 /dev/sdb1 rw,prjquota";
@@ -56,7 +56,7 @@ test("reads names with blanks, tabs, newlines, backslashes and octal digits", ()
   }
 });
 
-test("goes by any number of optional fields, and by none", () => {
+test("accepts any number of optional fields, including none", () => {
   for (const fields of ["", "shared:3 ", "shared:3 master:4 propagate_from:2 ", "unbindable "]) {
     const line = `50 29 8:17 / /mnt/w rw,relatime ${fields}- ext4 /dev/sdb1 rw,prjquota`;
     expect(quotaMountOf("/mnt/w/x", `${EXT4_ROOT}\n${line}\n`)).toEqual({
@@ -66,7 +66,7 @@ test("goes by any number of optional fields, and by none", () => {
   }
 });
 
-test("goes by the mount that is seen: the deepest, and the last of several at one place", () => {
+test("uses the visible mount: the deepest, and the last of several at one path", () => {
   const below = "60 41 0:44 / /srv/work/berth rw - tmpfs tmpfs rw";
   expect(quotaMountOf("/srv/work/berth/workspaces", `${MACHINE}${below}\n`)).toBeUndefined();
   const bound = "61 41 8:17 /elsewhere /srv/work/bound rw,relatime - ext4 /dev/sdb1 rw,prjquota";
@@ -82,7 +82,7 @@ test("goes by the mount that is seen: the deepest, and the last of several at on
   });
 });
 
-test("knows no quota where options only look like one", () => {
+test("finds no quota in options that only look like one", () => {
   for (const options of ["rw,usrquota,grpquota", "rw,noquota", "rw,pqnoenforce", "rw,data=prjquota"]) {
     const line = `50 29 8:17 / /mnt/w rw - ext4 /dev/sdb1 ${options}`;
     expect(quotaMountOf("/mnt/w", `${line}\n`)).toBeUndefined();

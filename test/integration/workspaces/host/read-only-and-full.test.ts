@@ -8,8 +8,8 @@ import { expect, test } from "vitest";
 const run = promisify(execFile);
 
 /**
- * Runs a script on the workspaces' directories on a file system of its own, in
- * a mount namespace that goes with it: the machine's mounts stay as they are.
+ * Runs a script on workspace directories on a separate file system, in its own mount namespace, so that the machine's
+ * mounts stay as they are.
  */
 async function onDisk(options: string, script: string): Promise<unknown> {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-disk-"));
@@ -36,7 +36,7 @@ async function onDisk(options: string, script: string): Promise<unknown> {
   }
 }
 
-test("a root that is read-only is told as that", async () => {
+test("a read-only root is reported as such", async () => {
   const said = await onDisk(
     "rw",
     `await files.prepare();
@@ -52,7 +52,7 @@ test("a root that is read-only is told as that", async () => {
   expect(said).toEqual([readOnly, readOnly, "none"]);
 });
 
-test("a root that is full takes no import, and keeps what it has", async () => {
+test("a full root accepts no import, and keeps its files", async () => {
   const said = await onDisk(
     "rw",
     `import { readdirSync, readFileSync, writeFileSync } from "node:fs";

@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 const run = promisify(execFile);
 const MIB = 1024 * 1024;
 
-test("subvolumes of btrfs, which a sandbox can make, count, are exported and go; what the operator mounted does not", async () => {
+test("btrfs subvolumes, which a sandbox can make, are measured, exported and deleted; the operator's mounts are not", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-btrfs-"));
   const module = new URL("../../../../src/workspaces/host/directories.ts", import.meta.url).pathname;
   const program = `
@@ -28,7 +28,7 @@ test("subvolumes of btrfs, which a sandbox can make, count, are exported and go;
     await files.prepare();
     const [split, mounted] = [place("split", 1), place("mounted", 2)];
     for (const name of [split, mounted]) await files.make(name, { mayExist: false });
-    // As a user whom a sandbox could have.
+    // As a user that a sandbox could have.
     const made = "btrfs subvolume create a && mkdir a/b && btrfs subvolume create a/b/c && " +
       "head -c 3M /dev/urandom >a/b/c/file && ln -s /etc a/b/c/link";
     execFileSync("setpriv", ["--reuid=1000", "--clear-groups", "sh", "-c", made], { cwd: files.pathOf(split) });
@@ -43,7 +43,7 @@ test("subvolumes of btrfs, which a sandbox can make, count, are exported and go;
     await files.discard(mounted).catch(() => {});
     const [kept] = execFileSync("find", [root + "/workspaces", "-name", "precious"]).toString().split("\\n");
     console.log(JSON.stringify({ bytes, entries, left: existsSync(files.pathOf(split)), outside, kept }));`;
-  // The disk is a file, which only this mount namespace has; both go with it.
+  // The disk is a file in this mount namespace. Both are removed with it.
   const script = `set -e
     truncate -s 256M "$1/image" && mkdir "$1/disk"
     mkfs.btrfs -q "$1/image" >/dev/null && mount -o loop "$1/image" "$1/disk"

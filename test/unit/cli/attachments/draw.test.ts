@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { drawPng, pictureProtocol } from "../../../../src/cli/attachments/draw.ts";
 
-/** The beginning of a PNG of that width, and some bytes more. */
+/** The start of a PNG with this width, and some more bytes. */
 function png(width: number, more = 0): Buffer {
   const head = Buffer.alloc(24 + more, 0xfe);
   Buffer.from("89504e470d0a1a0a0000000d49484452", "hex").copy(head);
@@ -36,7 +36,7 @@ test("kitty gets base64 in chunks of 4096, the last one marked, as wide as the t
   expect(`${parts.map(([all]) => all).join("")}\n`).toBe(drawn);
 });
 
-test("iTerm2 gets one sequence; a small picture is not blown up", () => {
+test("iTerm2 gets one sequence; a small picture is not enlarged", () => {
   const picture = png(80);
   expect(drawPng(picture, "iterm", 100)).toBe(
     `\x1b]1337;File=inline=1;size=${picture.length};width=10;preserveAspectRatio=1:${picture.toString("base64")}\x07\n`,

@@ -23,13 +23,13 @@ const ioOf = (isTTY = false) => ({
   env: {},
 });
 
-test("one goes to a file, whose directory is made", async () => {
+test("one goes to a file, whose directory is created", async () => {
   const file = path.join(dir, "new", "a.png");
   expect(await saveAttachments(ioOf(), [attachment("screenshot", "1")], file)).toEqual([file]);
   expect(readFileSync(file, "utf8")).toBe("1");
 });
 
-test("several go into a directory, under names that stay in it and are all different", async () => {
+test("several go into a directory, with different names that stay in it", async () => {
   const given = [
     attachment("../../etc/passwd", "1"),
     attachment("a", "2"),
@@ -44,7 +44,7 @@ test("several go into a directory, under names that stay in it and are all diffe
   );
 });
 
-test("- is stdout, but no terminal", async () => {
+test("- is stdout, but not a terminal", async () => {
   const io = ioOf();
   await saveAttachments(io, [attachment("a", "1")], "-");
   expect(io.stdout.read()).toEqual(Buffer.from("1"));
@@ -59,7 +59,7 @@ test("none, and several for one place, are refused", async () => {
   expect(readdirSync(dir)).toEqual([]);
 });
 
-test("JSON on a terminal holds nothing that acts on it, and is the same JSON", async () => {
+test("JSON on a terminal contains no control characters, and is the same JSON", async () => {
   const value = { text: "\x1b[2J\x9b2J\x7f\u202eabc\u2028 жук 日本 👩‍💻" };
   const stdout = new PassThrough();
   await writeJson(stdout, value);

@@ -31,7 +31,7 @@ describe("messages", () => {
 describe("a call that is fed", () => {
   const own = new Error("the disk is broken");
 
-  test("fails as what feeds it, whatever it makes of that", async () => {
+  test("fails with the error of its source, whatever it does with it", async () => {
     async function* broken(): AsyncGenerator<Uint8Array> {
       yield Buffer.alloc(1);
       throw own;
@@ -44,7 +44,7 @@ describe("a call that is fed", () => {
     await expect(call).rejects.toBe(own);
   });
 
-  test("fails by itself, and ends what feeds it", async () => {
+  test("fails by itself, and ends its source", async () => {
     let ended = false;
     async function* endless(): AsyncGenerator<Uint8Array> {
       try {

@@ -16,7 +16,7 @@ test.each([
 );
 
 describe("a copy", () => {
-  /** What it draws while chunks of 1 MiB come, each after so many milliseconds. */
+  /** The output while chunks of 1 MiB arrive, each after this many milliseconds. */
   async function drawn(isTTY: boolean, gapsMs: readonly number[]): Promise<string[]> {
     const stderr = Object.assign(new PassThrough(), { isTTY });
     let now = 1000;

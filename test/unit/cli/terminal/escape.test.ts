@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { EscapeFilter } from "../../../../src/cli/terminal/keyboard.ts";
 
-/** What comes of keys, typed together and each by itself. */
+/** The result of keys that are typed together, and of the same keys typed one by one. */
 function typed(text: string): { keys: string; leave: boolean } {
   const together = new EscapeFilter().push(Buffer.from(text));
   const filter = new EscapeFilter();
@@ -28,7 +28,7 @@ describe("~. leaves", () => {
   });
 });
 
-describe("all else goes on", () => {
+describe("everything else is passed on", () => {
   test.each([
     ["a tilde in a line", "cd ~.", "cd ~."],
     ["a tilde before another key", "~/bin\r", "~/bin\r"],

@@ -8,7 +8,7 @@ interface Write {
   fail(error: Error): void;
 }
 
-/** A keyboard whose writes are answered by hand. */
+/** A keyboard whose writes a test answers. */
 function keyboard() {
   const writes: Write[] = [];
   const rooms: boolean[] = [];
@@ -28,7 +28,7 @@ function keyboard() {
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-test("the first key goes at once, those after it together when it has arrived", async () => {
+test("the first key is sent at once, later ones together when it has arrived", async () => {
   const { type, writes } = keyboard();
   type("a");
   expect(writes).toMatchObject([{ offset: 0n, text: "a" }]);
@@ -45,7 +45,7 @@ test("the first key goes at once, those after it together when it has arrived", 
   expect(writes.slice(2)).toMatchObject([{ offset: 3n, text: "d" }]);
 });
 
-test("a key typed as the answer comes is not forgotten", async () => {
+test("a key typed as the answer arrives is not lost", async () => {
   const { type, writes } = keyboard();
   type("a");
   for (let turns = 0; turns < 20; turns++) {
@@ -57,7 +57,7 @@ test("a key typed as the answer comes is not forgotten", async () => {
   }
 });
 
-test("much is sent in pieces, and there is no room for more meanwhile", async () => {
+test("long input is sent in pieces, and there is no room for more meanwhile", async () => {
   const { type, writes, rooms } = keyboard();
   const text = "0123456789abcdef".repeat(100_000);
   type(text);
@@ -71,7 +71,7 @@ test("much is sent in pieces, and there is no room for more meanwhile", async ()
   expect(rooms.at(-1)).toBe(true);
 });
 
-test("a failure is told", async () => {
+test("a failure is reported", async () => {
   const { type, writes, failures } = keyboard();
   type("a");
   const error = new Error("no way through");

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { ScreenModes } from "../../../../src/cli/terminal/local-terminal.ts";
 
-/** What undoes a text, drawn at once and byte by byte. */
+/** The text that undoes the modes of another, written at once and byte by byte. */
 function undoOf(text: string): string {
   const together = new ScreenModes();
   together.watch(Buffer.from(text));
@@ -26,7 +26,7 @@ test.each([
   expect(undoOf(text)).toBe(undo);
 });
 
-test("what is undone is undone once", () => {
+test("each mode is undone once", () => {
   const modes = new ScreenModes();
   modes.watch(Buffer.from("\x1b[?25l"));
   expect(modes.undo()).not.toBe("");

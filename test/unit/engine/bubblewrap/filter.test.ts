@@ -55,7 +55,7 @@ const NEW_USER = 0x10000000n;
 const X86_64 = 0xc000003e;
 const AARCH64 = 0xc00000b7;
 
-/** Numbers of calls in the order x86-64, arm64. */
+/** Numbers of system calls on x86-64 and arm64. */
 const CALLS = {
   read: [0, 63],
   openat: [257, 56],
@@ -95,21 +95,21 @@ describe.each([
     expect(of(name)).toBe(EPERM);
   });
 
-  test("arguments decide where they matter", () => {
+  test("arguments are checked where they matter", () => {
     expect(of("clone", SIGCHLD)).toBe(ALLOW);
     expect(of("clone", NEW_USER | SIGCHLD)).toBe(EPERM);
-    // Whose flags lie in memory: programs take clone then.
+    // The flags of clone3 are in memory, where the filter cannot see them. Programs then use clone.
     expect(of("clone3")).toBe(ENOSYS);
     const [unix, alg, vsock] = [1n, 38n, 40n];
     expect([of("socket", unix), of("socket", alg), of("socket", vsock)]).toEqual([ALLOW, EPERM, EPERM]);
     expect([of("personality", 0n), of("personality", 0x40000n)]).toEqual([ALLOW, EPERM]);
   });
 
-  test("calls that are newer than the filter do not exist", () => {
+  test("calls that are newer than the filter fail as if they did not exist", () => {
     expect(decide(program, callData(machine, 1000, []))).toBe(ENOSYS);
   });
 
-  test("a process of another processor is killed", () => {
+  test("a process for another architecture is killed", () => {
     expect(decide(program, callData(other, CALLS.read[1 - column] ?? 0, []))).toBe(KILL);
     const i386 = 0x40000003;
     expect(decide(program, callData(i386, 3, []))).toBe(KILL);
@@ -121,7 +121,7 @@ describe.each([
     }
   });
 
-  test("the executable carries the program", () => {
+  test("the executable contains the filter program", () => {
     const header = entry.length - program.length - 16;
     expect(entry.readUInt16LE(header)).toBe(program.length / 8);
     expect(Number(entry.readBigUInt64LE(header + 8))).toBe(0x400000 + header + 16);
@@ -129,7 +129,7 @@ describe.each([
   });
 });
 
-test("where there is none, it says why", () => {
+test("if there is none, it says why", () => {
   expect(findFilter("riscv64", "6.1.0")).toBe("there is no filter for the processor riscv64");
   expect(findFilter("x64", "5.7.19")).toBe("it needs Linux 5.8, and this is 5.7.19");
   expect(findFilter("x64", "5.8.0-rc1")).not.toBeTypeOf("string");

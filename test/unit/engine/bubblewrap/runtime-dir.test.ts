@@ -15,7 +15,7 @@ import { keepRuntimeDir } from "../../../../src/engine/bubblewrap/runtime-dir.ts
 
 const DAY_MS = 24 * 3_600_000;
 
-test("nothing of the runtime directory is ever a day old, so that no cleaner of /tmp removes it", async () => {
+test("files of the runtime directory never get a day old, so that no cleaner of /tmp removes them", async () => {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-runtime-"));
   onTestFinished(() => rmSync(dir, { recursive: true }));
   mkdirSync(path.join(dir, "etc/ssl"), { recursive: true });

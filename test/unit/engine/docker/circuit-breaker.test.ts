@@ -6,7 +6,7 @@ function breakerAt0() {
   return { clock, breaker: new CircuitBreaker(() => clock.ms) };
 }
 
-test("what fails is retried after pauses that double up to five minutes", () => {
+test("a failure is retried after pauses that double up to five minutes", () => {
   const { clock, breaker } = breakerAt0();
   const pauses: (number | undefined)[] = [];
   for (let i = 0; i < 12; i++) {
@@ -23,7 +23,7 @@ test("what fails is retried after pauses that double up to five minutes", () => 
   expect(breaker.begin()?.fail()).toBe(1000);
 });
 
-test("after a pause one tries, and others when that came to nothing", () => {
+test("after a pause one attempt is allowed, and another when the first is canceled", () => {
   const { clock, breaker } = breakerAt0();
   breaker.begin()?.fail();
   clock.ms = 1000;
@@ -37,7 +37,7 @@ test("after a pause one tries, and others when that came to nothing", () => {
   expect(breaker.open).toBe(false);
 });
 
-test("of attempts that fail together one counts, and one that succeeds meanwhile closes it", () => {
+test("of concurrent failures only one counts, and a success meanwhile closes the breaker", () => {
   const { breaker } = breakerAt0();
   const attempts = Array.from({ length: 4 }, () => breaker.begin());
   expect(attempts.slice(0, 3).map((attempt) => attempt?.fail())).toEqual([1000, undefined, undefined]);

@@ -9,7 +9,7 @@ function frame(stream: number, payload: Uint8Array): Buffer {
   return Buffer.concat([header, payload]);
 }
 
-test("frames come apart wherever the connection cuts them", () => {
+test("frames are separated wherever the connection splits them", () => {
   const frames = fc.array(fc.tuple(fc.constantFrom(1, 2), fc.uint8Array({ maxLength: 40 })), {
     maxLength: 20,
   });
@@ -32,7 +32,7 @@ test("frames come apart wherever the connection cuts them", () => {
   );
 });
 
-test("an end inside a frame or its header is seen", () => {
+test("an end inside a frame or its header is detected", () => {
   const wire = frame(1, Buffer.from("abc"));
   for (const [length, inside] of [
     [0, false],
@@ -48,7 +48,7 @@ test("an end inside a frame or its header is seen", () => {
   }
 });
 
-test("payloads are views of what came, not copies", () => {
+test("payloads are views of the chunks, not copies", () => {
   const wire = frame(1, Buffer.alloc(1000));
   const demux = new Demux((_, chunk) => expect(chunk.buffer).toBe(wire.buffer));
   demux.push(wire);

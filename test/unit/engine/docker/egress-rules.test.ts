@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { hasUserChain, repairEgressRules } from "../../../../src/engine/docker/egress.ts";
 
-/** Carries out what `iptables-restore --noflush` would, on the lines of `iptables -S`. */
+/** Applies the input of `iptables-restore --noflush` to the lines of `iptables -S`. */
 function restore(listing: string, input: string): string {
   let lines = listing.split("\n").filter(Boolean);
   for (const command of input.split("\n")) {
@@ -43,7 +43,7 @@ function repaired(listing: string): string {
 }
 
 describe("the rules are repaired", () => {
-  test("where there are none", () => {
+  test("if there are none", () => {
     const rules = repaired(BARE).split("\n");
     expect(rules).toContain(
       "-A BERTH-EGRESS -d 169.254.0.0/16 -j REJECT --reject-with icmp-port-unreachable",
@@ -51,7 +51,7 @@ describe("the rules are repaired", () => {
     expect(rules).toContain("-A INPUT -i berth0 -j REJECT --reject-with icmp-port-unreachable");
   });
 
-  test("where one is missing, or stands too late", () => {
+  test("if one is missing, or comes too late", () => {
     const right = repaired(BARE);
     for (const line of right.split("\n")) {
       if (/BERTH|berth/.test(line) && line.startsWith("-A"))

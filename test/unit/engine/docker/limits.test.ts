@@ -7,7 +7,7 @@ const ALL = {
   ...{ egress: true, egressDomains: true, systemCallFilter: true },
 };
 
-// A daemon without root has no control groups where nobody delegates them.
+// A rootless daemon has only the control groups that are delegated to it.
 test.each(["memoryLimit", "cpuLimit", "pidsLimit"] as const)(
   "a sandbox is refused by a daemon that lacks %s, never unlimited",
   (capability) => {

@@ -6,7 +6,7 @@ import path from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { daemonOpenFilesLimit } from "../../../../src/engine/docker/info.ts";
 
-test("the limit of open files is that of the daemon whose process id is beside the socket", async () => {
+test("the limit of open files is that of the daemon whose PID file is next to the socket", async () => {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-open-files-"));
   onTestFinished(() => rmSync(dir, { recursive: true }));
   const daemon = spawn("sh", ["-c", "ulimit -n 123 && echo limited && exec sleep 1000"]);

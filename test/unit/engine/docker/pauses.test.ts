@@ -2,18 +2,18 @@ import { expect, test } from "vitest";
 import { translateError } from "../../../../src/engine/docker/errors.ts";
 import { Pauses } from "../../../../src/engine/docker/pauses.ts";
 
-/** A refusal of Docker's as the engine sees it. */
+/** A refusal of Docker, as the engine sees it. */
 function refusal(text: string): Error {
   const error = Object.assign(new Error(text), { statusCode: 409, json: { message: text } });
   return translateError(error, "pausing a container");
 }
 
-/** A daemon as far as pauses go, which can lose track of a container as a late event makes it. */
+/** The part of a daemon that pauses, which can lose track of a container's state, as after a late event. */
 class Daemon {
   running = true;
-  /** What it takes the container for. */
+  /** The container's state according to the daemon. */
   paused = false;
-  /** What it is. */
+  /** The container's real state. */
   frozen = false;
   readonly calls: { readonly paused: boolean; readonly at: number }[] = [];
   thaws = 0;
@@ -45,7 +45,7 @@ test("pauses and resumes, and both are idempotent", async () => {
   expect(daemon.thaws).toBe(0);
 });
 
-test("a change comes a while after the opposite one, so that a late event does not override it", async () => {
+test("a change waits a while after the opposite one, so that a late event does not overwrite it", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
   await daemon.pauses.set("x", false);
@@ -56,10 +56,10 @@ test("a change comes a while after the opposite one, so that a late event does n
   expect(daemon.calls).toHaveLength(2);
 });
 
-test("a container that Docker takes for running while it is frozen is thawed", async () => {
+test("a frozen container that Docker believes to be running is thawed", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
-  // The late event of a resume before.
+  // The late event of an earlier resume.
   daemon.paused = false;
   await daemon.pauses.set("x", false);
   expect(daemon).toMatchObject({ frozen: false, thaws: 1 });

@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
 import { untilOpened } from "../../../../src/engine/docker/spawn-piped.ts";
 
-/** An exec that has ended by the time it is looked at, after `before` was done. */
+/** An exec that has ended when it is inspected. Calls `before` first. */
 const ended = (before = () => {}) => ({
   inspect: async () => {
     before();
@@ -10,7 +10,7 @@ const ended = (before = () => {}) => ({
   },
 });
 
-test("a shell that ended while nobody looked has opened its pipes: its command must not run again", async () => {
+test("a shell that ended unnoticed but wrote its byte has opened its pipes: its command must not run again", async () => {
   const stdout = new PassThrough();
   await untilOpened(
     ended(() => void stdout.write("+hello")),
@@ -20,7 +20,7 @@ test("a shell that ended while nobody looked has opened its pipes: its command m
   expect(String(stdout.read())).toBe("hello");
 });
 
-test("a shell that ended without a byte has not", async () => {
+test("a shell that ended without its byte has not opened them", async () => {
   const opened = untilOpened(ended(), new PassThrough(), undefined);
   await expect(opened).rejects.toThrow("the shell ended with 0 before it opened its pipes");
 });

@@ -3,7 +3,7 @@ import { BerthError } from "../../../../src/base/errors.ts";
 import { StartGate } from "../../../../src/engine/docker/start-gate.ts";
 
 describe("the gate between starts and pauses", () => {
-  test("lets starts in together, and a pause only when all of them are over", async () => {
+  test("admits starts concurrently, and a pause only when all of them are over", async () => {
     const gate = new StartGate();
     const order: string[] = [];
     const leaveFirst = await gate.enter("a");
@@ -24,20 +24,20 @@ describe("the gate between starts and pauses", () => {
     expect(order).toEqual(["first over", "second over", "paused", "third"]);
   });
 
-  test("keeps containers apart", async () => {
+  test("is separate for each container", async () => {
     const gate = new StartGate();
     await gate.enter("a");
     await expect(gate.closed("b", async () => "done")).resolves.toBe("done");
   });
 
-  test("a pause that fails opens it again", async () => {
+  test("reopens after a failed pause", async () => {
     const gate = new StartGate();
     const failed = gate.closed("a", () => Promise.reject(new Error("no")));
     await expect(failed).rejects.toThrow("no");
     (await gate.enter("a"))();
   });
 
-  test("a start that is given up while it waits leaves nothing behind", async () => {
+  test("a start that is aborted while it waits leaves nothing behind", async () => {
     const gate = new StartGate();
     const { promise: pausing, resolve: paused } = Promise.withResolvers<void>();
     const pause = gate.closed("a", () => pausing);
@@ -50,9 +50,9 @@ describe("the gate between starts and pauses", () => {
     await expect(gate.closed("a", async () => "again")).resolves.toBe("again");
   });
 
-  test("costs a start next to nothing", async () => {
+  test("takes almost no time per start", async () => {
     const gate = new StartGate();
-    // A lock that counts places down one by one takes minutes for this.
+    // A lock that counts down permits one by one would take minutes for this.
     for (let i = 0; i < 200_000; i++) (await gate.enter("a"))();
     await expect(gate.closed("a", async () => "done")).resolves.toBe("done");
   });

@@ -6,10 +6,10 @@ import { expect, onTestFinished, test } from "vitest";
 import { RequestTooLongError, Zygote } from "../../../../src/engine/docker/zygote.ts";
 import { ZYGOTE_FILES } from "../../../../src/engine/docker/zygote-script.ts";
 
-/** Prints the ids of the requests that it runs, and how long their programs are. */
+/** Prints the ids of the requests that it runs, and the lengths of their programs. */
 const SHELL = `Z() { printf '%s %s;' "$1" "\${#8}"; }\n`;
 
-/** A zygote whose requests nobody reads until they are asked for. */
+/** A zygote whose requests are read only when the test asks for them. */
 function unreadZygote() {
   const directory = mkdtempSync(path.join(tmpdir(), "berth-requests-"));
   const requests = path.join(directory, ZYGOTE_FILES.requests);
@@ -32,7 +32,7 @@ function unreadZygote() {
   };
 }
 
-test("of a long request that does not fit into the pipe nothing runs, and others are not changed by it", () => {
+test("a long request that does not fit into the pipe runs nothing, and does not affect others", () => {
   const { request, read } = unreadZygote();
   const long = "x".repeat(9_000);
   const ids: string[] = [];
@@ -48,7 +48,7 @@ test("of a long request that does not fit into the pipe nothing runs, and others
   expect(ran).toBe([...whole, `${last[0]} 5;`, `${last[1]} 9001;`].join(""));
 });
 
-test("what is too long for the pipe is not begun", () => {
+test("a request that is too long for the pipe is not started", () => {
   const { request, read } = unreadZygote();
   expect(() => request("x".repeat(50_000))).toThrow(RequestTooLongError);
   expect(() => request("'".repeat(11_000))).toThrow(RequestTooLongError);

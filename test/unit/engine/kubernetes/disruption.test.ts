@@ -43,7 +43,7 @@ test.each([
   expect(disruptionOf(pod(reason, READY))).toEqual({ cause });
 });
 
-test("a pod that is not ready, or is to be evicted but not yet deleted, has not ended", () => {
+test("a pod that is not ready, or will be evicted but is not deleted yet, has not ended", () => {
   expect(disruptionOf(pod(undefined, UNREADY))).toBeUndefined();
   const { metadata: _deleted, ...kept } = pod("EvictionByEvictionAPI", READY);
   expect(endOf({ ...kept, metadata: { name: "p", uid: "u" } })).toBeUndefined();

@@ -52,7 +52,7 @@ describe("what the API server refuses", () => {
     expect(isRefusal(new Error("other"), 404)).toBe(false);
   });
 
-  test("is quoted where it is not an answer of the API's, and never at length", () => {
+  test("is quoted if it is not an answer of the API, but never at length", () => {
     expect(ApiError.of(502, "<html>bad gateway</html>")).toMatchObject({
       status: 502,
       reason: "",

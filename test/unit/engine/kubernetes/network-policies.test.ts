@@ -4,7 +4,7 @@ import { cidr, covers } from "../../../../src/base/cidr.ts";
 import { isSame, opens, policiesOf } from "../../../../src/engine/kubernetes/network/policies.ts";
 import { type EgressRanges, openRanges } from "../../../../src/engine/kubernetes/network/ranges.ts";
 
-/** Whether an address is in an open range, and in no exception of that. */
+/** Whether an address is in an open range, and in none of its exceptions. */
 function reached(address: string, options: EgressRanges = {}, closed: readonly string[] = []): boolean {
   const one = cidr(address);
   return openRanges(options, closed).some(
@@ -25,7 +25,7 @@ describe("what EGRESS reaches", () => {
     expect(reached(address)).toBe(false);
   });
 
-  test("what is opened, without what is denied in it and the cluster's own", () => {
+  test("allowed ranges, without denied parts and the cluster's own addresses", () => {
     const options = {
       egressCidrs: ["10.9.0.0/16", "fd09::/64"],
       denyCidrs: ["10.9.9.0/24", "93.184.215.0/24"],
@@ -37,12 +37,12 @@ describe("what EGRESS reaches", () => {
       expect(reached(address, options, closed), address).toBe(false);
   });
 
-  test("of two ranges the smaller counts: nothing but what is opened", () => {
+  test("of two ranges the smaller counts: only what is allowed", () => {
     const options = { egressCidrs: ["10.9.0.0/16"], denyCidrs: ["0.0.0.0/0", "::/0"] };
     expect(openRanges(options, [])).toEqual([{ cidr: "10.9.0.0/16", except: [] }]);
   });
 
-  test("a wide range opens no metadata address and no loopback", () => {
+  test("a wide range does not open metadata addresses or loopback", () => {
     const options = { egressCidrs: ["0.0.0.0/0", "::/0"] };
     expect(reached("10.0.0.1", options)).toBe(true);
     for (const address of [
@@ -69,7 +69,7 @@ describe("what EGRESS reaches", () => {
     expect(() => openRanges(options, closed)).toThrow(problem);
   });
 
-  test("exceptions are parts of their range and of no other exception, as the API server demands", () => {
+  test("exceptions are within their range and not within another exception, as the API server requires", () => {
     const options = { egressCidrs: ["0.0.0.0/0", "10.0.0.0/8"], denyCidrs: ["10.1.0.0/16", "10.1.2.0/24"] };
     for (const { cidr: range, except } of openRanges(options, ["10.1.2.3/32", "5.5.5.5/32"])) {
       for (const part of except) {
@@ -85,7 +85,7 @@ describe("the policies of an instance", () => {
   const [none, egress] = policiesOf("one", {}, []) as [V1NetworkPolicy, V1NetworkPolicy];
   const labels = { "berth.dev/instance": "one", "berth.dev/network": "none" };
 
-  test("select its pods alone, and let nothing in", () => {
+  test("select only its pods, and let nothing in", () => {
     expect(none.spec?.podSelector?.matchLabels).toEqual(labels);
     for (const { spec } of [none, egress])
       expect(spec).toMatchObject({ policyTypes: ["Ingress", "Egress"], ingress: [] });
@@ -93,7 +93,7 @@ describe("the policies of an instance", () => {
     expect(none.metadata?.name).not.toBe(policiesOf("two", {}, [])[0]?.metadata?.name);
   });
 
-  test("are the same as the API server gives them back, and differ where somebody changed them", () => {
+  test("equal those that the API server returns, and differ if somebody changed them", () => {
     const { ingress: _ingress, egress: _egress, ...rest } = none.spec ?? { podSelector: {} };
     const found = { ...none, spec: rest };
     expect(isSame(found, none)).toBe(true);

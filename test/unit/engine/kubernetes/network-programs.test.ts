@@ -34,7 +34,7 @@ describe("programs that pods of any image run", () => {
   let port = 0;
   beforeAll(async () => {
     port = await freePort();
-    // A process group of its own, so that its end ends the program too.
+    // In its own process group, so that killing the group also ends the program.
     listener = spawn("/bin/sh", ["-c", listenScript(dir, port)], { stdio: "ignore", detached: true });
     await eventually(async () => (await attempt([{ address: "127.0.0.1", port }]))[0] === "connected");
   });
@@ -43,7 +43,7 @@ describe("programs that pods of any image run", () => {
     rmSync(dir, { recursive: true });
   });
 
-  test("connect where something listens, and say where nothing does", async () => {
+  test("connect if something listens, and report if nothing does", async () => {
     const closed = await freePort();
     expect(
       await attempt([
@@ -53,14 +53,14 @@ describe("programs that pods of any image run", () => {
     ).toEqual(["connected", "blocked"]);
   });
 
-  test("accept however many connections, so that a full queue is never taken for a closed network", async () => {
+  test("accept any number of connections, so that a full queue is never mistaken for a closed network", async () => {
     for (let round = 0; round < 4; round++) {
       const places = Array.from({ length: 12 }, () => ({ address: "127.0.0.1", port }));
       expect(await attempt(places)).toEqual(places.map(() => "connected"));
     }
   });
 
-  test("what a broken connection cut off, or what ends for another reason, says nothing of the network", () => {
+  test("truncated output, or an end for another reason, says nothing about the network", () => {
     const places = [1, 2, 3, 4].map((at) => ({ address: "10.0.0.1", port: at }));
     expect(readAttempts("0 0\n1 115\n2 9\n", places)).toEqual(["connected", "blocked", "failed", "failed"]);
     expect(readAttempts("", places)).toEqual(places.map(() => "failed"));

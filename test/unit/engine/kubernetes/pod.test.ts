@@ -30,7 +30,7 @@ const spec: EngineSandboxSpec = {
 };
 
 describe("a sandbox's pod", () => {
-  test("says without a store whose it is, and is found again by that", () => {
+  test("has annotations that identify the sandbox without the store, and can be found by them", () => {
     const pod = sandboxPod("berth-a", spec, facts);
     const seen: V1Pod = { ...pod, metadata: { ...pod.metadata, uid: "u1" } };
     expect(describePod(seen)).toEqual({
@@ -64,15 +64,16 @@ describe("a sandbox's pod", () => {
     });
   });
 
-  test("takes variables and limits as they are", () => {
+  test("gets variables and limits unchanged", () => {
     const [main] = sandboxPod("berth-a", spec, facts).spec?.containers ?? [];
-    // What Kubernetes makes of it is the value: https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+    // Kubernetes expands this to the value:
+    // https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
     expect(main?.env).toEqual([{ name: "PRICE", value: "$$(HOME) $$$$ 5$$" }]);
     expect(main?.resources?.limits).toEqual({ cpu: "1500m", memory: String(256 << 20) });
     expect(main?.resources?.requests).toEqual({ cpu: "150m", memory: String(64 << 20) });
   });
 
-  test("has the template's fields where Berth sets none, and Berth's where both do", () => {
+  test("has the template's fields where Berth sets none, and Berth's where both are set", () => {
     const template: V1Pod = {
       metadata: {
         annotations: { team: "agents", "berth.dev/owner": "mallory" },
@@ -114,7 +115,7 @@ describe("a sandbox's pod", () => {
     expect(side?.image).toBe("sidecar:1");
   });
 
-  test("has a name of its own, and instances of any name have a label", () => {
+  test("has a unique name, and instances with any name have a label", () => {
     const names = Array.from({ length: 1000 }, newPodName);
     expect(new Set(names).size).toBe(1000);
     for (const name of names) expect(name).toMatch(/^berth-[a-z0-9]{16}$/);
@@ -159,20 +160,20 @@ describe("the end of a pod", () => {
       { exitCode: 137, outOfMemory: false, cause: "DeadlineExceeded: too long" },
     ],
     ["nothing while it runs", { status: { phase: "Running" } }, undefined],
-  ])("tells %s", (_, pod, end) => {
+  ])("recognizes %s", (_, pod, end) => {
     expect(endOf(pod as V1Pod)).toEqual(end);
   });
 });
 
 describe("the end of an exec", () => {
-  test("is true only where Kubernetes names a code", () => {
+  test("has an exit code only if Kubernetes reports one", () => {
     const failed = {
       status: "Failure",
       reason: "NonZeroExitCode",
       details: { causes: [{ reason: "ExitCode", message: "42" }] },
     };
     expect(exitCodeIn(failed)).toBe(42);
-    // A kubelet that dies ends what it streams like this.
+    // A dying kubelet ends its streams like this.
     expect(exitCodeIn({ status: "Success" })).toBeUndefined();
     expect(exitCodeIn({ status: "Failure", reason: "InternalError", message: "x" })).toBeUndefined();
     expect(exitCodeIn(undefined)).toBeUndefined();

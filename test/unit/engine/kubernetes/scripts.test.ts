@@ -14,7 +14,7 @@ const request: SpawnText = {
   argv: ["true"],
 };
 
-/** The words that a shell makes of a request, as the script in the pod reads it. */
+/** The words that a shell parses from a request, as the script in the pod would. */
 function wordsOf(text: Buffer): string[] {
   const script = `BERTHZ_NL='
 '
@@ -27,7 +27,7 @@ printf '%s\\0' "$@"`;
   return stdout.toString().split("\0").slice(0, -1);
 }
 
-test("a request reaches the shell as it is, whatever its words hold", () => {
+test("a request with any words reaches the shell unchanged", () => {
   const word = fc.oneof(
     fc.string({ unit: "binary", maxLength: 40 }).map((text) => text.replaceAll("\0", "")),
     fc.constantFrom(
@@ -44,7 +44,7 @@ test("a request reaches the shell as it is, whatever its words hold", () => {
   );
   fc.assert(
     fc.property(fc.array(word, { minLength: 1, maxLength: 5 }), (argv) => {
-      // Lone surrogates are no text.
+      // Lone surrogates are not valid text.
       fc.pre(argv.every((text) => text.isWellFormed()));
       const words = wordsOf(spawnText({ ...request, argv: ["prog", ...argv] }));
       expect(words.slice(words.indexOf("--") + 1)).toEqual(["prog", ...argv]);
@@ -53,7 +53,7 @@ test("a request reaches the shell as it is, whatever its words hold", () => {
   );
 });
 
-test("no line is longer than a terminal takes, and nothing in it acts on one", () => {
+test("no line is longer than a terminal accepts, and none contains control characters", () => {
   const argv = ["x".repeat(100_000), "\x03\x04\x1a\x7f", "a\nb"];
   const lines = spawnText({ ...request, argv })
     .toString("latin1")
@@ -62,14 +62,14 @@ test("no line is longer than a terminal takes, and nothing in it acts on one", (
   expect(lines.join("")).toMatch(/^[\x20-\x7e]*$/);
 });
 
-test("a terminal's echo of it holds no nonce", () => {
+test("a terminal's echo of it does not contain the nonce", () => {
   const text = spawnText(request).toString();
   expect(text).not.toContain(request.endNonce);
   expect(text).not.toContain(request.startNonce);
   expect(wordsOf(Buffer.from(text)).slice(0, 2)).toEqual([request.endNonce, request.startNonce]);
 });
 
-test("what shells drop or change goes through env, and so does a program that looks like an option", () => {
+test("variables that shells drop or change go through env, and so does a program that looks like an option", () => {
   const env = { PLAIN: "1", "odd.name": "2", IFS: "/" };
   const words = wordsOf(spawnText({ ...request, env }));
   expect(words.slice(6)).toEqual(["4", "PLAIN=1", "--", "env", "--", "odd.name=2", "IFS=/", "true"]);

@@ -15,7 +15,7 @@ function pod(spec: object = {}): V1Pod {
   };
 }
 
-test("a claim is in the pod once, however often it is mounted", () => {
+test("a claim that is mounted several times is in the pod once", () => {
   const made = pod();
   addClaims(made, [mount(), mount({ target: "/x", directory: "t1" })], "ReadWriteOnce");
   const [{ name = "" } = {}] = made.spec?.volumes ?? [];
@@ -28,7 +28,7 @@ test("a claim is in the pod once, however often it is mounted", () => {
   expect(made.spec?.initContainers).toBeUndefined();
 });
 
-test("pods of one claim come to one node where only those may have it, beside what the operator asks for", () => {
+test("pods with the same claim are scheduled on one node if the claim requires it, in addition to the operator's terms", () => {
   const term = { topologyKey: "zone" };
   const template = {
     affinity: { podAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [term] }, nodeAffinity: {} },
@@ -52,7 +52,7 @@ test("pods of one claim come to one node where only those may have it, beside wh
   expect(many.spec?.affinity).toEqual(template.affinity);
 });
 
-test("a directory that is only read is made before the container starts", () => {
+test("a read-only directory is created before the container starts", () => {
   const made = pod();
   addClaims(made, [mount({ readOnly: true })], "ReadWriteOnce");
   const [before] = made.spec?.initContainers ?? [];

@@ -6,7 +6,7 @@ import { waitingPods } from "../../../../src/engine/kubernetes/waiting.ts";
 const facts: PodFacts = { instance: "one", user: "1000:1000", isolation: "CONTAINER" };
 const since = new Date(1_790_000_000_000);
 
-/** A sandbox's pod that has not started: what its node, or the scheduler, says of it. */
+/** A sandbox's pod that has not started, with the state that its node or the scheduler reports. */
 function pendingPod(waiting?: V1ContainerStateWaiting, condition?: Partial<V1PodCondition>): V1Pod {
   const pod = sandboxPod(
     "berth-a",
@@ -81,12 +81,12 @@ test.each([
   expect(found[0]?.message).toContain(warning);
 });
 
-test("a message has 500 characters at most", () => {
+test("a message has at most 500 characters", () => {
   const [found] = waitingPods([pendingPod()], said("x".repeat(5_000)));
   expect(found?.message.length).toBeLessThanOrEqual(500);
 });
 
-test("no pod waits that runs, has ended, is being deleted, or is neither a sandbox nor looks at an image", () => {
+test("a pod that runs, has ended, is being deleted, or is neither a sandbox nor an image probe does not count as waiting", () => {
   const pod = pendingPod();
   const state = (container: object): V1Pod => ({
     ...pod,

@@ -12,7 +12,7 @@ afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
 });
 
-/** Looks at processes of this machine as if they were all of a sandbox. */
+/** A view of processes of this machine, as if they were all the processes of a sandbox. */
 function viewOf(pids: readonly number[], freezer: Freezer, level = 0): OutsideView {
   return new OutsideView({
     ...{ entering: NO_SCOPE, level, freezer, freezeLast: false },
@@ -24,7 +24,7 @@ function viewOf(pids: readonly number[], freezer: Freezer, level = 0): OutsideVi
   });
 }
 
-test("a tree that is killed on a machine which takes over a second for it has ended all the same", async () => {
+test("a tree that is killed on a machine that needs more than a second for it has ended anyway", async () => {
   const child = spawn("sleep", ["600"], { detached: true, stdio: "ignore" });
   children.push(child);
   await once(child, "spawn");
@@ -45,7 +45,7 @@ test("a tree that is killed on a machine which takes over a second for it has en
   expect(await ended).toEqual([null, "SIGKILL"]);
 });
 
-test("a sandbox is ending as soon as its main process has been killed, before its init has learned of it", async () => {
+test("a sandbox counts as ending as soon as its main process has been killed, before its init notices", async () => {
   const args = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "sleep 600; exit 1"];
   const outer = spawn("unshare", args, { stdio: "ignore" });
   children.push(outer);
@@ -59,7 +59,7 @@ test("a sandbox is ending as soon as its main process has been killed, before it
     process.kill(main, "SIGKILL");
     expect(await view.isEnding()).toBe(true);
   } finally {
-    // Where the first assertion fails the init runs on.
+    // If the first assertion fails, the init process still runs.
     process.kill(init, "SIGKILL");
   }
 });

@@ -28,14 +28,14 @@ function open(count: number, turns: Turns) {
   return { spawned, pools };
 }
 
-test("lanes that nobody waits for are opened a few at a time, over all sandboxes", async () => {
+test("lanes that nobody waits for are opened a few at a time, across all sandboxes", async () => {
   const { spawned, pools } = open(100, new Turns(16));
   expect(spawned).toHaveLength(16);
-  // A command of a sandbox whose turn has not come gets its lane at once.
+  // A command in a sandbox whose turn has not come gets its lane at once.
   const late = pools[99];
   const wanted = late?.take(AbortSignal.timeout(60_000));
   expect(spawned.slice(16)).toEqual(["ref-99"]);
-  // Shells that do not start keep nobody from a turn for long.
+  // Shells that do not start do not block turns for long.
   await eventually(() => spawned.length >= 32, { timeoutMs: 10_000 });
   late?.close();
   expect(await wanted).toBeUndefined();
@@ -49,7 +49,7 @@ test("a sandbox that ends gives up its turn", async () => {
   expect(spawned).toEqual(["ref-0", "ref-2"]);
 });
 
-test("a spare lane waits for a moment, in which a command gets its own", async () => {
+test("a spare lane is opened after a moment, so that a command can get its lane first", async () => {
   const { spawned, pools } = open(1, new Turns(16));
   const wanted = pools[0]?.take(AbortSignal.timeout(60_000));
   expect(spawned).toHaveLength(1);

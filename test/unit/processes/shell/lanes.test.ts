@@ -10,7 +10,7 @@ const CROWD = 30;
 const signal = new AbortController().signal;
 const output = { data() {}, end() {} } as unknown as Parameters<JobRunner["start"]>[2];
 
-/** Asks for jobs that no lane takes, in one sandbox, all at once. */
+/** Starts many jobs at once in one sandbox without idle lanes. */
 function crowd(abort = signal) {
   const starts: (() => void)[] = [];
   const plain = {
@@ -33,12 +33,12 @@ function crowd(abort = signal) {
     terminal: undefined,
   };
   const jobs = Array.from({ length: CROWD }, () => lanes.start(sandbox, request, output, abort));
-  // Those that a test leaves hanging fail half a minute later, beside other tests.
+  // Jobs that a test leaves hanging fail half a minute later, during other tests.
   for (const job of jobs) job.catch(() => {});
   return { starts, jobs };
 }
 
-test("of a crowd of jobs that find no idle lane, eight start at once, and all do", async () => {
+test("of many jobs without an idle lane, eight start at once, and all start eventually", async () => {
   const { starts, jobs } = crowd();
   expect(starts).toHaveLength(8);
   for (let done = 0; done < CROWD; done++) {
@@ -48,13 +48,13 @@ test("of a crowd of jobs that find no idle lane, eight start at once, and all do
   expect(await Promise.all(jobs)).toHaveLength(CROWD);
 });
 
-test("jobs whose start hangs keep others from theirs for a second at most", async () => {
+test("jobs whose start hangs delay others by at most a second", async () => {
   const { starts } = crowd();
   expect(starts).toHaveLength(8);
   await eventually(() => starts.length > 8);
 });
 
-test("one that is given up while it waits does not start", async () => {
+test("a job that is aborted while it waits does not start", async () => {
   const abort = new AbortController();
   const { starts, jobs } = crowd(abort.signal);
   abort.abort(new Error("gone"));

@@ -8,7 +8,7 @@ import {
 import { toWireArchiveChunk, toWireDownloadItem } from "../../../../src/rpc/convert/file.ts";
 import { encodingOf } from "../../../../src/server/framing.ts";
 
-test("says the same as the generated code, for files and archives", () => {
+test("agrees with the generated code, for files and archives", () => {
   fc.assert(
     fc.property(fc.uint8Array({ minLength: 1, maxLength: 300 }), (bytes) => {
       const data = Buffer.from(bytes);

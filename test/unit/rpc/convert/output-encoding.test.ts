@@ -8,7 +8,7 @@ import {
 } from "../../../../gen/ts/berth/v1/process_pb.js";
 import { encodeOutput } from "../../../../src/rpc/convert/process.ts";
 
-test("says the same as the generated code, for every stream of a process", () => {
+test("agrees with the generated code, for every stream of a process", () => {
   fc.assert(
     fc.property(
       fc.constantFrom(OutputStream.STDOUT, OutputStream.STDERR),

@@ -23,7 +23,7 @@ test.each([
   expect(refusal(() => callerId("worker_id", id))).toMatch(why);
 });
 
-test("takes exactly what is 1 to 256 bytes of UTF-8 without control characters", () => {
+test("accepts exactly 1 to 256 bytes of UTF-8 without control characters", () => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", maxLength: 300 }), (id) => {
       const good =

@@ -9,17 +9,17 @@ import { refusal } from "./refusal.ts";
 const duration = (seconds: bigint, nanos: number) => create(DurationSchema, { seconds, nanos });
 
 describe("durationToMs", () => {
-  test("leaves an unset field unset, and zero zero", () => {
+  test("keeps an unset field unset, and zero as zero", () => {
     expect(durationToMs("timeout", undefined)).toBeUndefined();
     expect(durationToMs("timeout", duration(0n, 0))).toBe(0);
   });
 
-  test("rounds up, so that the shortest time is not none", () => {
+  test("rounds up, so that the shortest duration is not zero", () => {
     expect(durationToMs("timeout", duration(0n, 1))).toBe(1);
     expect(durationToMs("timeout", duration(1n, 500_000_001))).toBe(1501);
   });
 
-  test("takes 24 days and no more", () => {
+  test("accepts 24 days and no more", () => {
     expect(durationToMs("timeout", duration(24n * 86_400n, 0))).toBe(MAX_TIMEOUT_MS);
     expect(refusal(() => durationToMs("timeout", duration(24n * 86_400n, 1)))).toBe(
       "timeout: must not be longer than 24 days",
@@ -48,7 +48,7 @@ describe("durationToMs", () => {
     );
   });
 
-  test("gives any duration of any message a bounded number or a refusal", () => {
+  test("converts any duration of any message to a number within range, or refuses it", () => {
     fc.assert(
       fc.property(
         fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),

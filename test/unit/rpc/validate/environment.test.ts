@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { environment } from "../../../../src/rpc/validate/fields.ts";
 import { refusal } from "./refusal.ts";
 
-test("takes ordinary and odd variables as they stand", () => {
+test("accepts ordinary and odd variables unchanged", () => {
   const variables = { PATH: "/bin", EMPTY: "", "with space": "a=b\nc", ключ: "значение" };
   expect(environment("env", variables)).toEqual(variables);
 });
@@ -17,19 +17,19 @@ test.each([
   expect(refusal(() => environment("env", variables))).toBe(why);
 });
 
-test("takes 1024 variables and no more", () => {
+test("accepts 1024 variables and no more", () => {
   const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`V${i}`, ""]));
   expect(refusal(() => environment("env", many(1024)))).toBeUndefined();
   expect(refusal(() => environment("env", many(1025)))).toMatch(/1025 variables/);
 });
 
-test("takes what Linux passes on in one string and no more", () => {
+test("accepts what Linux passes on in one string and no more", () => {
   const value = (bytes: number) => ({ A: "x".repeat(bytes) });
   expect(refusal(() => environment("env", value(128 * 1024 - 3)))).toBeUndefined();
   expect(refusal(() => environment("env", value(128 * 1024 - 2)))).toMatch(/128 KiB/);
 });
 
-test("takes exactly what can be passed to a program", () => {
+test("accepts exactly what can be passed to a program", () => {
   const text = fc.string({ unit: fc.constantFrom("a", "=", "\0", "é"), maxLength: 4 });
   fc.assert(
     fc.property(fc.dictionary(text, text, { noNullPrototype: true }), (variables) => {

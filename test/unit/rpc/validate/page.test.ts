@@ -24,7 +24,7 @@ test("the first page has no token", () => {
   expect(decodePageToken("", position)).toBeUndefined();
 });
 
-test("a token gives back the position it was made of", () => {
+test("a token contains the position it was created from", () => {
   fc.assert(
     fc.property(fc.integer(), fc.string({ unit: "grapheme", maxLength: 100 }), (afterMs, id) => {
       const token = encodePageToken({ afterMs, id });
@@ -41,7 +41,7 @@ test.each(["x", "!!!", "e30", "bnVsbA", "W10", encodePageToken({ afterMs: "1", i
   },
 );
 
-test("refuses whatever else clients make up, and throws nothing else", () => {
+test("refuses any other token, and throws nothing else", () => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", minLength: 1 }), (token) => {
       expect(refusal(() => decodePageToken(token, position))).toBeDefined();

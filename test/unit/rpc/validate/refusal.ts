@@ -1,7 +1,10 @@
 import { expect } from "vitest";
 import { BerthError } from "../../../../src/base/errors.ts";
 
-/** The message `run` is refused with; undefined if it is not. Any other error than `INVALID_ARGUMENT` fails the test. */
+/**
+ * The message with which `run` is refused; undefined if it is not. Any error other than `INVALID_ARGUMENT` fails the
+ * test.
+ */
 export function refusal(run: () => unknown): string | undefined {
   try {
     run();

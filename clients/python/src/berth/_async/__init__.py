@@ -1,1 +1,1 @@
-"""The client for asyncio, and what the one without is generated from: see `clients/python/generate_sync.py`."""
+"""The client for asyncio. The client without it is generated from this one: see `clients/python/generate_sync.py`."""

@@ -127,8 +127,8 @@ class AsyncProcess:
         on_stdout: Callback | None = None,
         on_stderr: Callback | None = None,
     ) -> CommandResult:
-        """Waits for the end and collects the output, at most so many bytes of each stream: of a longer one, head and
-        tail.
+        """Waits for the end and collects the output, up to a number of bytes per stream. Of a longer one, keeps head
+        and tail.
         """
         kept = {"stdout": Kept(max_output_bytes), "stderr": Kept(max_output_bytes)}
         lost = False
@@ -216,7 +216,7 @@ class AsyncProcess:
         return self.status
 
     async def _begin(self) -> None:
-        """Reads until it has started. One caller does this for all that wait; later output is its reader's."""
+        """Reads until it has started. One caller does this for all who wait; later output belongs to the reader."""
         async with self._start_lock:
             while not (self._started or self.status is not None or self._ended):
                 chunk = await self._next()

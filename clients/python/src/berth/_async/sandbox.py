@@ -39,7 +39,7 @@ class AsyncSandbox:
     """
 
     def __init__(self, transport: AsyncTransport, info: SandboxInfo) -> None:
-        #: The connection that it is reached over.
+        #: The connection to the service.
         self.transport = transport
         #: Its data when last read; see `refresh`.
         self.info = info

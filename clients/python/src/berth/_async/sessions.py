@@ -140,10 +140,10 @@ class AsyncWorker:
         trace_id: str = "",
         request_id: str = "",
     ) -> list[BatchResult]:
-        """Runs several tools, one after the other or in parallel; those on one session always one after the other.
+        """Runs several tools, one after another or in parallel. Calls on the same session always run one after another.
 
-        Returns for each call a ToolResult, the BerthError because of which it could not run, or None if
-        `stop_on_error` prevented its start.
+        Returns for each call a ToolResult, the BerthError because of which it could not run, or None if `stop_on_error`
+        prevented its start.
         """
         request = session_pb2.ExecuteToolBatchRequest(
             request_id=request_id,

@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class _Source(Generic[T]):
-    """A stream whose answers are converted: each is a tuple of the item in it, if there is one."""
+    """A stream of responses that are converted: each to a tuple with the item in it, or an empty one."""
 
     def __init__(self, stream: AsyncStream[R], convert: Callable[[R], T | None]) -> None:
         async def read() -> tuple[T | None] | None:
@@ -27,7 +27,7 @@ class _Source(Generic[T]):
 
 
 class AsyncSubscription(Generic[T]):
-    """A stream of items: iterate over it, and leave the loop to end it.
+    """A stream of items. Iterate over it, and leave the loop to end it.
 
     If you enter it, it watches from then on, and the end of the block ends it::
 

@@ -1,4 +1,6 @@
-"""Makes calls over grpc.aio. Its twin is `berth._sync.transport`: the only other part that knows which of the two it is."""
+"""Makes calls over grpc.aio. Its twin is `berth._sync.transport`. Nothing else knows which of the two clients it is
+part of.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ R_co = TypeVar("R_co", covariant=True)
 Lock = asyncio.Lock
 
 Callback = Callable[[str], Union[Awaitable[None], None]]
-"""Gets text as it comes; may be a coroutine function, which is then waited for."""
+"""Gets text as it arrives. May be a coroutine function, which is then awaited."""
 
 
 class WithRequestId(Protocol):
-    """A request that names itself."""
+    """A request with a request id."""
 
     request_id: str
 
@@ -85,7 +87,7 @@ class AsyncStream(Generic[R]):
         try:
             answer = await self._call.read()
         except asyncio.CancelledError:
-            # gRPC raises this also if the call was canceled, not its reader.
+            # gRPC raises this also if the call was canceled instead of its reader.
             if self._canceled:
                 return None
             if _was_canceled():
@@ -93,17 +95,17 @@ class AsyncStream(Generic[R]):
             raise _closed() from None
         except grpc.RpcError as error:
             raise error_of(error, self._target) from error
-        # The types of gRPC do not say that EOF is the one of its kind.
+        # gRPC's types do not express that EOF is a singleton.
         return None if answer is grpc.aio.EOF else cast("R", answer)
 
     def cancel(self) -> None:
-        """Ends the call; a reader that waits gets None. Idempotent."""
+        """Ends the call; a waiting reader gets None. Idempotent."""
         self._canceled = True
         self._call.cancel()
 
 
 class AsyncTransport:
-    """One connection to a service, made by the first call in the event loop that runs then."""
+    """One connection to a service, made by the first call, in the running event loop."""
 
     def __init__(self, endpoint: Endpoint, retry_for: float) -> None:
         self.endpoint = endpoint
@@ -115,7 +117,7 @@ class AsyncTransport:
 
     @property
     def stubs(self) -> Stubs:
-        """The generated stubs, for the event loop that runs."""
+        """The generated stubs, for the running event loop."""
         loop = asyncio.get_running_loop()
         if self._made is None:
             if self._closed:
@@ -194,11 +196,11 @@ class AsyncTransport:
             raise error_of(error, self.endpoint.address) from error
 
     def adopt(self, resource: Releasable) -> None:
-        """Registers what `close` must end."""
+        """Registers something that `close` must end."""
         self._open.add(resource)
 
     def release(self, resource: Releasable) -> None:
-        """Removes what has ended."""
+        """Removes something that has ended."""
         self._open.discard(resource)
 
     def later(self, act: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -220,9 +222,9 @@ class AsyncTransport:
 
 
 class Pending(Coroutine[Any, Any, T]):
-    """Something that is being made: `await` it to keep it, or `async with` it to have it released at the end.
+    """Something being created: `await` it to keep it, or `async with` it to have it released at the end.
 
-    It is a coroutine also for `asyncio.create_task` and `TaskGroup.create_task`, which take nothing else.
+    It is a coroutine, since `asyncio.create_task` and `TaskGroup.create_task` accept only those.
     """
 
     def __init__(self, making: Coroutine[object, object, T]) -> None:
@@ -270,7 +272,7 @@ M = TypeVar("M", bound=_Managed)
 
 
 def pending(making: Coroutine[object, object, T]) -> Pending[T]:
-    """Something that is being made."""
+    """Wraps the creation of something."""
     return Pending(making)
 
 

@@ -21,7 +21,7 @@ from berth.errors import AbortedError, BerthError, FileNotFoundError
 from berth.types import Content, FileChange, FileInfo, Path, Unpacked
 from berth.v1 import file_pb2
 
-#: What one message can carry.
+#: Size limit of the data in one message.
 _MESSAGE_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
 _PAGE = 1000
@@ -32,13 +32,13 @@ Local = Union[str, "os.PathLike[str]"]
 
 
 class Readable(Protocol):
-    """A file that is open for reading bytes, or the like."""
+    """A file opened for reading bytes, or a similar object."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class Writable(Protocol):
-    """A file that is open for writing bytes, or the like."""
+    """A file opened for writing bytes, or a similar object."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -157,7 +157,7 @@ class Files:
             return self._download(path, target, user)
         place = LocalPath(os.path.realpath(target))
         if place.exists() and not place.is_file():
-            # Opened by the name that was given: a pipe has no other.
+            # By the given name: /dev/stdout may resolve to a pipe, which has no path.
             with LocalPath(target).open("wb") as opened:
                 return self._download(path, opened, user)
         part = place.with_name(f".{uuid.uuid4().hex[:16]}.part")
@@ -387,7 +387,7 @@ class Files:
 
 
 def pieces_of(source: Source, most: int | None = None) -> Iterator[bytes]:
-    """What is to be sent, in pieces that a message can carry: of what can be read, `most` bytes."""
+    """The data to send, in pieces that fit into a message: at most `most` bytes of a readable source."""
     if isinstance(source, bytes):
         for start in range(0, len(source), _CHUNK_BYTES):
             yield source[start : start + _CHUNK_BYTES]

@@ -40,7 +40,7 @@ class Sandbox:
     """
 
     def __init__(self, transport: Transport, info: SandboxInfo) -> None:
-        #: The connection that it is reached over.
+        #: The connection to the service.
         self.transport = transport
         #: Its data when last read; see `refresh`.
         self.info = info

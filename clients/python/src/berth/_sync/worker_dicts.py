@@ -1,5 +1,5 @@
 # Generated from berth._async by generate_sync.py. Do not edit.
-"""The calls of AgentFlow's sandbox, and the plain dicts that it answers."""
+"""The calls of AgentFlow's sandbox, which return plain dicts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Dict = dict[str, Json]
 Resources = Union[str, Sequence[str], Mapping[str, Union[Mapping[str, Json], None]]]
 Action = Union[Mapping[str, Json], Sequence[Json]]
 
-#: What AgentFlow calls a batch's parts.
+#: AgentFlow's names for the parts of a batch.
 _NAME_KEYS = ("action", "tool")
 
 
 class WorkerDicts:
-    """A worker's sessions and tools, as AgentFlow's Sandbox knows them. See `berth.agentflow`."""
+    """A worker's sessions and tools in AgentFlow's form. See `berth.agentflow`."""
 
     def __init__(self, berth: Berth, worker_id: str, timeout: float | None) -> None:
         self._berth = berth
@@ -140,7 +140,7 @@ class WorkerDicts:
             self._berth.close()
 
     def _one(self, resource: SessionResource) -> SessionResult:
-        """One session: a failure is reported in the result, as for several."""
+        """Creates one session. A failure is reported in the result, as when several are created."""
         try:
             return (self._worker.create(resource))[0]
         except BerthError as error:
@@ -245,7 +245,7 @@ def _batch_result(call: ToolCall, outcome: BatchResult) -> Json:
 
 
 def _call(action: Action, timeout: float | None) -> ToolCall:
-    """A call as AgentFlow writes it: {"action": …, "params": …}, or (action, params)."""
+    """A call in AgentFlow's form: {"action": …, "params": …}, or (action, params)."""
     if isinstance(action, Mapping):
         name = next((action[key] for key in _NAME_KEYS if key in action), None)
         params = action.get("params") or action.get("parameters")

@@ -1,7 +1,4 @@
-"""
-A client of D-Bus, for calls of which thousands are under way together: a call
-costs a fraction of what it does with a general library.
-"""
+"""A D-Bus client for thousands of concurrent calls. A call costs a fraction of what it does with a general library."""
 
 import os
 import select
@@ -11,7 +8,7 @@ import time
 
 CALL, RETURN = 1, 2
 NO_AUTO_START = 2
-# Larger answers are skipped: it would take too long to read them.
+# Larger answers are skipped: reading them would take too long.
 MAX_ANSWER = 8 << 20
 READ_BYTES = 1 << 18
 SIZES = {"y": 1, "b": 4, "n": 2, "q": 2, "i": 4, "u": 4, "x": 8, "t": 8, "d": 8}
@@ -20,7 +17,7 @@ _readers = {}
 
 
 class Bus:
-    """A connection to the bus of an address such as unix:path=/run/bus,guid=…"""
+    """A connection to a bus, by an address such as unix:path=/run/bus,guid=…"""
 
     def __init__(self, address, seconds):
         parts = dict(part.split("=", 1) for part in address.partition(":")[2].split(",") if "=" in part)
@@ -44,7 +41,7 @@ class Bus:
         self.one("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", seconds=seconds)
 
     def one(self, name, path, interface, member, signature="", values=(), seconds=5):
-        """Makes a call, which may start who answers it. Returns the values of the answer."""
+        """Makes a call, which may start the service that answers it. Returns the values of the answer."""
         call = ((name, path), interface, member, signature, values)
         (answer,), late = self.all([call], time.monotonic() + seconds, 0)
         if answer is None:
@@ -52,15 +49,13 @@ class Bus:
         return answer
 
     def all(self, calls, deadline, flags=NO_AUTO_START, results={}):
-        """
-        Makes all calls at once: ((name, path), interface, member, signature,
-        values). Returns the values of each answer, None where there is none or it
-        is not of the type that `results` has for the member, and whether one was
-        missing when time was up.
+        """Makes all calls at once: ((name, path), interface, member, signature, values). Returns the values of each
+        answer, None if there is none or if it does not have the type that `results` gives for the member; and whether
+        any was missing at the deadline.
         """
         first = self._serial + 1
         self._serial += len(calls)
-        # What is left of calls that were not sent in time comes first.
+        # First finish sending calls that were not sent in time.
         out = self._out = memoryview(bytes(self._out) + b"".join([_message(first + index, flags, *call) for index, call in enumerate(calls)]))
         answers, waiting = [None] * len(calls), len(calls)
         poll = select.poll()
@@ -109,7 +104,7 @@ class Bus:
 
 
 def _fields(data, end):
-    """The serial that a message answers, 0 where it is not an answer, and the signature of its body."""
+    """The serial that a message answers, 0 if it is not an answer; and the signature of its body."""
     at, serial, signature = 16, 0, ""
     while at < end:
         at = at + 7 & -8
@@ -141,7 +136,7 @@ def _message(serial, flags, where, interface, member, signature="", values=()):
 
 
 def _body(signature, values):
-    """Texts, numbers, and variants that are true or false."""
+    """Encodes strings, numbers, and variants that are booleans."""
     body = b""
     for kind, value in zip(signature, values):
         if kind == "v":
@@ -166,7 +161,7 @@ def read_values(signature, data):
 
 
 def _reader(signature, at):
-    """How a type is read, as read(data, position) -> (value, position after it), and where the next type begins."""
+    """The reader of a type, as read(data, position) -> (value, position after it), and where the next type starts."""
     key = (signature, at)
     if key not in _readers:
         _readers[key] = _make_reader(signature, at)

@@ -1,11 +1,11 @@
-"""The clipboard: text that is kept for programs, and text that a program keeps."""
+"""The clipboard: offers text to programs, and reads text that a program offers."""
 
 import ctypes
 from ctypes import byref
 
 import x11
 
-# What either side may be: a property of that size goes in one request.
+# The limit in both directions: a property of this size fits into one request.
 MAX_BYTES = 1 << 20
 OWNER_SECONDS = 2
 ANSWER = "BERTH_CLIPBOARD"
@@ -25,7 +25,9 @@ class Clipboard:
         self._text = text.encode("utf-8", "replace")
 
     def get(self):
-        """The clipboard's text and whether it was cut; empty where there is none. None where its owner does not answer."""
+        """The clipboard's text, and whether it was truncated. Empty if there is none. None if its owner does not
+        answer.
+        """
         display = self._display
         owner = display.call("XGetSelectionOwner", display.atom("CLIPBOARD"))
         if not owner:
@@ -53,7 +55,7 @@ class Clipboard:
         if event.type == x11.SELECTION_REQUEST:
             self._serve(event.request)
         elif event.type == x11.SELECTION_CLEAR:
-            # It may be about an earlier time than that of the last set, and any program can send one.
+            # The event may be older than the last set, and any program can send one.
             if display.call("XGetSelectionOwner", display.atom("CLIPBOARD")) != display.window:
                 self._text = None
         elif event.type == x11.SELECTION_NOTIFY and event.selection.requestor == display.window:
@@ -63,7 +65,7 @@ class Clipboard:
                 self._read_part()
 
     def _read(self):
-        """The text of an answer; None where it comes in parts."""
+        """The text of an answer. None if it comes in parts."""
         display = self._display
         data, kind = display.property(display.window, ANSWER, MAX_BYTES + 4, delete=True)
         if kind == display.atom("INCR"):
@@ -73,7 +75,7 @@ class Clipboard:
         return data
 
     def _read_part(self):
-        # To delete it is to ask for the next.
+        # Deleting the property asks for the next part.
         display = self._display
         data, _ = display.property(display.window, ANSWER, MAX_BYTES + 4, delete=True)
         self._parts.append(data)
@@ -81,7 +83,7 @@ class Clipboard:
             self._answer, self._parts = b"".join(self._parts), None
 
     def _serve(self, request):
-        """Gives a program the text, in the form that it asks for."""
+        """Sends the text to a program, in the format that it asks for."""
         display = self._display
         utf8 = [display.atom(name) for name in ("UTF8_STRING", "text/plain;charset=utf-8", "text/plain", "TEXT")]
         kind, form, data = 0, 8, None

@@ -1,12 +1,12 @@
-"""How a request, or the driver, ends other than well."""
+"""How a request, or the driver, fails."""
 
 
 class Failure(Exception):
-    """Ends a request, or the driver, with a message for a person."""
+    """Fails a request, or the driver, with a message for people."""
 
 
 class Invalid(Exception):
-    """A parameter that cannot be: its field, and what is wrong."""
+    """An invalid parameter: its field, and what is wrong."""
 
     def __init__(self, field, problem):
         super().__init__(problem)

@@ -1,6 +1,5 @@
-"""
-The first process of a session: it forks the driver, and ends and removes
-everything that the driver leaves, however that ends.
+"""The first process of a session. It forks the driver, and ends and removes everything that the driver leaves behind,
+even after a crash.
 """
 
 import ctypes
@@ -13,9 +12,9 @@ import tempfile
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-# How long the driver may take to end by itself once its requests end.
+# How long the driver may take to end after EOF on stdin.
 END_SECONDS = 0.7
-# Where it completes a recording first.
+# The same if it completes a recording first.
 RECORDING_END_SECONDS = 2.5
 RECORDING_MARKER = "recording"
 KILL_ROUNDS = 100
@@ -30,7 +29,7 @@ def die_with_parent(number=signal.SIGKILL):
 
 
 def descendants():
-    """Pids of everything that descends from this process."""
+    """Pids of all descendants of this process."""
     children = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -48,7 +47,7 @@ def descendants():
 
 
 def reap():
-    """Reaps what has ended, and returns (pid, status) of each."""
+    """Reaps ended children. Returns (pid, status) of each."""
     ended = []
     while True:
         try:
@@ -75,9 +74,8 @@ def kill_all():
 
 
 def take_display(directory):
-    """
-    Reserves a display that nothing uses, with the lock that X servers know, and
-    returns its number. The lock names the guard, which outlives the server.
+    """Reserves an unused display, with the lock file that X servers use, and writes its number to `directory`. The lock
+    names the guard, which outlives the server.
     """
     for number in range(MAX_DISPLAYS):
         lock, socket = "/tmp/.X%d-lock" % number, "/tmp/.X11-unix/X%d" % number
@@ -95,7 +93,7 @@ def take_display(directory):
 
 
 def release_display(directory):
-    """Removes the lock and the socket, where the server could not: only the lock's owner may use that socket."""
+    """Removes the lock and the socket, in case the server could not. Only the lock's owner may use that socket."""
     try:
         with open(os.path.join(directory, "display")) as file:
             number = int(file.read())
@@ -113,10 +111,10 @@ def clean_up(directory):
 
 
 def wait_for(driver, wake, directory):
-    """Waits for the driver's end, and returns its status. Kills it where its requests end and it does not."""
+    """Waits for the driver's end, and returns its status. Kills it if it does not end in time after EOF on stdin."""
     poll = select.poll()
     poll.register(wake, select.POLLIN)
-    # Not POLLIN: the requests are the driver's.
+    # Not POLLIN: only the driver reads the requests.
     poll.register(0, POLLRDHUP)
     deadline = None
     while True:
@@ -135,7 +133,7 @@ def wait_for(driver, wake, directory):
 
 
 def guard(main):
-    """Runs `main(directory)` in a child; does not return."""
+    """Runs `main(directory)` in a child. Does not return."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -145,7 +143,7 @@ def guard(main):
         signal.signal(number, lambda *_: stopped.append(1) or os.kill(driver, signal.SIGKILL))
     directory = tempfile.mkdtemp(prefix="berth-vm-")
     take_display(directory)
-    # Only now: the driver would have it too.
+    # Not earlier: the driver would inherit it.
     signal.set_wakeup_fd(waker)
     driver = os.fork()
     if driver == 0:
@@ -153,7 +151,7 @@ def guard(main):
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
-            # Without its guard, it does the guard's work.
+            # If the guard dies, the driver cleans up itself.
             signal.signal(signal.SIGTERM, lambda *_: clean_up(directory) or os._exit(128 + signal.SIGTERM))
             die_with_parent(signal.SIGTERM)
             os.close(wake)

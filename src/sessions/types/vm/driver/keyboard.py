@@ -1,43 +1,42 @@
-"""Keys and text: keysyms are typed with the keys that have them, or bound to spare keys first."""
+"""Keys and text. A keysym is typed with the key that has it; if there is none, it is bound to a spare key first."""
 
 import ctypes
 from ctypes import byref, c_int, c_ubyte, c_ulong
 
 import x11
 
-# The codes of multimedia keys, which desktops without such keys spare for other
-# characters. Neighbours, since every change makes all programs read the layout
-# again. What lies between them are modifiers.
+# The codes of multimedia keys, which the virtual keyboard does not have, so that they are free for other characters.
+# They are contiguous, because every change makes all programs read the layout again. Modifiers lie in between.
 SPARE = (*range(150, 203), *range(208, 256))
-# Keys that are typed in one go: between two of these a request can be canceled.
+# How many keys are typed without a pause. A request can be canceled at each pause.
 KEYS_A_TURN = 32
 _CONTROL_KEYS = {"\n": b"Return", "\t": b"Tab"}
 
 
 class Keyboard:
-    """What is pressed stays known, so that a request that ends early releases it."""
+    """Remembers what is pressed, so that a request that ends early releases it."""
 
     def __init__(self, display, programs_are_ready):
         self._display = display
-        # A wait until the program in front has taken what was sent to it.
+        # A generator that waits until the active program has read its events.
         self._programs_are_ready = programs_are_ready
         self.shift = 0
         self._keys = {}
-        # The codes that are spare by what they mean now, and where the next are taken.
+        # The spare codes by the keysym they are bound to, and where to look for the next free one.
         self._bound = {}
         self._next = 0
-        # Those of them that a program may not have looked up yet.
+        # Codes among them that a program may still have to look up.
         self._used = set()
         self.changed = True
 
     def keysym(self, name):
-        """The keysym of a character, or of a name as X has it; 0 where there is none."""
+        """The keysym of a character, or of a name in X's spelling. 0 if there is none."""
         if len(name) == 1:
             return keysym_of(name, self._display)
         return self._display.x.XStringToKeysym(name.encode("utf-8", "replace"))
 
     def _read(self):
-        """Reads the layout, where it has changed."""
+        """Reads the layout if it has changed."""
         if not self.changed:
             return
         self.changed = False
@@ -53,19 +52,19 @@ class Keyboard:
         self._bound = {sym: code for sym, code in self._bound.items() if rows.get(code, (0,))[0] == sym}
         self._keys = {}
         for code in sorted(set(rows) - set(SPARE)):
-            # The first group's two levels: without and with Shift.
+            # The two levels of the first group: without and with Shift.
             for level, sym in enumerate(rows[code][:2]):
                 if sym:
                     self._keys.setdefault(sym, (code, level == 1))
         self.shift = self._keys.get(display.x.XStringToKeysym(b"Shift_L"), (50, False))[0]
 
     def find(self, keysym):
-        """The key of a keysym and whether it needs Shift; None where it has to be bound."""
+        """The key of a keysym and whether it needs Shift. None if it must be bound first."""
         self._read()
         return self._keys.get(keysym) or (keysym in self._bound and (self._bound[keysym], False)) or None
 
     def bind(self, keysyms):
-        """Gives keys to the keysyms that have none, as many as there is room for, and returns how many these are."""
+        """Binds the keysyms that have no key, as far as there is room. Returns how many keysyms can be typed now."""
         self._read()
         needed, fit = {}, 0
         for keysym in keysyms:
@@ -89,13 +88,13 @@ class Keyboard:
         return fit
 
     def _write(self, meanings):
-        """Binds keys: one request for neighbours, as each makes every program read the layout again."""
+        """Binds keys. Uses one request for contiguous codes, because each makes every program read the layout again."""
         codes = sorted(meanings)
         while codes:
             run = [codes.pop(0)]
             while codes and codes[0] == run[-1] + 1:
                 run.append(codes.pop(0))
-            # Both levels: a lower-case letter alone would get its capital with Shift.
+            # Both levels: with only a lower-case letter, Shift would type its capital.
             rows = (c_ulong * (len(run) * 2))(*[meanings[code] for code in run for _ in range(2)])
             self._display.call("XChangeKeyboardMapping", run[0], 2, rows, len(run))
         self._display.sync()
@@ -104,7 +103,7 @@ class Keyboard:
         self._display.call("XTestFakeKeyEvent", code, int(down), x11.CURRENT_TIME)
 
     def tap(self, keysym):
-        """Presses and releases a key that is bound."""
+        """Presses and releases the key of a keysym, which must have one."""
         code, shifted = self.find(keysym)
         if shifted:
             self.press(self.shift, True)
@@ -116,7 +115,7 @@ class Keyboard:
             self._used.add(code)
 
     def type(self, text, interval):
-        """Types text, a key after the other. What is typed does not depend on Caps Lock and the layout in force."""
+        """Types text, one key after another, whatever Caps Lock and the current layout are."""
         display = self._display
         keysyms = [keysym_of(character, display) for character in text]
         state = display.pointer()[2]
@@ -147,7 +146,7 @@ class Keyboard:
 
 
 def keysym_of(character, display):
-    """As the X protocol has it: Latin-1 as it is, the rest of Unicode above 0x01000000."""
+    """The keysym in the X protocol: Latin-1 unchanged, the rest of Unicode plus 0x01000000."""
     if character in _CONTROL_KEYS:
         return display.x.XStringToKeysym(_CONTROL_KEYS[character])
     code = ord(character)

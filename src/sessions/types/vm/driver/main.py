@@ -1,7 +1,5 @@
-"""
-The driver of a desktop: it reads requests on its stdin, a line of JSON each, and
-answers in frames on its stdout. One request runs at a time, as a generator:
-what it yields is how long it waits, and for what.
+"""The driver of a desktop. It reads requests from stdin, one line of JSON each, and answers in frames on stdout. It
+runs one request at a time, as a generator that yields how long it waits, and for what.
 """
 
 import json
@@ -19,7 +17,7 @@ import x11
 from errors import Failure, Invalid
 
 START_SECONDS = 20
-# Screens that can be resized up to this without another server.
+# Screens can be resized up to this size without restarting the server.
 SPARE_SIZE = (3840, 2160)
 
 
@@ -27,7 +25,7 @@ class Requests:
     """The two pipes to the service."""
 
     def __init__(self):
-        # Nothing that is started later gets these.
+        # Processes that are started later do not inherit these.
         self._in, self._out = os.dup(0), os.dup(1)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -88,9 +86,9 @@ class Driver:
             recorder.finish(draws)
 
     def _turn(self):
-        # What Xlib has read already does not show at its descriptor.
+        # select() does not report events that Xlib has already read.
         self._take_events()
-        # A recorder waits only while no request runs.
+        # The recorder only runs between requests.
         deadline = self._deadline if self._task is not None else self.recorder and self.recorder.due
         wait = None if deadline is None else max(0, deadline - time.monotonic())
         if self._task is not None and self._until is not None and self._until():
@@ -140,7 +138,7 @@ class Driver:
         self._advance(None)
 
     def _advance(self, value):
-        """Runs the request on to where it waits or ends."""
+        """Resumes the request until it waits or ends."""
         try:
             waits = self._task.send(value)
             seconds, self._until = waits if isinstance(waits, tuple) else (waits, None)
@@ -163,13 +161,13 @@ class Driver:
         self._id = None
 
     def _stop(self):
-        """Ends the request: what it holds is released as its generator closes."""
+        """Ends the request. Closing its generator releases what it holds."""
         if self._task is not None:
             self._task.close()
         self._task = self._until = None
 
     def _start(self, width, height, dpi, record=None):
-        """The first request: starts the screen. Its answer says what there is."""
+        """The first request: starts the screen. The answer says what is available."""
         functions = x11.Functions()
         programs = ("Xvfb",) if record is None else ("Xvfb", "ffmpeg")
         missing = functions.missing + [name for name in programs if shutil.which(name) is None]

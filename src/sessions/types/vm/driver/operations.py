@@ -1,4 +1,4 @@
-"""What a desktop can do: a generator for each request, see main.py."""
+"""What a desktop can do: one generator per operation, see main.py."""
 
 import os
 import time
@@ -15,13 +15,13 @@ from windows import Windows
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "back": 8, "forward": 9}
 WHEEL_UP, WHEEL_DOWN, WHEEL_LEFT, WHEEL_RIGHT = 4, 5, 6, 7
-# Between the steps of what a person would do in one movement.
+# Between the steps of a movement that a person would make at once.
 STEP_SECONDS = 0.01
 CLICK_SECONDS = 0.03
 CLICK_MS = round(CLICK_SECONDS * 1000)
 WHEEL_A_TURN = 10
 MAX_PROGRAMS = 64
-# How long a launch waits for those who serve the program.
+# How long a launch waits for the bus and the window manager.
 READY_SECONDS = 3
 
 
@@ -37,7 +37,7 @@ class Desktop:
         self._clipboard = Clipboard(display)
         self._keyboard = Keyboard(display, self._windows.program_is_ready)
         self._tree = None
-        # What key_down and mouse_down left pressed, for key_up and mouse_up.
+        # What key_down and mouse_down left pressed, until key_up and mouse_up.
         self._held = {}
         # See record().
         self._recorder = None
@@ -90,7 +90,7 @@ class Desktop:
         return data, png
 
     def _with_windows(self, nodes):
-        """The screen with the programs' own trees; windows that none of these is stand for themselves."""
+        """The screen with the programs' trees. A window that belongs to none of them is a node of its own."""
         pids = {node.pop("pid", None) for node in nodes}
         for window in self._windows.list():
             if window["pid"] not in pids and not window["minimized"]:
@@ -102,9 +102,9 @@ class Desktop:
         yield
 
     def _place(self, x, y):
-        """Moves the pointer, and returns where it is; a coordinate that is left out stays."""
+        """Moves the pointer, and returns its position. A missing coordinate stays unchanged."""
         if x is None or y is None:
-            # A click may hold up the pointer's moves until the window manager has seen it.
+            # After a click, pointer moves may be held up until the window manager has seen it.
             yield from self._windows.manager_is_ready()
             self._screen.restore()
             here = self._display.pointer()[:2]
@@ -136,7 +136,8 @@ class Desktop:
     def click(self, x=None, y=None, button="left", count=1):
         x, y = yield from self._place(x, y)
         for index in range(count):
-            # The server keeps the time between clicks: on a slow machine they would be too far apart for a double one.
+            # The server times the clicks: on a slow machine separate requests would be too far apart for a double
+            # click.
             for down, delay in ((1, CLICK_MS if index else 0), (0, 0)):
                 self._display.call("XTestFakeButtonEvent", BUTTONS[button], down, delay)
         self._display.sync()
@@ -183,7 +184,7 @@ class Desktop:
         return {"characters": len(text)}
 
     def _codes(self, keys):
-        """The key codes to press for named keys, in order, with what they need beside them."""
+        """The key codes for named keys, in order, including the modifiers that they need."""
         keysyms = []
         for field, name in keys:
             keysym = self._keyboard.keysym(name)
@@ -198,10 +199,10 @@ class Desktop:
         return codes
 
     def keys(self, keys):
-        """Presses keys in order and releases them in the opposite one."""
+        """Presses keys in order, and releases them in reverse order."""
         codes = yield from self._codes(keys)
         yield from self._windows.manager_is_ready()
-        # One that is held stays so.
+        # Keys that are already held stay pressed.
         codes = [code for code in codes if code not in self._held]
         pressed = []
         try:
@@ -250,11 +251,11 @@ class Desktop:
         return {"pid": process.pid}
 
     def _is_ready(self):
-        """Whether what programs look for when they start is there: the bus, and who manages their windows."""
+        """Whether the services that programs look for at their start are ready: the bus and the window manager."""
         has_bus = self._tree is None or os.path.exists(self._processes.path("bus"))
         return has_bus and (self._processes.window_manager != "openbox" or self._windows.are_managed())
 
     def resize(self, width, height):
-        """Whether the screen has that size now."""
+        """Resizes the screen. Returns whether it now has that size."""
         return {"resized": self._screen.resize(width, height)}
         yield

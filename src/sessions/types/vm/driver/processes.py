@@ -1,4 +1,4 @@
-"""What the driver starts and supervises."""
+"""The processes that the driver starts and supervises."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import guard
 from errors import Failure
 
 WM_RESTARTS = 5
-# No process of a driver has a descriptor above.
+# No process of the driver uses a descriptor above this.
 MAX_FD = 1024
 BACKGROUND = 0x2E3440
 CURSOR_ARROW = 68
@@ -46,17 +46,17 @@ _KEYS = ('<keybind key="A-F4"><action name="Close"/></keybind>'
          '<keybind key="A-S-Tab"><action name="PreviousWindow"/></keybind>')
 _MENU = '<openbox_menu xmlns="http://openbox.org/3.4/menu"><menu id="root-menu" label="Menu"/></openbox_menu>\n'
 
-# Where programs keep the font and its size to themselves, these look as on any desktop.
+# For programs that do not choose their own font, the look of an ordinary desktop.
 RESOURCES = b"XTerm*faceName: Monospace\nXTerm*faceSize: 11\nXTerm*locale: true\nXft.dpi: %d\nXft.antialias: 1\nXft.hinting: 1\n"
 
 
 class Processes:
-    """Starts programs that die with the driver, and knows which have ended."""
+    """Starts programs that die with the driver, and tracks which have ended."""
 
     def __init__(self, directory):
         self.directory = directory
         self.environment = dict(os.environ)
-        # By its name: what is mounted there later is where programs start.
+        # By name, so that programs start in what is mounted there later.
         self.working_directory = os.getcwd()
         self.window_manager = "none"
         self.running = {}
@@ -76,7 +76,7 @@ class Processes:
         return process
 
     def fork(self, name, work, fds):
-        """Runs work in a process of its own that has these descriptors alone."""
+        """Runs work in a child process that has only these descriptors."""
         pid = os.fork()
         if pid == 0:
             try:
@@ -112,7 +112,7 @@ class Processes:
         authority = self.path("authority")
         cookie = os.urandom(16)
         with open(os.open(authority, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            # Family 0xffff: whatever the host's name and the display's number are.
+            # Family 0xffff matches any host name; the empty number matches any display.
             file.write(b"\xff\xff\0\0\0\0\0\x12MIT-MAGIC-COOKIE-1\0\x10" + cookie)
         self.environment["XAUTHORITY"] = os.environ["XAUTHORITY"] = authority
         ready, display_fd = os.pipe()
@@ -153,7 +153,7 @@ class Processes:
             self.start_window_manager()
 
     def start_bus(self):
-        """Starts the session's bus, which starts the accessibility bus when something asks for that."""
+        """Starts the session's bus. It starts the accessibility bus when something asks for it."""
         os.mkdir(self.path("run"), 0o700)
         address = "unix:path=" + self.path("bus")
         self.environment.update(
@@ -173,7 +173,7 @@ def server_ended(_name, status):
 
 
 def _line_of(fd, seconds):
-    """The first line that comes from a descriptor, which is closed; what there is of it at its end or when time is up."""
+    """Reads the first line from a descriptor, and closes it. Returns what there is at EOF or at the timeout."""
     import select
     text, deadline = b"", time.monotonic() + seconds
     while not text.endswith(b"\n"):

@@ -12,7 +12,7 @@ import guard
 from errors import Failure
 
 FRAMES_A_SECOND = 10
-# 250 MB an hour where the screen changes all the time. Frames are left out where that is too little.
+# 250 MB per hour if the screen changes all the time. Beyond this rate, frames are dropped.
 BITS_A_SECOND = "560000"
 BUFFER_BITS = "2240000"
 SECONDS_A_KEY_FRAME = 30
@@ -21,18 +21,16 @@ MAX_TIMELINE_BYTES = 256 << 20
 MAX_PICTURES = 5_000
 MAX_PICTURE_BYTES = 2 << 30
 START_SECONDS, STOP_SECONDS = 10, 2
-# Programs have drawn what a call caused by then; the next call does not wait for that.
+# By then programs have usually drawn what a call caused. The next call does not wait for it.
 SETTLE_SECONDS = 0.15
 SAID_BYTES = 8_192
-# Calls come before it.
+# Calls have priority over the recording.
 NICE = 5
 
 
 class Recorder:
-    """
-    Writes into a directory that may have an earlier recording of the session,
-    which goes on in a further video. Only its start can fail: what goes wrong
-    later is `stopped`, in words.
+    """Writes into a directory that may already have a recording of the session; that continues in another video. Only
+    the start can fail: the reason of any later problem is in `stopped`.
     """
 
     def __init__(self, processes, screen, directory):
@@ -67,7 +65,7 @@ class Recorder:
                 self._picture_bytes += entry.stat(follow_symlinks=False).st_size
 
     def _start_line(self):
-        """Ends a line that a lost driver began."""
+        """Completes a line that a lost driver left unfinished."""
         self._timeline_bytes = os.fstat(self._timeline).st_size
         if self._timeline_bytes and os.pread(self._timeline, 1, self._timeline_bytes - 1) != b"\n":
             os.write(self._timeline, b"\n")
@@ -83,7 +81,7 @@ class Recorder:
         raise OSError(0, "it has 999 videos", self._directory)
 
     def start(self, display):
-        """Starts the video; returns when its first frame is taken. @throws Failure."""
+        """Starts the video. Returns when its first frame is recorded. @throws Failure."""
         self._log, log = os.pipe()
         argv = ["ffmpeg", "-hide_banner", "-nostdin", "-nostats", "-loglevel", "info", "-y",
                 "-f", "x11grab", "-framerate", str(FRAMES_A_SECOND), "-draw_mouse", "1",
@@ -92,10 +90,10 @@ class Recorder:
                 "-static-thresh", "100", "-g", str(SECONDS_A_KEY_FRAME * FRAMES_A_SECOND), "-qmin", "10", "-qmax", "63",
                 "-b:v", BITS_A_SECOND, "-minrate", BITS_A_SECOND, "-maxrate", BITS_A_SECOND, "-bufsize", BUFFER_BITS,
                 "-drop-threshold", "30", "-fs", str(MAX_VIDEO_BYTES),
-                # What there is can be played, however it ends.
+                # Makes the file playable however the recording ends.
                 "-cluster_time_limit", "1000", "-flush_packets", "1", "-f", "webm", "file:" + self._path(self._video)]
         try:
-            # Makes the guard wait for the end of the video.
+            # Makes the guard wait until the video is complete.
             os.close(os.open(self._processes.path(guard.RECORDING_MARKER), os.O_WRONLY | os.O_CREAT, 0o600))
             self._pid = self._processes.start("ffmpeg", argv, self._ended, niceness=NICE, stderr=log).pid
         finally:
@@ -109,11 +107,11 @@ class Recorder:
 
     @property
     def log(self):
-        """Where what ffmpeg says can be read; None once it has ended."""
+        """The descriptor with ffmpeg's messages. None once it has ended."""
         return self._log
 
     def _hear(self, deadline):
-        """Reads what ffmpeg says until a deadline. Returns whether there may be more."""
+        """Reads ffmpeg's messages, up to a deadline. Returns whether there may be more."""
         if not select.select([self._log], [], [], max(0, deadline - time.monotonic()))[0]:
             return False
         return self.read_log()
@@ -147,17 +145,17 @@ class Recorder:
 
     @property
     def due(self):
-        """When flush() must be called, in monotonic seconds; None: not at all."""
+        """When flush() must be called, in monotonic seconds. None: not needed."""
         return self._waiting and self._waiting[0]
 
     def show(self, png):
-        """Takes the picture that the call now under way returns, for its line."""
+        """Keeps the picture that the current call returns, for its line in the timeline."""
         self._shown = png
 
     def note(self, tool, duration_ms, **call):
-        """Takes a call that has ended."""
+        """Adds an ended call."""
         self.flush()
-        # The start is reckoned back from when the note arrives, which may be late: calls still stay in their order.
+        # The start is computed from when the note arrives, which may be late. The max keeps the calls in order.
         at = self._last_start = max(self._last_start, time.time() - duration_ms / 1000)
         line = {"time": _iso(at), "seconds": round(at - self._began, 3), "video": self._video, "tool": tool, **call,
                 "duration_ms": duration_ms}
@@ -168,7 +166,7 @@ class Recorder:
             self._waiting = (time.monotonic() + SETTLE_SECONDS, line)
 
     def flush(self, draws=True):
-        """Takes the picture for the last call, and writes its line. @param draws whether there is a screen."""
+        """Takes the picture for the last call, and writes its line. @param draws whether the screen still exists."""
         if self._waiting is not None:
             _, line = self._waiting
             self._waiting = None
@@ -189,7 +187,9 @@ class Recorder:
         self._write(line)
 
     def _keep(self, tool, png):
-        """Writes a picture, unless it is as the one before, and returns its name. None where it cannot be kept."""
+        """Writes a picture and returns its name. Reuses the previous file if the picture is the same. None if it cannot
+        be kept.
+        """
         if self._picture is not None and self._picture[0] == png:
             return self._picture[1]
         if self._pictures >= MAX_PICTURES or self._picture_bytes + len(png) > MAX_PICTURE_BYTES:

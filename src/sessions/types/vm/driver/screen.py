@@ -1,4 +1,4 @@
-"""The screen: its size, and pictures of it."""
+"""The screen: its size, and screenshots."""
 
 import ctypes
 import struct
@@ -28,7 +28,7 @@ class Screen:
         self._encoder = Encoder()
 
     def resize(self, width, height):
-        """Sets the size by RANDR. Returns whether the server could: up to the size that it was started with."""
+        """Resizes the screen through RANDR. Returns whether the server could: it can up to its size at the start."""
         display, root = self._display, self._display.root
         if (width, height) != self.actual:
             resources = display.call("XRRGetScreenResources", root)
@@ -52,7 +52,7 @@ class Screen:
         return self.actual == (width, height)
 
     def restore(self):
-        """Undoes what a program did to the size."""
+        """Restores the size after a program changed it."""
         if self.actual != (self.width, self.height):
             self.resize(self.width, self.height)
 
@@ -67,7 +67,7 @@ class Screen:
         return mode
 
     def _set_size(self, width, height):
-        # At 96 dots an inch.
+        # Millimetres at 96 dots per inch.
         self._display.call("XRRSetScreenSize", self._display.root, width, height, round(width * 25.4 / 96), round(height * 25.4 / 96))
 
     def picture(self):
@@ -91,7 +91,7 @@ class Screen:
             ctypes.CFUNCTYPE(ctypes.c_int, c_void_p)(image.contents.destroy_image)(image)
 
     def _attach(self):
-        """Shares memory with the server; where it cannot, pictures come over the connection."""
+        """Shares memory with the server. If that fails, pictures come over the connection."""
         display = self._display
         if self._shm is not None:
             display.call("XShmDetach", byref(self._shm))
@@ -112,7 +112,7 @@ class Screen:
         before = display.errors
         display.call("XShmAttach", byref(shm))
         display.sync()
-        # It goes with its last user, however that ends.
+        # Removes it once its last user is gone, even after a crash.
         _libc.shmctl(shm.shmid, x11.IPC_RMID, None)
         if display.errors == before:
             self._image, self._shm = image, shm
@@ -122,9 +122,8 @@ class Screen:
 
 
 class Encoder:
-    """
-    Makes PNGs. The picture is deflated in strips that stand alone, so that those
-    which are as in the picture before are not deflated again.
+    """Creates PNGs. Compresses the picture in independent strips, so that strips that did not change are not compressed
+    again.
     """
 
     def __init__(self):
@@ -154,14 +153,14 @@ class Encoder:
         line, rows = width * 3 + 1, len(raw) // (width * 4)
         rgb = bytearray(width * rows * 3)
         rgb[0::3], rgb[1::3], rgb[2::3] = raw[2::4], raw[1::4], raw[0::4]
-        # Each row begins with its filter, 0: none.
+        # Each row starts with its filter type; 0: none.
         data = b"".join([b"\0" + rgb[at:at + line - 1] for at in range(0, len(rgb), line - 1)])
         deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH), zlib.adler32(data), len(data)
 
 
 def _combined(first, second, length):
-    """The Adler-32 of two parts, from theirs and the second's length."""
+    """The Adler-32 of two concatenated parts, from theirs and the second's length."""
     a = (first & 0xFFFF) + (second & 0xFFFF) - 1
     b = (first >> 16) + (second >> 16) + length * ((first & 0xFFFF) - 1)
     return b % ADLER << 16 | a % ADLER

@@ -1,4 +1,4 @@
-"""The driver's side of the accessibility tree: a process of its own reads it, see tree_reader.py."""
+"""The driver's side of the accessibility tree, which a separate process reads: see tree_reader.py."""
 
 import json
 import os
@@ -18,7 +18,7 @@ class Tree:
         self._answer = None
         self._data = b""
         self._in = self._out = None
-        # Where programs cannot be asked at all, it ends before it has answered.
+        # If programs cannot be queried at all, it ends before it answers.
         self._failures = 0
         self._start()
 
@@ -43,7 +43,7 @@ class Tree:
         return self._asked
 
     def answer(self, asked):
-        """The programs' trees, and whether that is all of them."""
+        """The programs' trees, and whether they are complete."""
         yield SECONDS + 0.1, lambda: self._in is None or self._answered >= asked
         if self._answered < asked:
             return [], self._failures == MAX_FAILURES

@@ -1,10 +1,7 @@
-"""
-Reads the accessibility tree over AT-SPI: a process of its own, which a program
-that hangs cannot keep from its next request. It takes a line of JSON with an id
-and its time in seconds, and answers with a length of 4 bytes and JSON.
+"""Reads the accessibility tree over AT-SPI, in a separate process, so that a hung program does not block the driver. A
+request is a line of JSON with an id and a time limit in seconds; an answer is a length of 4 bytes and JSON.
 
-It goes level by level, and all calls of a level are under way together. What is
-not shown is left out with all below it.
+It goes level by level, and makes all calls of a level at once. Hidden nodes are left out with everything below them.
 """
 
 import json
@@ -22,7 +19,7 @@ MAX_STRING = 1000
 MAX_TEXT_BYTES = 256 * 1024
 BUS_SECONDS = 10
 
-# In JSON, each would take six bytes.
+# JSON would escape each of these in six bytes.
 CONTROLS = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n"}
 
 ATSPI = "org.a11y.atspi."
@@ -42,9 +39,9 @@ ROLES = (
     "definition|article|landmark|log|marquee|math|rating|timer|static|math fraction|math root|subscript|superscript|description list|"
     "description term|description value|footnote|content deletion|content insertion|mark|suggestion|push button menu").split("|")
 STATES = {1: "active", 4: "checked", 7: "editable", 10: "expanded", 12: "focused", 20: "pressed", 23: "selected"}
-# Roles of nodes that have a value, or text that may not be their name.
+# Roles of nodes that have a value, or text that may differ from their name.
 WITH_VALUE, WITH_TEXT = {15, 42, 48, 51, 52, 103, 114}, {29, 60, 61, 73, 79, 83, 88, 116}
-# The types of answers, which are another program's word.
+# The expected types of answers: programs may send anything.
 RESULTS = {"GetChildren": "a(so)", "GetAll": "a{sv}", "Get": "v", "GetRole": "u", "GetState": "au", "GetExtents": "(iiii)",
            "GetText": "s", "GetConnectionUnixProcessID": "u"}
 EDITABLE = 7
@@ -75,7 +72,7 @@ class Reader:
         self._texts = 0
 
     def connect(self):
-        """Connects to the accessibility bus, which starts with this where it does not run."""
+        """Connects to the accessibility bus, and starts it if necessary."""
         address = os.environ["DBUS_SESSION_BUS_ADDRESS"]
         path = address.partition("=")[2]
         deadline = time.monotonic() + BUS_SECONDS
@@ -91,7 +88,7 @@ class Reader:
         self._bus.one(*REGISTRY, ATSPI + "Accessible", "GetChildren", seconds=BUS_SECONDS)
 
     def _all(self, calls):
-        """Makes all calls at once; the one value of each answer, None where there is none in time."""
+        """Makes all calls at once. Returns the single value of each answer, or None if there is none in time."""
         answers, late = self._bus.all(calls, self._deadline, results=RESULTS)
         self._whole = self._whole and not late
         return [answer[0] if answer else None for answer in answers]
@@ -119,7 +116,7 @@ class Reader:
         return trees, self._whole
 
     def _expand(self, roots):
-        """Gives all shown nodes their children, a level after the other; returns all nodes."""
+        """Adds the children of all visible nodes, level by level. Returns all nodes."""
         nodes, level, seen = list(roots), roots, {root.ref for root in roots}
         for _ in range(MAX_DEPTH):
             self._find_children(level, seen)
@@ -131,7 +128,7 @@ class Reader:
         return nodes
 
     def _shown(self, level, room):
-        """Drops children that are hidden, or too many; returns the others."""
+        """Drops children that are hidden or beyond the limits. Returns the others."""
         found = []
         for node in level:
             shown = [child for child in node.children if child.has(SHOWING)]
@@ -141,7 +138,7 @@ class Reader:
         return found
 
     def _find_children(self, level, seen):
-        """Asks for the children of nodes; what was seen before is left out, so that there are no circles."""
+        """Queries the children of nodes. Skips nodes seen before, so that there are no cycles."""
         accessible = ATSPI + "Accessible"
         places, calls = [], []
         for node, refs in zip(level, self._all([(node.ref, accessible, "GetChildren") for node in level])):
@@ -157,7 +154,7 @@ class Reader:
                 node.children.append(Node(ref, dict(properties), role, states))
 
     def _describe(self, nodes):
-        """Asks for places and values."""
+        """Queries positions and values."""
         calls, takers = [], []
 
         def ask(node, key, *call):
@@ -194,7 +191,7 @@ class Reader:
         text = text.translate(CONTROLS)
         cut = text[:min(MAX_STRING, self._texts)]
         self._whole = self._whole and len(cut) == len(text)
-        # Quotes take two bytes.
+        # Without the two quotes around it.
         self._texts -= len(json.dumps(cut, ensure_ascii=False).encode("utf-8", "replace")) - len('""')
         self._texts = max(0, self._texts)
         return cut
@@ -211,7 +208,7 @@ def _union(all_bounds):
 
 
 def serve(requests, answers):
-    """Answers requests from one descriptor on another, until they end."""
+    """Reads requests from one descriptor and writes answers to another, until EOF."""
     reader = Reader()
     reader.connect()
     with open(requests, "rb", buffering=0) as lines, open(answers, "wb", buffering=0) as out:

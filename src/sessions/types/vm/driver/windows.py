@@ -1,12 +1,12 @@
-"""Windows, as the window manager lists them, and waiting for those who take events."""
+"""Windows as the window manager lists them, and waiting for programs that handle events."""
 
 import x11
 
 MAX_WINDOWS = 256
 MAX_TEXT = 200
-# In JSON, each would take six bytes.
+# JSON would escape each of these in six bytes.
 CONTROLS = {code: "\ufffd" for code in range(32)}
-# How long others may take to answer before a request goes on without their answer.
+# How long the window manager and programs may take to answer. After that a request continues without their answer.
 MANAGER_SECONDS = 2
 PROGRAM_SECONDS = 10
 SETTLE_SECONDS = 0.15
@@ -20,7 +20,7 @@ class Windows:
         self._placed = True
 
     def list(self):
-        """From the lowest to the topmost: id, title, class, pid, bounds of what is inside its frame, and whether it is active."""
+        """From the bottom to the top: id, title, class, pid, bounds of the content, and whether it is active."""
         display, root = self._display, self._display.root
         if self._processes.window_manager == "openbox":
             windows = display.longs(root, "_NET_CLIENT_LIST_STACKING")
@@ -48,7 +48,7 @@ class Windows:
         return _plain(self._display.property(window, name, MAX_TEXT * 4)[0])
 
     def manager_is_ready(self):
-        """Waits until the window manager has handled all that came before: a click has given the focus, say."""
+        """Waits until the window manager has handled all earlier events, such as the focus change of a click."""
         if self._processes.window_manager != "openbox":
             return
         display = self._display
@@ -59,7 +59,8 @@ class Windows:
         yield MANAGER_SECONDS, lambda: self._placed
 
     def program_is_ready(self):
-        """Waits until the active program has read its events; one that does not say so gets a moment."""
+        """Waits until the active program has read its events. A program that cannot be asked gets a short time instead.
+        """
         display = self._display
         active = (display.longs(display.root, "_NET_ACTIVE_WINDOW") or [0])[0]
         if not active or display.atom("_NET_WM_PING") not in display.longs(active, "WM_PROTOCOLS", 256):
@@ -73,7 +74,7 @@ class Windows:
         yield PROGRAM_SECONDS, lambda: self._answered >= asked
 
     def take(self, event):
-        """Looks for answers among the events."""
+        """Handles events that answer the two waits above."""
         if event.type == x11.PROPERTY_NOTIFY and event.property.window == self._display.window:
             if event.property.atom == self._display.atom("_NET_FRAME_EXTENTS"):
                 self._placed = True

@@ -1,4 +1,4 @@
-"""Xlib as far as the driver uses it, by ctypes: no process and no package for a call."""
+"""The parts of Xlib that the driver uses, through ctypes: a call needs no extra process or package."""
 
 import ctypes
 from ctypes import POINTER, Structure, Union, byref, c_char, c_char_p, c_int, c_long, c_uint, c_ulong, c_void_p
@@ -128,7 +128,7 @@ _SIGNATURES = {
 
 
 class Functions:
-    """Xlib's functions by name. `missing` holds the libraries that are not there."""
+    """Xlib's functions by name. `missing` lists the libraries that are not installed."""
 
     def __init__(self):
         self.missing = []
@@ -145,7 +145,7 @@ class Functions:
 
 
 class Display:
-    """One connection to an X server. An X error is counted, and does no more; a lost connection calls `on_lost`."""
+    """One connection to an X server. X errors are only counted; a lost connection calls `on_lost`."""
 
     def __init__(self, functions, name, on_lost):
         self.x = functions
@@ -179,14 +179,14 @@ class Display:
         return self._atoms[name]
 
     def events(self):
-        """What has arrived; never waits."""
+        """The events that have arrived. Never waits."""
         while self.call("XPending"):
             event = Event()
             self.call("XNextEvent", byref(event))
             yield event
 
     def property(self, window, name, limit=64 * 1024, delete=False):
-        """The bytes of a property and its type, a 32-bit item as a native long; (b"", 0) where there is none."""
+        """The bytes of a property and its type. A 32-bit item is a native long. (b"", 0) if there is none."""
         kind, form, count, after, data = c_ulong(), c_int(), c_ulong(), c_ulong(), c_void_p()
         status = self.call("XGetWindowProperty", window, self.atom(name), 0, limit // 4, int(delete), ANY_PROPERTY, byref(kind),
                            byref(form), byref(count), byref(after), byref(data))
@@ -221,7 +221,7 @@ class Display:
         return x.value, y.value, mask.value
 
     def geometry(self, window):
-        """[x, y, width, height] on the screen; None where the window is gone."""
+        """[x, y, width, height] on the screen. None if the window is gone."""
         root, x, y, child = c_ulong(), c_int(), c_int(), c_ulong()
         w, h, border, depth = c_uint(), c_uint(), c_uint(), c_uint()
         sizes = (byref(root), byref(x), byref(y), byref(w), byref(h), byref(border), byref(depth))

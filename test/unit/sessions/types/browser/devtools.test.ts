@@ -7,7 +7,7 @@ import { eventually } from "../../../../support/eventually.ts";
 const NEVER = new AbortController().signal;
 const MIB = 1024 * 1024;
 
-/** A browser that answers as a test says. */
+/** A browser whose answers a test controls. */
 function fake() {
   const sent: { id: number; method: string; sessionId?: string }[] = [];
   const broken: string[] = [];
@@ -22,7 +22,7 @@ function fake() {
 }
 
 describe("the DevTools protocol", () => {
-  test("an answer is parsed by its schema, and one of another form fails its request alone", async () => {
+  test("an answer is parsed by its schema, and an invalid one fails only its request", async () => {
     const { devtools, sent, say } = fake();
     const answer = z.object({ value: z.number() });
     const good = devtools.send({ method: "A.b", answer, session: "s" }, NEVER);
@@ -30,7 +30,7 @@ describe("the DevTools protocol", () => {
     expect(sent).toMatchObject([{ method: "A.b", sessionId: "s" }, { method: "A.c" }]);
     say(`{"id":${sent[1]?.id},"result":{"value":"seven"}}`);
     say(`{"id":${sent[0]?.id},"result":{"value":7}}`);
-    // At once: a rejection that nobody awaits yet is an error of its own.
+    // Await them together: a rejection that is not awaited yet is an unhandled error.
     await Promise.all([
       expect(good).resolves.toEqual({ value: 7 }),
       expect(bad).rejects.toThrow("A.c: the browser gave an answer of another form"),
@@ -63,7 +63,7 @@ describe("the DevTools protocol", () => {
     await expect(request).rejects.toThrow(DevToolsError);
   });
 
-  test("what no one asked for, and garbage, is dropped", async () => {
+  test("unrequested messages and garbage are dropped", async () => {
     const { devtools, sent, say, broken } = fake();
     const seen: unknown[] = [];
     devtools.on("Page.a", z.object({ n: z.number() }), (params) => seen.push(params));
@@ -85,7 +85,7 @@ describe("the DevTools protocol", () => {
     expect(broken).toEqual([]);
   });
 
-  test("an answer with too many bytes or values fails its request, and never holds the event loop", async () => {
+  test("an answer with too many bytes or values fails its request, and never blocks the event loop", async () => {
     const { devtools, sent, say } = fake();
     for (const filling of [
       "x".repeat(33 * MIB),
@@ -99,7 +99,7 @@ describe("the DevTools protocol", () => {
     }
   });
 
-  test("one long value is taken without parsing it", async () => {
+  test("one long value is accepted without parsing it", async () => {
     const { devtools, sent, say } = fake();
     const content = Buffer.alloc(12 * MIB, "picture");
     const request = devtools.fetch({ method: "Page.captureScreenshot" }, NEVER);
@@ -113,7 +113,7 @@ describe("the DevTools protocol", () => {
     await expect(refused).rejects.toThrow("Not attached");
   });
 
-  test("a long list is parsed item by item, and is refused where it has no end or an item is too large", async () => {
+  test("a long list is parsed item by item, and is refused if it has no end or an item is too large", async () => {
     const { devtools, sent, say } = fake();
     const item = z.object({ n: z.number(), text: z.string() });
     const ask = () => devtools.list({ method: "A.list" }, "nodes", item, NEVER);
@@ -134,7 +134,7 @@ describe("the DevTools protocol", () => {
     }
   });
 
-  test("a browser that does not read is given up", async () => {
+  test("a browser that does not read is abandoned", async () => {
     const broken: string[] = [];
     const wire = { write: () => new Promise<void>(() => {}), pause: () => {}, resume: () => {} };
     const devtools = new DevTools(wire, (problem) => broken.push(problem));
@@ -145,7 +145,7 @@ describe("the DevTools protocol", () => {
     );
   });
 
-  test("a close and an abort fail what is under way", async () => {
+  test("a close and an abort fail requests in progress", async () => {
     const { devtools } = fake();
     const stop = new AbortController();
     const stopped = devtools.send({ method: "A.b", answer: z.unknown() }, stop.signal);
@@ -177,18 +177,18 @@ describe("a stream of messages", () => {
     return { stream, messages, flow, onMessage };
   }
 
-  test("messages come whole, however they are cut", async () => {
+  test("messages arrive complete, however they are split", async () => {
     const data = Buffer.from("one\0two\0\0three\0four");
     for (let size = 1; size <= data.length; size++) {
       const { stream, messages } = collect();
       for (let at = 0; at < data.length; at += size) stream.push(data.subarray(at, at + size));
-      // On a busy machine a slice of time may be over before they are all taken.
+      // On a busy machine a slice may end before all of them are handled.
       await eventually(() => messages.length >= 3);
       expect(messages.map(({ text }) => text)).toEqual(["one", "two", "three"]);
     }
   });
 
-  test("of one that is too large the beginning comes, and the next one is whole", async () => {
+  test("a message that is too large arrives truncated, and the next one is complete", async () => {
     const { stream, messages } = collect();
     stream.push(Buffer.from('{"id":7,'));
     for (let i = 0; i < 33; i++) stream.push(Buffer.alloc(MIB, "x"));
@@ -200,7 +200,7 @@ describe("a stream of messages", () => {
     expect(messages[1]?.text).toBe("next");
   });
 
-  test("many messages are taken in slices, while the source is paused", async () => {
+  test("many messages are handled in slices, while the source is paused", async () => {
     const { stream, messages, flow, onMessage } = collect();
     onMessage(() => {
       const end = performance.now() + 1;

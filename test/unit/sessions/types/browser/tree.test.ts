@@ -6,7 +6,7 @@ import { readTree } from "../../../../../src/sessions/types/browser/tree.ts";
 
 const FRAME = { session: "s", frameId: "page", loaderId: "l", url: "" };
 
-/** A tab whose page has so many buttons; the browser says nothing else of it. */
+/** A tab whose page has this many buttons and nothing else. */
 function tabOf(buttons: number): Tab {
   const numbers = Array.from({ length: buttons }, (_, index) => index + 1);
   const node = (id: number, role: string, childIds: readonly string[], parentId?: string) => ({
@@ -28,10 +28,10 @@ function tabOf(buttons: number): Tab {
   } as unknown as Tab;
 }
 
-test("what a tree has no room for is not looked at", async () => {
+test("elements for which a tree has no room are not inspected", async () => {
   const [tab, references] = [tabOf(20_000), new References()];
   const { text, truncated } = await readTree(tab, references, AbortSignal.timeout(20_000));
   expect([text.split("\n").length, truncated]).toEqual([5_000, true]);
-  // Each element that is looked at gets a reference, in the place of an earlier one.
+  // Each inspected element gets a reference, which replaces an earlier one.
   expect(Number(references.of(tab, FRAME, 100_000).slice(1))).toBeLessThan(5_010);
 });

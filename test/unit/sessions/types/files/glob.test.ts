@@ -45,7 +45,7 @@ describe("a glob", () => {
     expect(matches(pattern, path)).toBe(expected);
   });
 
-  test("agrees with Node's on patterns that both take", () => {
+  test("agrees with Node's on patterns that both support", () => {
     const name = fc.stringMatching(/^[ab.]{1,4}$/).filter((text) => !/^\.\.?$/.test(text));
     const part = fc.constantFrom("a", "b", ".", "*", "?", "[ab]", "[!a]", "{a,b}", "{a,.b}", "ab");
     const segment = fc.oneof(
@@ -58,7 +58,7 @@ describe("a glob", () => {
         fc.array(name, { minLength: 1, maxLength: 4 }),
         (segments, names) => {
           const pattern = segments.join("/");
-          // Node takes ** within a name for **, and . and .. for directories.
+          // Node treats ** within a name as **, and . and .. as directories.
           fc.pre(segments.every((text) => text === "**" || !/\*\*|^\.\.?$|^(\{a,)?\.|\{a,\.b\}/.test(text)));
           const path = names.join("/");
           expect([pattern, path, matches(pattern, path)]).toEqual([
@@ -99,7 +99,7 @@ describe("a hostile glob", () => {
     expect(() => new Glob("pattern", pattern)).toThrow(why);
   });
 
-  test("is refused where it takes more work than the files are worth", () => {
+  test("is refused if it takes too much work for the number of files", () => {
     const glob = new Glob("pattern", `*a${"?".repeat(400)}`);
     let seed = 1;
     const random = () => (seed = (seed * 48271) % 2147483647);

@@ -4,7 +4,7 @@ import { findAll, replaceAt } from "../../../../../src/sessions/types/files/repl
 
 const { signal } = new AbortController();
 
-test("agrees with what strings do", async () => {
+test("agrees with string replacement", async () => {
   const text = fc.string({ unit: fc.constantFrom("a", "b"), maxLength: 40 });
   await fc.assert(
     fc.asyncProperty(
@@ -21,6 +21,6 @@ test("agrees with what strings do", async () => {
   );
 });
 
-test("of more places than are wanted only one more is found", async () => {
+test("of too many matches only one more than wanted is found", async () => {
   expect(await findAll(Buffer.alloc(100, "a"), Buffer.from("a"), 10, signal)).toHaveLength(11);
 });

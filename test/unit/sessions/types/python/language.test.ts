@@ -3,12 +3,12 @@ import { answerOf } from "../../../../../src/sessions/types/python/type.ts";
 
 const NOTHING = { result: null, error: null, plots: [], pid: 0, pids: [] };
 
-test("an answer is read", () => {
+test("an answer is parsed", () => {
   const answer = { result: "1", error: null, plots: ["aGk="], pid: 7, pids: [1, 7] };
   expect(answerOf(Buffer.from(JSON.stringify(answer)))).toEqual(answer);
 });
 
-test("what is forged in its place has the form of one, and is not parsed where it holds millions of values", () => {
+test("a forged answer must have the form of one, and is not parsed if it contains millions of values", () => {
   expect(answerOf(Buffer.from('{"result": [[]], "plots": [1], "error": 5, "pid": "x"}'))).toEqual(NOTHING);
   expect(answerOf(Buffer.from("[]"))).toEqual(NOTHING);
   const flood = Buffer.from(`{"pid": 7, "pids": [${"1,".repeat(8_000_000)}1]}`);
