@@ -245,13 +245,13 @@ test("reports what was received if the connection stays lost", async () => {
   expect(error).toMatchObject({
     code: "UNAVAILABLE",
     processId: command.processId,
-    stdoutReceived: 5,
+    stdoutReceived: 7,
     stderrReceived: 0,
   });
   // The service ends it, because nobody reads it.
   const status = async () => (await sandbox.process(command.processId)).status;
   expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
-  const rest = await sandbox.attach(command.processId, { stdoutOffset: 5 }).result();
+  const rest = await sandbox.attach(command.processId, { stdoutOffset: 7 }).result();
   expect(rest.stdout).toBe("");
 });
 
