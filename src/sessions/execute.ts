@@ -103,7 +103,7 @@ export class SessionExecutor {
     } catch (error) {
       if (!(error instanceof BerthError) || !isGone(error)) throw error;
       this.#giveUp(record);
-      throw sessionLost(record, `its sandbox is gone: ${error.message}`);
+      throw sessionLost(record, `its sandbox is gone: ${error.message.replace(/\.$/, "")}`);
     }
   }
 

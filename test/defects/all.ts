@@ -1,5 +1,6 @@
 import { ATTACK_DEFECTS } from "./attacks.ts";
 import { AUDIT_DEFECTS } from "./audit.ts";
+import { CLIENT_DEFECTS } from "./clients.ts";
 import type { Defect } from "./defect.ts";
 import { DEPLOY_DEFECTS } from "./deploy.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
@@ -24,6 +25,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 export const DEFECTS_BY_AREA: Readonly<Record<string, readonly Defect[]>> = {
   attacks: ATTACK_DEFECTS,
   audit: AUDIT_DEFECTS,
+  clients: CLIENT_DEFECTS,
   deploy: DEPLOY_DEFECTS,
   docker: DOCKER_DEFECTS,
   egress: EGRESS_DEFECTS,

@@ -32,6 +32,23 @@ export const RUN_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an agent raises what the end of its run made fail",
+    changes: [
+      { file: TYPESCRIPT, from: "      if (verdict === undefined) break;\n", to: "" },
+      {
+        file: TYPESCRIPT,
+        from: 'next = verdict.verdict.case === "nextStep"',
+        to: 'next = verdict?.verdict.case === "nextStep"',
+      },
+      {
+        file: PYTHON,
+        from: "            if verdict is None:",
+        to: "            if verdict is None and error is None:",
+      },
+    ],
+    test: { file: AGENTS, title: "returns how its run ended, even if the step failed because of that" },
+  },
+  {
     name: "a run whose answer was lost is made again",
     changes: [
       {

@@ -70,7 +70,8 @@ describe.concurrent("the Python client", { timeout: 300_000 }, () => {
     expect(printed[0]).toMatch(
       /^42\n 0\nstdout 1\n(\nstdout )?2\n(\nstdout )?3\n\nhello\n\n\['today.txt'\]\n$/,
     );
-    expect(printed[4]).toBe("Step 1: 1\nStep 2: 2\nStep 3: 3\n");
+    expect(printed[2]).toBe("Unpacked(entry_count=1, size=30)\nhello\n\nnew.txt\n");
+    expect(printed[5]).toBe("Step 1: 1\nStep 2: 2\nStep 3: 3\n");
     const where = ["-I", "-c", "import berth, berth.v1.error_pb2; print(berth.__file__)"];
     expect(await tests.passes(python, where, env)).toContain(place);
 

@@ -118,6 +118,19 @@ test("runs every block of its README, and its example, in Node 20", async () => 
   expect(await passes(node, ["fix-test.js"])).toMatch(/\nFINISHED\n$/);
 });
 
+test("has the types for Node by a name of their own, which a bundler's resolution does not find by itself", async () => {
+  await writeFile(
+    path.join(project, "bundled.ts"),
+    `import { Berth } from "@berth/client/node";
+     export const berth = Berth.connect("berth.example:7070", { tls: { serverName: "berth" }, tokenFile: "token" });`,
+  );
+  const language = ["--strict", "--target", "es2022", "--lib", "es2023,dom,esnext.disposable"];
+  const resolution = ["--module", "esnext", "--moduleResolution", "bundler"];
+  expect(await passes(process.execPath, [TSC, "--noEmit", ...language, ...resolution, "bundled.ts"])).toBe(
+    "",
+  );
+});
+
 test("memory stays flat while output streams", async () => {
   await writeFile(
     path.join(project, "stream.js"),

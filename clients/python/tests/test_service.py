@@ -334,7 +334,10 @@ async def test_runs(berth: AsyncBerth) -> None:
     assert raised.value.metadata["current_step"] == "2"
     with pytest.raises(ValueError, match="CONTINUE, FINISHED, ERROR"):
         await berth.runs.report(run.run_id, step, outcome="DONE")
-    end = await berth.runs.report(run.run_id, report.next_step, "done", outcome="FINISHED")
+    # As a program does that continues another's run.
+    current = (await berth.runs.get(run.run_id)).current_step
+    await berth.runs.keep_alive(run.run_id, current)
+    end = await berth.runs.report(run.run_id, current, "done", outcome="FINISHED")
     assert end.run_end is not None and end.run_end.summary == "Step 1: looked\nStep 2: done"
     kept = await berth.runs.get(run.run_id, include_messages=True)
     assert [(each.role, each.content) for each in kept.messages][:2] == [("USER", "Do it."), ("ASSISTANT", "I looked.")]

@@ -81,7 +81,8 @@ export class Connection {
   /** Makes a call once. */
   async once<T>(call: Call<T>, signal?: AbortSignal, timeoutMs = this.#timeoutMs): Promise<T> {
     try {
-      return await call(this.options(signal, timeoutMs));
+      // A signal that depends on the caller's is not a listener of it: Node 20 warns of more than ten of those.
+      return await call(this.options(signal && AbortSignal.any([signal]), timeoutMs));
     } catch (error) {
       throw errorOf(error, this.address, signal);
     }

@@ -129,6 +129,10 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     const message = `What answers at ${address} does not speak TLS. Leave tls out, and write http:// for https://.`;
     return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
   }
+  if (isForeign(error.cause)) {
+    const message = `The service at ${address} cannot be reached: what answers there does not speak HTTP/2. Is this its address?`;
+    return new BerthError(message, { code: "UNAVAILABLE", cause: error });
+  }
   if (isUnfetched(error.cause)) {
     const origin =
       "location" in globalThis ? ", or does not answer pages of this origin (--cors-origin)" : "";
@@ -140,12 +144,30 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     const message = `The service at ${address} cannot be reached: ${error.rawMessage || code}`;
     return new BerthError(message, { code: "UNAVAILABLE", cause: error });
   }
+  if (isBrokenOff(error)) {
+    const message = `The connection to ${address} broke: ${error.rawMessage}`;
+    return new BerthError(message, { code: "UNAVAILABLE", cause: error });
+  }
   return new BerthError(`The call to ${address} failed: ${error.rawMessage || code}`, { code, cause: error });
+}
+
+/** Whether a connection broke during the call. The library's code for that depends on how Node noticed. */
+function isBrokenOff({ cause, rawMessage }: ConnectError): boolean {
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  return (
+    /^(ECONNRESET|EPIPE|ETIMEDOUT|ERR_HTTP2_(SESSION|STREAM)_ERROR)$/.test(code) ||
+    rawMessage.startsWith("http/2 stream closed with error code CANCEL")
+  );
 }
 
 /** Whether Node could not connect. */
 function isUnconnected(cause: unknown): boolean {
   return cause instanceof Error && "syscall" in cause && cause.syscall === "connect";
+}
+
+/** Whether Node found something else than HTTP/2, such as the HTTP/1.1 of another service or of a proxy. */
+function isForeign(cause: unknown): boolean {
+  return cause instanceof Error && "code" in cause && cause.code === "ERR_HTTP2_ERROR";
 }
 
 /** Whether `fetch` got no answer. It throws the same class for everything, and browsers word it differently. */

@@ -1,4 +1,9 @@
-import type { ClientHttp2Stream, ClientSessionOptions, SecureClientSessionOptions } from "node:http2";
+import type {
+  ClientHttp2Stream,
+  ClientSessionOptions,
+  Http2Session,
+  SecureClientSessionOptions,
+} from "node:http2";
 import { Http2SessionManager } from "@connectrpc/connect-node";
 
 /**
@@ -9,6 +14,8 @@ const MAX_SESSION_MEMORY = 1_000_000;
 
 /** A connection on which an interrupted call never looks complete, and calls do not hinder each other. */
 export class Http2Connection extends Http2SessionManager {
+  readonly #heard = new WeakSet<Http2Session>();
+
   constructor(
     baseUrl: string,
     pings: ConstructorParameters<typeof Http2SessionManager>[1],
@@ -19,6 +26,12 @@ export class Http2Connection extends Http2SessionManager {
 
   override async request(...given: Parameters<Http2SessionManager["request"]>): Promise<ClientHttp2Stream> {
     const stream = await super.request(...given);
+    const { session } = stream;
+    if (session && !this.#heard.has(session)) {
+      this.#heard.add(session);
+      // The library stops listening once it knows that the connection is broken, and Node reports the error after that.
+      session.on("error", () => {});
+    }
     // The library closes the stream of such a call, and Node ends a closed stream in order before it resets it: the
     // service could mistake half an upload for a whole one. A stream destroyed with an error is only reset.
     const close = stream.close.bind(stream);

@@ -71,17 +71,19 @@ export class Runs {
     return { run: runInfo(answer.run), nextStep: nextStep(answer.nextStep) };
   }
 
-  /** Reports a step. Returns how the run continues. */
+  /**
+   * Reports a step: one that was handed out, or the number of the current one, which {@link get} returns to a program
+   * that continues another's run. Returns how the run continues.
+   */
   async report(
     runId: string,
-    { step, startId }: NextStep,
+    step: NextStep | number,
     { result = "", outcome = "CONTINUE", messages = [], signal }: StepReport = {},
   ): Promise<Report> {
     const request = {
       requestId: newRequestId(),
       runId,
-      step,
-      startId,
+      ...stepFields(step),
       result,
       outcome: StepOutcome[outcome],
       messages: messages.map(({ role, content }) => ({ role: roleOf(role), content })),
@@ -91,8 +93,8 @@ export class Runs {
   }
 
   /** Says that the caller is still working on the current step. */
-  async keepAlive(runId: string, step?: NextStep, { signal }: CallSettings = {}): Promise<void> {
-    const request = { requestId: newRequestId(), runId, step: step?.step ?? 0, startId: step?.startId ?? "" };
+  async keepAlive(runId: string, step: NextStep | number = 0, { signal }: CallSettings = {}): Promise<void> {
+    const request = { requestId: newRequestId(), runId, ...stepFields(step) };
     await this.#connection.again((options) => this.#connection.runs.keepAliveRun(request, options), signal);
   }
 
@@ -154,6 +156,10 @@ export class Runs {
       signal,
     });
   }
+}
+
+function stepFields(step: NextStep | number): { step: number; startId: string } {
+  return typeof step === "number" ? { step, startId: "" } : { step: step.step, startId: step.startId };
 }
 
 /** The request that creates a run. */

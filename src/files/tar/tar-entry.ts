@@ -147,7 +147,7 @@ export function decodeNumber(block: Buffer, at: number, length: number): number 
   const first = block[at] ?? 0;
   if (first < 0x80) {
     const digits = text(block, at, length).trim();
-    if (!/^[0-7]*$/.test(digits)) throw notTar("a number in a header is none");
+    if (!/^[0-7]*$/.test(digits)) throw notTar("a header has text where a number belongs");
     return digits === "" ? 0 : Number.parseInt(digits, 8);
   }
   let value = first === 0xff ? -1 : first & 0x7f;

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import http2 from "node:http2";
-import type { AddressInfo } from "node:net";
+import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
@@ -90,6 +90,47 @@ test("a service whose socket is missing, or that speaks no TLS, is reported as s
   const plain = await failureOf(connect(address).sandboxes.stats());
   expect(plain).toMatchObject({ code: "FAILED_PRECONDITION", reason: "" });
   expect((plain as Error).message).toContain(`What answers at ${address} does not speak TLS`);
+});
+
+test("a call whose connection breaks is UNAVAILABLE", async () => {
+  const link = await linked();
+  const sandbox = await connect().sandboxes.create();
+  onTestFinished(() => sandbox.delete({ graceMs: 0 }));
+  const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
+  const failure = failureOf(far.run("sleep 1000"));
+  await eventually(async () => (await sandbox.processes()).length > 0);
+  link.cut();
+  const error = await failure;
+  expect(error).toMatchObject({ code: "UNAVAILABLE", reason: "" });
+  expect((error as Error).message).toContain(`The connection to ${link.address} broke: `);
+});
+
+test("what speaks no HTTP/2 is reported as such, and ends no program", async () => {
+  const uncaught: unknown[] = [];
+  const note = (error: unknown): void => void uncaught.push(error);
+  process.on("uncaughtException", note);
+  const server = net.createServer((socket) =>
+    socket.on("error", () => {}).once("data", () => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")),
+  );
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  try {
+    const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    for (const retryForMs of [0, 300]) {
+      const berth = Berth.connect(address, { token: "", retryForMs });
+      const error = await failureOf(berth.sandboxes.stats());
+      await berth.close();
+      expect(error).toMatchObject({ code: "UNAVAILABLE", reason: "" });
+      expect((error as Error).message).toContain(
+        "what answers there does not speak HTTP/2. Is this its address?",
+      );
+    }
+    // Node reports the errors of a connection in a later turn.
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    expect(uncaught).toEqual([]);
+  } finally {
+    process.off("uncaughtException", note);
+    server.close();
+  }
 });
 
 test("a call continues if the service is back in time", async () => {
@@ -204,13 +245,13 @@ test("reports what was received if the connection stays lost", async () => {
   expect(error).toMatchObject({
     code: "UNAVAILABLE",
     processId: command.processId,
-    stdoutReceived: 5,
+    stdoutReceived: 7,
     stderrReceived: 0,
   });
   // The service ends it, because nobody reads it.
   const status = async () => (await sandbox.process(command.processId)).status;
   expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
-  const rest = await sandbox.attach(command.processId, { stdoutOffset: 5 }).result();
+  const rest = await sandbox.attach(command.processId, { stdoutOffset: 7 }).result();
   expect(rest.stdout).toBe("");
 });
 

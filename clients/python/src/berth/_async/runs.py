@@ -82,13 +82,17 @@ class AsyncRuns:
     async def report(
         self,
         run_id: str,
-        step: NextStep,
+        step: NextStep | int,
         result: str = "",
         *,
         outcome: str = "CONTINUE",
         messages: Sequence[RunMessage] = (),
     ) -> Report:
-        """Reports a step: "CONTINUE", "FINISHED" or "ERROR". Returns how the run continues."""
+        """Reports a step: "CONTINUE", "FINISHED" or "ERROR". Returns how the run continues.
+
+        `step`: one that was handed out, or the number of the current one, which `get` returns to a program that
+        continues another's run.
+        """
         if outcome not in _OUTCOMES:
             raise ValueError(f"an outcome is one of {', '.join(_OUTCOMES)}, not {outcome!r}")
         for message in messages:
@@ -96,8 +100,8 @@ class AsyncRuns:
                 raise ValueError(f"a message is from one of {', '.join(_ROLES)}, not {message.role!r}")
         request = run_pb2.ReportStepRequest(
             run_id=run_id,
-            step=step.step,
-            start_id=step.start_id,
+            step=step if isinstance(step, int) else step.step,
+            start_id="" if isinstance(step, int) else step.start_id,
             result=result,
             outcome=_OUTCOMES[outcome],
             messages=[run_pb2.RunMessage(role=_ROLES[each.role], content=each.content) for each in messages],
@@ -106,10 +110,12 @@ class AsyncRuns:
             await self._transport.retried(self._transport.stubs.runs.ReportStep, request)
         )
 
-    async def keep_alive(self, run_id: str, step: NextStep | None = None) -> None:
+    async def keep_alive(self, run_id: str, step: NextStep | int = 0) -> None:
         """Says that the caller is still working on the current step."""
         request = run_pb2.KeepAliveRunRequest(
-            run_id=run_id, step=step.step if step else 0, start_id=step.start_id if step else ""
+            run_id=run_id,
+            step=step if isinstance(step, int) else step.step,
+            start_id="" if isinstance(step, int) else step.start_id,
         )
         await self._transport.retried(self._transport.stubs.runs.KeepAliveRun, request)
 
