@@ -328,7 +328,7 @@ export class RunManager {
 
   /**
    * Writes a change and wakes watchers. A run that is no longer RUNNING leaves {@link RunningRuns}.
-   * @throws `NO_SPACE` for steps and messages that exceed the owner's quota
+   * @throws `NO_SPACE` for steps and messages that exceed the owner's quota, unless the run has ended
    */
   #write(change: Omit<RunChange, "timeMs">): void {
     const { store, clock, maxBytesPerOwner } = this.#parts;

@@ -5,6 +5,7 @@ import type { Database } from "../state/database.ts";
 import { MAX_MESSAGES } from "./machine.ts";
 import {
   currentStep,
+  endOf,
   type Run,
   type RunEvent,
   type RunEventBody,
@@ -63,8 +64,9 @@ export interface RunQuota {
 
 /** How many events of a run are kept. */
 const KEPT_EVENTS = 1_000;
-/** Most runs that one write removes, so that it stays short. Later writes remove the rest. */
+/** Most runs that one write removes, and bytes after which it stops, so that it stays short. Later writes remove the rest. */
 const MAX_REMOVED = 100;
+const MAX_REMOVED_BYTES = 32 * 1024 * 1024;
 
 const LIST =
   "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
@@ -116,7 +118,7 @@ export class RunStore {
   /**
    * Writes a change of an existing run. With `maxBytes`, removes the owner's oldest other runs as {@link add} does.
    * Returns the ids of those that it removed.
-   * @throws `NO_SPACE` if the remaining runs take more than `maxBytes`; nothing has changed then
+   * @throws `NO_SPACE` if the remaining runs take more than `maxBytes`, unless the run has ended; nothing has changed then
    */
   save(change: RunChange, maxBytes = Number.POSITIVE_INFINITY): string[] {
     const { run } = change;
@@ -213,12 +215,14 @@ export class RunStore {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
   }
 
-  /** Removes an owner's oldest runs, except the given one, until all fit or {@link MAX_REMOVED} are removed. */
-  #fit({ owner, runId }: Run, maxBytes: number): string[] {
+  /** Removes an owner's oldest runs, except the given one, until all fit or enough are removed for one write. */
+  #fit(run: Run, maxBytes: number): string[] {
+    const { owner, runId } = run;
     const removed: string[] = [];
+    const before = this.#bytesOf(owner);
     while (removed.length < MAX_REMOVED) {
       const bytes = this.#bytesOf(owner);
-      if (bytes <= maxBytes) break;
+      if (bytes <= maxBytes || before - bytes >= MAX_REMOVED_BYTES) break;
       const oldest = this.#database
         .prepare(
           `DELETE FROM runs WHERE position = (
@@ -226,7 +230,11 @@ export class RunStore {
            RETURNING run_id`,
         )
         .get(owner, runId);
-      if (oldest === undefined) throw full(bytes, maxBytes);
+      if (oldest === undefined) {
+        // How a run ended is not lost; the run makes room for the next change.
+        if (endOf(run) !== undefined) break;
+        throw full(bytes, maxBytes);
+      }
       removed.push(String(oldest.run_id));
     }
     return removed;

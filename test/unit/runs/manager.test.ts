@@ -420,6 +420,20 @@ describe("the bytes of an owner's runs are bounded:", () => {
     await bench.runs.cancel(OWNER, first);
     expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("none");
   });
+
+  test("a report that ends its run is accepted with its result, and the run then makes room", async () => {
+    const { bench, runIds } = await full();
+    const [first = "", second = "", third = ""] = runIds;
+    for (const runId of [first, second])
+      expect(await report(bench, runId, { step: 2, outcome: "CONTINUE" })).toBe("none");
+    expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("NO_SPACE");
+    expect(await report(bench, third, { step: 2, outcome: "FINISHED" })).toBe("none");
+    const { run, steps } = bench.runs.catalog.get(OWNER, third);
+    expect(run.phase).toMatchObject({ state: "FINISHED" });
+    expect(steps.at(-1)?.result).toBe(RESULT);
+    expect(await report(bench, first, { step: 3, outcome: "CONTINUE" })).toBe("none");
+    expect(bench.store.runs.get(OWNER, third)).toBeUndefined();
+  });
 });
 
 test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {
