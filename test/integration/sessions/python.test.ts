@@ -63,6 +63,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
     await run("class Lines:\n    def readline(self): return 'a line\\n'\nsys.stdin = Lines()");
     expect((await run("input()")).data.result).toBe("'a line'");
+    await run("sys.stdin = None");
+    expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
   });
 
   test("a timeout interrupts, and the state stays", async () => {

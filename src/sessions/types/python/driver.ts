@@ -108,10 +108,11 @@ def _own_streams():
         if _sys.get(name) is not stream:
             _replaced.append(_sys.get(name))
             _sys[name] = stream
+    stdin = _sys.get('stdin')
     # exit() closes it. One that code put there instead may have no such attribute, or any other value.
-    try: closed = _sys['stdin'].closed
-    except BaseException: closed = None
-    if closed is True: _sys['stdin'] = open(0, closefd=False)
+    try: closed = stdin.closed is True
+    except BaseException: closed = stdin is None
+    if closed: _sys['stdin'] = open(0, closefd=False)
 
 def _usable_builtins():
     for name, value in _builtins.items():
