@@ -124,7 +124,8 @@ export class RunManager {
     const gone = transaction(() => {
       progress.begin(run.runId);
       const quota = { runs: MAX_AT_REST, bytes: this.#parts.maxBytesPerOwner };
-      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, quota);
+      const { displacing: onDisplace } = this.catalog;
+      return store.add({ run, events: [{ type: "CREATED" }], timeMs, onDisplace }, quota);
     });
     for (const runId of gone) this.catalog.changed(runId);
     failpoint("run.created");
@@ -339,7 +340,7 @@ export class RunManager {
     if (ends) events.push({ type: "ENDED", end });
     const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
     const gone = store.save(
-      { ...change, events, timeMs: clock.wallMs() },
+      { ...change, events, timeMs: clock.wallMs(), onDisplace: this.catalog.displacing },
       adds ? maxBytesPerOwner : undefined,
     );
     for (const runId of gone) this.catalog.changed(runId);

@@ -27,6 +27,8 @@ export interface RunChange {
   /** Whether to delete all messages before adding any. Default: false. */
   readonly clearMessages?: boolean;
   readonly addMessages?: readonly RunMessage[];
+  /** Called before another run is removed to make room. The change may still fail. */
+  readonly onDisplace?: (runId: string) => void;
 }
 
 /** Selects runs for a list. */
@@ -95,16 +97,15 @@ export class RunStore {
         .prepare("INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, ?, ?, ?)")
         .run(run.runId, run.owner, run.phase.state, unsettled(run), this.#sealed(run));
       this.#append(change);
-      const removed = this.#database
+      const surplus = this.#database
         .prepare(
-          `DELETE FROM runs WHERE position IN (
-             SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
-             LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))
-           RETURNING run_id`,
+          `SELECT run_id FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
+           LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2)`,
         )
         .all(run.owner, quota.runs)
         .map(({ run_id }) => String(run_id));
-      return [...removed, ...this.#fit(run, quota.bytes)];
+      for (const runId of surplus) this.#displace(runId, change);
+      return [...surplus, ...this.#fit(change, quota.bytes)];
     });
   }
 
@@ -127,7 +128,7 @@ export class RunStore {
         .prepare("UPDATE runs SET state = ?, unsettled = ?, record = ? WHERE run_id = ?")
         .run(run.phase.state, unsettled(run), this.#sealed(run), run.runId);
       this.#append(change);
-      return this.#fit(run, maxBytes);
+      return this.#fit(change, maxBytes);
     });
   }
 
@@ -216,7 +217,8 @@ export class RunStore {
   }
 
   /** Removes an owner's oldest runs, except the given one, until all fit or enough are removed for one write. */
-  #fit(run: Run, maxBytes: number): string[] {
+  #fit(change: RunChange, maxBytes: number): string[] {
+    const { run } = change;
     const { owner, runId } = run;
     const removed: string[] = [];
     const before = this.#bytesOf(owner);
@@ -225,9 +227,7 @@ export class RunStore {
       if (bytes <= maxBytes || before - bytes >= MAX_REMOVED_BYTES) break;
       const oldest = this.#database
         .prepare(
-          `DELETE FROM runs WHERE position = (
-             SELECT position FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1)
-           RETURNING run_id`,
+          "SELECT run_id FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1",
         )
         .get(owner, runId);
       if (oldest === undefined) {
@@ -235,9 +235,15 @@ export class RunStore {
         if (endOf(run) !== undefined) break;
         throw full(bytes, maxBytes);
       }
+      this.#displace(String(oldest.run_id), change);
       removed.push(String(oldest.run_id));
     }
     return removed;
+  }
+
+  #displace(runId: string, { onDisplace }: RunChange): void {
+    onDisplace?.(runId);
+    this.#run("DELETE FROM runs WHERE run_id = ?", runId);
   }
 
   #bytesOf(owner: string): number {

@@ -436,6 +436,26 @@ describe("the bytes of an owner's runs are bounded:", () => {
   });
 });
 
+test("a slow watcher of a run that is dropped gets the rest of its history, and then the end", async () => {
+  const bench = await RunBench.start();
+  bench.maxBytesPerOwner = 300_000;
+  await bench.restart();
+  const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 300, stepTimeoutMs: 1e6 });
+  for (let step = 1; step <= 150; step++)
+    await finish(bench, runId, { step, outcome: step < 150 ? "CONTINUE" : "FINISHED" });
+  const newest = bench.store.runs.newestEvent(runId);
+  const watch = bench.runs.catalog.watch(OWNER, runId, 0, never);
+  const items = [(await watch.next()).value];
+  // This one does not fit, so nothing is removed.
+  expect(() => create(bench, { nextStepPrompt: "x".repeat(300_000) })).toThrow("--run-owner-quota");
+  while (bench.store.runs.get(OWNER, runId)) create(bench, { nextStepPrompt: "x".repeat(50_000) });
+  for await (const item of watch) items.push(item);
+  expect(items.map((item) => item.type === "event" && item.event.sequence)).toEqual(
+    Array.from({ length: newest }, (_, index) => index + 1),
+  );
+  expect(items.at(-1)).toMatchObject({ event: { body: { type: "ENDED" } } });
+});
+
 test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {
   const bench = await RunBench.start();
   const first = create(bench);
