@@ -24,6 +24,7 @@ import {
   type Run,
   type RunEnd,
   type RunEventBody,
+  type RunMessage,
   type RunOutcome,
   type RunSettings,
   type RunStep,
@@ -183,7 +184,10 @@ export class RunManager {
     const keptBefore = progress.subject !== undefined && progress.subject === lastReportOf(before);
     if (keptBefore || isRepeated(before, report))
       return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
-    const { run, step } = reported(before, report, store.messages(runId), this.#now());
+    const last = report.messages.at(-1);
+    const earlier = (): RunMessage[] =>
+      last === undefined ? store.messages(runId) : store.messagesLike(runId, last.content);
+    const { run, step } = reported(before, report, earlier, this.#now());
     failpoint("report.judged");
     transaction(() => {
       progress.begin(lastReportOf(run));

@@ -197,6 +197,24 @@ export class RunStore {
       }));
   }
 
+  /**
+   * The same messages, for a search of those of the assistant with this content. Opening all of a long conversation
+   * takes a tenth of a second, so those of another length have no content.
+   */
+  messagesLike(runId: string, wanted: string): RunMessage[] {
+    const { seal } = this.#database;
+    return this.#database
+      .prepare(
+        `SELECT role, CASE WHEN role = 'ASSISTANT' AND octet_length(content) IN (?, ?) THEN content END AS content
+         FROM run_messages WHERE run_id = ? ORDER BY position`,
+      )
+      .all(Buffer.byteLength(wanted), seal.text(wanted).length, runId)
+      .map(({ role, content }) => ({
+        role: role as RunMessage["role"],
+        content: content === null ? "" : seal.openText(content),
+      }));
+  }
+
   messageCount(runId: string): number {
     return this.#number("SELECT count(*) AS number FROM run_messages WHERE run_id = ?", runId);
   }

@@ -1,7 +1,8 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { StepReport } from "../../../src/runs/machine.ts";
 import { endOf, type RunSettings, sandboxOf } from "../../../src/runs/run.ts";
+import { Seal } from "../../../src/state/seal.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { seededRandom } from "../../support/random.ts";
 import { scaled } from "../../support/scale.ts";
@@ -434,6 +435,31 @@ describe("the bytes of an owner's runs are bounded:", () => {
     expect(await report(bench, first, { step: 3, outcome: "CONTINUE" })).toBe("none");
     expect(bench.store.runs.get(OWNER, third)).toBeUndefined();
   });
+});
+
+test("a report decrypts only those messages of a long conversation that it may repeat", async () => {
+  const bench = await RunBench.start();
+  const settings = { maxSteps: 100, duplicateThreshold: 2, stepTimeoutMs: 1e6 };
+  const runId = await running(bench, { sandbox: { kind: "none" }, ...settings });
+  let step = 1;
+  const say = async (...contents: string[]): Promise<{ stuck: boolean; opened: number }> => {
+    const messages = contents.map((content) => ({ role: "ASSISTANT" as const, content }));
+    const open = vi.spyOn(Seal.prototype, "openText");
+    onTestFinished(() => open.mockRestore());
+    open.mockClear();
+    const { stuck } = await finish(bench, runId, { step: step++, outcome: "CONTINUE", messages });
+    return { stuck, opened: open.mock.calls.length };
+  };
+  await say(...Array.from({ length: 97 }, () => "a long message"), "short", "equal", "short");
+  const repeated = await say("short");
+  expect(repeated.stuck).toBe(true);
+  const silent = await say();
+  expect(silent.stuck).toBe(true);
+  const other = await say("another");
+  expect(other.stuck).toBe(false);
+  expect(Math.max(repeated.opened, silent.opened, other.opened)).toBeLessThan(10);
+  expect((await say()).stuck).toBe(false);
+  expect((await say("a long message")).stuck).toBe(true);
 });
 
 test("a slow watcher of a run that is dropped gets the rest of its history, and then the end", async () => {
