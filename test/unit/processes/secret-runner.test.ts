@@ -51,6 +51,6 @@ test("secrets that are not redacted cost no memory", async () => {
 
 test("the most and largest secrets are redacted without blocking the event loop, in little memory", async () => {
   const { turns, bytes } = await turnsUntilStarted({ redactSecrets: true });
-  expect(turns).toBeGreaterThan(5);
+  expect(turns).toBeGreaterThan(2);
   expect(bytes).toBeLessThan(128 * MIB);
 });
