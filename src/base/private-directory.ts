@@ -94,7 +94,8 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   const isEverybodys = (mode & STICKY) !== 0 || isSystems(place);
   if (own !== undefined && uid !== own) {
     const found = `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`;
-    if (isEverybodys) return { found, fix: `${another}.` };
+    if (isEverybodys || foreignEntry(`/proc/self/fd/${fd}`, isOwn) !== undefined)
+      return { found, fix: `${another}.` };
     const quoted = quoteIfNeeded(place);
     return { found, fix: `${another}, or type: sudo chown ${own} ${quoted} && sudo chmod 700 ${quoted}` };
   }
@@ -107,13 +108,13 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   return { found, fix: `${another}, or type: ${closing(place)}` };
 }
 
-/** Directories in which each entry is the system's or a user's. */
-const OF_SYSTEM = ["/", "/dev", "/home", "/run", "/usr", "/var"];
+/** Directories that the system's programs enter, and those of its users and packages, but not Berth's default. */
+const OF_SYSTEM =
+  /^\/(?:[^/]*|(?:bin|boot|dev|etc|lib\w*|proc|sbin|sys|usr)\/.*|(?:home|run|var)\/[^/]+|var\/(?:cache|lib|log|spool)\/(?!berth$)[^/]+)$/;
 
 /** Whether a machine breaks when the directory is closed. */
 function isSystems(place: string): boolean {
-  const resolved = path.resolve(place);
-  return resolved === "/" || OF_SYSTEM.includes(path.dirname(resolved));
+  return OF_SYSTEM.test(path.resolve(place));
 }
 
 /** Closes a directory that other users may enter; returns why that failed. */

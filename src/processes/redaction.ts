@@ -1,3 +1,4 @@
+import { TurnShare } from "../base/event-loop.ts";
 import { trimEndOf } from "../base/trim.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
@@ -11,18 +12,30 @@ export interface RedactedOutput {
   end(): void;
 }
 
+/** The share of the event loop for texts: a sandbox may return megabytes. */
+const turns = new TurnShare();
+/** How much of a text is searched before others get their turn. */
+const TEXT_BYTES = 64 * 1024;
+
 /** Removes the values of secrets from the output of programs that have them. */
 export class Redaction {
   readonly #forms: SecretSearch;
-  readonly #quoted: SecretSearch;
+  readonly #values: readonly string[];
+  /** Built for the first text. */
+  #quoted: Promise<SecretSearch> | undefined;
+
+  private constructor(values: readonly string[], forms: SecretSearch) {
+    this.#values = values;
+    this.#forms = forms;
+  }
 
   /** @param given must not contain empty values */
-  constructor(given: readonly string[]) {
+  static async of(given: readonly string[]): Promise<Redaction> {
     // Search for values without a trailing newline, as in keys from files: $(…) in a shell drops it.
     const values = given.map((value) => trimEndOf(value, "\r\n") || value);
     // A terminal writes newlines as CR LF.
-    this.#forms = searchOf(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
-    this.#quoted = searchOf(values.flatMap((value) => [value, ...quotedForms(value)]));
+    const forms = await searchOf(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
+    return new Redaction(values, forms);
   }
 
   /**
@@ -47,10 +60,16 @@ export class Redaction {
    * Redacts a complete text, also values in it that are written as string literals of a program.
    * @param isCut whether the text was truncated: removes its end if that may be the start of a value. Default false.
    */
-  text(text: string, { isCut = false } = {}): string {
-    const redactor = new Redactor(this.#quoted);
-    const known = redactor.push(Buffer.from(text));
-    return isCut ? known.toString() : Buffer.concat([known, redactor.end()]).toString();
+  async text(text: string, { isCut = false } = {}): Promise<string> {
+    this.#quoted ??= searchOf(this.#values.flatMap((value) => [value, ...quotedForms(value)]));
+    const redactor = new Redactor(await this.#quoted);
+    const bytes = Buffer.from(text);
+    const known: Buffer[] = [];
+    for (let at = 0; at < bytes.length; at += TEXT_BYTES) {
+      await turns.enter();
+      known.push(redactor.push(bytes.subarray(at, at + TEXT_BYTES)));
+    }
+    return Buffer.concat(isCut ? known : [...known, redactor.end()]).toString();
   }
 }
 
@@ -61,6 +80,6 @@ function quotedForms(value: string): string[] {
   return [literal, literal.replaceAll("'", "\\'"), literal.replaceAll('"', '\\"')];
 }
 
-function searchOf(forms: readonly string[]): SecretSearch {
-  return new SecretSearch([...new Set(forms)].map((form) => Buffer.from(form)));
+function searchOf(forms: readonly string[]): Promise<SecretSearch> {
+  return SecretSearch.of([...new Set(forms)].map((form) => Buffer.from(form)));
 }

@@ -37,7 +37,8 @@ export class SecretRunner implements JobRunner {
     const values = await this.#secrets.resolve(sandbox.owner, names);
     const resolved = Object.fromEntries(references.map(([variable], at) => [variable, values[at] ?? ""]));
     const whole = { ...plain, env: { ...plain.env, ...resolved } };
-    const redaction = new Redaction(values);
+    if (!redactSecrets && onSecrets === undefined) return this.#runner.start(sandbox, whole, output, signal);
+    const redaction = await Redaction.of(values);
     onSecrets?.(redaction);
     if (!redactSecrets) return this.#runner.start(sandbox, whole, output, signal);
     const redacted = redaction.output(output);

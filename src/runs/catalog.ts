@@ -27,6 +27,8 @@ interface Watchers {
   readonly wake: Set<() => void>;
   /** Set when the run is removed: the rest of its history. */
   rest: readonly RunEvent[] | undefined;
+  /** What `rest` becomes if the store no longer has the run. */
+  history: readonly RunEvent[];
 }
 
 /** How many events are read at once. Small, so that a slow watcher holds little memory. */
@@ -98,6 +100,12 @@ export class RunCatalog {
     for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
   }
 
+  /** Keeps the history of a run for its watchers, because the store is about to remove it, which may still fail. */
+  readonly displacing = (runId: string): void => {
+    const watchers = this.#watched.get(runId);
+    if (watchers !== undefined) watchers.history = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+  };
+
   /**
    * Gives the watchers of a run the rest of its history, and ends them. Called before the run is removed from the
    * store.
@@ -119,7 +127,7 @@ export class RunCatalog {
         { metadata: { newest: String(newest) } },
       );
     }
-    const watchers = this.#watched.get(runId) ?? { wake: new Set(), rest: undefined };
+    const watchers = this.#watched.get(runId) ?? { wake: new Set(), rest: undefined, history: [] };
     this.#watched.set(runId, watchers);
     let wake = (): void => {};
     const onWake = (): void => wake();
@@ -142,7 +150,7 @@ export class RunCatalog {
         }
         if (rest !== undefined) return;
         // The run was displaced by newer ones: every run in the store has events.
-        if (events.length === 0 && this.#store.newestEvent(runId) === 0) return;
+        if (events.length === 0 && this.#store.newestEvent(runId) === 0) watchers.rest ??= watchers.history;
         // Events may have arrived while the last one was yielded: read them before waiting.
         if (watchers.rest !== undefined || events.length > 0) continue;
         await new Promise<void>((resolve) => {

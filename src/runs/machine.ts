@@ -75,18 +75,21 @@ export function started(run: Run, startId: string, sandbox: HeldSandbox | undefi
 
 /**
  * RUNNING → RUNNING with the next step, FINISHED, ERROR, or IDLE if that was the last allowed step.
- * @param messages the conversation before the report.
+ * @param messages reads the conversation before the report. Called only if the report may change whether the run is stuck.
  * @throws `RUN_STATE` if the report is not for the current step.
  */
 export function reported(
   run: Run,
   report: StepReport,
-  messages: readonly RunMessage[],
+  messages: () => readonly RunMessage[],
   now: Moment,
 ): Reported {
   const phase = assertCurrent(run, report.step, report.startId);
   const { outcome, result } = report;
-  const stuck = isStuck(extended(messages, report.messages), run.settings.duplicateThreshold);
+  const stuck =
+    report.messages.length === 0 && phase.step > 1
+      ? phase.stuck
+      : isStuck(extended(messages(), report.messages), run.settings.duplicateThreshold);
   const step: RunStep = {
     step: phase.step,
     result,

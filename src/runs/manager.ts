@@ -24,6 +24,7 @@ import {
   type Run,
   type RunEnd,
   type RunEventBody,
+  type RunMessage,
   type RunOutcome,
   type RunSettings,
   type RunStep,
@@ -124,7 +125,8 @@ export class RunManager {
     const gone = transaction(() => {
       progress.begin(run.runId);
       const quota = { runs: MAX_AT_REST, bytes: this.#parts.maxBytesPerOwner };
-      return store.add({ run, events: [{ type: "CREATED" }], timeMs }, quota);
+      const { displacing: onDisplace } = this.catalog;
+      return store.add({ run, events: [{ type: "CREATED" }], timeMs, onDisplace }, quota);
     });
     for (const runId of gone) this.catalog.changed(runId);
     failpoint("run.created");
@@ -182,7 +184,10 @@ export class RunManager {
     const keptBefore = progress.subject !== undefined && progress.subject === lastReportOf(before);
     if (keptBefore || isRepeated(before, report))
       return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
-    const { run, step } = reported(before, report, store.messages(runId), this.#now());
+    const last = report.messages.at(-1);
+    const earlier = (): RunMessage[] =>
+      last === undefined ? store.messages(runId) : store.messagesLike(runId, last.content);
+    const { run, step } = reported(before, report, earlier, this.#now());
     failpoint("report.judged");
     transaction(() => {
       progress.begin(lastReportOf(run));
@@ -328,7 +333,7 @@ export class RunManager {
 
   /**
    * Writes a change and wakes watchers. A run that is no longer RUNNING leaves {@link RunningRuns}.
-   * @throws `NO_SPACE` for steps and messages that exceed the owner's quota
+   * @throws `NO_SPACE` for steps and messages that exceed the owner's quota, unless the run has ended
    */
   #write(change: Omit<RunChange, "timeMs">): void {
     const { store, clock, maxBytesPerOwner } = this.#parts;
@@ -339,7 +344,7 @@ export class RunManager {
     if (ends) events.push({ type: "ENDED", end });
     const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
     const gone = store.save(
-      { ...change, events, timeMs: clock.wallMs() },
+      { ...change, events, timeMs: clock.wallMs(), onDisplace: this.catalog.displacing },
       adds ? maxBytesPerOwner : undefined,
     );
     for (const runId of gone) this.catalog.changed(runId);

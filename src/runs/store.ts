@@ -5,6 +5,7 @@ import type { Database } from "../state/database.ts";
 import { MAX_MESSAGES } from "./machine.ts";
 import {
   currentStep,
+  endOf,
   type Run,
   type RunEvent,
   type RunEventBody,
@@ -26,6 +27,8 @@ export interface RunChange {
   /** Whether to delete all messages before adding any. Default: false. */
   readonly clearMessages?: boolean;
   readonly addMessages?: readonly RunMessage[];
+  /** Called before another run is removed to make room. The change may still fail. */
+  readonly onDisplace?: (runId: string) => void;
 }
 
 /** Selects runs for a list. */
@@ -63,8 +66,9 @@ export interface RunQuota {
 
 /** How many events of a run are kept. */
 const KEPT_EVENTS = 1_000;
-/** Most runs that one write removes, so that it stays short. Later writes remove the rest. */
+/** Most runs that one write removes, and bytes after which it stops, so that it stays short. Later writes remove the rest. */
 const MAX_REMOVED = 100;
+const MAX_REMOVED_BYTES = 32 * 1024 * 1024;
 
 const LIST =
   "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
@@ -93,16 +97,15 @@ export class RunStore {
         .prepare("INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, ?, ?, ?)")
         .run(run.runId, run.owner, run.phase.state, unsettled(run), this.#sealed(run));
       this.#append(change);
-      const removed = this.#database
+      const surplus = this.#database
         .prepare(
-          `DELETE FROM runs WHERE position IN (
-             SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
-             LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))
-           RETURNING run_id`,
+          `SELECT run_id FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
+           LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2)`,
         )
         .all(run.owner, quota.runs)
         .map(({ run_id }) => String(run_id));
-      return [...removed, ...this.#fit(run, quota.bytes)];
+      for (const runId of surplus) this.#displace(runId, change);
+      return [...surplus, ...this.#fit(change, quota.bytes)];
     });
   }
 
@@ -116,7 +119,7 @@ export class RunStore {
   /**
    * Writes a change of an existing run. With `maxBytes`, removes the owner's oldest other runs as {@link add} does.
    * Returns the ids of those that it removed.
-   * @throws `NO_SPACE` if the remaining runs take more than `maxBytes`; nothing has changed then
+   * @throws `NO_SPACE` if the remaining runs take more than `maxBytes`, unless the run has ended; nothing has changed then
    */
   save(change: RunChange, maxBytes = Number.POSITIVE_INFINITY): string[] {
     const { run } = change;
@@ -125,7 +128,7 @@ export class RunStore {
         .prepare("UPDATE runs SET state = ?, unsettled = ?, record = ? WHERE run_id = ?")
         .run(run.phase.state, unsettled(run), this.#sealed(run), run.runId);
       this.#append(change);
-      return this.#fit(run, maxBytes);
+      return this.#fit(change, maxBytes);
     });
   }
 
@@ -194,6 +197,24 @@ export class RunStore {
       }));
   }
 
+  /**
+   * The same messages, for a search of those of the assistant with this content. Opening all of a long conversation
+   * takes a tenth of a second, so those of another length have no content.
+   */
+  messagesLike(runId: string, wanted: string): RunMessage[] {
+    const { seal } = this.#database;
+    return this.#database
+      .prepare(
+        `SELECT role, CASE WHEN role = 'ASSISTANT' AND octet_length(content) IN (?, ?) THEN content END AS content
+         FROM run_messages WHERE run_id = ? ORDER BY position`,
+      )
+      .all(Buffer.byteLength(wanted), seal.text(wanted).length, runId)
+      .map(({ role, content }) => ({
+        role: role as RunMessage["role"],
+        content: content === null ? "" : seal.openText(content),
+      }));
+  }
+
   messageCount(runId: string): number {
     return this.#number("SELECT count(*) AS number FROM run_messages WHERE run_id = ?", runId);
   }
@@ -213,23 +234,34 @@ export class RunStore {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
   }
 
-  /** Removes an owner's oldest runs, except the given one, until all fit or {@link MAX_REMOVED} are removed. */
-  #fit({ owner, runId }: Run, maxBytes: number): string[] {
+  /** Removes an owner's oldest runs, except the given one, until all fit or enough are removed for one write. */
+  #fit(change: RunChange, maxBytes: number): string[] {
+    const { run } = change;
+    const { owner, runId } = run;
     const removed: string[] = [];
+    const before = this.#bytesOf(owner);
     while (removed.length < MAX_REMOVED) {
       const bytes = this.#bytesOf(owner);
-      if (bytes <= maxBytes) break;
+      if (bytes <= maxBytes || before - bytes >= MAX_REMOVED_BYTES) break;
       const oldest = this.#database
         .prepare(
-          `DELETE FROM runs WHERE position = (
-             SELECT position FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1)
-           RETURNING run_id`,
+          "SELECT run_id FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1",
         )
         .get(owner, runId);
-      if (oldest === undefined) throw full(bytes, maxBytes);
+      if (oldest === undefined) {
+        // How a run ended is not lost; the run makes room for the next change.
+        if (endOf(run) !== undefined) break;
+        throw full(bytes, maxBytes);
+      }
+      this.#displace(String(oldest.run_id), change);
       removed.push(String(oldest.run_id));
     }
     return removed;
+  }
+
+  #displace(runId: string, { onDisplace }: RunChange): void {
+    onDisplace?.(runId);
+    this.#run("DELETE FROM runs WHERE run_id = ?", runId);
   }
 
   #bytesOf(owner: string): number {

@@ -36,7 +36,11 @@ export class ProcessMetrics {
       new Gauge({
         ...{ name, help, registers },
         async collect() {
-          this.set(await read());
+          try {
+            this.set(await read());
+          } catch {
+            // The last value stays: to read it opens a file, and no more files may be open.
+          }
         },
       });
     };
@@ -44,8 +48,8 @@ export class ProcessMetrics {
       Math.round(performance.timeOrigin / 1000),
     );
     gauge("process_resident_memory_bytes", "Resident memory.", () => process.memoryUsage.rss());
-    gauge("process_open_fds", "Open file descriptors.", openDescriptors);
     const mostDescriptors = mostOpenDescriptors();
+    gauge("process_open_fds", "Open file descriptors.", () => openDescriptors(mostDescriptors));
     gauge("process_max_fds", "Most file descriptors that may be open.", () => mostDescriptors);
     gauge(
       "nodejs_heap_size_total_bytes",
@@ -153,8 +157,13 @@ async function currentLag(): Promise<number> {
 }
 
 /** One of them is the directory being read. */
-async function openDescriptors(): Promise<number> {
-  return (await readdir("/proc/self/fd")).length - 1;
+async function openDescriptors(most: number): Promise<number> {
+  try {
+    return (await readdir("/proc/self/fd")).length - 1;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EMFILE") return most;
+    throw error;
+  }
 }
 
 function mostOpenDescriptors(): number {

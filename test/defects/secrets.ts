@@ -159,7 +159,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/redaction.ts",
-        from: "new Redactor(this.#quoted)",
+        from: "new Redactor(await this.#quoted)",
         to: "new Redactor(this.#forms)",
       },
     ],

@@ -177,7 +177,7 @@ export class InterpreterProcess {
   }
 
   /** Removes secrets from a text that it returned, if the session asked for that. @param isCut see {@link Redaction.text} */
-  redacted(text: string, isCut = false): string {
+  async redacted(text: string, isCut = false): Promise<string> {
     return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text, { isCut }) : text;
   }
 

@@ -59,7 +59,7 @@ export abstract class InterpreterBackend implements SessionBackend {
   }
 
   /** Removes secrets from what it returns besides the output, if the session asked for that. */
-  protected redacted(text: string, isCut = false): string {
+  protected redacted(text: string, isCut = false): Promise<string> {
     return this.#process.redacted(text, isCut);
   }
 

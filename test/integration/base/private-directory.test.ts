@@ -82,6 +82,12 @@ describe("an open directory is left as it was, and the error says what to type,"
     }
   });
 
+  test("if it belongs to another user and holds something else, and the advice is to use another", () => {
+    writeFileSync(path.join(place, "theirs"), "");
+    chownSync(place, OTHER_USER, OTHER_USER);
+    expect(exposureAt(directory())?.fix).toBe("Name a directory of Berth's own with --data-dir.");
+  });
+
   test("if it is world-writable, which nobody is asked to close", () => {
     writeFileSync(path.join(place, "theirs"), "");
     chmodSync(place, 0o1777);
@@ -92,7 +98,7 @@ describe("an open directory is left as it was, and the error says what to type,"
     expect(modeOf(place)).toBe(0o1777);
   });
 
-  test.each(["/", "/etc", "/var/lib", "/usr/local"])(
+  test.each(["/", "/etc", "/etc/ssl", "/var/lib", "/var/lib/dpkg", "/usr/local", "/usr/local/bin"])(
     "if it may be the system's, and the advice is to use another: %s",
     (system) => {
       const named = { ...directory(), path: system };

@@ -57,6 +57,14 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("'still here'")).data.result).toBe("'still here'");
     expect((await run("exit()")).data.error).toMatchObject({ name: "SystemExit" });
     expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
+    const shown = `exec("class Bad:\\n    def __repr__(self): return 1 / 0")\nBad()`;
+    expect((await run(shown)).data.error?.traceback).toMatch(
+      /^Traceback.*\n {2}File "<string>", line 2, in __repr__\n/,
+    );
+    await run("class Lines:\n    def readline(self): return 'a line\\n'\nsys.stdin = Lines()");
+    expect((await run("input()")).data.result).toBe("'a line'");
+    await run("sys.stdin = None");
+    expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
   });
 
   test("a timeout interrupts, and the state stays", async () => {

@@ -57,7 +57,7 @@ function report(step: number, outcome: StepOutcome = "CONTINUE", more: Partial<S
 
 function told(run: Run, ...outcomes: StepOutcome[]): Run {
   return outcomes.reduce(
-    (now, outcome) => reported(now, report(currentStep(now), outcome), [], at(3_000)).run,
+    (now, outcome) => reported(now, report(currentStep(now), outcome), () => [], at(3_000)).run,
     run,
   );
 }
@@ -97,7 +97,7 @@ describe("the transitions of the document", () => {
   });
 
   test("RUNNING → RUNNING: each report hands out the next step, with a new lease and the same deadline", () => {
-    const { run, step } = reported(begun, report(1), [], at(5_000));
+    const { run, step } = reported(begun, report(1), () => [], at(5_000));
     expect(run.phase).toEqual({
       state: "RUNNING",
       step: 2,
@@ -134,7 +134,7 @@ describe("the transitions of the document", () => {
       step: 1,
       end: { outcome: "ERROR", message: "did 1" },
     });
-    const silent = reported(begun, report(1, "ERROR", { result: "" }), [], at(3_000)).run;
+    const silent = reported(begun, report(1, "ERROR", { result: "" }), () => [], at(3_000)).run;
     expect(silent.phase).toMatchObject({ end: { message: "Step 1 failed." } });
   });
 
@@ -205,7 +205,7 @@ describe("anything that is not a transition is refused, with the state", () => {
     ["ERROR", failed, "1"],
   ])("a report, a sign of life and an end from %s", (state, run, step) => {
     for (const act of [
-      () => reported(run, report(1), [], at(0)),
+      () => reported(run, report(1), () => [], at(0)),
       () => renewed(run, 0, "", at(0)),
       () => ended(run, "CANCELED", "", at(0)),
     ]) {
@@ -218,17 +218,19 @@ describe("anything that is not a transition is refused, with the state", () => {
 
   test("a report of a step other than the current one, and of another start", () => {
     const second = told(begun, "CONTINUE");
-    expect(refusal(() => reported(second, report(1), [], at(0))).message).toMatch(
+    expect(refusal(() => reported(second, report(1), () => [], at(0))).message).toMatch(
       /step 1 was reported already; step 2/,
     );
-    expect(refusal(() => reported(second, report(3), [], at(0))).message).toMatch(
+    expect(refusal(() => reported(second, report(3), () => [], at(0))).message).toMatch(
       /step 3 was not handed out yet/,
     );
     const earlier = report(2, "CONTINUE", { startId: "earlier" });
-    expect(refusal(() => reported(second, earlier, [], at(0))).message).toMatch(/earlier start/);
+    expect(refusal(() => reported(second, earlier, () => [], at(0))).message).toMatch(/earlier start/);
     expect(refusal(() => renewed(second, 1, "", at(0))).reason).toBe("RUN_STATE");
     expect(refusal(() => renewed(second, 2, "earlier", at(0))).reason).toBe("RUN_STATE");
-    expect(reported(second, report(2, "CONTINUE", { startId: "first" }), [], at(0)).run.phase).toMatchObject({
+    expect(
+      reported(second, report(2, "CONTINUE", { startId: "first" }), () => [], at(0)).run.phase,
+    ).toMatchObject({
       step: 3,
     });
   });
@@ -241,13 +243,13 @@ test("a sign of life moves the lease and nothing else", () => {
 
 test("only an identical newest report of the same start counts as repeated", () => {
   const first = report(1, "CONTINUE", { startId: "first" });
-  const { run } = reported(begun, first, [], at(0));
+  const { run } = reported(begun, first, () => [], at(0));
   expect(isRepeated(begun, first)).toBe(false);
   expect(isRepeated(run, first)).toBe(true);
   expect(isRepeated(run, { ...first, startId: "" })).toBe(false);
   expect(isRepeated(run, { ...first, startId: "other" })).toBe(false);
   expect(isRepeated(run, { ...first, fingerprint: "other" })).toBe(false);
-  const next = reported(run, report(2), [], at(0)).run;
+  const next = reported(run, report(2), () => [], at(0)).run;
   expect(isRepeated(next, first)).toBe(false);
   expect(
     isRepeated(started(reset(ended(run, "CANCELED", "", at(0))), "second", undefined, at(0)), first),
@@ -311,7 +313,7 @@ describe("stuck", () => {
     let run = started({ ...idle, settings: { ...SETTINGS, maxSteps: 10 } }, "s", undefined, at(0));
     for (const content of ["a", "a", "b"]) {
       const said = report(currentStep(run), "CONTINUE", { messages: say(content) });
-      run = reported(run, said, messages, at(0)).run;
+      run = reported(run, said, () => messages, at(0)).run;
       messages = extended(messages, said.messages);
       if (run.phase.state === "RUNNING") prompts.push(promptOf(SETTINGS.nextStepPrompt, run.phase.stuck));
     }

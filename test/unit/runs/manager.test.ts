@@ -1,7 +1,8 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { StepReport } from "../../../src/runs/machine.ts";
 import { endOf, type RunSettings, sandboxOf } from "../../../src/runs/run.ts";
+import { Seal } from "../../../src/state/seal.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { seededRandom } from "../../support/random.ts";
 import { scaled } from "../../support/scale.ts";
@@ -420,6 +421,65 @@ describe("the bytes of an owner's runs are bounded:", () => {
     await bench.runs.cancel(OWNER, first);
     expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("none");
   });
+
+  test("a report that ends its run is accepted with its result, and the run then makes room", async () => {
+    const { bench, runIds } = await full();
+    const [first = "", second = "", third = ""] = runIds;
+    for (const runId of [first, second])
+      expect(await report(bench, runId, { step: 2, outcome: "CONTINUE" })).toBe("none");
+    expect(await report(bench, third, { step: 2, outcome: "CONTINUE" })).toBe("NO_SPACE");
+    expect(await report(bench, third, { step: 2, outcome: "FINISHED" })).toBe("none");
+    const { run, steps } = bench.runs.catalog.get(OWNER, third);
+    expect(run.phase).toMatchObject({ state: "FINISHED" });
+    expect(steps.at(-1)?.result).toBe(RESULT);
+    expect(await report(bench, first, { step: 3, outcome: "CONTINUE" })).toBe("none");
+    expect(bench.store.runs.get(OWNER, third)).toBeUndefined();
+  });
+});
+
+test("a report decrypts only those messages of a long conversation that it may repeat", async () => {
+  const bench = await RunBench.start();
+  const settings = { maxSteps: 100, duplicateThreshold: 2, stepTimeoutMs: 1e6 };
+  const runId = await running(bench, { sandbox: { kind: "none" }, ...settings });
+  let step = 1;
+  const say = async (...contents: string[]): Promise<{ stuck: boolean; opened: number }> => {
+    const messages = contents.map((content) => ({ role: "ASSISTANT" as const, content }));
+    const open = vi.spyOn(Seal.prototype, "openText");
+    onTestFinished(() => open.mockRestore());
+    open.mockClear();
+    const { stuck } = await finish(bench, runId, { step: step++, outcome: "CONTINUE", messages });
+    return { stuck, opened: open.mock.calls.length };
+  };
+  await say(...Array.from({ length: 97 }, () => "a long message"), "short", "equal", "short");
+  const repeated = await say("short");
+  expect(repeated.stuck).toBe(true);
+  const silent = await say();
+  expect(silent.stuck).toBe(true);
+  const other = await say("another");
+  expect(other.stuck).toBe(false);
+  expect(Math.max(repeated.opened, silent.opened, other.opened)).toBeLessThan(10);
+  expect((await say()).stuck).toBe(false);
+  expect((await say("a long message")).stuck).toBe(true);
+});
+
+test("a slow watcher of a run that is dropped gets the rest of its history, and then the end", async () => {
+  const bench = await RunBench.start();
+  bench.maxBytesPerOwner = 300_000;
+  await bench.restart();
+  const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 300, stepTimeoutMs: 1e6 });
+  for (let step = 1; step <= 150; step++)
+    await finish(bench, runId, { step, outcome: step < 150 ? "CONTINUE" : "FINISHED" });
+  const newest = bench.store.runs.newestEvent(runId);
+  const watch = bench.runs.catalog.watch(OWNER, runId, 0, never);
+  const items = [(await watch.next()).value];
+  // This one does not fit, so nothing is removed.
+  expect(() => create(bench, { nextStepPrompt: "x".repeat(300_000) })).toThrow("--run-owner-quota");
+  while (bench.store.runs.get(OWNER, runId)) create(bench, { nextStepPrompt: "x".repeat(50_000) });
+  for await (const item of watch) items.push(item);
+  expect(items.map((item) => item.type === "event" && item.event.sequence)).toEqual(
+    Array.from({ length: newest }, (_, index) => index + 1),
+  );
+  expect(items.at(-1)).toMatchObject({ event: { body: { type: "ENDED" } } });
 });
 
 test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {

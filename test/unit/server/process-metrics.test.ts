@@ -1,4 +1,7 @@
+import { execFile } from "node:child_process";
+import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Registry } from "prom-client";
@@ -32,4 +35,27 @@ test("garbage collections are counted until the counter is stopped, and further 
   const last = await collections(goesOn);
   await sleep(100);
   expect(await collections(goesOn)).toBe(last);
+});
+
+test("the metrics can be read when no more files may be open, and say so", async () => {
+  const place = (file: string) => JSON.stringify(path.join(import.meta.dirname, file));
+  const script = `
+    import { openSync } from "node:fs";
+    import { Registry } from ${place("../../../node_modules/prom-client/index.js")};
+    import { ProcessMetrics } from ${place("../../../src/server/process-metrics.ts")};
+    const registry = new Registry();
+    const metrics = new ProcessMetrics(registry);
+    await registry.metrics();
+    try {
+      for (;;) openSync("/dev/null");
+    } catch (error) {
+      console.log(error.code);
+    }
+    const read = (name) => registry.getSingleMetricAsString(name).catch(String);
+    console.log((await read("process_open_fds")).split("\\n").at(-1));
+    console.log(/^process_resident_memory_bytes \\d{7,}$/m.test(await read("process_resident_memory_bytes")));
+    metrics.stop();`;
+  const node = [process.execPath, "--input-type=module", "-e", script];
+  const { stdout } = await promisify(execFile)("sh", ["-c", 'ulimit -n 100 && exec "$@"', "sh", ...node]);
+  expect(stdout).toBe("EMFILE\nprocess_open_fds 100\ntrue\n");
 });

@@ -88,19 +88,24 @@ def texts(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | Non
     return given
 
 
-#: Numbers on Linux. Other systems number signals differently.
+#: Numbers on Linux, of all signals that other systems number differently, and others that programs handle.
 _SIGNALS = {
     "SIGHUP": 1,
     "SIGINT": 2,
     "SIGQUIT": 3,
+    "SIGBUS": 7,
     "SIGKILL": 9,
     "SIGUSR1": 10,
     "SIGUSR2": 12,
     "SIGTERM": 15,
+    "SIGCHLD": 17,
     "SIGCONT": 18,
     "SIGSTOP": 19,
     "SIGTSTP": 20,
+    "SIGURG": 23,
     "SIGWINCH": 28,
+    "SIGIO": 29,
+    "SIGSYS": 31,
 }
 
 

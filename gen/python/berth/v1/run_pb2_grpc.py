@@ -23,7 +23,7 @@ class RunServiceStub(object):
     use. The server keeps an owner's newest 10,000 runs that are not RUNNING, and
     fewer if all runs of the owner exceed a size (by default 512 MiB). If those
     that are RUNNING exceed it alone, CreateRun, StartRun and ReportStep fail with
-    RESOURCE_EXHAUSTED (NO_SPACE).
+    RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED or CANCELLED.
@@ -105,7 +105,7 @@ class RunServiceServicer(object):
     use. The server keeps an owner's newest 10,000 runs that are not RUNNING, and
     fewer if all runs of the owner exceed a size (by default 512 MiB). If those
     that are RUNNING exceed it alone, CreateRun, StartRun and ReportStep fail with
-    RESOURCE_EXHAUSTED (NO_SPACE).
+    RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED or CANCELLED.
@@ -314,7 +314,7 @@ class RunService(object):
     use. The server keeps an owner's newest 10,000 runs that are not RUNNING, and
     fewer if all runs of the owner exceed a size (by default 512 MiB). If those
     that are RUNNING exceed it alone, CreateRun, StartRun and ReportStep fail with
-    RESOURCE_EXHAUSTED (NO_SPACE).
+    RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED or CANCELLED.

@@ -59,7 +59,7 @@ class Bash extends InterpreterBackend {
       {
         ...data,
         exit_code: exitCode,
-        cwd: this.redacted(this.#cwd),
+        cwd: await this.redacted(this.#cwd),
         timed_out: timedOut,
         session_lost: outcome.kind === "gone",
         session_restarted: call.restarted,

@@ -36,7 +36,7 @@ from signal import SIGINT
 from threading import current_thread
 from traceback import format_exception
 _scan = json.JSONDecoder().scan_once
-_own_files = '<string>', parse.__code__.co_filename
+_own, _parse_code = globals(), parse.__code__
 _name_of = type.__dict__['__name__'].__get__
 _control = os.fdopen(os.dup(0), 'rb')
 dup2(1, 211, False); dup2(2, 212, False)
@@ -108,9 +108,10 @@ def _own_streams():
         if _sys.get(name) is not stream:
             _replaced.append(_sys.get(name))
             _sys[name] = stream
-    # exit() closes it.
-    try: closed = _sys['stdin'].closed
-    except BaseException: closed = True
+    stdin = _sys.get('stdin')
+    # exit() closes it. One that code put there instead may have no such attribute, or any other value.
+    try: closed = stdin.closed is True
+    except BaseException: closed = stdin is None
     if closed: _sys['stdin'] = open(0, closefd=False)
 
 def _usable_builtins():
@@ -139,12 +140,16 @@ def _run(code):
     if value is not None: _module._ = value
     return {'result': None if value is None else _told(repr(value)), 'plots': _plots()}
 
+# Code that exec() runs has the driver's file name as well.
+def _is_own(frame):
+    return frame.f_globals is _own or frame.f_code is _parse_code
+
 def _error(error):
     name = _told(_name_of(type(error)))
     try: text = str(error)
     except BaseException: text = '<no message: str() failed>'
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in _own_files: trace = trace.tb_next
+    while trace is not None and _is_own(trace.tb_frame): trace = trace.tb_next
     try: lines = format_exception(type(error), error, trace)
     except BaseException: lines = [name, ': ', text]
     return {'name': name, 'value': _told(text), 'traceback': _told(''.join(lines))}

@@ -56,11 +56,11 @@ class Python extends InterpreterBackend {
     const timedOut = outcome.interrupted;
     const lost = outcome.kind === "gone";
     const { plots, ...texts } = answerTo(outcome);
-    const result = texts.result && this.#shown(texts.result);
+    const result = texts.result && (await this.#shown(texts.result));
     const error = texts.error && {
-      name: this.#shown(texts.error.name),
-      value: this.#shown(texts.error.value),
-      traceback: this.#shown(texts.error.traceback),
+      name: await this.#shown(texts.error.name),
+      value: await this.#shown(texts.error.value),
+      traceback: await this.#shown(texts.error.traceback),
     };
     const more = {
       attachments: [...attachments, ...plots.map(plotOf)],
@@ -84,9 +84,9 @@ class Python extends InterpreterBackend {
     );
   }
 
-  #shown(text: string): string {
+  async #shown(text: string): Promise<string> {
     const isCut = text.length >= MAX_TEXT + CUT.length && text.endsWith(CUT);
-    return isCut ? this.redacted(text.slice(0, -CUT.length), true) + CUT : this.redacted(text);
+    return isCut ? (await this.redacted(text.slice(0, -CUT.length), true)) + CUT : this.redacted(text);
   }
 }
 
