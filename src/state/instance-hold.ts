@@ -21,7 +21,7 @@ export async function holdInstance(instance: string): Promise<() => void> {
     if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
     throw new BerthError(
       "INVALID_ARGUMENT",
-      `--data-dir: another service on this machine runs as the same instance, ${instance}, probably from a copy of this directory. Each would remove the other's sandboxes. Stop that one first.`,
+      `--data-dir: another service on this machine runs as the same instance, ${instance}, probably from a copy of this directory. Each would remove the other's sandboxes. Stop that one first: ss -xlp | grep ${instance}`,
       { cause: error, metadata: { field: "data-dir" } },
     );
   }
