@@ -50,7 +50,7 @@ export type ErrorReason =
   | "WORKSPACE_EXISTS";
 
 /** What a {@link BerthError} may contain in addition to its message. */
-export interface BerthErrorOptions {
+interface BerthErrorOptions {
   /** Facts for programs, for instance `field`, `limit`, `sandbox_id`. */
   readonly metadata?: Readonly<Record<string, string>>;
   /** After how many milliseconds to retry the same call. */

@@ -48,7 +48,7 @@ export function idValue(flag: string, text: string | undefined): string | undefi
 }
 
 /** Parses the values of a repeated flag: see {@link flagValue}. */
-export function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
+function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
   return texts.map((text) => flagValue(flag, text, read) as T);
 }
 

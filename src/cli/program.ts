@@ -10,7 +10,7 @@ import { Interrupts } from "./io.ts";
 import { arrangeLine, helpLine, splitLine } from "./line.ts";
 import type { ServiceParts } from "./service.ts";
 
-export interface ProgramOptions {
+interface ProgramOptions {
   readonly io: Io;
   readonly service: ServiceParts;
   readonly version: string;

@@ -16,7 +16,7 @@ import type { Engine, IsolationLevel } from "./port.ts";
 import { describeIsolation } from "./port.ts";
 
 /** The settings that choose and set up an engine. */
-export interface EngineSettings {
+interface EngineSettings {
   /** `auto`: Docker if it answers, else bubblewrap. */
   readonly engine: "auto" | "docker" | "bubblewrap" | "kubernetes";
   /** Whether `auto` must not fall back to bubblewrap. */

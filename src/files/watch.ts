@@ -31,7 +31,7 @@ export type WatchItem =
     };
 
 /** What the watches of all sandboxes share. */
-export interface WatchParts {
+interface WatchParts {
   readonly clock: Clock;
   /** Limits how much parsing and comparing blocks the event loop. */
   readonly turns: TurnShare;
@@ -126,7 +126,7 @@ function gone(path: ByteString): BerthError {
 }
 
 /** A difference of a file between two snapshots. */
-export interface Difference {
+interface Difference {
   readonly type: "CREATED" | "MODIFIED" | "REMOVED";
   readonly name: ByteString;
   /** Its current line from `stat`; undefined for REMOVED. */

@@ -42,7 +42,7 @@ export type ProcessEvent =
   | { readonly type: "keepalive" };
 
 /** The collected result of a process. */
-export interface CollectedOutput {
+interface CollectedOutput {
   readonly processId: string;
   readonly status: ExitStatus;
   readonly stdout: HeadAndTail;

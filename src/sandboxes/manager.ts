@@ -58,7 +58,7 @@ interface SandboxManagerParts {
 const MAX_WAITING = 100;
 
 /** The result of {@link SandboxManager.stats}. */
-export interface SandboxStats {
+interface SandboxStats {
   readonly totalSandboxes: number;
   readonly activeOperations: number;
   readonly maxSandboxes: number;

@@ -204,7 +204,7 @@ export function parseConfig(type: SessionType, given: JsonObject): JsonObject {
 }
 
 /** Names sessions. Names and ids are displayed and compared, and never used as paths. */
-export class SessionNamer {
+class SessionNamer {
   /** How many sessions of each type each worker has had since the service started. */
   readonly #counts = new Map<string, number>();
   readonly #limit: number;

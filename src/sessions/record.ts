@@ -162,7 +162,7 @@ export interface SessionCall {
 }
 
 /** The calls on one session, running and waiting. The session does not expire while there are any. */
-export class SessionCalls {
+class SessionCalls {
   readonly #turns = new Mutex();
   readonly #open = new Set<AbortController>();
   readonly #drained = new Set<() => void>();

@@ -24,7 +24,7 @@ const MAX_NOTE = 200;
 /** The owner in the labels of sandboxes that wait in the warm pool. */
 const RESERVED_TENANTS: ReadonlySet<string> = new Set(["warm-pool"]);
 
-export const SCOPES = ["admin", "user", "read-only"] as const;
+const SCOPES = ["admin", "user", "read-only"] as const;
 
 const tenantName = z
   .string()

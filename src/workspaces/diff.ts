@@ -22,7 +22,7 @@ interface Tally {
 }
 
 /** What a comparison found. */
-export interface DiffSummary {
+interface DiffSummary {
   readonly added: Readonly<Tally>;
   readonly removed: Readonly<Tally>;
   readonly modified: Readonly<Tally>;

@@ -14,7 +14,7 @@ import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
-export interface WorkspaceEnsurerParts {
+interface WorkspaceEnsurerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
@@ -31,7 +31,7 @@ export interface WorkspaceEnsurerParts {
 }
 
 /** A workspace and its sandbox, or why it has none. */
-export interface Ensured {
+interface Ensured {
   readonly workspace: WorkspaceView;
   readonly sandbox: SandboxView | undefined;
   /** Empty if there is a sandbox. */

@@ -31,7 +31,7 @@ interface ImportOptions {
 }
 
 /** A running import. */
-export interface Incoming extends Disposable {
+interface Incoming extends Disposable {
   /** Reserves the bytes received so far. @throws `TENANT_QUOTA` */
   admit(bytes: number): Promise<void>;
   /** Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. */

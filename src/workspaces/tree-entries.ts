@@ -48,7 +48,7 @@ export function comparePaths(one: ByteString, other: ByteString): number {
   return one.length - other.length;
 }
 
-export interface TreeOptions {
+interface TreeOptions {
   /** Whether to skip a path. */
   readonly isHidden: (path: ByteString) => boolean;
 }

@@ -17,7 +17,7 @@ import {
 /** How long Berth answers a retry of a deletion. */
 const KEEP_DELETIONS_MS = 24 * 3600 * 1000;
 
-export interface WorkspacesParts {
+interface WorkspacesParts {
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
@@ -26,7 +26,7 @@ export interface WorkspacesParts {
 }
 
 /** A completed deletion. */
-export interface FinishedDeletion {
+interface FinishedDeletion {
   readonly clearedRefs: number;
 }
 

@@ -1,5 +1,5 @@
 /** A protocol with which a terminal draws pictures. */
-export type PictureProtocol = "kitty" | "iterm";
+type PictureProtocol = "kitty" | "iterm";
 
 /** The largest picture to draw. */
 const MAX_BYTES = 16 * 1024 * 1024;

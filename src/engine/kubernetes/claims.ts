@@ -31,7 +31,7 @@ import { addClaims, type ClaimOptions, claimLabel, volumeMountsOf } from "./volu
 import type { PodWarnings } from "./warnings.ts";
 
 /** What {@link Claims} needs. */
-export interface ClaimsParts {
+interface ClaimsParts {
   readonly api: Api;
   readonly pods: Pods;
   readonly warnings: PodWarnings;

@@ -22,7 +22,7 @@ const POLL_MS = 1_000;
 const PROGRESS_MS = 5_000;
 
 /** What {@link InstanceLease.acquire} needs. */
-export interface LeaseOptions {
+interface LeaseOptions {
   readonly api: Api;
   readonly instance: string;
   /** The holder's name. It is the same for all runs of one service, of which only one runs at a time. */

@@ -26,7 +26,7 @@ export interface PodChange {
  * Receives changes. `lost` is called when the connection breaks; changes that happen meanwhile are reported once it is
  * back.
  */
-export interface PodListener {
+interface PodListener {
   changed(change: PodChange): void;
   lost?(error: BerthError): void;
 }

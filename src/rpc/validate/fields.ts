@@ -40,7 +40,7 @@ export function absolutePath(field: string, path: string): string {
 }
 
 /** Limits of a number, both inclusive. */
-export interface Range {
+interface Range {
   readonly min: number;
   /** Default: the largest integer that a number represents exactly. */
   readonly max?: number;

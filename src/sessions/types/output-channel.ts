@@ -111,7 +111,7 @@ r=y`;
 }
 
 /** The signals of an interruption. 0: none. */
-export interface SignalPair {
+interface SignalPair {
   readonly own: number;
   readonly children: number;
 }

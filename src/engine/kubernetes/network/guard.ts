@@ -13,7 +13,7 @@ const RETRY_MS = 60_000;
 const CLOSE_MS = 10_000;
 
 /** What a {@link NetworkGuard} needs. */
-export interface GuardParts {
+interface GuardParts {
   readonly keeper: PolicyKeeper;
   readonly probe: (signal: AbortSignal) => Promise<ProbeResult>;
   readonly logger: Logger;

@@ -41,7 +41,7 @@ type BrowserConfig = z.output<typeof browserConfig>;
 /** How long a browser may take to draw its first picture. */
 const WARM_UP_MS = 30_000;
 
-export interface BrowserHost extends ProgramHost {
+interface BrowserHost extends ProgramHost {
   readonly files: FileManager;
 }
 

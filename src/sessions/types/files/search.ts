@@ -23,7 +23,7 @@ const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled
 const FORBIDDEN = /: permission denied$/i;
 
 /** A line that matches the pattern. */
-export interface FoundLine {
+interface FoundLine {
   readonly path: string;
   readonly line: number;
   readonly text: string;
@@ -219,6 +219,6 @@ const SEARCH = `echo | grep -E -e "$2" >/dev/null; [ $? -le 1 ] || exit 2
 find "$1" -type d -name .git -prune -o -type f -exec sh -c "$3" "$2" {} +`;
 
 /** Does what `grep -rnIHEZ --exclude-dir=.git` does, with options that busybox's tools have too. */
-export function portableGrep(path: string, pattern: string): string[] {
+function portableGrep(path: string, pattern: string): string[] {
   return ["sh", "-c", SEARCH, "sh", path, pattern, LINES];
 }

@@ -257,7 +257,7 @@ function failed(message: string): ToolResult {
  * it, by name or through a symbolic link. Code in the sandbox could change a link in between, but it can read the file
  * anyway.
  */
-export class Workspace {
+class Workspace {
   readonly root: string;
   readonly #files: FileManager;
   readonly #host: SessionHost;
