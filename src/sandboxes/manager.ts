@@ -338,11 +338,6 @@ export class SandboxManager {
     return { waitingSandboxes: seen.length, waiting };
   }
 
-  /** Ends every sandbox that has reached a deadline. Waits for all of them. */
-  async sweep(): Promise<void> {
-    await this.#sweeper.sweep();
-  }
-
   /**
    * Refuses new work and stops the sweep. Then, unless `leave` is set, ends every sandbox. Returns at the latest after
    * `timeoutMs`, with the ids of the sandboxes that are left. Later calls get the result of the first.

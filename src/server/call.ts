@@ -222,10 +222,6 @@ export class Calls {
     this.#observers = observers;
   }
 
-  get size(): number {
-    return this.#running.size;
-  }
-
   begin(call: Call): void {
     this.#running.add(call);
     for (const observer of this.#observers) observer.started(call);

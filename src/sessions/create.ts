@@ -18,6 +18,8 @@ const OUTLIVES_MS = 60_000;
 /** The longest duration that Berth accepts. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
 const MAX_NUMBER = 999;
+/** How many counts are kept to number sessions. The oldest are dropped, and start again at 1. */
+const MAX_COUNTS = 10_000;
 
 interface SessionCreatorParts {
   readonly sandboxes: SandboxManager;
@@ -207,19 +209,13 @@ export function parseConfig(type: SessionType, given: JsonObject): JsonObject {
 class SessionNamer {
   /** How many sessions of each type each worker has had since the service started. */
   readonly #counts = new Map<string, number>();
-  readonly #limit: number;
-
-  /** @param limit how many counts are kept. The oldest are dropped, and start again at 1. */
-  constructor(limit = 10_000) {
-    this.#limit = limit;
-  }
 
   next(owner: string, workerId: string, type: string, customName: string): SessionNames {
     const key = JSON.stringify([owner, workerId, type]);
     const number = ((this.#counts.get(key) ?? 0) % MAX_NUMBER) + 1;
     this.#counts.delete(key);
     this.#counts.set(key, number);
-    if (this.#counts.size > this.#limit) {
+    if (this.#counts.size > MAX_COUNTS) {
       const oldest = this.#counts.keys().next();
       if (!oldest.done) this.#counts.delete(oldest.value);
     }

@@ -79,8 +79,8 @@ export class WorkspaceQuota {
   }
 
   /** Starts the watch. */
-  start(roundMs = ROUND_MS): void {
-    if (this.#storage.measuresOften) this.#watching = this.#watch(roundMs);
+  start(): void {
+    if (this.#storage.measuresOften) this.#watching = this.#watch();
   }
 
   /** Ends the watch. */
@@ -239,7 +239,7 @@ export class WorkspaceQuota {
     this.#users.emit(name, { type: `${kind}_OVER_QUOTA`, ...usage });
   }
 
-  async #watch(roundMs: number): Promise<void> {
+  async #watch(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       for (const record of this.#watched()) {
@@ -255,7 +255,7 @@ export class WorkspaceQuota {
         });
         await rest((performance.now() - begin) * REST_FACTOR, signal);
       }
-      await rest(roundMs, signal);
+      await rest(ROUND_MS, signal);
     }
   }
 

@@ -13,7 +13,6 @@ interface DaemonFacts {
   readonly Driver: string;
   readonly CgroupDriver: string;
   readonly CgroupVersion?: string;
-  readonly DefaultRuntime: string;
   readonly Runtimes?: Readonly<Record<string, unknown>>;
   readonly SecurityOptions?: readonly string[] | null;
 }

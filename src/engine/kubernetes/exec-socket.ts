@@ -92,11 +92,6 @@ export class ExecSocket {
     return !this.#stdinClosed && this.#socket.readyState === this.#socket.OPEN;
   }
 
-  /** Bytes buffered in the service. */
-  get waitingBytes(): number {
-    return this.#socket.bufferedAmount;
-  }
-
   pause(): void {
     this.#socket.pause();
   }

@@ -285,11 +285,6 @@ class Workspace {
     return this.#request(field, real);
   }
 
-  /** A path as shown to clients: relative to the root if it is below it. */
-  shown({ path }: PathRequest): string {
-    return toText(path.bytes);
-  }
-
   #realPath(field: string, path: string, signal: AbortSignal): Promise<ByteString> {
     return this.#files.realPath(this.#request(field, fromText(path)), signal);
   }
