@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { BerthError, throwIfAborted } from "../../../base/errors.ts";
 import { withoutVanished } from "../../../files/script.ts";
-import type { ProcessManager } from "../../../processes/manager.ts";
+import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
@@ -111,21 +111,11 @@ export class Search {
   ): Promise<Buffer> {
     const { stdout, stderr, status } = await this.#processes.run(
       {
+        ...OWN_COMMAND,
         sandbox: this.#host.name,
         command: { kind: "argv", args },
         env: { LC_ALL: "C.UTF-8" },
-        workingDir: undefined,
-        user: undefined,
         timeoutMs: call.timeoutMs,
-        terminal: undefined,
-        stdin: new Uint8Array(),
-        keepStdinOpen: false,
-        onDisconnect: "KILL",
-        disconnectGraceMs: 0,
-        outputLimitBytes: undefined,
-        runId: "",
-        requestId: "",
-        fingerprint: "",
       },
       MAX_OUTPUT_BYTES,
       AbortSignal.any([call.signal, call.timeout]),
