@@ -10,15 +10,12 @@ import {
   type ListDirectoryRequest,
   type ListDirectoryResponseSchema,
   type MakeDirectoryRequest,
-  MakeDirectoryRequestSchema,
   type MakeDirectoryResponseSchema,
   type MoveFileRequest,
-  MoveFileRequestSchema,
   type MoveFileResponseSchema,
   type ReadFileRequest,
   type ReadFileResponseSchema,
   type RemoveFileRequest,
-  RemoveFileRequestSchema,
   type StatFileRequest,
   type StatFileResponseSchema,
   type UploadArchiveHeader,
@@ -32,7 +29,6 @@ import {
   type WatchDirectoryRequest,
   type WatchDirectoryResponseSchema,
   type WriteFileRequest,
-  WriteFileRequestSchema,
   type WriteFileResponseSchema,
 } from "../../gen/ts/berth/v1/file_pb.js";
 import { toBytes, toText } from "../base/byte-string.ts";
@@ -124,7 +120,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       mode: fromWireMode(request.mode) ?? DEFAULT_DIRECTORY_MODE,
       createParents: request.createParents,
     };
-    const key = requestKey(context, MakeDirectoryRequestSchema, request);
+    const key = requestKey(context, request);
     const info = await this.#requests.run(key, context.signal, (signal) =>
       this.#files.makeDirectory(make, signal),
     );
@@ -137,7 +133,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       recursive: request.recursive,
       allowMissing: request.allowMissing,
     };
-    const key = requestKey(context, RemoveFileRequestSchema, request);
+    const key = requestKey(context, request);
     await this.#requests.run(key, context.signal, (signal) => this.#files.remove(remove, signal));
     return {};
   }
@@ -153,7 +149,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       overwrite: request.overwrite,
       createParents: request.createParents,
     };
-    const key = requestKey(context, MoveFileRequestSchema, request);
+    const key = requestKey(context, request);
     const info = await this.#requests.run(key, context.signal, (signal) => this.#files.move(move, signal));
     return { file: toWireFile(info) };
   }
@@ -183,7 +179,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       append: request.append,
       createParents: request.createParents,
     };
-    const key = requestKey(context, WriteFileRequestSchema, request);
+    const key = requestKey(context, request);
     const info = await this.#requests.run(key, context.signal, (signal) => this.#files.write(write, signal));
     return { file: toWireFile(info) };
   }
@@ -209,7 +205,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       mode: fromWireMode(header.mode),
       createParents: header.createParents,
     };
-    const key = requestKey(context, UploadFileHeaderSchema, header);
+    const key = requestKey(context, header, UploadFileHeaderSchema);
     const info = await this.#requests.run(
       key,
       context.signal,
@@ -233,7 +229,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
   ): Promise<MessageInitShape<typeof UploadArchiveResponseSchema>> {
     const { header, chunks } = await beginUpload<UploadArchiveHeader>(messages);
     const upload = { ...pathRequest(header, context), createParents: header.createParents };
-    const key = requestKey(context, UploadArchiveHeaderSchema, header);
+    const key = requestKey(context, header, UploadArchiveHeaderSchema);
     const { entryCount, sizeBytes } = await this.#requests.run(
       key,
       context.signal,

@@ -3,23 +3,18 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { z } from "zod";
 import {
   type AddTraceRefRequest,
-  AddTraceRefRequestSchema,
   type AddTraceRefResponseSchema,
   type CleanupWorkspaceRequest,
-  CleanupWorkspaceRequestSchema,
   type CleanupWorkspaceResponseSchema,
   type CreateWorkspaceRequest,
-  CreateWorkspaceRequestSchema,
   type CreateWorkspaceResponseSchema,
   type DiffWorkspaceRequest,
   type DiffWorkspaceResponseSchema,
   type EnsureWorkspaceSandboxRequest,
-  EnsureWorkspaceSandboxRequestSchema,
   type EnsureWorkspaceSandboxResponseSchema,
   type ExportWorkspaceRequest,
   type ExportWorkspaceResponseSchema,
   type ForkWorkspaceRequest,
-  ForkWorkspaceRequestSchema,
   type GetWorkspaceRequest,
   type ImportWorkspaceHeader,
   ImportWorkspaceHeaderSchema,
@@ -29,9 +24,7 @@ import {
   type ListWorkspacesResponseSchema,
   type LookupTraceRequest,
   type RemoveTraceRefRequest,
-  RemoveTraceRefRequestSchema,
   type StopWorkspaceSandboxRequest,
-  StopWorkspaceSandboxRequestSchema,
   type Workspace,
   type WorkspaceService,
 } from "../../gen/ts/berth/v1/workspace_pb.js";
@@ -80,7 +73,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof CreateWorkspaceResponseSchema>> {
     const name = workspaceName(context, request);
-    const key = requestKey(context, CreateWorkspaceRequestSchema, request);
+    const key = requestKey(context, request);
     const answer = await this.#requests.run(key, context.signal, () => this.#workspaces.create(name));
     return { workspace: toWireWorkspace(answer.workspace), created: answer.created };
   }
@@ -114,7 +107,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof EnsureWorkspaceSandboxResponseSchema>> {
     const name = workspaceName(context, request);
     const spec = fromWireSpec(request.spec);
-    const key = requestKey(context, EnsureWorkspaceSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const ensured = await this.#requests.run(key, context.signal, (signal) =>
       this.#ensurer.ensure(name, spec, signal),
     );
@@ -132,7 +125,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const name = workspaceName(context, request);
     const graceMs = durationToMs("grace", request.grace);
-    const key = requestKey(context, StopWorkspaceSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await this.#requests.run(key, context.signal, () => this.#ensurer.stop(name, graceMs));
     return { workspace: toWireWorkspace(view) };
   }
@@ -143,7 +136,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof AddTraceRefResponseSchema>> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
-    const key = requestKey(context, AddTraceRefRequestSchema, request);
+    const key = requestKey(context, request);
     const added = await this.#requests.run(key, context.signal, () =>
       this.#workspaces.addReference(name, traceId),
     );
@@ -156,7 +149,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
-    const key = requestKey(context, RemoveTraceRefRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await this.#requests.run(key, context.signal, () =>
       this.#workspaces.removeReference(name, traceId),
     );
@@ -175,7 +168,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const { force, requestId } = request;
     const options = { force, requestId, graceMs: durationToMs("grace", request.grace) };
-    const key = requestKey(context, CleanupWorkspaceRequestSchema, request);
+    const key = requestKey(context, request);
     const { workspace, clearedRefs } = await this.#requests.run(key, context.signal, () =>
       this.#workspaces.cleanup(name, options),
     );
@@ -192,7 +185,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const target = workspaceName(context, request);
     const workspaceId = callerId("source_workspace_id", request.sourceWorkspaceId);
-    const key = requestKey(context, ForkWorkspaceRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await this.#requests.run(key, context.signal, (signal, progress) =>
       this.#forks.fork({ ...target, workspaceId }, target, { signal, progress }),
     );
@@ -223,7 +216,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof ImportWorkspaceResponseSchema>> {
     const { header, chunks } = await beginUpload<ImportWorkspaceHeader>(messages);
     const name = workspaceName(context, header);
-    const key = requestKey(context, ImportWorkspaceHeaderSchema, header);
+    const key = requestKey(context, header, ImportWorkspaceHeaderSchema);
     const imported = await this.#requests.run(
       key,
       context.signal,
