@@ -52,20 +52,10 @@ export interface WorkspaceHandlerParts {
 
 /** The handlers of `berth.v1.WorkspaceService`. They validate, convert and delegate. */
 export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
-  readonly #workspaces: WorkspaceManager;
-  readonly #forks: WorkspaceFork;
-  readonly #diffs: WorkspaceDiff;
-  readonly #ensurer: WorkspaceEnsurer;
-  readonly #requests: RequestLog;
-  readonly #keepaliveMs: number;
+  readonly #parts: WorkspaceHandlerParts;
 
   constructor(parts: WorkspaceHandlerParts) {
-    this.#workspaces = parts.workspaces;
-    this.#forks = parts.forks;
-    this.#diffs = parts.diffs;
-    this.#ensurer = parts.ensurer;
-    this.#requests = parts.requests;
-    this.#keepaliveMs = parts.keepaliveMs;
+    this.#parts = parts;
   }
 
   async createWorkspace(
@@ -74,7 +64,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof CreateWorkspaceResponseSchema>> {
     const name = workspaceName(context, request);
     const key = requestKey(context, request);
-    const answer = await this.#requests.run(key, context.signal, () => this.#workspaces.create(name));
+    const answer = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.create(name),
+    );
     return { workspace: toWireWorkspace(answer.workspace), created: answer.created };
   }
 
@@ -84,7 +76,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const options = { measure: request.measureSize, signal: context.signal };
     return {
-      workspace: toWireWorkspace(await this.#workspaces.get(workspaceName(context, request), options)),
+      workspace: toWireWorkspace(await this.#parts.workspaces.get(workspaceName(context, request), options)),
     };
   }
 
@@ -93,7 +85,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof ListWorkspacesResponseSchema>> {
     const after = decodePageToken(request.pageToken, z.string()) ?? "";
-    const page = await this.#workspaces.list(ownerOf(context), after, pageSize(request.pageSize));
+    const page = await this.#parts.workspaces.list(ownerOf(context), after, pageSize(request.pageSize));
     return {
       workspaces: page.workspaces.map(toWireWorkspace),
       broken: page.broken.map(toWireBroken),
@@ -108,8 +100,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const spec = fromWireSpec(request.spec);
     const key = requestKey(context, request);
-    const ensured = await this.#requests.run(key, context.signal, (signal) =>
-      this.#ensurer.ensure(name, spec, signal),
+    const ensured = await this.#parts.requests.run(key, context.signal, (signal) =>
+      this.#parts.ensurer.ensure(name, spec, signal),
     );
     return {
       workspace: toWireWorkspace(ensured.workspace),
@@ -126,7 +118,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const graceMs = durationToMs("grace", request.grace);
     const key = requestKey(context, request);
-    const view = await this.#requests.run(key, context.signal, () => this.#ensurer.stop(name, graceMs));
+    const view = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.ensurer.stop(name, graceMs),
+    );
     return { workspace: toWireWorkspace(view) };
   }
 
@@ -137,8 +131,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
     const key = requestKey(context, request);
-    const added = await this.#requests.run(key, context.signal, () =>
-      this.#workspaces.addReference(name, traceId),
+    const added = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.addReference(name, traceId),
     );
     return { workspace: toWireWorkspace(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
   }
@@ -150,15 +144,15 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
     const key = requestKey(context, request);
-    const view = await this.#requests.run(key, context.signal, () =>
-      this.#workspaces.removeReference(name, traceId),
+    const view = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.removeReference(name, traceId),
     );
     return { workspace: toWireWorkspace(view) };
   }
 
   lookupTrace(request: LookupTraceRequest, context: HandlerContext): { workspace: Workspace } {
     const traceId = callerId("trace_id", request.traceId);
-    return { workspace: toWireWorkspace(this.#workspaces.lookupTrace(ownerOf(context), traceId)) };
+    return { workspace: toWireWorkspace(this.#parts.workspaces.lookupTrace(ownerOf(context), traceId)) };
   }
 
   async cleanupWorkspace(
@@ -169,8 +163,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const { force, requestId } = request;
     const options = { force, requestId, graceMs: durationToMs("grace", request.grace) };
     const key = requestKey(context, request);
-    const { workspace, clearedRefs } = await this.#requests.run(key, context.signal, () =>
-      this.#workspaces.cleanup(name, options),
+    const { workspace, clearedRefs } = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.cleanup(name, options),
     );
     return {
       workspace: workspace && toWireWorkspace(workspace),
@@ -186,8 +180,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const target = workspaceName(context, request);
     const workspaceId = callerId("source_workspace_id", request.sourceWorkspaceId);
     const key = requestKey(context, request);
-    const view = await this.#requests.run(key, context.signal, (signal, progress) =>
-      this.#forks.fork({ ...target, workspaceId }, target, { signal, progress }),
+    const view = await this.#parts.requests.run(key, context.signal, (signal, progress) =>
+      this.#parts.forks.fork({ ...target, workspaceId }, target, { signal, progress }),
     );
     return { workspace: toWireWorkspace(view) };
   }
@@ -198,15 +192,15 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): AsyncGenerator<MessageInitShape<typeof DiffWorkspaceResponseSchema>> {
     const name = workspaceName(context, request);
     const base = { ...name, workspaceId: callerId("base_workspace_id", request.baseWorkspaceId) };
-    const items = this.#diffs.diff(base, name, context.signal);
-    for await (const item of withKeepalive(items, this.#keepaliveMs)) yield toWireDiffItem(item);
+    const items = this.#parts.diffs.diff(base, name, context.signal);
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) yield toWireDiffItem(item);
   }
 
   async *exportWorkspace(
     request: ExportWorkspaceRequest,
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof ExportWorkspaceResponseSchema>> {
-    const chunks = this.#workspaces.export(workspaceName(context, request), context.signal);
+    const chunks = this.#parts.workspaces.export(workspaceName(context, request), context.signal);
     for await (const chunk of chunks) yield toWireExportChunk(chunk);
   }
 
@@ -217,10 +211,10 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const { header, chunks } = await beginUpload<ImportWorkspaceHeader>(messages);
     const name = workspaceName(context, header);
     const key = requestKey(context, header, ImportWorkspaceHeaderSchema);
-    const imported = await this.#requests.run(
+    const imported = await this.#parts.requests.run(
       key,
       context.signal,
-      (signal) => this.#workspaces.import(name, chunks, { replace: header.replace, signal }),
+      (signal) => this.#parts.workspaces.import(name, chunks, { replace: header.replace, signal }),
       { endsWithCallers: true },
     );
     return {
