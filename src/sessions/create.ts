@@ -5,7 +5,7 @@ import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { Prepared } from "../sandboxes/warm-pool.ts";
-import type { PrestartedBackend, SessionBackend, SessionHost, SessionType } from "./backend.ts";
+import type { SessionBackend, SessionHost, SessionType } from "./backend.ts";
 import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
 import type { SessionKey } from "./registry.ts";
 import type { RequestedSession, SessionNames, SessionSecrets } from "./session.ts";
@@ -83,12 +83,7 @@ export class SessionCreator {
         });
     record.place = place;
     // The warm pool of a type holds only what that type prestarted.
-    record.backend = await this.initialize(
-      record,
-      place,
-      signal,
-      prestarted as PrestartedBackend | undefined,
-    );
+    record.backend = await this.initialize(record, place, signal, prestarted as SessionBackend | undefined);
     record.state = "ACTIVE";
     record.touch();
     return place;
@@ -99,7 +94,7 @@ export class SessionCreator {
     record: SessionRecord,
     place: SessionPlace,
     signal: AbortSignal,
-    prestarted?: PrestartedBackend,
+    prestarted?: SessionBackend,
   ): Promise<SessionBackend> {
     const { type, config, workerId, sessionId, workspaceId, secrets } = record.init;
     using lease = this.#parts.sandboxes.acquire(place.sandbox);
@@ -113,7 +108,8 @@ export class SessionCreator {
       secrets,
     };
     const backend =
-      (await adoptOrCleanUp(prestarted, host, config, both)) ?? (await type.initialize(host, config, both));
+      (await adoptOrCleanUp(type, prestarted, host, config, both)) ??
+      (await type.initialize(host, config, both));
     if (both.aborted) await backend.cleanup(false);
     throwIfAborted(both);
     return backend;
@@ -175,18 +171,20 @@ function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown 
 
 /** Adopts a prestarted backend. If it does not fit, cleans it up and returns undefined. */
 async function adoptOrCleanUp(
-  prestarted: PrestartedBackend | undefined,
+  type: SessionType,
+  prestarted: SessionBackend | undefined,
   host: SessionHost,
   config: unknown,
   signal: AbortSignal,
 ): Promise<SessionBackend | undefined> {
   if (prestarted === undefined) return undefined;
-  const backend = await prestarted.adopt(host, config, signal).catch(async (error: unknown) => {
+  const adopted = await type.adopt?.(prestarted, host, config, signal).catch(async (error: unknown) => {
     await prestarted.cleanup(false);
     throw error;
   });
-  if (backend === undefined) await prestarted.cleanup(false);
-  return backend;
+  if (adopted) return prestarted;
+  await prestarted.cleanup(false);
+  return undefined;
 }
 
 /** The `custom_name` of a config, or empty. */

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import type { FileManager } from "../../../files/manager.ts";
-import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
+import type { SessionHost, SessionType } from "../../backend.ts";
 import { baseConfig, envConfig } from "../common.ts";
 import { desktopSandbox } from "../desktop-sandbox.ts";
 import type { ProgramHost } from "../program.ts";
@@ -71,36 +71,18 @@ export function browserType(host: BrowserHost, desktopImage: string): SessionTyp
         await browser.cleanup(false);
         throw error;
       });
-      return new PrestartedBrowser(browser);
+      return browser;
+    },
+    // The size of pages and the answer to dialogs can still change; everything else is fixed.
+    adopt: async (browser: Browser, host, config) => {
+      const given = config as BrowserConfig;
+      const { viewport, dialogs, custom_name, ...fixed } = given;
+      const { viewport: _size, dialogs: _answer, ...defaults } = browserConfig.parse({});
+      if (!isDeepStrictEqual(fixed, defaults)) return false;
+      browser.serve(host, changeable(given));
+      return true;
     },
   };
-}
-
-/** A prestarted browser with the default config. */
-class PrestartedBrowser implements PrestartedBackend {
-  readonly #browser: Browser;
-
-  constructor(browser: Browser) {
-    this.#browser = browser;
-  }
-
-  get alive(): boolean {
-    return this.#browser.alive;
-  }
-
-  cleanup(sandboxEnds: boolean): Promise<void> {
-    return this.#browser.cleanup(sandboxEnds);
-  }
-
-  /** The size of pages and the answer to dialogs can still change; everything else is fixed. */
-  async adopt(host: SessionHost, config: unknown): Promise<Browser | undefined> {
-    const given = config as BrowserConfig;
-    const { viewport, dialogs, custom_name, ...fixed } = given;
-    const { viewport: _size, dialogs: _answer, ...defaults } = browserConfig.parse({});
-    if (!isDeepStrictEqual(fixed, defaults)) return undefined;
-    this.#browser.serve(host, changeable(given));
-    return this.#browser;
-  }
 }
 
 function changeable({ viewport: [width, height], dialogs }: BrowserConfig) {
