@@ -6,14 +6,6 @@ import type { SessionInit, SessionRecord } from "./record.ts";
 import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
-interface RecoverParts {
-  readonly catalog: ToolCatalog;
-  readonly sandboxes: SandboxManager;
-  readonly time: ServiceTime;
-  /** How much later than stored a session may have been used. */
-  readonly slackMs: number;
-}
-
 /**
  * Creates records of the stored sessions.
  * @returns `records`: sessions that continue, or whose next call reports that they were lost; `leftovers`: sessions
@@ -22,7 +14,13 @@ interface RecoverParts {
 export function recoverSessions(
   stored: readonly StoredSession[],
   newRecord: (init: SessionInit) => SessionRecord,
-  parts: RecoverParts,
+  parts: {
+    readonly catalog: ToolCatalog;
+    readonly sandboxes: SandboxManager;
+    readonly time: ServiceTime;
+    /** How much later than stored a session may have been used. */
+    readonly slackMs: number;
+  },
 ): { records: SessionRecord[]; leftovers: SessionRecord[] } {
   const records: SessionRecord[] = [];
   const leftovers: SessionRecord[] = [];

@@ -41,12 +41,11 @@ type BrowserConfig = z.output<typeof browserConfig>;
 /** How long a browser may take to draw its first picture. */
 const WARM_UP_MS = 30_000;
 
-interface BrowserHost extends ProgramHost {
-  readonly files: FileManager;
-}
-
 /** The type `browser`: Chromium, whose pages stay between calls. */
-export function browserType(host: BrowserHost, desktopImage: string): SessionType {
+export function browserType(
+  host: ProgramHost & { readonly files: FileManager },
+  desktopImage: string,
+): SessionType {
   const start = (place: SessionHost, config: BrowserConfig, signal: AbortSignal) => {
     const { locale, user_agent: userAgent, env = {} } = config;
     return Browser.start(host, place, { ...changeable(config), locale, userAgent, env }, signal);
