@@ -10,8 +10,8 @@ import {
   ToolSchema,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
+import { showAttachments } from "../attachments/draw.ts";
 import { saveAttachments } from "../attachments/save.ts";
-import { showAttachments } from "../attachments/show.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { flagValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
