@@ -172,11 +172,11 @@ export class WorkspaceManager {
     return workspaces.locked(name, async () => {
       const record = store.find(name);
       if (options.force) {
-        const done = record
+        const clearedRefs = record
           ? await workspaces.delete(record, options)
           : workspaces.takeFinishedDeletion(name, options.requestId);
-        if (done === undefined) throw workspaceNotFound(name);
-        return { workspace: undefined, clearedRefs: done.clearedRefs };
+        if (clearedRefs === undefined) throw workspaceNotFound(name);
+        return { workspace: undefined, clearedRefs };
       }
       workspaces.find(name);
       const refCount = store.refCount(name);
