@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { untilAborted } from "../base/async.ts";
+import { rest, untilAborted } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
@@ -269,10 +268,6 @@ export class WorkspaceQuota {
       }
     }
   }
-}
-
-async function rest(ms: number, signal: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
 }
 
 function pastQuota(name: WorkspaceName, sizeBytes: number, quotaBytes: number): BerthError {

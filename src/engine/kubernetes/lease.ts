@@ -4,6 +4,7 @@ import { hostname } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Lease } from "@kubernetes/client-node";
+import { rest } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
@@ -162,7 +163,7 @@ export class InstanceLease {
     const { signal } = this.#stop;
     const { logger, instance } = this.#options;
     for (let wasHeld = true; ; ) {
-      await sleep(wasHeld ? RENEW_MS : POLL_MS, undefined, { signal, ref: false }).catch(() => {});
+      await rest(wasHeld ? RENEW_MS : POLL_MS, signal);
       if (signal.aborted) return;
       try {
         await this.#renew();

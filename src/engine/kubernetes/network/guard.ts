@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { untilAborted, within } from "../../../base/async.ts";
+import { rest, untilAborted, within } from "../../../base/async.ts";
 import { BerthError } from "../../../base/errors.ts";
 import type { Logger } from "../../../base/logger.ts";
 import type { NetworkMode } from "../../port.ts";
@@ -143,7 +142,7 @@ export class NetworkGuard {
       } finally {
         this.#tried.resolve();
       }
-      await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
+      await rest(retryMs, signal);
     }
   }
 }
