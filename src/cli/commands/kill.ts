@@ -6,9 +6,8 @@ import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { flagValue } from "../flags.ts";
+import { flagValue, isProcessId } from "../flags.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { isProcessId } from "../ids.ts";
 import { everyPage } from "../list/pages.ts";
 
 interface KillFlags extends ClientFlags {
