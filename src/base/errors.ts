@@ -96,3 +96,8 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
 export function abortError(signal: AbortSignal): BerthError {
   return signal.reason instanceof BerthError ? signal.reason : canceled(signal.reason);
 }
+
+/** Whether an error is one of Berth's, for this reason. */
+export function hasReason(error: unknown, reason: ErrorReason): error is BerthError {
+  return error instanceof BerthError && error.reason === reason;
+}

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
-import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
+import { BerthError, hasReason, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
@@ -160,7 +160,7 @@ function keptDir(ownsSandbox: boolean, workspaceId: string): string | undefined 
 
 /** Adds to an IMAGE_UNAVAILABLE error how to get the image of the type. */
 function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown {
-  const isAboutIt = error instanceof BerthError && error.reason === "IMAGE_UNAVAILABLE" && sandbox.image;
+  const isAboutIt = hasReason(error, "IMAGE_UNAVAILABLE") && sandbox.image;
   if (!isAboutIt) return error;
   return new BerthError(
     error.reason,

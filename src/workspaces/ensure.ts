@@ -1,5 +1,5 @@
 import type { Clock } from "../base/clock.ts";
-import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
+import { BerthError, hasReason, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
@@ -68,7 +68,7 @@ export class WorkspaceEnsurer {
         const workspace = this.#parts.workspaces.view(name);
         return { workspace, sandbox, unavailableReason: "", reused: reused !== undefined };
       } catch (error) {
-        const isDown = error instanceof BerthError && error.reason === "ENGINE_UNAVAILABLE";
+        const isDown = hasReason(error, "ENGINE_UNAVAILABLE");
         if (!isDown || this.#parts.engineRequired) throw error;
         const { workspaceId } = name;
         this.#parts.logger.warn({ workspaceId, err: error }, "a workspace has no sandbox: no engine answers");

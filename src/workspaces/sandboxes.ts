@@ -1,4 +1,4 @@
-import { BerthError } from "../base/errors.ts";
+import { hasReason } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxState, SandboxView, WorkspaceEventBody } from "../sandboxes/sandbox.ts";
 import { mountsShared } from "./mounts.ts";
@@ -51,7 +51,7 @@ export class WorkspaceSandboxes {
       const view = this.#sandboxes.get(record);
       return LIVE.has(view.state) ? view : undefined;
     } catch (error) {
-      if (error instanceof BerthError && error.reason === "SANDBOX_NOT_FOUND") return undefined;
+      if (hasReason(error, "SANDBOX_NOT_FOUND")) return undefined;
       throw error;
     }
   }

@@ -1,5 +1,5 @@
 import type { ByteString } from "../base/byte-string.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import { trimEndOf } from "../base/trim.ts";
 import type { FileInfo, FileKind } from "../files/file-info.ts";
 import { Placing } from "../files/tar/sparse-map.ts";
@@ -119,7 +119,7 @@ export class TreeEntries {
       const { done, value } = await this.#items.next();
       return done ? undefined : value;
     } catch (error) {
-      if (!(error instanceof BerthError && error.reason === "ARCHIVE_REJECTED")) throw error;
+      if (!hasReason(error, "ARCHIVE_REJECTED")) throw error;
       throw strangeTar(`cannot be parsed. ${error.message}`);
     }
   }
