@@ -1,5 +1,6 @@
 import { type Document, isMap, isNode, LineCounter, type Node, parseDocument, visit } from "yaml";
 import { z } from "zod";
+import { BerthError } from "../base/errors.ts";
 import { parseCpus, parseSize, ValueError } from "../config/values.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { TOKEN_ID } from "./token.ts";
@@ -13,6 +14,16 @@ export class TokenFileError extends Error {
     super(message, { cause: options.cause });
     this.fix = options.fix;
   }
+}
+
+/** The error for an option of the service that names such a file. Returns other errors as they are. */
+export function optionError(field: string, cause: unknown): unknown {
+  if (!(cause instanceof TokenFileError)) return cause;
+  const fix = cause.fix === undefined ? "" : ` Type: ${cause.fix}`;
+  return new BerthError("INVALID_ARGUMENT", `--${field}: ${cause.message}.${fix}`, {
+    cause,
+    metadata: { field },
+  });
 }
 
 /** Limits of the file: its size in bytes, and what it may contain. */
