@@ -1,5 +1,5 @@
 import type { JsonObject, MessageInitShape } from "@bufbuild/protobuf";
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { type Duration, durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import type { ExecRequestSchema } from "../../gen/ts/berth/v1/process_pb.js";
 import { NetworkMode, type SandboxSpecSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
@@ -45,6 +45,11 @@ export function flagValue<T>(
 export function idValue(flag: string, text: string | undefined): string | undefined {
   if (text === "") throw new UsageError(`${flag}: the id is empty; name one, or leave ${flag} out`);
   return text;
+}
+
+/** The duration that a flag sets, at least `minMs`. Undefined if the flag is not set. */
+export function durationValue(flag: string, text: string | undefined, minMs = 1): Duration | undefined {
+  return flagValue(flag, text, (given) => durationFromMs(parseDuration(given, { minMs })));
 }
 
 /** Parses the values of a repeated flag: see {@link flagValue}. */
@@ -196,7 +201,6 @@ function mountsOf({ volume = [], mount = [], workspace, workdir }: SpecFlags): M
 export function specOf(flags: SpecFlags): SpecInit {
   const memoryBytes = flagValue("--memory", flags.memory, (text) => BigInt(parseSize(text)));
   const cpuMillis = flagValue("--cpus", flags.cpus, parseCpus);
-  const duration = (text: string) => durationFromMs(parseDuration(text));
   return {
     image: flags.image,
     env: keyValues("--env", flags.env),
@@ -207,8 +211,8 @@ export function specOf(flags: SpecFlags): SpecInit {
     network: flags.network ? { mode: NetworkMode.EGRESS } : undefined,
     egressDomains: [...(flags.egressDomain ?? [])],
     labels: keyValues("--label", flags.label),
-    idleTimeout: flagValue("--idle-timeout", flags.idleTimeout, duration),
-    maxLifetime: flagValue("--max-lifetime", flags.maxLifetime, duration),
+    idleTimeout: durationValue("--idle-timeout", flags.idleTimeout),
+    maxLifetime: durationValue("--max-lifetime", flags.maxLifetime),
     runtime: flags.runtime,
     mounts: mountsOf(flags),
   };
