@@ -3,9 +3,9 @@ import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import type { ServiceClient } from "../client.ts";
 import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
-import { EXIT, Failed } from "../exit.ts";
+import { Failed } from "../exit.ts";
 import { durationValue } from "../flags.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { type ClientFlags, type CommandHost, clientCommand } from "../host.ts";
 
 interface RmFlags extends ClientFlags {
   readonly grace?: string;
@@ -29,19 +29,16 @@ export function rmCommand(host: CommandHost): Command {
     .action(
       host.action((sandboxIds: string[], flags: RmFlags) => {
         const grace = durationValue("--grace", flags.grace, 0);
-        const { signal } = host.interrupts;
-        return withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, sandboxIds, {
-            flags,
-            name: "sandboxId",
-            failed: { deleted: false },
-            act: async (sandboxId) => {
-              if (!flags.force) await requireSandbox(client, sandboxId, signal);
-              await client.sandboxes.deleteSandbox({ sandboxId, grace }, { signal });
-              return { sandboxId, deleted: true };
-            },
-          }),
-        );
+        return forEachId(host, sandboxIds, {
+          flags,
+          name: "sandboxId",
+          failed: { deleted: false },
+          act: async (client, sandboxId, signal) => {
+            if (!flags.force) await requireSandbox(client, sandboxId, signal);
+            await client.sandboxes.deleteSandbox({ sandboxId, grace }, { signal });
+            return { sandboxId, deleted: true };
+          },
+        });
       }),
     );
 }
