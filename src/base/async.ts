@@ -35,6 +35,11 @@ export async function within(work: Promise<unknown>, ms: number, clock?: Clock):
   }
 }
 
+/** Waits for `ms`, or until the signal aborts. Does not keep the program running. */
+export async function rest(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
+}
+
 /** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the other calls still run. */
 export async function forEachConcurrently<T>(
   items: readonly T[],

@@ -12,3 +12,13 @@ export interface Finding {
   /** How to fix it: one or more lines of commands. Set if the status is not `ok`. */
   readonly fix?: string;
 }
+
+/** A finding that is `ok` if the answer is yes, and otherwise `limited`. */
+export function yesOrLimited(
+  subject: string,
+  yes: boolean,
+  found: string,
+  otherwise: { readonly found: string; readonly fix: string },
+): Finding {
+  return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
+}

@@ -50,7 +50,7 @@ export type ErrorReason =
   | "WORKSPACE_EXISTS";
 
 /** What a {@link BerthError} may contain in addition to its message. */
-export interface BerthErrorOptions {
+interface BerthErrorOptions {
   /** Facts for programs, for instance `field`, `limit`, `sandbox_id`. */
   readonly metadata?: Readonly<Record<string, string>>;
   /** After how many milliseconds to retry the same call. */
@@ -95,4 +95,9 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
 /** The error of an aborted signal: its reason if that is a {@link BerthError}, else `CANCELED`. */
 export function abortError(signal: AbortSignal): BerthError {
   return signal.reason instanceof BerthError ? signal.reason : canceled(signal.reason);
+}
+
+/** Whether an error is one of Berth's, for this reason. */
+export function hasReason(error: unknown, reason: ErrorReason): error is BerthError {
+  return error instanceof BerthError && error.reason === reason;
 }

@@ -64,6 +64,7 @@ async function versionOf(paths: readonly string[]): Promise<string> {
   return found.map((stats) => (stats === undefined ? "" : identityOf(stats))).join("\n");
 }
 
-function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+/** Identifies the content of a file: differs after any change. */
+export function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
 }

@@ -3,7 +3,7 @@ import { takeRandom } from "./random.ts";
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
 /** The kind of thing that an id identifies. */
-export type IdPrefix = "sbx" | "prc" | "ses" | "run";
+type IdPrefix = "sbx" | "prc" | "ses" | "run";
 
 /** Makes an id: the prefix, `_` and 20 random characters of lower-case base32 (100 bits). */
 export function newId(prefix: IdPrefix): string {

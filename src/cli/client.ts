@@ -28,7 +28,7 @@ export interface ServiceClient {
 const PING_INTERVAL_MS = 20_000;
 
 /** How to authenticate, and which certificates to trust. */
-export interface ConnectOptions {
+interface ConnectOptions {
   /** PEM certificates of the authorities to trust. Undefined: the public ones. */
   readonly ca?: Buffer | undefined;
   readonly token?: string | undefined;

@@ -10,7 +10,7 @@ const { green, yellow, red, dim } = inspect.colors;
 const CODES = { good: green, warning: yellow, bad: red, muted: dim } as const;
 
 /** Colours a text by its tone. Without a tone, or without colours, the text stays as it is. */
-export type Paint = (text: string, tone: Tone | undefined) => string;
+type Paint = (text: string, tone: Tone | undefined) => string;
 
 /**
  * How to colour text for a stream: only on a terminal, and not if `NO_COLOR` is set. `FORCE_COLOR` overrides both, as

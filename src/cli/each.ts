@@ -2,7 +2,7 @@ import type { ServiceClient } from "./client.ts";
 import { complaint } from "./colour.ts";
 import { EXIT, Failed } from "./exit.ts";
 import { explainedFailure } from "./failure.ts";
-import type { ClientFlags, CommandHost } from "./host.ts";
+import { type ClientFlags, type CommandHost, withClient } from "./host.ts";
 import { write, writeJson } from "./io.ts";
 
 interface EachOptions {
@@ -12,7 +12,7 @@ interface EachOptions {
   /** Fields of a failed one's JSON besides its id and the error. */
   readonly failed?: object;
   /** Acts on one. The result is printed with `--json`. */
-  act(id: string): Promise<unknown>;
+  act(client: ServiceClient, id: string, signal: AbortSignal): Promise<unknown>;
 }
 
 /**
@@ -20,7 +20,11 @@ interface EachOptions {
  * failures.
  * @returns the exit code
  */
-export async function forEachId(
+export function forEachId(host: CommandHost, ids: readonly string[], options: EachOptions): Promise<number> {
+  return withClient(host, options.flags, EXIT.failed, (client) => onEach(host, client, ids, options));
+}
+
+async function onEach(
   { io, interrupts: { signal } }: CommandHost,
   client: ServiceClient,
   ids: readonly string[],
@@ -28,7 +32,7 @@ export async function forEachId(
 ): Promise<number> {
   const one = async (id: string): Promise<Failed | undefined> => {
     try {
-      const result = await act(id);
+      const result = await act(client, id, signal);
       if (flags.json) await writeJson(io.stdout, result);
       else await write(io.stdout, `${id}\n`);
       return undefined;

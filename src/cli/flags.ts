@@ -1,5 +1,5 @@
 import type { JsonObject, MessageInitShape } from "@bufbuild/protobuf";
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { type Duration, durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import type { ExecRequestSchema } from "../../gen/ts/berth/v1/process_pb.js";
 import { NetworkMode, type SandboxSpecSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
@@ -47,8 +47,13 @@ export function idValue(flag: string, text: string | undefined): string | undefi
   return text;
 }
 
+/** The duration that a flag sets, at least `minMs`. Undefined if the flag is not set. */
+export function durationValue(flag: string, text: string | undefined, minMs = 1): Duration | undefined {
+  return flagValue(flag, text, (given) => durationFromMs(parseDuration(given, { minMs })));
+}
+
 /** Parses the values of a repeated flag: see {@link flagValue}. */
-export function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
+function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
   return texts.map((text) => flagValue(flag, text, read) as T);
 }
 
@@ -196,7 +201,6 @@ function mountsOf({ volume = [], mount = [], workspace, workdir }: SpecFlags): M
 export function specOf(flags: SpecFlags): SpecInit {
   const memoryBytes = flagValue("--memory", flags.memory, (text) => BigInt(parseSize(text)));
   const cpuMillis = flagValue("--cpus", flags.cpus, parseCpus);
-  const duration = (text: string) => durationFromMs(parseDuration(text));
   return {
     image: flags.image,
     env: keyValues("--env", flags.env),
@@ -207,8 +211,8 @@ export function specOf(flags: SpecFlags): SpecInit {
     network: flags.network ? { mode: NetworkMode.EGRESS } : undefined,
     egressDomains: [...(flags.egressDomain ?? [])],
     labels: keyValues("--label", flags.label),
-    idleTimeout: flagValue("--idle-timeout", flags.idleTimeout, duration),
-    maxLifetime: flagValue("--max-lifetime", flags.maxLifetime, duration),
+    idleTimeout: durationValue("--idle-timeout", flags.idleTimeout),
+    maxLifetime: durationValue("--max-lifetime", flags.maxLifetime),
     runtime: flags.runtime,
     mounts: mountsOf(flags),
   };
@@ -257,4 +261,9 @@ function json(name: string, text: string): unknown {
   } catch (cause) {
     throw new UsageError(`${name}: it is not JSON`, { cause });
   }
+}
+
+/** Whether an id has the form of the service's process ids. Other ids may have any form. */
+export function isProcessId(id: string): boolean {
+  return /^prc_[a-z2-7]{20}$/.test(id);
 }

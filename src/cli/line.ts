@@ -1,7 +1,7 @@
 import type { Command, Option } from "commander";
 
 /** A command line, split at the name of the command. */
-export interface Line {
+interface Line {
   /** The client options before the command. */
   readonly before: readonly string[];
   /** The first word that is neither an option nor an option's value. Undefined if there is none. */

@@ -1,5 +1,5 @@
 import { Command, CommanderError } from "commander";
-import { BerthError } from "../base/errors.ts";
+import { hasReason } from "../base/errors.ts";
 import { complaint } from "./colour.ts";
 import { COMMANDS } from "./commands.ts";
 import { examples } from "./examples.ts";
@@ -10,7 +10,7 @@ import { Interrupts } from "./io.ts";
 import { arrangeLine, helpLine, splitLine } from "./line.ts";
 import type { ServiceParts } from "./service.ts";
 
-export interface ProgramOptions {
+interface ProgramOptions {
   readonly io: Io;
   readonly service: ServiceParts;
   readonly version: string;
@@ -91,7 +91,7 @@ function tellEnd(error: unknown, io: Io): number {
     if (error.exitCode !== EXIT.outputClosed) io.stderr.write(complaint(io, error.message));
     return error.exitCode;
   }
-  if (error instanceof UsageError || (error instanceof BerthError && error.reason === "INVALID_ARGUMENT")) {
+  if (error instanceof UsageError || hasReason(error, "INVALID_ARGUMENT")) {
     io.stderr.write(complaint(io, error.message));
     return EXIT.usage;
   }

@@ -10,7 +10,7 @@ import { parseSwitch, ValueError } from "./values.ts";
 export type Flags = Readonly<Record<string, string | readonly string[] | boolean | undefined>>;
 
 /** The sources of values. The first source with a value wins: flag, environment, file, default. */
-export interface ConfigSources {
+interface ConfigSources {
   readonly flags: Flags;
   readonly env: Readonly<Record<string, string | undefined>>;
 }

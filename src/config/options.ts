@@ -44,7 +44,7 @@ export type ConfigOption<T> = {
 );
 
 /** A default without a text form. */
-export interface Fallback<T> {
+interface Fallback<T> {
   /** How the help shows it. Empty: not at all. */
   readonly shown: string;
   readonly make: () => T;
@@ -53,7 +53,7 @@ export interface Fallback<T> {
 const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
 
 /** The heading under which the help shows an option. */
-export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Tenants" | "Commands" | "Service";
+type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Tenants" | "Commands" | "Service";
 
 /** The types of sessions that can be prepared in warm sandboxes. */
 const WARM_SESSION_TYPES = ["vm", "browser"];

@@ -27,7 +27,7 @@ const CREDENTIAL = z
   );
 
 /** A header that the proxy adds to requests for a host. */
-export type Credential = z.infer<typeof CREDENTIAL>;
+type Credential = z.infer<typeof CREDENTIAL>;
 
 /** The headers that the proxy adds, by host and owner. */
 export class Credentials {

@@ -25,7 +25,7 @@ export const PROXY_ENV: Readonly<Record<string, string>> = {
 const MAX_CONNECTIONS = 64;
 
 /** A sandbox with its `egress_domains`. */
-export interface EgressSandbox {
+interface EgressSandbox {
   readonly ref: string;
   readonly owner: string;
   readonly spec: { readonly egressDomains: readonly string[] };

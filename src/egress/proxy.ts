@@ -48,7 +48,7 @@ const HOP_BY_HOP = new Set([
 const BODILESS = new Set(["GET", "HEAD", "DELETE", "OPTIONS", "TRACE"]);
 
 /** The owner of a connection, and the domains that it may reach. */
-export interface EgressClient {
+interface EgressClient {
   readonly owner: string;
   readonly rules: readonly DomainRule[];
 }

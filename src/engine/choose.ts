@@ -9,14 +9,14 @@ import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
 import { diagnoseKubernetes } from "./kubernetes/diagnose.ts";
 import { KubernetesEngine, type KubernetesEngineOptions } from "./kubernetes/engine.ts";
-import { holderOf } from "./kubernetes/holder.ts";
+import { holderOf } from "./kubernetes/lease.ts";
 import { readTemplate } from "./kubernetes/template.ts";
 import type { VolumeAccessMode } from "./kubernetes/volumes.ts";
 import type { Engine, IsolationLevel } from "./port.ts";
 import { describeIsolation } from "./port.ts";
 
 /** The settings that choose and set up an engine. */
-export interface EngineSettings {
+interface EngineSettings {
   /** `auto`: Docker if it answers, else bubblewrap. */
   readonly engine: "auto" | "docker" | "bubblewrap" | "kubernetes";
   /** Whether `auto` must not fall back to bubblewrap. */

@@ -14,7 +14,7 @@ const SHARE_OF_DESCRIPTORS = 1 / 8;
 const SETTLE_MS = 1_000;
 
 /** The part of an output stream that a slow drain needs. */
-export interface Drainable {
+interface Drainable {
   on(event: "data", listener: () => void): unknown;
   off(event: "data", listener: () => void): unknown;
   pause(): unknown;

@@ -1,8 +1,5 @@
 import { ELF, machineCode, staticExecutable } from "./elf.ts";
 
-/** The exit code of {@link userEntry} if it cannot switch to the user or execute the program. */
-export const USER_ENTRY_FAILED = 125;
-
 interface Machine {
   readonly number: number;
   readonly code: string;
@@ -81,7 +78,7 @@ const MACHINES: Partial<Record<NodeJS.Architecture, Machine>> = {
  * A static executable that starts a program the way an exec of the daemon does: in a new session, with default signal
  * handling, without other file descriptors, in `/`, as a given user. A shell can do none of this, and an image may lack
  * any program that could. Its arguments are the uid, the gid, the supplementary gids (decimal, separated by commas, or
- * empty; at most 64), the program's path and its arguments. It exits with {@link USER_ENTRY_FAILED} if it fails.
+ * empty; at most 64), the program's path and its arguments. It exits with 125 if it fails.
  * @returns undefined for an architecture without code above.
  */
 export function userEntry(arch: NodeJS.Architecture = process.arch): Buffer | undefined {

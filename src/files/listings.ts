@@ -9,7 +9,7 @@ const MAX_LISTINGS = 1000;
 const KEPT_MS = 60_000;
 
 /** The position of a listing: the next page starts after the last name of the previous page. */
-export interface Position {
+interface Position {
   /** The sandbox's container, and the user. */
   readonly scope: string;
   readonly path: ByteString;

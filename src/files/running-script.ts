@@ -1,5 +1,5 @@
 import { within } from "../base/async.ts";
-import { BerthError } from "../base/errors.ts";
+import { type BerthError, hasReason } from "../base/errors.ts";
 import { LastLines } from "../base/last-lines.ts";
 import type { Logger } from "../base/logger.ts";
 import type { OpenFile } from "../engine/port.ts";
@@ -117,7 +117,7 @@ export class RunningScript {
     const stopped = Promise.withResolvers<void>();
     this.#onStop = stopped.resolve;
     const written = this.#job.writeStdin(data).catch((error: unknown) => {
-      if (!(error instanceof BerthError && error.reason === "PROCESS_STATE")) throw error;
+      if (!hasReason(error, "PROCESS_STATE")) throw error;
     });
     await Promise.race([written, stopped.promise]);
   }

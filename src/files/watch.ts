@@ -1,6 +1,6 @@
 import { type ByteString, fromBytes, toText } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import type { TurnShare } from "../base/event-loop.ts";
 import { statFile } from "./entries.ts";
 import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
@@ -31,7 +31,7 @@ export type WatchItem =
     };
 
 /** What the watches of all sandboxes share. */
-export interface WatchParts {
+interface WatchParts {
   readonly clock: Clock;
   /** Limits how much parsing and comparing blocks the event loop. */
   readonly turns: TurnShare;
@@ -68,7 +68,7 @@ export async function* watchDirectory(
   while (true) {
     await op.rest(restMs);
     const next = await look(last).catch((error: unknown) => {
-      throw error instanceof BerthError && error.reason === "FILE_KIND" ? gone(path) : error;
+      throw hasReason(error, "FILE_KIND") ? gone(path) : error;
     });
     if (next.snapshot.inode !== last.inode) throw gone(path);
     for (const { type, name, line } of await next.snapshot.since(last)) {
@@ -108,7 +108,7 @@ async function infoOf(op: Operation, path: ByteString, line: string): Promise<Fi
   const info = parseStatLine(line);
   if (info.kind !== "SYMLINK") return info;
   return statFile(op, path, false).catch((error: unknown) => {
-    if (error instanceof BerthError && error.reason === "FILE_NOT_FOUND") return info;
+    if (hasReason(error, "FILE_NOT_FOUND")) return info;
     throw error;
   });
 }
@@ -126,7 +126,7 @@ function gone(path: ByteString): BerthError {
 }
 
 /** A difference of a file between two snapshots. */
-export interface Difference {
+interface Difference {
   readonly type: "CREATED" | "MODIFIED" | "REMOVED";
   readonly name: ByteString;
   /** Its current line from `stat`; undefined for REMOVED. */

@@ -3,7 +3,7 @@ import type { SummarizedProcess } from "./store.ts";
 import type { BudgetedTranscript } from "./transcript-budget.ts";
 
 /** What is known about an ended process without reading it from the store. */
-export type EndedSummary = Omit<SummarizedProcess, "endedAt">;
+type EndedSummary = Omit<SummarizedProcess, "endedAt">;
 
 /**
  * An ended process, as lists and limits use it. There may be ten thousand, and few are ever requested. Once the

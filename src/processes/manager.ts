@@ -34,6 +34,22 @@ export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly fingerprint: string;
 }
 
+/** A command of the service's own: the sandbox's values, no stdin, nobody who attaches to it. */
+export const OWN_COMMAND = {
+  env: {},
+  workingDir: undefined,
+  user: undefined,
+  terminal: undefined,
+  stdin: new Uint8Array(),
+  keepStdinOpen: false,
+  onDisconnect: "KILL",
+  disconnectGraceMs: 0,
+  outputLimitBytes: undefined,
+  runId: "",
+  requestId: "",
+  fingerprint: "",
+} as const satisfies Partial<CommandRequest>;
+
 /** An event in the stream of a process. */
 export type ProcessEvent =
   | { readonly type: "started"; readonly processId: string; readonly startTimeMs: number }
@@ -42,7 +58,7 @@ export type ProcessEvent =
   | { readonly type: "keepalive" };
 
 /** The collected result of a process. */
-export interface CollectedOutput {
+interface CollectedOutput {
   readonly processId: string;
   readonly status: ExitStatus;
   readonly stdout: HeadAndTail;

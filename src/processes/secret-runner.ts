@@ -3,7 +3,7 @@ import { Redaction } from "./redaction.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./shell/job.ts";
 
 /** Knows the secrets that tenants may use. */
-export interface Secrets {
+interface Secrets {
   /**
    * The values of secrets, in the order of their names.
    * @throws `SECRET_NOT_FOUND` for one that does not exist or is not granted to the owner; the error is the same

@@ -10,15 +10,12 @@ import {
   type ListDirectoryRequest,
   type ListDirectoryResponseSchema,
   type MakeDirectoryRequest,
-  MakeDirectoryRequestSchema,
   type MakeDirectoryResponseSchema,
   type MoveFileRequest,
-  MoveFileRequestSchema,
   type MoveFileResponseSchema,
   type ReadFileRequest,
   type ReadFileResponseSchema,
   type RemoveFileRequest,
-  RemoveFileRequestSchema,
   type StatFileRequest,
   type StatFileResponseSchema,
   type UploadArchiveHeader,
@@ -32,7 +29,6 @@ import {
   type WatchDirectoryRequest,
   type WatchDirectoryResponseSchema,
   type WriteFileRequest,
-  WriteFileRequestSchema,
   type WriteFileResponseSchema,
 } from "../../gen/ts/berth/v1/file_pb.js";
 import { toBytes, toText } from "../base/byte-string.ts";
@@ -86,14 +82,10 @@ const MAX_INTERVAL_MS = 3_600_000;
 
 /** The handlers of `berth.v1.FileService`. They validate, convert and delegate. */
 export class FileHandler implements ServiceImpl<typeof FileService> {
-  readonly #files: FileManager;
-  readonly #requests: RequestLog;
-  readonly #keepaliveMs: number;
+  readonly #parts: FileHandlerParts;
 
   constructor(parts: FileHandlerParts) {
-    this.#files = parts.files;
-    this.#requests = parts.requests;
-    this.#keepaliveMs = parts.keepaliveMs;
+    this.#parts = parts;
   }
 
   async statFile(
@@ -101,7 +93,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof StatFileResponseSchema>> {
     const stat = { ...pathRequest(request, context), followLink: request.followSymlink };
-    const { path, info } = await this.#files.stat(stat, context.signal);
+    const { path, info } = await this.#parts.files.stat(stat, context.signal);
     return { path: toText(path), rawPath: toBytes(path), file: toWireFile(info) };
   }
 
@@ -111,7 +103,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
   ): Promise<MessageInitShape<typeof ListDirectoryResponseSchema>> {
     const after = decodePageToken(request.pageToken, z.string());
     const list = { ...pathRequest(request, context), after, limit: pageSize(request.pageSize) };
-    const { entries, more, last } = await this.#files.list(list, context.signal);
+    const { entries, more, last } = await this.#parts.files.list(list, context.signal);
     return { entries: entries.map(toWireEntry), nextPageToken: more ? encodePageToken(last) : "" };
   }
 
@@ -124,9 +116,9 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       mode: fromWireMode(request.mode) ?? DEFAULT_DIRECTORY_MODE,
       createParents: request.createParents,
     };
-    const key = requestKey(context, MakeDirectoryRequestSchema, request);
-    const info = await this.#requests.run(key, context.signal, (signal) =>
-      this.#files.makeDirectory(make, signal),
+    const key = requestKey(context, request);
+    const info = await this.#parts.requests.run(key, context.signal, (signal) =>
+      this.#parts.files.makeDirectory(make, signal),
     );
     return { file: toWireFile(info) };
   }
@@ -137,8 +129,8 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       recursive: request.recursive,
       allowMissing: request.allowMissing,
     };
-    const key = requestKey(context, RemoveFileRequestSchema, request);
-    await this.#requests.run(key, context.signal, (signal) => this.#files.remove(remove, signal));
+    const key = requestKey(context, request);
+    await this.#parts.requests.run(key, context.signal, (signal) => this.#parts.files.remove(remove, signal));
     return {};
   }
 
@@ -153,8 +145,10 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       overwrite: request.overwrite,
       createParents: request.createParents,
     };
-    const key = requestKey(context, MoveFileRequestSchema, request);
-    const info = await this.#requests.run(key, context.signal, (signal) => this.#files.move(move, signal));
+    const key = requestKey(context, request);
+    const info = await this.#parts.requests.run(key, context.signal, (signal) =>
+      this.#parts.files.move(move, signal),
+    );
     return { file: toWireFile(info) };
   }
 
@@ -167,7 +161,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       offset: integer("offset", request.offset, { min: 0 }),
       limit: optionalInteger("limit", request.limit, { min: 1, max: MAX_DATA_BYTES }) ?? MAX_DATA_BYTES,
     };
-    const { data, info, endOfFile } = await this.#files.read(read, context.signal);
+    const { data, info, endOfFile } = await this.#parts.files.read(read, context.signal);
     return { data: data as Uint8Array<ArrayBuffer>, file: toWireFile(info), endOfFile };
   }
 
@@ -183,8 +177,10 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       append: request.append,
       createParents: request.createParents,
     };
-    const key = requestKey(context, WriteFileRequestSchema, request);
-    const info = await this.#requests.run(key, context.signal, (signal) => this.#files.write(write, signal));
+    const key = requestKey(context, request);
+    const info = await this.#parts.requests.run(key, context.signal, (signal) =>
+      this.#parts.files.write(write, signal),
+    );
     return { file: toWireFile(info) };
   }
 
@@ -193,7 +189,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof DownloadFileResponseSchema>> {
     const offset = integer("offset", request.offset, { min: 0 });
-    const items = this.#files.download({ ...pathRequest(request, context), offset }, context.signal);
+    const items = this.#parts.files.download({ ...pathRequest(request, context), offset }, context.signal);
     for await (const item of items) yield toWireDownloadItem(item);
   }
 
@@ -209,11 +205,11 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       mode: fromWireMode(header.mode),
       createParents: header.createParents,
     };
-    const key = requestKey(context, UploadFileHeaderSchema, header);
-    const info = await this.#requests.run(
+    const key = requestKey(context, header, UploadFileHeaderSchema);
+    const info = await this.#parts.requests.run(
       key,
       context.signal,
-      (signal) => this.#files.upload(upload, chunks, signal),
+      (signal) => this.#parts.files.upload(upload, chunks, signal),
       { endsWithCallers: true },
     );
     return { file: toWireFile(info) };
@@ -223,7 +219,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     request: DownloadArchiveRequest,
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof DownloadArchiveResponseSchema>> {
-    const chunks = this.#files.downloadArchive(pathRequest(request, context), context.signal);
+    const chunks = this.#parts.files.downloadArchive(pathRequest(request, context), context.signal);
     for await (const chunk of chunks) yield toWireArchiveChunk(chunk);
   }
 
@@ -233,11 +229,11 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
   ): Promise<MessageInitShape<typeof UploadArchiveResponseSchema>> {
     const { header, chunks } = await beginUpload<UploadArchiveHeader>(messages);
     const upload = { ...pathRequest(header, context), createParents: header.createParents };
-    const key = requestKey(context, UploadArchiveHeaderSchema, header);
-    const { entryCount, sizeBytes } = await this.#requests.run(
+    const key = requestKey(context, header, UploadArchiveHeaderSchema);
+    const { entryCount, sizeBytes } = await this.#parts.requests.run(
       key,
       context.signal,
-      (signal) => this.#files.uploadArchive(upload, chunks, signal),
+      (signal) => this.#parts.files.uploadArchive(upload, chunks, signal),
       { endsWithCallers: true },
     );
     return { entryCount: BigInt(entryCount), sizeBytes: BigInt(sizeBytes) };
@@ -252,8 +248,8 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       throw invalidArgument("interval", "must be between 100 ms and 1 h");
     }
     const watch = { ...pathRequest(request, context), recursive: request.recursive, intervalMs };
-    const items = this.#files.watch(watch, context.signal);
-    for await (const item of withKeepalive(items, this.#keepaliveMs)) {
+    const items = this.#parts.files.watch(watch, context.signal);
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
       yield item === undefined ? { item: { case: "keepalive", value: {} } } : toWireWatchItem(item);
     }
   }

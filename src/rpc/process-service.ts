@@ -1,24 +1,19 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
-import {
-  type AttachProcessRequest,
-  type AttachProcessResponseSchema,
-  type ExecRequest,
-  ExecRequestSchema,
-  type ExecResponseSchema,
-  type GetProcessResponseSchema,
-  type ListProcessesRequest,
-  type ListProcessesResponseSchema,
-  type ProcessService,
-  type ResizeTerminalRequest,
-  ResizeTerminalRequestSchema,
-  type RunCommandRequest,
-  RunCommandRequestSchema,
-  type RunCommandResponseSchema,
-  type SignalProcessRequest,
-  SignalProcessRequestSchema,
-  type WriteStdinRequest,
-  WriteStdinRequestSchema,
+import type {
+  AttachProcessRequest,
+  AttachProcessResponseSchema,
+  ExecRequest,
+  ExecResponseSchema,
+  GetProcessResponseSchema,
+  ListProcessesRequest,
+  ListProcessesResponseSchema,
+  ProcessService,
+  ResizeTerminalRequest,
+  RunCommandRequest,
+  RunCommandResponseSchema,
+  SignalProcessRequest,
+  WriteStdinRequest,
 } from "../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../base/errors.ts";
 import type { CommandRequest, ProcessManager } from "../processes/manager.ts";
@@ -84,7 +79,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
       onDisconnect: fromWireOnDisconnect(request.onDisconnect),
       disconnectGraceMs: durationToMs("disconnect_grace", request.disconnectGrace) ?? 0,
       outputLimitBytes: limit === 0 ? undefined : limit,
-      ...requestKey(context, ExecRequestSchema, request),
+      ...requestKey(context, request),
     };
     for await (const event of this.#processes.exec(run, context.signal)) yield toWireEvent(event);
   }
@@ -105,7 +100,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
       onDisconnect: request.requestId === "" ? "KILL" : "DETACH",
       disconnectGraceMs: 0,
       outputLimitBytes: undefined,
-      ...requestKey(context, RunCommandRequestSchema, request),
+      ...requestKey(context, request),
     };
     const done = await this.#processes.run(run, asked || DEFAULT_MAX_OUTPUT_BYTES, context.signal);
     const stdout = done.stdout.result();
@@ -137,7 +132,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   async writeStdin(request: WriteStdinRequest, context: HandlerContext): Promise<{ offset: bigint }> {
     const process = this.#process(request, context);
     const offset = integer("offset", request.offset, { min: 0 });
-    const key = requestKey(context, WriteStdinRequestSchema, request);
+    const key = requestKey(context, request);
     const { data, close } = request;
     const next = await this.#requests.run(key, context.signal, (signal) =>
       this.#receiving.hold(data.length, () => process.writeStdin(offset, data, close, signal)),
@@ -156,7 +151,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
         `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`,
       );
     }
-    const key = requestKey(context, SignalProcessRequestSchema, request);
+    const key = requestKey(context, request);
     await this.#requests.run(key, context.signal, () => process.signal(request.signal));
     return {};
   }
@@ -167,7 +162,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   ): Promise<Record<string, never>> {
     const process = this.#process(request, context);
     const size = fromWireSize("", request.columns, request.rows);
-    const key = requestKey(context, ResizeTerminalRequestSchema, request);
+    const key = requestKey(context, request);
     await this.#requests.run(key, context.signal, () => process.resize(size));
     return {};
   }

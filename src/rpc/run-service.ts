@@ -4,11 +4,8 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { z } from "zod";
 import {
   type CancelRunRequest,
-  CancelRunRequestSchema,
   type CreateRunRequest,
-  CreateRunRequestSchema,
   type DeleteRunRequest,
-  DeleteRunRequestSchema,
   type GetRunRequest,
   type KeepAliveRunRequest,
   type KeepAliveRunResponseSchema,
@@ -17,11 +14,9 @@ import {
   ReportStepRequestSchema,
   type ReportStepResponseSchema,
   type ResetRunRequest,
-  ResetRunRequestSchema,
   type Run,
   type RunService,
   type StartRunRequest,
-  StartRunRequestSchema,
   type StartRunResponseSchema,
   type WatchRunRequest,
   type WatchRunResponseSchema,
@@ -70,7 +65,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   async createRun(request: CreateRunRequest, context: HandlerContext): Promise<{ run: Run }> {
     const { runs, requests } = this.#parts;
     const settings = fromWireSettings(request);
-    const key = requestKey(context, CreateRunRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, async (_signal, progress) =>
       runs.create(ownerOf(context), settings, progress),
     );
@@ -84,7 +79,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
     const text = checkText("request", request.request, MAX_MESSAGE_BYTES) || undefined;
-    const key = requestKey(context, StartRunRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, (signal, progress) =>
       runs.start(ownerOf(context), runId, text, signal, progress),
     );
@@ -105,7 +100,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
       outcome: fromWireStepOutcome(request.outcome),
       fingerprint: fingerprintOf(request),
     };
-    const key = requestKey(context, ReportStepRequestSchema, request);
+    const key = requestKey(context, request);
     const { run, end, stuck } = await requests.run(key, context.signal, (_signal, progress) =>
       runs.report(ownerOf(context), runId, report, progress),
     );
@@ -131,7 +126,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   async cancelRun(request: CancelRunRequest, context: HandlerContext): Promise<{ run: Run }> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
-    const key = requestKey(context, CancelRunRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, () => runs.cancel(ownerOf(context), runId));
     return { run: toWireRun(view) };
   }
@@ -139,7 +134,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   async resetRun(request: ResetRunRequest, context: HandlerContext): Promise<{ run: Run }> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
-    const key = requestKey(context, ResetRunRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, () => runs.reset(ownerOf(context), runId));
     return { run: toWireRun(view) };
   }
@@ -168,7 +163,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   async deleteRun(request: DeleteRunRequest, context: HandlerContext): Promise<Record<string, never>> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
-    const key = requestKey(context, DeleteRunRequestSchema, request);
+    const key = requestKey(context, request);
     await requests.run(key, context.signal, () => runs.delete(ownerOf(context), runId));
     return {};
   }

@@ -2,22 +2,16 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type CreateSandboxRequest,
-  CreateSandboxRequestSchema,
   type DeleteSandboxRequest,
-  DeleteSandboxRequestSchema,
   type GetStatsRequest,
   type GetStatsResponseSchema,
   type KeepAliveSandboxRequest,
-  KeepAliveSandboxRequestSchema,
   type ListSandboxesRequest,
   type PauseSandboxRequest,
-  PauseSandboxRequestSchema,
   type ResumeSandboxRequest,
-  ResumeSandboxRequestSchema,
   type Sandbox,
   type SandboxService,
   type UpdateSandboxRequest,
-  UpdateSandboxRequestSchema,
   WaitReason,
   type WatchEventsRequest,
   type WatchEventsResponseSchema,
@@ -95,7 +89,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     const { sandboxes, requests } = this.#parts;
     const sandboxId = optionalCallerId("sandbox_id", request.sandboxId);
     const spec = fromWireSpec(request.spec);
-    const key = requestKey(context, CreateSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, (signal, progress) =>
       sandboxes.create(ownerOf(context), spec, { sandboxId, signal, progress }),
     );
@@ -119,7 +113,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
   async updateSandbox(request: UpdateSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
     const change = this.#fromMask(request);
-    const key = requestKey(context, UpdateSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, async () =>
       sandboxes.update(sandboxName(context, request), change),
     );
@@ -131,7 +125,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     context: HandlerContext,
   ): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
-    const key = requestKey(context, KeepAliveSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, async () =>
       sandboxes.keepAlive(sandboxName(context, request)),
     );
@@ -140,7 +134,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
 
   async pauseSandbox(request: PauseSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
-    const key = requestKey(context, PauseSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, (signal) =>
       sandboxes.pause(sandboxName(context, request), signal),
     );
@@ -149,7 +143,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
 
   async resumeSandbox(request: ResumeSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
-    const key = requestKey(context, ResumeSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     const view = await requests.run(key, context.signal, (signal) =>
       sandboxes.resume(sandboxName(context, request), signal),
     );
@@ -163,7 +157,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     const { sandboxes, requests } = this.#parts;
     const name = sandboxName(context, request);
     const graceMs = durationToMs("grace", request.grace);
-    const key = requestKey(context, DeleteSandboxRequestSchema, request);
+    const key = requestKey(context, request);
     await requests.run(key, context.signal, () => sandboxes.delete(name, graceMs));
     return {};
   }

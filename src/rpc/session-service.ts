@@ -5,29 +5,22 @@ import { z } from "zod";
 import { OutputStream as WireStream } from "../../gen/ts/berth/v1/process_pb.js";
 import {
   type CreateSessionsRequest,
-  CreateSessionsRequestSchema,
   type CreateSessionsResponseSchema,
   type DestroySessionsRequest,
-  DestroySessionsRequestSchema,
   type DestroySessionsResponseSchema,
   type ExecuteToolBatchRequest,
-  ExecuteToolBatchRequestSchema,
   type ExecuteToolBatchResponseSchema,
   type ExecuteToolRequest,
-  ExecuteToolRequestSchema,
   type ExecuteToolResponseSchema,
   type ExecuteToolStreamRequest,
-  ExecuteToolStreamRequestSchema,
   type ExecuteToolStreamResponseSchema,
   type ListSessionsRequest,
   type ListSessionsResponseSchema,
   type ListToolsRequest,
   type ListToolsResponseSchema,
   type RefreshSessionsRequest,
-  RefreshSessionsRequestSchema,
   type RefreshSessionsResponseSchema,
   type ReinitializeSessionRequest,
-  ReinitializeSessionRequestSchema,
   type ReinitializeSessionResponseSchema,
   SessionResultStatus,
   type SessionService,
@@ -116,7 +109,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     if (twice !== undefined) {
       throw invalidArgument("resources", `asks for the type ${JSON.stringify(twice)} twice.`);
     }
-    const key = requestKey(context, CreateSessionsRequestSchema, request);
+    const key = requestKey(context, request);
     return requests.run(key, context.signal, async (signal) => {
       const results = await sessions.create(ownerOf(context), workerId, asked, signal);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
@@ -128,7 +121,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof ExecuteToolResponseSchema>> {
     const call = toolRequest(request, request.workerId, context);
-    const key = requestKey(context, ExecuteToolRequestSchema, request);
+    const key = requestKey(context, request);
     return this.#parts.requests.run(key, context.signal, async (signal) =>
       toWireReport(await this.#parts.tools.run(call, NO_OBSERVER, signal)),
     );
@@ -139,7 +132,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     context: HandlerContext,
   ): AsyncGenerator<StreamEvent> {
     const call = toolRequest(request, request.workerId, context);
-    const key = requestKey(context, ExecuteToolStreamRequestSchema, request);
+    const key = requestKey(context, request);
     const queue = new EventQueue<StreamEvent>(AHEAD_BYTES);
     this.#parts.requests
       .run(key, context.signal, async (signal) =>
@@ -174,7 +167,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     );
     const { parallel, stopOnError } = request;
     const options = { parallel, stopOnError, traceId: optionalCallerId("trace_id", request.traceId) };
-    const key = requestKey(context, ExecuteToolBatchRequestSchema, request);
+    const key = requestKey(context, request);
     return this.#parts.requests.run(key, context.signal, async (signal) => {
       const results = await runBatch(this.#parts.tools, calls, options, signal);
       return { results: results.map((result) => toWireBatchResult(result, this.#failureOf(context))) };
@@ -199,7 +192,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
   ): Promise<MessageInitShape<typeof RefreshSessionsResponseSchema>> {
     const workerId = fromWireWorker(request.workerId);
     const types = distinct("resource_types", request.resourceTypes);
-    const key = requestKey(context, RefreshSessionsRequestSchema, request);
+    const key = requestKey(context, request);
     return this.#parts.requests.run(key, context.signal, async () => {
       const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
@@ -215,7 +208,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     if (resourceType === "") throw invalidArgument("resource_type", "is required");
     const graceMs = durationToMs("grace", request.grace);
     const secrets = fromWireSecrets("secrets", request.secrets);
-    const key = requestKey(context, ReinitializeSessionRequestSchema, request);
+    const key = requestKey(context, request);
     return this.#parts.requests.run(key, context.signal, async (signal) => {
       const done = await this.#parts.sessions.reinitialize(
         { owner: ownerOf(context), workerId, resourceType },
@@ -256,7 +249,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const workerId = fromWireWorker(request.workerId);
     const graceMs = durationToMs("grace", request.grace);
     const types = distinct("resource_types", request.resourceTypes);
-    const key = requestKey(context, DestroySessionsRequestSchema, request);
+    const key = requestKey(context, request);
     return this.#parts.requests.run(key, context.signal, async () => {
       const results = await this.#parts.sessions.destroy(ownerOf(context), workerId, types, graceMs);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };

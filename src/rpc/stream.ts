@@ -111,7 +111,7 @@ interface UploadMessage<Header> {
 }
 
 /** An upload, split into its header and its chunks. Chunks are read on demand. */
-export interface Upload<Header> {
+interface Upload<Header> {
   readonly header: Header;
   readonly chunks: AsyncIterable<Uint8Array>;
 }

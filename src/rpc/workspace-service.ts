@@ -3,23 +3,18 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { z } from "zod";
 import {
   type AddTraceRefRequest,
-  AddTraceRefRequestSchema,
   type AddTraceRefResponseSchema,
   type CleanupWorkspaceRequest,
-  CleanupWorkspaceRequestSchema,
   type CleanupWorkspaceResponseSchema,
   type CreateWorkspaceRequest,
-  CreateWorkspaceRequestSchema,
   type CreateWorkspaceResponseSchema,
   type DiffWorkspaceRequest,
   type DiffWorkspaceResponseSchema,
   type EnsureWorkspaceSandboxRequest,
-  EnsureWorkspaceSandboxRequestSchema,
   type EnsureWorkspaceSandboxResponseSchema,
   type ExportWorkspaceRequest,
   type ExportWorkspaceResponseSchema,
   type ForkWorkspaceRequest,
-  ForkWorkspaceRequestSchema,
   type GetWorkspaceRequest,
   type ImportWorkspaceHeader,
   ImportWorkspaceHeaderSchema,
@@ -29,9 +24,7 @@ import {
   type ListWorkspacesResponseSchema,
   type LookupTraceRequest,
   type RemoveTraceRefRequest,
-  RemoveTraceRefRequestSchema,
   type StopWorkspaceSandboxRequest,
-  StopWorkspaceSandboxRequestSchema,
   type Workspace,
   type WorkspaceService,
 } from "../../gen/ts/berth/v1/workspace_pb.js";
@@ -59,20 +52,10 @@ export interface WorkspaceHandlerParts {
 
 /** The handlers of `berth.v1.WorkspaceService`. They validate, convert and delegate. */
 export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
-  readonly #workspaces: WorkspaceManager;
-  readonly #forks: WorkspaceFork;
-  readonly #diffs: WorkspaceDiff;
-  readonly #ensurer: WorkspaceEnsurer;
-  readonly #requests: RequestLog;
-  readonly #keepaliveMs: number;
+  readonly #parts: WorkspaceHandlerParts;
 
   constructor(parts: WorkspaceHandlerParts) {
-    this.#workspaces = parts.workspaces;
-    this.#forks = parts.forks;
-    this.#diffs = parts.diffs;
-    this.#ensurer = parts.ensurer;
-    this.#requests = parts.requests;
-    this.#keepaliveMs = parts.keepaliveMs;
+    this.#parts = parts;
   }
 
   async createWorkspace(
@@ -80,8 +63,10 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof CreateWorkspaceResponseSchema>> {
     const name = workspaceName(context, request);
-    const key = requestKey(context, CreateWorkspaceRequestSchema, request);
-    const answer = await this.#requests.run(key, context.signal, () => this.#workspaces.create(name));
+    const key = requestKey(context, request);
+    const answer = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.create(name),
+    );
     return { workspace: toWireWorkspace(answer.workspace), created: answer.created };
   }
 
@@ -91,7 +76,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const options = { measure: request.measureSize, signal: context.signal };
     return {
-      workspace: toWireWorkspace(await this.#workspaces.get(workspaceName(context, request), options)),
+      workspace: toWireWorkspace(await this.#parts.workspaces.get(workspaceName(context, request), options)),
     };
   }
 
@@ -100,7 +85,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof ListWorkspacesResponseSchema>> {
     const after = decodePageToken(request.pageToken, z.string()) ?? "";
-    const page = await this.#workspaces.list(ownerOf(context), after, pageSize(request.pageSize));
+    const page = await this.#parts.workspaces.list(ownerOf(context), after, pageSize(request.pageSize));
     return {
       workspaces: page.workspaces.map(toWireWorkspace),
       broken: page.broken.map(toWireBroken),
@@ -114,9 +99,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof EnsureWorkspaceSandboxResponseSchema>> {
     const name = workspaceName(context, request);
     const spec = fromWireSpec(request.spec);
-    const key = requestKey(context, EnsureWorkspaceSandboxRequestSchema, request);
-    const ensured = await this.#requests.run(key, context.signal, (signal) =>
-      this.#ensurer.ensure(name, spec, signal),
+    const key = requestKey(context, request);
+    const ensured = await this.#parts.requests.run(key, context.signal, (signal) =>
+      this.#parts.ensurer.ensure(name, spec, signal),
     );
     return {
       workspace: toWireWorkspace(ensured.workspace),
@@ -132,8 +117,10 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const name = workspaceName(context, request);
     const graceMs = durationToMs("grace", request.grace);
-    const key = requestKey(context, StopWorkspaceSandboxRequestSchema, request);
-    const view = await this.#requests.run(key, context.signal, () => this.#ensurer.stop(name, graceMs));
+    const key = requestKey(context, request);
+    const view = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.ensurer.stop(name, graceMs),
+    );
     return { workspace: toWireWorkspace(view) };
   }
 
@@ -143,9 +130,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof AddTraceRefResponseSchema>> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
-    const key = requestKey(context, AddTraceRefRequestSchema, request);
-    const added = await this.#requests.run(key, context.signal, () =>
-      this.#workspaces.addReference(name, traceId),
+    const key = requestKey(context, request);
+    const added = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.addReference(name, traceId),
     );
     return { workspace: toWireWorkspace(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
   }
@@ -156,16 +143,16 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
-    const key = requestKey(context, RemoveTraceRefRequestSchema, request);
-    const view = await this.#requests.run(key, context.signal, () =>
-      this.#workspaces.removeReference(name, traceId),
+    const key = requestKey(context, request);
+    const view = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.removeReference(name, traceId),
     );
     return { workspace: toWireWorkspace(view) };
   }
 
   lookupTrace(request: LookupTraceRequest, context: HandlerContext): { workspace: Workspace } {
     const traceId = callerId("trace_id", request.traceId);
-    return { workspace: toWireWorkspace(this.#workspaces.lookupTrace(ownerOf(context), traceId)) };
+    return { workspace: toWireWorkspace(this.#parts.workspaces.lookupTrace(ownerOf(context), traceId)) };
   }
 
   async cleanupWorkspace(
@@ -175,9 +162,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const { force, requestId } = request;
     const options = { force, requestId, graceMs: durationToMs("grace", request.grace) };
-    const key = requestKey(context, CleanupWorkspaceRequestSchema, request);
-    const { workspace, clearedRefs } = await this.#requests.run(key, context.signal, () =>
-      this.#workspaces.cleanup(name, options),
+    const key = requestKey(context, request);
+    const { workspace, clearedRefs } = await this.#parts.requests.run(key, context.signal, () =>
+      this.#parts.workspaces.cleanup(name, options),
     );
     return {
       workspace: workspace && toWireWorkspace(workspace),
@@ -192,9 +179,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const target = workspaceName(context, request);
     const workspaceId = callerId("source_workspace_id", request.sourceWorkspaceId);
-    const key = requestKey(context, ForkWorkspaceRequestSchema, request);
-    const view = await this.#requests.run(key, context.signal, (signal, progress) =>
-      this.#forks.fork({ ...target, workspaceId }, target, { signal, progress }),
+    const key = requestKey(context, request);
+    const view = await this.#parts.requests.run(key, context.signal, (signal, progress) =>
+      this.#parts.forks.fork({ ...target, workspaceId }, target, { signal, progress }),
     );
     return { workspace: toWireWorkspace(view) };
   }
@@ -205,15 +192,15 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): AsyncGenerator<MessageInitShape<typeof DiffWorkspaceResponseSchema>> {
     const name = workspaceName(context, request);
     const base = { ...name, workspaceId: callerId("base_workspace_id", request.baseWorkspaceId) };
-    const items = this.#diffs.diff(base, name, context.signal);
-    for await (const item of withKeepalive(items, this.#keepaliveMs)) yield toWireDiffItem(item);
+    const items = this.#parts.diffs.diff(base, name, context.signal);
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) yield toWireDiffItem(item);
   }
 
   async *exportWorkspace(
     request: ExportWorkspaceRequest,
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof ExportWorkspaceResponseSchema>> {
-    const chunks = this.#workspaces.export(workspaceName(context, request), context.signal);
+    const chunks = this.#parts.workspaces.export(workspaceName(context, request), context.signal);
     for await (const chunk of chunks) yield toWireExportChunk(chunk);
   }
 
@@ -223,11 +210,11 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<MessageInitShape<typeof ImportWorkspaceResponseSchema>> {
     const { header, chunks } = await beginUpload<ImportWorkspaceHeader>(messages);
     const name = workspaceName(context, header);
-    const key = requestKey(context, ImportWorkspaceHeaderSchema, header);
-    const imported = await this.#requests.run(
+    const key = requestKey(context, header, ImportWorkspaceHeaderSchema);
+    const imported = await this.#parts.requests.run(
       key,
       context.signal,
-      (signal) => this.#workspaces.import(name, chunks, { replace: header.replace, signal }),
+      (signal) => this.#parts.workspaces.import(name, chunks, { replace: header.replace, signal }),
       { endsWithCallers: true },
     );
     return {

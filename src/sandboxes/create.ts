@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../base/clock.ts";
-import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { BerthError, hasReason, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { newId } from "../base/ids.ts";
 import type { KeyedLock } from "../base/keyed-lock.ts";
@@ -242,8 +242,7 @@ export class SandboxCreator {
     } catch (error) {
       observer.ending(leasedOf(warm, spec));
       await engine.remove(warm.ref);
-      if (spec.mounts.length > 0 && error instanceof BerthError && error.reason === "UNSUPPORTED")
-        return undefined;
+      if (spec.mounts.length > 0 && hasReason(error, "UNSUPPORTED")) return undefined;
       throw error;
     }
   }

@@ -58,7 +58,7 @@ interface SandboxManagerParts {
 const MAX_WAITING = 100;
 
 /** The result of {@link SandboxManager.stats}. */
-export interface SandboxStats {
+interface SandboxStats {
   readonly totalSandboxes: number;
   readonly activeOperations: number;
   readonly maxSandboxes: number;
@@ -342,11 +342,6 @@ export class SandboxManager {
       warmPool: whose === POOL_OWNER,
     }));
     return { waitingSandboxes: seen.length, waiting };
-  }
-
-  /** Ends every sandbox that has reached a deadline. Waits for all of them. */
-  async sweep(): Promise<void> {
-    await this.#sweeper.sweep();
   }
 
   /**

@@ -173,20 +173,3 @@ export interface MountSources {
   /** @returns the directories. @throws as {@link check}, `WORKSPACE_BROKEN`. */
   resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]>;
 }
-
-/** Accepts only mounts of host paths. */
-export const HOST_MOUNTS: MountSources = {
-  check: (_owner, spec) => void hostMounts(spec),
-  resolve: async (_owner, spec) => hostMounts(spec),
-};
-
-function hostMounts(spec: SandboxSpec): EngineMount[] {
-  return spec.mounts.map(({ source, target, readOnly }, index) => {
-    if (source.kind === "host")
-      return { kind: "host", hostPath: source.path, target, readOnly, giveToUser: false };
-    throw new BerthError(
-      "UNSUPPORTED",
-      `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
-    );
-  });
-}

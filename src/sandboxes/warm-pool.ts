@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { rest } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
@@ -229,7 +229,7 @@ export class WarmPool {
           { image, ...(resourceType !== "" && { resourceType }), err: error },
           "a sandbox of the warm pool could not be started; retrying",
         );
-        await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
+        await rest(retryMs, signal);
       } finally {
         this.#starting.delete(sandboxId);
       }

@@ -5,7 +5,7 @@ import { statusName } from "./call.ts";
 import { Subjects } from "./subjects.ts";
 
 /** Receives lines of JSON. Never makes its caller wait. */
-export interface AuditSink {
+interface AuditSink {
   append(line: string): void;
 }
 

@@ -21,7 +21,7 @@ export interface Credentials {
  * What a caller may do. `read-only`: methods without side effects, within its own tenant. `user`: all methods, within
  * its own tenant. `admin`: all methods, in any tenant that it names and for the service as a whole.
  */
-export type Scope = "admin" | "user" | "read-only";
+type Scope = "admin" | "user" | "read-only";
 
 /** The authenticated caller. */
 export interface Principal {
@@ -48,7 +48,7 @@ export interface Authenticator {
 }
 
 /** The owner of everything while the server has no tokens. */
-export const DEFAULT_OWNER = "default";
+const DEFAULT_OWNER = "default";
 
 /** The header in which an admin names the tenant to act in. */
 export const TENANT_HEADER = "berth-tenant";
@@ -220,10 +220,6 @@ export class Calls {
 
   constructor(observers: readonly CallObserver[]) {
     this.#observers = observers;
-  }
-
-  get size(): number {
-    return this.#running.size;
   }
 
   begin(call: Call): void {

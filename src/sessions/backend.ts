@@ -4,7 +4,6 @@ import type { OutputStream } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
-import type { Prepared } from "../sandboxes/warm-pool.ts";
 import type { SessionSecrets } from "./session.ts";
 
 /**
@@ -44,18 +43,19 @@ export interface SessionType {
    * Starts a backend with the default config in a sandbox of the warm pool, before there is a session for it. A failure
    * leaves nothing behind. Undefined: the type has no warm pool.
    */
-  prestart?(sandbox: LeasedSandbox, signal: AbortSignal): Promise<PrestartedBackend>;
-}
-
-/** A backend that waits for its session in a sandbox of the warm pool. */
-export interface PrestartedBackend extends Prepared {
+  prestart?(sandbox: LeasedSandbox, signal: AbortSignal): Promise<SessionBackend>;
   /**
-   * Makes it the backend of a session.
-   * @param config as parsed by {@link SessionType.config}.
-   * @returns undefined if the config asks for something that can no longer change. The caller then cleans this backend
-   *   up and initializes another one.
+   * Makes a backend of {@link prestart} that of a session.
+   * @param config as parsed by {@link config}.
+   * @returns false if the config asks for something that can no longer change. The caller then cleans this backend up
+   *   and initializes another one.
    */
-  adopt(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend | undefined>;
+  adopt?(
+    prestarted: SessionBackend,
+    host: SessionHost,
+    config: unknown,
+    signal: AbortSignal,
+  ): Promise<boolean>;
 }
 
 /** What is known about a session's place before its sandbox exists. */

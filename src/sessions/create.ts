@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
-import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
+import { BerthError, hasReason, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { Prepared } from "../sandboxes/warm-pool.ts";
-import type { PrestartedBackend, SessionBackend, SessionHost, SessionType } from "./backend.ts";
+import type { SessionBackend, SessionHost, SessionType } from "./backend.ts";
 import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
 import type { SessionKey } from "./registry.ts";
 import type { RequestedSession, SessionNames, SessionSecrets } from "./session.ts";
@@ -18,6 +18,8 @@ const OUTLIVES_MS = 60_000;
 /** The longest duration that Berth accepts. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
 const MAX_NUMBER = 999;
+/** How many counts are kept to number sessions. The oldest are dropped, and start again at 1. */
+const MAX_COUNTS = 10_000;
 
 interface SessionCreatorParts {
   readonly sandboxes: SandboxManager;
@@ -81,12 +83,7 @@ export class SessionCreator {
         });
     record.place = place;
     // The warm pool of a type holds only what that type prestarted.
-    record.backend = await this.initialize(
-      record,
-      place,
-      signal,
-      prestarted as PrestartedBackend | undefined,
-    );
+    record.backend = await this.initialize(record, place, signal, prestarted as SessionBackend | undefined);
     record.state = "ACTIVE";
     record.touch();
     return place;
@@ -97,7 +94,7 @@ export class SessionCreator {
     record: SessionRecord,
     place: SessionPlace,
     signal: AbortSignal,
-    prestarted?: PrestartedBackend,
+    prestarted?: SessionBackend,
   ): Promise<SessionBackend> {
     const { type, config, workerId, sessionId, workspaceId, secrets } = record.init;
     using lease = this.#parts.sandboxes.acquire(place.sandbox);
@@ -111,7 +108,8 @@ export class SessionCreator {
       secrets,
     };
     const backend =
-      (await adoptOrCleanUp(prestarted, host, config, both)) ?? (await type.initialize(host, config, both));
+      (await adoptOrCleanUp(type, prestarted, host, config, both)) ??
+      (await type.initialize(host, config, both));
     if (both.aborted) await backend.cleanup(false);
     throwIfAborted(both);
     return backend;
@@ -162,7 +160,7 @@ function keptDir(ownsSandbox: boolean, workspaceId: string): string | undefined 
 
 /** Adds to an IMAGE_UNAVAILABLE error how to get the image of the type. */
 function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown {
-  const isAboutIt = error instanceof BerthError && error.reason === "IMAGE_UNAVAILABLE" && sandbox.image;
+  const isAboutIt = hasReason(error, "IMAGE_UNAVAILABLE") && sandbox.image;
   if (!isAboutIt) return error;
   return new BerthError(
     error.reason,
@@ -173,18 +171,20 @@ function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown 
 
 /** Adopts a prestarted backend. If it does not fit, cleans it up and returns undefined. */
 async function adoptOrCleanUp(
-  prestarted: PrestartedBackend | undefined,
+  type: SessionType,
+  prestarted: SessionBackend | undefined,
   host: SessionHost,
   config: unknown,
   signal: AbortSignal,
 ): Promise<SessionBackend | undefined> {
   if (prestarted === undefined) return undefined;
-  const backend = await prestarted.adopt(host, config, signal).catch(async (error: unknown) => {
+  const adopted = await type.adopt?.(prestarted, host, config, signal).catch(async (error: unknown) => {
     await prestarted.cleanup(false);
     throw error;
   });
-  if (backend === undefined) await prestarted.cleanup(false);
-  return backend;
+  if (adopted) return prestarted;
+  await prestarted.cleanup(false);
+  return undefined;
 }
 
 /** The `custom_name` of a config, or empty. */
@@ -204,22 +204,16 @@ export function parseConfig(type: SessionType, given: JsonObject): JsonObject {
 }
 
 /** Names sessions. Names and ids are displayed and compared, and never used as paths. */
-export class SessionNamer {
+class SessionNamer {
   /** How many sessions of each type each worker has had since the service started. */
   readonly #counts = new Map<string, number>();
-  readonly #limit: number;
-
-  /** @param limit how many counts are kept. The oldest are dropped, and start again at 1. */
-  constructor(limit = 10_000) {
-    this.#limit = limit;
-  }
 
   next(owner: string, workerId: string, type: string, customName: string): SessionNames {
     const key = JSON.stringify([owner, workerId, type]);
     const number = ((this.#counts.get(key) ?? 0) % MAX_NUMBER) + 1;
     this.#counts.delete(key);
     this.#counts.set(key, number);
-    if (this.#counts.size > this.#limit) {
+    if (this.#counts.size > MAX_COUNTS) {
       const oldest = this.#counts.keys().next();
       if (!oldest.done) this.#counts.delete(oldest.value);
     }

@@ -35,7 +35,7 @@ export interface ViewedSession {
   readonly view: OpenView;
 }
 
-export interface SessionManagerParts {
+interface SessionManagerParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
   readonly store: SessionStore;

@@ -72,7 +72,7 @@ export class SessionRecord {
       this.touch();
       parts.onUse(this);
     };
-    this.calls = new SessionCalls(MAX_CALLS, onChange);
+    this.calls = new SessionCalls(onChange);
     this.views = new SessionViews(onChange);
   }
 
@@ -162,16 +162,14 @@ export interface SessionCall {
 }
 
 /** The calls on one session, running and waiting. The session does not expire while there are any. */
-export class SessionCalls {
+class SessionCalls {
   readonly #turns = new Mutex();
   readonly #open = new Set<AbortController>();
   readonly #drained = new Set<() => void>();
-  readonly #limit: number;
   readonly #onChange: () => void;
 
   /** @param onChange called whenever a call starts or ends. */
-  constructor(limit: number, onChange: () => void) {
-    this.#limit = limit;
+  constructor(onChange: () => void) {
     this.#onChange = onChange;
   }
 
@@ -181,11 +179,11 @@ export class SessionCalls {
 
   /** @throws `TOO_MANY_OPERATIONS` at the limit. */
   begin(): SessionCall {
-    if (this.#open.size >= this.#limit) {
+    if (this.#open.size >= MAX_CALLS) {
       throw new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The session has reached its limit of ${this.#limit} calls. Wait for one to end.`,
-        { metadata: { limit: String(this.#limit) } },
+        `The session has reached its limit of ${MAX_CALLS} calls. Wait for one to end.`,
+        { metadata: { limit: String(MAX_CALLS) } },
       );
     }
     const controller = new AbortController();

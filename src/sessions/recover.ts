@@ -1,18 +1,10 @@
 import { BerthError } from "../base/errors.ts";
-import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { SessionType } from "./backend.ts";
-import type { SessionInit, SessionRecord } from "./record.ts";
+import { type SessionInit, type SessionRecord, sessionLost } from "./record.ts";
 import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
-
-interface RecoverParts {
-  readonly catalog: ToolCatalog;
-  readonly sandboxes: SandboxManager;
-  readonly time: ServiceTime;
-  /** How much later than stored a session may have been used. */
-  readonly slackMs: number;
-}
 
 /**
  * Creates records of the stored sessions.
@@ -22,7 +14,13 @@ interface RecoverParts {
 export function recoverSessions(
   stored: readonly StoredSession[],
   newRecord: (init: SessionInit) => SessionRecord,
-  parts: RecoverParts,
+  parts: {
+    readonly catalog: ToolCatalog;
+    readonly sandboxes: SandboxManager;
+    readonly time: ServiceTime;
+    /** How much later than stored a session may have been used. */
+    readonly slackMs: number;
+  },
 ): { records: SessionRecord[]; leftovers: SessionRecord[] } {
   const records: SessionRecord[] = [];
   const leftovers: SessionRecord[] = [];
@@ -37,7 +35,8 @@ export function recoverSessions(
       leftovers.push(record);
       continue;
     }
-    record.lost = lossOf(session, parts.sandboxes);
+    if (!isUsable(place.sandbox, parts.sandboxes))
+      record.lost = sessionLost(record, "the server was restarted, and its sandbox is gone");
     record.state = "ACTIVE";
     record.expireIn(leftMs);
     records.push(record);
@@ -62,19 +61,15 @@ function initOf(stored: StoredSession, type: SessionType): SessionInit {
   };
 }
 
-/** Why a session cannot continue. Undefined if it can. */
-function lossOf({ sessionId, owner, sandboxId, generation }: StoredSession, sandboxes: SandboxManager) {
+/** Whether a sandbox can still be used. */
+function isUsable(sandbox: SandboxName, sandboxes: SandboxManager): boolean {
   try {
-    const { state } = sandboxes.get({ owner, sandboxId, generation });
-    if (state === "RUNNING" || state === "PAUSED") return undefined;
+    const { state } = sandboxes.get(sandbox);
+    return state === "RUNNING" || state === "PAUSED";
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
+    return false;
   }
-  return new BerthError(
-    "SESSION_LOST",
-    `The session ${JSON.stringify(sessionId)} was lost: the server was restarted, and its sandbox is gone.`,
-    { metadata: { session_id: sessionId } },
-  );
 }
 
 /** Stands in for a type that this server no longer offers, so that its sessions can be ended. */

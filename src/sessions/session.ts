@@ -60,7 +60,7 @@ export interface SessionView {
 }
 
 /** The outcome of a call for one session. */
-export type SessionOutcome =
+type SessionOutcome =
   | { readonly status: "CREATED" | "EXISTS" | "REFRESHED"; readonly session: SessionView }
   | { readonly status: "DESTROYED"; readonly session: SessionView; readonly failure: unknown }
   | { readonly status: "NOT_FOUND" }

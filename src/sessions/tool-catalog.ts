@@ -15,7 +15,7 @@ export interface CatalogTool {
 }
 
 /** A session type as clients see it. */
-export interface CatalogType {
+interface CatalogType {
   readonly type: SessionType;
   /** JSON Schema of its config. */
   readonly configSchema: () => JsonObject;

@@ -1,5 +1,5 @@
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import type { ProcessManager } from "../processes/manager.ts";
+import { OWN_COMMAND, type ProcessManager } from "../processes/manager.ts";
 import type { ExitStatus } from "../processes/record.ts";
 import type { ViewCommand } from "./backend.ts";
 import type { SessionManager, ViewedSession } from "./manager.ts";
@@ -88,23 +88,14 @@ export class SessionViewer {
 
   #run({ sandbox }: ViewedSession, { argv, env }: ViewCommand, signal: AbortSignal) {
     const request = {
+      ...OWN_COMMAND,
       sandbox,
       command: { kind: "argv", args: argv },
       env,
-      workingDir: undefined,
-      user: undefined,
       timeoutMs: MAX_MS,
-      terminal: undefined,
-      stdin: new Uint8Array(),
       keepStdinOpen: true,
       aheadBytes: AHEAD_BYTES,
       isDialogue: true,
-      onDisconnect: "KILL",
-      disconnectGraceMs: 0,
-      outputLimitBytes: undefined,
-      runId: "",
-      requestId: "",
-      fingerprint: "",
     } as const;
     return this.#processes.exec(request, signal);
   }

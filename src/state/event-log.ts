@@ -8,7 +8,7 @@ export type WatchItem<Body> =
   | ({ readonly type: "trimmed" } & EventRange);
 
 /** Selects the events for a watcher. */
-export interface WatchFilter {
+interface WatchFilter {
   readonly owner: string;
   /** Undefined: all sandboxes of the owner. */
   readonly sandboxId: string | undefined;
@@ -27,7 +27,7 @@ interface History<Body> {
 const MAX_LOST_WITH_POWER = 100_000;
 
 /** An event without a sequence number. */
-export type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
+type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
 
 /**
  * The newest events of sandboxes, in order, for any number of watchers. Includes events of earlier runs of the service.

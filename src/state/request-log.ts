@@ -26,7 +26,7 @@ export interface RequestProgress {
 export const NO_PROGRESS: RequestProgress = { subject: undefined, begin() {} };
 
 /** Options for running the work of a request. */
-export interface RequestOptions {
+interface RequestOptions {
   /**
    * Whether to cancel the work when its last caller has left, because it needs what callers send or read. Default
    * false: the work continues, and a retry gets its answer.

@@ -1,7 +1,7 @@
 import type { Database } from "./database.ts";
 
 /** The instance that owns the data, in one row: the id in the labels of everything that this service creates. */
-export const INSTANCE_SCHEMA = `
+const INSTANCE_SCHEMA = `
   CREATE TABLE instance (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     instance_id TEXT NOT NULL
@@ -12,7 +12,7 @@ export const INSTANCE_SCHEMA = `
  * Sandboxes, including those that ended in the last day, in the order of their creation; their events; and the service
  * time, which decides when they expire. `…_time_ms` is wall time, `…_at` service time; both in milliseconds.
  */
-export const SANDBOXES_SCHEMA = `
+const SANDBOXES_SCHEMA = `
   CREATE TABLE sandboxes (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
     owner TEXT NOT NULL,
@@ -50,7 +50,7 @@ export const SANDBOXES_SCHEMA = `
  * Runs with their steps, messages and events. `position` is the order of their creation; `unsettled` marks those that
  * need attention when the service starts. Records are JSON of the types in `runs/`.
  */
-export const RUNS_SCHEMA = `
+const RUNS_SCHEMA = `
   CREATE TABLE runs (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id TEXT NOT NULL UNIQUE,
@@ -83,7 +83,7 @@ export const RUNS_SCHEMA = `
 `;
 
 /** Requests with an id, what they started to create, and their answers, oldest first. `expires_at` is service time. */
-export const REQUESTS_SCHEMA = `
+const REQUESTS_SCHEMA = `
   CREATE TABLE requests (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
     owner TEXT NOT NULL,
@@ -102,7 +102,7 @@ export const REQUESTS_SCHEMA = `
  * The size of each answer: 0 without one, -1 if it was dropped. Triggers maintain each owner's sum, so that it stays
  * correct when a transaction is rolled back.
  */
-export const ANSWER_BYTES_SCHEMA = `
+const ANSWER_BYTES_SCHEMA = `
   ALTER TABLE requests ADD COLUMN answer_bytes INTEGER NOT NULL DEFAULT 0;
   UPDATE requests SET answer_bytes = coalesce(length(answer), 0);
   CREATE INDEX requests_with_answer ON requests (owner, place) WHERE answer_bytes > 0;
@@ -128,7 +128,7 @@ export const ANSWER_BYTES_SCHEMA = `
  * Processes, including those that ended in the last day, oldest first. Only the process layer interprets the facts of a
  * process and how it ended; no query uses them. `ended_at` is service time.
  */
-export const PROCESSES_SCHEMA = `
+const PROCESSES_SCHEMA = `
   CREATE TABLE processes (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
     process_id TEXT NOT NULL UNIQUE,
@@ -139,7 +139,7 @@ export const PROCESSES_SCHEMA = `
 `;
 
 /** Workspaces, the traces that refer to them, and deletions that a retry may repeat. Text compares by its bytes. */
-export const WORKSPACES_SCHEMA = `
+const WORKSPACES_SCHEMA = `
 CREATE TABLE workspaces (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   owner TEXT NOT NULL,
@@ -170,7 +170,7 @@ CREATE TABLE workspace_deletions (
 `;
 
 /** Sessions, for the next start of the service. */
-export const SESSIONS_SCHEMA = `
+const SESSIONS_SCHEMA = `
   CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY,
     created_ms REAL NOT NULL,
@@ -208,7 +208,7 @@ export const RUN_LISTS_SCHEMA = `
  * Events that are gone: those of an owner up to a sequence number, which were trimmed for newer ones, and those of all
  * owners in a range, which were published and then lost. `event_run` has a row while a service stores events.
  */
-export const EVENT_GAPS_SCHEMA = `
+const EVENT_GAPS_SCHEMA = `
   CREATE INDEX events_by_owner ON events (owner, sequence);
   CREATE TABLE event_trims (
     owner TEXT PRIMARY KEY,
@@ -235,7 +235,7 @@ export const EVENT_BODY_SCHEMA = `
 `;
 
 /** The directory of a workspace within its volume, if workspaces are volumes. */
-export const WORKSPACE_TREES_SCHEMA = `
+const WORKSPACE_TREES_SCHEMA = `
   ALTER TABLE workspaces ADD COLUMN tree INTEGER NOT NULL DEFAULT 0;
 `;
 
@@ -335,7 +335,7 @@ export function migrate(database: Database): void {
 }
 
 /** The number of migrations that a database has had. */
-export function versionOf(database: Database): number {
+function versionOf(database: Database): number {
   const row = database.prepare("PRAGMA user_version").get();
   return Number(row?.user_version);
 }

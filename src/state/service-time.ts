@@ -72,7 +72,7 @@ export class ServiceTime {
 }
 
 /** One moment on every clock, in milliseconds. */
-export interface TimeAnchor {
+interface TimeAnchor {
   readonly serviceMs: number;
   readonly monotonicMs: number;
   /** The boot that `monotonicMs` belongs to. */

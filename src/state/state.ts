@@ -10,7 +10,7 @@ import { ServiceTime } from "./service-time.ts";
 import { WriteBehind } from "./write-behind.ts";
 
 /** The stores of the shared state. */
-export interface StateStore<EventBody> {
+interface StateStore<EventBody> {
   readonly transaction: Transaction;
   readonly events: EventStore<EventBody>;
   readonly time: TimeStore;

@@ -1,5 +1,5 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
-import { BerthError } from "../base/errors.ts";
+import { hasReason } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Transaction } from "./database.ts";
 
@@ -59,7 +59,7 @@ export class WriteBehind {
       if (this.#failing) this.#logger.info({}, "the data directory can be written again");
       this.#failing = false;
     } catch (error) {
-      if (!(error instanceof BerthError && error.reason === "NO_SPACE")) return this.#writeEach(writes);
+      if (!hasReason(error, "NO_SPACE")) return this.#writeEach(writes);
       if (!this.#failing)
         this.#logger.error({ err: error }, "the data directory cannot be written; retrying");
       this.#failing = true;

@@ -1,9 +1,8 @@
-import { BerthError } from "../base/errors.ts";
 import { FollowedFiles } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import { parseAside } from "./parse-aside.ts";
 import { readPrivateFile } from "./private-file.ts";
-import { parseTokenFile, TokenFileError, type TokenTable } from "./token-file.ts";
+import { optionError, parseTokenFile, type TokenTable } from "./token-file.ts";
 
 /** Reads a tokens file. @throws TokenFileError that says what is wrong, where, and what to do. */
 export async function readTokenFile(path: string): Promise<TokenTable> {
@@ -33,11 +32,8 @@ export class LiveTokens {
    */
   static async start(path: string, logger: Logger): Promise<LiveTokens> {
     const followed = await FollowedFiles.note([path]);
-    const table = await readTokenFile(path).catch((cause: unknown) => {
-      if (!(cause instanceof TokenFileError)) throw cause;
-      const fix = cause.fix === undefined ? "" : ` Type: ${cause.fix}`;
-      const message = `--tokens: ${cause.message}.${fix}`;
-      throw new BerthError("INVALID_ARGUMENT", message, { cause, metadata: { field: "tokens" } });
+    const table = await readTokenFile(path).catch((error: unknown) => {
+      throw optionError("tokens", error);
     });
     const tokens = new LiveTokens(path, table, followed, logger);
     tokens.#log("tokens read");

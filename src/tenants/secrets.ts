@@ -3,12 +3,13 @@ import { constants, type Stats } from "node:fs";
 import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../base/errors.ts";
+import { identityOf } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import { quoteIfNeeded } from "../base/shell-quote.ts";
 import { parseAside } from "./parse-aside.ts";
 import { readPrivateFile } from "./private-file.ts";
 import { assertUsable, MAX_VALUE_BYTES, parseSecretsFile, SECRET_NAME } from "./secrets-file.ts";
-import { TokenFileError } from "./token-file.ts";
+import { optionError, TokenFileError } from "./token-file.ts";
 
 const WRITABLE_BY_OTHERS = 0o022;
 
@@ -47,13 +48,8 @@ export class Secrets {
   static async open(place: string | undefined, grants: SecretGrants, logger: Logger): Promise<Secrets> {
     const secrets = new Secrets(place, grants, logger);
     if (place !== undefined) {
-      const names = await secretNames(place).catch((cause: unknown) => {
-        if (!(cause instanceof TokenFileError)) throw cause;
-        const fix = cause.fix === undefined ? "" : ` Type: ${cause.fix}`;
-        throw new BerthError("INVALID_ARGUMENT", `--secrets: ${cause.message}.${fix}`, {
-          cause,
-          metadata: { field: "secrets" },
-        });
+      const names = await secretNames(place).catch((error: unknown) => {
+        throw optionError("secrets", error);
       });
       logger.info({ secrets: names }, "secrets found");
     }
@@ -98,7 +94,7 @@ export class Secrets {
   }
 
   async #valuesOf(file: string): Promise<ReadonlyMap<string, string>> {
-    const version = await versionOf(file);
+    const version = identityOf(await stat(file, { bigint: true }));
     const last = this.#file;
     if (last && (version === last.version || version === this.#staleVersion)) return last.values;
     // Commands that find the same change share one parse.
@@ -185,11 +181,6 @@ function assertUnwritable({ uid, mode }: Stats, place: string): void {
   throw new TokenFileError(`other users may write ${place}`, {
     fix: isOwn ? `chmod go-w ${quoteIfNeeded(place)}` : `sudo chown ${own} ${quoteIfNeeded(place)}`,
   });
-}
-
-async function versionOf(file: string): Promise<string> {
-  const { dev, ino, size, mtimeNs, ctimeNs } = await stat(file, { bigint: true });
-  return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
 }
 
 function problemOf(error: unknown): string {

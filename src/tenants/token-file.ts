@@ -1,5 +1,6 @@
 import { type Document, isMap, isNode, LineCounter, type Node, parseDocument, visit } from "yaml";
 import { z } from "zod";
+import { BerthError } from "../base/errors.ts";
 import { parseCpus, parseSize, ValueError } from "../config/values.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { TOKEN_ID } from "./token.ts";
@@ -15,6 +16,16 @@ export class TokenFileError extends Error {
   }
 }
 
+/** The error for an option of the service that names such a file. Returns other errors as they are. */
+export function optionError(field: string, cause: unknown): unknown {
+  if (!(cause instanceof TokenFileError)) return cause;
+  const fix = cause.fix === undefined ? "" : ` Type: ${cause.fix}`;
+  return new BerthError("INVALID_ARGUMENT", `--${field}: ${cause.message}.${fix}`, {
+    cause,
+    metadata: { field },
+  });
+}
+
 /** Limits of the file: its size in bytes, and what it may contain. */
 export const MAX_FILE_BYTES = 1 << 20;
 const MAX_TOKENS = 4000;
@@ -24,7 +35,7 @@ const MAX_NOTE = 200;
 /** The owner in the labels of sandboxes that wait in the warm pool. */
 const RESERVED_TENANTS: ReadonlySet<string> = new Set(["warm-pool"]);
 
-export const SCOPES = ["admin", "user", "read-only"] as const;
+const SCOPES = ["admin", "user", "read-only"] as const;
 
 const tenantName = z
   .string()

@@ -12,7 +12,7 @@ export const TOKEN_ID = /^[a-z0-9]{4,32}$/;
 const TOKEN = new RegExp(`^berth_([a-z0-9]{4,32})_[0-9A-Za-z]{${SECRET_LENGTH}}$`);
 
 /** A newly created token. Its text is only known now. */
-export interface NewToken {
+interface NewToken {
   readonly id: string;
   /** `berth_ID_SECRET`, where the secret is 256 random bits. */
   readonly text: string;

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { rest } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 
 /** Pause between two measurements of a growing copy. */
@@ -52,7 +52,7 @@ async function watch(
   let tookMs = 0;
   while (!signal.aborted) {
     const restMs = Math.max(pauseMs, tookMs * REST_FACTOR);
-    await sleep(restMs, undefined, { signal, ref: false }).catch(() => {});
+    await rest(restMs, signal);
     if (signal.aborted) return;
     const begin = performance.now();
     // A failed measurement does not end the copy.

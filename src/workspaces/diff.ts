@@ -22,7 +22,7 @@ interface Tally {
 }
 
 /** What a comparison found. */
-export interface DiffSummary {
+interface DiffSummary {
   readonly added: Readonly<Tally>;
   readonly removed: Readonly<Tally>;
   readonly modified: Readonly<Tally>;
@@ -79,11 +79,11 @@ export class WorkspaceDiff {
     const done = new AbortController();
     const either = AbortSignal.any([signal, done.signal]);
     const [left, right] = [storage.sorted(base, either), storage.sorted(place, either)];
-    const options = { isHidden: (path: string) => names.hides(path) };
+    const isHidden = (path: string): boolean => names.hides(path);
     try {
       yield* compareTrees(
-        new TreeEntries(ofPlace(base, left), options),
-        new TreeEntries(ofPlace(place, right), options),
+        new TreeEntries(ofPlace(base, left), isHidden),
+        new TreeEntries(ofPlace(place, right), isHidden),
       );
     } catch (error) {
       throw signal.aborted ? signal.reason : error;

@@ -1,5 +1,5 @@
 import type { Clock } from "../base/clock.ts";
-import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
+import { BerthError, hasReason, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
@@ -14,7 +14,7 @@ import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
-export interface WorkspaceEnsurerParts {
+interface WorkspaceEnsurerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
@@ -31,7 +31,7 @@ export interface WorkspaceEnsurerParts {
 }
 
 /** A workspace and its sandbox, or why it has none. */
-export interface Ensured {
+interface Ensured {
   readonly workspace: WorkspaceView;
   readonly sandbox: SandboxView | undefined;
   /** Empty if there is a sandbox. */
@@ -68,7 +68,7 @@ export class WorkspaceEnsurer {
         const workspace = this.#parts.workspaces.view(name);
         return { workspace, sandbox, unavailableReason: "", reused: reused !== undefined };
       } catch (error) {
-        const isDown = error instanceof BerthError && error.reason === "ENGINE_UNAVAILABLE";
+        const isDown = hasReason(error, "ENGINE_UNAVAILABLE");
         if (!isDown || this.#parts.engineRequired) throw error;
         const { workspaceId } = name;
         this.#parts.logger.warn({ workspaceId, err: error }, "a workspace has no sandbox: no engine answers");

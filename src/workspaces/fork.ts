@@ -22,7 +22,7 @@ interface WorkspaceForkParts {
   readonly logger: Logger;
 }
 
-export interface ForkOptions {
+interface ForkOptions {
   readonly signal: AbortSignal;
   readonly progress?: RequestProgress;
 }

@@ -18,7 +18,7 @@ import {
 } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
-export interface WorkspaceManagerParts {
+interface WorkspaceManagerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
@@ -34,7 +34,7 @@ export interface WorkspaceManagerParts {
 }
 
 /** A page of workspaces. */
-export interface WorkspacePage {
+interface WorkspacePage {
   readonly workspaces: readonly WorkspaceView[];
   readonly broken: readonly BrokenWorkspace[];
   /** Id of the last workspace on the page. Undefined if there are no more. */
@@ -42,14 +42,14 @@ export interface WorkspacePage {
 }
 
 /** The result of a cleanup. */
-export interface CleanedUp {
+interface CleanedUp {
   /** Undefined: it was deleted. */
   readonly workspace: WorkspaceView | undefined;
   readonly clearedRefs: number;
 }
 
 /** The result of an import. */
-export interface Imported {
+interface Imported {
   readonly workspace: WorkspaceView;
   /** Entries of the archive, including directories and links. */
   readonly entryCount: number;
@@ -172,11 +172,11 @@ export class WorkspaceManager {
     return workspaces.locked(name, async () => {
       const record = store.find(name);
       if (options.force) {
-        const done = record
+        const clearedRefs = record
           ? await workspaces.delete(record, options)
           : workspaces.takeFinishedDeletion(name, options.requestId);
-        if (done === undefined) throw workspaceNotFound(name);
-        return { workspace: undefined, clearedRefs: done.clearedRefs };
+        if (clearedRefs === undefined) throw workspaceNotFound(name);
+        return { workspace: undefined, clearedRefs };
       }
       workspaces.find(name);
       const refCount = store.refCount(name);

@@ -27,7 +27,7 @@ import { Transfers } from "./transfers.ts";
 import { VolumeStorage } from "./volumes/storage.ts";
 import { Workspaces } from "./workspaces.ts";
 
-export interface WorkspaceSettings {
+interface WorkspaceSettings {
   /** Contains a directory for each workspace. Undefined: `workspaces` below the data directory. */
   readonly workspacesRoot: string | undefined;
   /** Mounted in every sandbox with a workspace. Undefined: `shared` below the data directory. */

@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { untilAborted } from "../base/async.ts";
+import { rest, untilAborted } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
@@ -31,7 +30,7 @@ interface ImportOptions {
 }
 
 /** A running import. */
-export interface Incoming extends Disposable {
+interface Incoming extends Disposable {
   /** Reserves the bytes received so far. @throws `TENANT_QUOTA` */
   admit(bytes: number): Promise<void>;
   /** Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. */
@@ -79,8 +78,8 @@ export class WorkspaceQuota {
   }
 
   /** Starts the watch. */
-  start(roundMs = ROUND_MS): void {
-    if (this.#storage.measuresOften) this.#watching = this.#watch(roundMs);
+  start(): void {
+    if (this.#storage.measuresOften) this.#watching = this.#watch();
   }
 
   /** Ends the watch. */
@@ -239,7 +238,7 @@ export class WorkspaceQuota {
     this.#users.emit(name, { type: `${kind}_OVER_QUOTA`, ...usage });
   }
 
-  async #watch(roundMs: number): Promise<void> {
+  async #watch(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       for (const record of this.#watched()) {
@@ -255,7 +254,7 @@ export class WorkspaceQuota {
         });
         await rest((performance.now() - begin) * REST_FACTOR, signal);
       }
-      await rest(roundMs, signal);
+      await rest(ROUND_MS, signal);
     }
   }
 
@@ -269,10 +268,6 @@ export class WorkspaceQuota {
       }
     }
   }
-}
-
-async function rest(ms: number, signal: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
 }
 
 function pastQuota(name: WorkspaceName, sizeBytes: number, quotaBytes: number): BerthError {

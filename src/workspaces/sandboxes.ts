@@ -1,4 +1,4 @@
-import { BerthError } from "../base/errors.ts";
+import { hasReason } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxState, SandboxView, WorkspaceEventBody } from "../sandboxes/sandbox.ts";
 import { mountsShared } from "./mounts.ts";
@@ -18,24 +18,14 @@ export class WorkspaceSandboxes {
   /** The live sandbox that was created for a workspace. Undefined if there is none. */
   current(record: WorkspaceRecord): SandboxView | undefined {
     if (record.sandboxId === "") return undefined;
-    try {
-      const view = this.#sandboxes.get(record);
-      // Its owner may have created another sandbox with this id since.
-      return LIVE.has(view.state) && uses(view, record) ? view : undefined;
-    } catch (error) {
-      if (error instanceof BerthError && error.reason === "SANDBOX_NOT_FOUND") return undefined;
-      throw error;
-    }
+    const view = this.#live(record);
+    // Its owner may have created another sandbox with this id since.
+    return view && uses(view, record) ? view : undefined;
   }
 
   /** Whether the id of the workspace's sandbox can be used for a new one. */
   isFree(record: WorkspaceRecord): boolean {
-    try {
-      return !LIVE.has(this.#sandboxes.get(record).state);
-    } catch (error) {
-      if (error instanceof BerthError && error.reason === "SANDBOX_NOT_FOUND") return true;
-      throw error;
-    }
+    return this.#live(record) === undefined;
   }
 
   /** Every live sandbox in which a workspace, or an owner's shared directory, is mounted. */
@@ -53,6 +43,17 @@ export class WorkspaceSandboxes {
   /** Deletes every sandbox in which a workspace is mounted. Returns when they are gone. */
   async removeUsers(name: WorkspaceName, graceMs: number | undefined): Promise<void> {
     await Promise.all(this.users(name).map((sandbox) => this.#sandboxes.delete(sandbox, graceMs)));
+  }
+
+  /** The live sandbox with the id in a record. */
+  #live(record: WorkspaceRecord): SandboxView | undefined {
+    try {
+      const view = this.#sandboxes.get(record);
+      return LIVE.has(view.state) ? view : undefined;
+    } catch (error) {
+      if (hasReason(error, "SANDBOX_NOT_FOUND")) return undefined;
+      throw error;
+    }
   }
 }
 

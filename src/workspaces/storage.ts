@@ -3,7 +3,7 @@ import type { EngineMount, MountPlace } from "../engine/port.ts";
 import type { Quota, WorkspaceName, WorkspacePlace } from "./workspace.ts";
 
 /**
- * Where workspaces are kept: directories of the host ({@link HostStorage}), or volumes of the engine ({@link
+ * Where workspaces are kept: directories of the host ({@link WorkspaceDirectories}), or volumes of the engine ({@link
  * VolumeStorage}). Sandboxes write into them at any time. Records about workspaces are only in the store.
  *
  * Every method throws `NO_SPACE` if the storage or the quota is full, and `WORKSPACE_BROKEN`, with what to do, if a

@@ -20,7 +20,7 @@ export interface WorkspaceRecord extends WorkspaceName {
 }
 
 /** A deletion, kept for a while after its end to answer retries. */
-export interface WorkspaceDeletion {
+interface WorkspaceDeletion {
   readonly clearedRefs: number;
   /** Of the call that started it. Empty: none. */
   readonly requestId: string;

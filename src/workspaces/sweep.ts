@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { rest } from "../base/async.ts";
 import type { Logger } from "../base/logger.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceStore } from "./store.ts";
@@ -53,7 +53,7 @@ export class WorkspaceSweep {
         if (!signal.aborted) logger.debug({ owner, workspaceId, err: error }, "a workspace was not swept");
       }
       const restMs = (performance.now() - begin) * REST_FACTOR;
-      await sleep(restMs, undefined, { signal, ref: false }).catch(() => {});
+      await rest(restMs, signal);
     }
   }
 }

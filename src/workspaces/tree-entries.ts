@@ -1,5 +1,5 @@
 import type { ByteString } from "../base/byte-string.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import { trimEndOf } from "../base/trim.ts";
 import type { FileInfo, FileKind } from "../files/file-info.ts";
 import { Placing } from "../files/tar/sparse-map.ts";
@@ -48,11 +48,6 @@ export function comparePaths(one: ByteString, other: ByteString): number {
   return one.length - other.length;
 }
 
-export interface TreeOptions {
-  /** Whether to skip a path. */
-  readonly isHidden: (path: ByteString) => boolean;
-}
-
 /**
  * Reads a tar of the directory `.` with sorted entries ({@link comparePaths}) and hard links as files. Reads one entry
  * at a time, and its content only on request. Skips the directory itself.
@@ -60,7 +55,7 @@ export interface TreeOptions {
  */
 export class TreeEntries {
   readonly #items: AsyncIterator<TarItem>;
-  readonly #options: TreeOptions;
+  readonly #isHidden: (path: ByteString) => boolean;
   /** The entry whose content is being read. */
   #last: TreeEntry | undefined;
   #placing: Placing | undefined;
@@ -69,9 +64,10 @@ export class TreeEntries {
   /** The header of the next entry, which ended the content of the last one. */
   #ahead: TarEntry | undefined;
 
-  constructor(tar: AsyncIterable<Uint8Array>, options: TreeOptions) {
+  /** @param isHidden whether to skip a path. */
+  constructor(tar: AsyncIterable<Uint8Array>, isHidden: (path: ByteString) => boolean) {
     this.#items = readTar(tar);
-    this.#options = options;
+    this.#isHidden = isHidden;
   }
 
   /** The next entry. Undefined: there are no more. Skips the unread content of the last one. */
@@ -88,7 +84,7 @@ export class TreeEntries {
       this.#offset = 0;
       this.#placing = header.sparse && new Placing(header.sparse);
       const entry = entryOf(header);
-      if (entry === undefined || this.#options.isHidden(entry.path)) continue;
+      if (entry === undefined || this.#isHidden(entry.path)) continue;
       if (this.#last !== undefined && comparePaths(this.#last.path, entry.path) >= 0)
         throw strangeTar("does not sort its entries");
       this.#last = entry;
@@ -123,7 +119,7 @@ export class TreeEntries {
       const { done, value } = await this.#items.next();
       return done ? undefined : value;
     } catch (error) {
-      if (!(error instanceof BerthError && error.reason === "ARCHIVE_REJECTED")) throw error;
+      if (!hasReason(error, "ARCHIVE_REJECTED")) throw error;
       throw strangeTar(`cannot be parsed. ${error.message}`);
     }
   }

@@ -17,17 +17,12 @@ import {
 /** How long Berth answers a retry of a deletion. */
 const KEEP_DELETIONS_MS = 24 * 3600 * 1000;
 
-export interface WorkspacesParts {
+interface WorkspacesParts {
   readonly store: WorkspaceStore;
   readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
   readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
-}
-
-/** A completed deletion. */
-export interface FinishedDeletion {
-  readonly clearedRefs: number;
 }
 
 /**
@@ -123,18 +118,21 @@ export class Workspaces {
     };
   }
 
-  /** Deletes it, or continues a deletion. Returns when nothing is left. Call with its lock held. */
+  /**
+   * Deletes it, or continues a deletion. Call with its lock held.
+   * @returns how many references it had, when nothing is left.
+   */
   async delete(
     record: WorkspaceRecord,
     options: { readonly requestId: string; readonly graceMs: number | undefined },
-  ): Promise<FinishedDeletion> {
+  ): Promise<number> {
     const { store, clock } = this.#parts;
     const now = clock.wallMs();
     store.forgetDeletions(now - KEEP_DELETIONS_MS);
     const { clearedRefs } = store.beginDeletion(record, options.requestId, now);
     await this.finishDeletion(record, options.graceMs);
     store.answerDeletion(record);
-    return { clearedRefs };
+    return clearedRefs;
   }
 
   /** Continues a deletion that has started, or removes an incomplete fork. Call with its lock held. */
@@ -159,15 +157,16 @@ export class Workspaces {
   }
 
   /**
-   * A completed deletion whose answer no caller has received yet, or that this request started. Marks it as answered.
+   * How many references a workspace had whose deletion is complete, if no caller has received that answer yet or this
+   * request started it. Marks it as answered.
    */
-  takeFinishedDeletion(name: WorkspaceName, requestId: string): FinishedDeletion | undefined {
+  takeFinishedDeletion(name: WorkspaceName, requestId: string): number | undefined {
     const { store, clock } = this.#parts;
     const deletion = store.deletion(name);
     if (deletion === undefined || deletion.timeMs < clock.wallMs() - KEEP_DELETIONS_MS) return undefined;
     const isRetry = requestId !== "" && deletion.requestId === requestId;
     if (deletion.answered && !isRetry) return undefined;
     store.answerDeletion(name);
-    return { clearedRefs: deletion.clearedRefs };
+    return deletion.clearedRefs;
   }
 }

@@ -210,7 +210,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/sandboxes.ts",
-        from: "return LIVE.has(view.state) && uses(view, record) ? view : undefined;",
+        from: "return LIVE.has(view.state) ? view : undefined;",
         to: "return view;",
       },
     ],

@@ -1,6 +1,11 @@
-/** A protocol with which a terminal draws pictures. */
-export type PictureProtocol = "kitty" | "iterm";
+import type { Attachment } from "../../../gen/ts/berth/v1/session_pb.js";
+import { formatSize, visible } from "../format.ts";
+import { type Io, write } from "../io.ts";
 
+/** A protocol with which a terminal draws pictures. */
+type PictureProtocol = "kitty" | "iterm";
+
+const DEFAULT_COLUMNS = 80;
 /** The largest picture to draw. */
 const MAX_BYTES = 16 * 1024 * 1024;
 /** The kitty protocol's limit for one sequence, in characters of base64. */
@@ -13,6 +18,20 @@ const KONSOLE = 220_400;
 const PNG_MAGIC = Buffer.from("89504e470d0a1a0a", "hex");
 
 type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Draws attachments if the terminal can. For the others, says how to save them. */
+export async function showAttachments(io: Io, attachments: readonly Attachment[]): Promise<void> {
+  const protocol = io.stdout.isTTY ? pictureProtocol(io.env) : undefined;
+  const { columns = DEFAULT_COLUMNS } = io.stdout as { columns?: number };
+  for (const { name, mediaType, content } of attachments) {
+    const drawn = protocol && mediaType === "image/png" ? drawPng(content, protocol, columns) : undefined;
+    if (drawn !== undefined) await write(io.stdout, drawn);
+    else {
+      const what = `${visible(name) || "an attachment"} (${visible(mediaType)}, ${formatSize(content.length)})`;
+      await write(io.stderr, `berth: it returned ${what}; write it to a file with -o FILE\n`);
+    }
+  }
+}
 
 /** The picture protocol of the terminal, by the environment. Undefined: none, as far as it shows. */
 export function pictureProtocol(env: Environment): PictureProtocol | undefined {

@@ -1,5 +1,4 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import {
   type ExecRequestSchema,
@@ -7,12 +6,11 @@ import {
   ExecResponseSchema,
   OnDisconnect,
 } from "../../../gen/ts/berth/v1/process_pb.js";
-import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
-import { addExecFlags, argvOf, type ExecFlags, execRequestOf, flagValue } from "../flags.ts";
+import { addExecFlags, argvOf, durationValue, type ExecFlags, execRequestOf } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
@@ -76,7 +74,7 @@ export function execCommand(host: CommandHost): Command {
         const request = {
           ...execRequestOf(sandboxId, flags),
           command: { case: "argv" as const, value: { args } },
-          timeout: flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text))),
+          timeout: durationValue("--timeout", flags.timeout),
         };
         if (flags.detach && flags.interactive) {
           throw new UsageError("-d and -i exclude each other: a command that is left has no stdin");

@@ -4,11 +4,9 @@ import { parseSignal } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
-import { EXIT } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { flagValue } from "../flags.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { isProcessId } from "../ids.ts";
+import { flagValue, isProcessId } from "../flags.ts";
+import { type ClientFlags, type CommandHost, clientCommand } from "../host.ts";
 import { everyPage } from "../list/pages.ts";
 
 interface KillFlags extends ClientFlags {
@@ -32,19 +30,16 @@ export function killCommand(host: CommandHost): Command {
     .action(
       host.action((ids: string[], flags: KillFlags) => {
         const number = flagValue("--signal", flags.signal, parseSignal) as number;
-        return withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, ids, {
-            flags,
-            name: "id",
-            act: async (id) => {
-              const { signal } = host.interrupts;
-              if (!isProcessId(id))
-                return { sandboxId: id, signaled: await signalAll(client, id, number, signal) };
-              await client.processes.signalProcess({ processId: id, signal: number }, { signal });
-              return { processId: id, signaled: [id] };
-            },
-          }),
-        );
+        return forEachId(host, ids, {
+          flags,
+          name: "id",
+          act: async (client, id, signal) => {
+            if (!isProcessId(id))
+              return { sandboxId: id, signaled: await signalAll(client, id, number, signal) };
+            await client.processes.signalProcess({ processId: id, signal: number }, { signal });
+            return { processId: id, signaled: [id] };
+          },
+        });
       }),
     );
 }

@@ -6,9 +6,8 @@ import {
 import type { ServiceClient } from "../client.ts";
 import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
-import { EXIT } from "../exit.ts";
 import { messageJson } from "../format.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { type ClientFlags, type CommandHost, clientCommand } from "../host.ts";
 
 /** `berth pause`: pauses sandboxes. */
 export function pauseCommand(host: CommandHost): Command {
@@ -42,15 +41,11 @@ function ofSandboxes(
   command: Command,
   act: (client: ServiceClient, sandboxId: string, signal: AbortSignal) => Promise<unknown>,
 ): Command {
-  return command.argument("<sandbox...>", "ids of the sandboxes").action(
-    host.action((sandboxIds: string[], flags: ClientFlags) =>
-      withClient(host, flags, EXIT.failed, (client) =>
-        forEachId(host, client, sandboxIds, {
-          flags,
-          name: "sandboxId",
-          act: (sandboxId) => act(client, sandboxId, host.interrupts.signal),
-        }),
+  return command
+    .argument("<sandbox...>", "ids of the sandboxes")
+    .action(
+      host.action((sandboxIds: string[], flags: ClientFlags) =>
+        forEachId(host, sandboxIds, { flags, name: "sandboxId", act }),
       ),
-    ),
-  );
+    );
 }

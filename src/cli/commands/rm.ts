@@ -1,13 +1,11 @@
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
-import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
-import { EXIT, Failed } from "../exit.ts";
-import { flagValue } from "../flags.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { Failed } from "../exit.ts";
+import { durationValue } from "../flags.ts";
+import { type ClientFlags, type CommandHost, clientCommand } from "../host.ts";
 
 interface RmFlags extends ClientFlags {
   readonly grace?: string;
@@ -30,22 +28,17 @@ export function rmCommand(host: CommandHost): Command {
     .addHelpText("after", examples("berth rm SANDBOX", "berth rm -f --grace 0s $(berth ls -q -l team=red)"))
     .action(
       host.action((sandboxIds: string[], flags: RmFlags) => {
-        const grace = flagValue("--grace", flags.grace, (text) =>
-          durationFromMs(parseDuration(text, { minMs: 0 })),
-        );
-        const { signal } = host.interrupts;
-        return withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, sandboxIds, {
-            flags,
-            name: "sandboxId",
-            failed: { deleted: false },
-            act: async (sandboxId) => {
-              if (!flags.force) await requireSandbox(client, sandboxId, signal);
-              await client.sandboxes.deleteSandbox({ sandboxId, grace }, { signal });
-              return { sandboxId, deleted: true };
-            },
-          }),
-        );
+        const grace = durationValue("--grace", flags.grace, 0);
+        return forEachId(host, sandboxIds, {
+          flags,
+          name: "sandboxId",
+          failed: { deleted: false },
+          act: async (client, sandboxId, signal) => {
+            if (!flags.force) await requireSandbox(client, sandboxId, signal);
+            await client.sandboxes.deleteSandbox({ sandboxId, grace }, { signal });
+            return { sandboxId, deleted: true };
+          },
+        });
       }),
     );
 }

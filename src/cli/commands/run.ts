@@ -2,13 +2,12 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
-import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { callFailure } from "../failure.ts";
-import { addSpecFlags, addWorkspaceFlag, flagValue, type SpecFlags, specOf } from "../flags.ts";
+import { addSpecFlags, addWorkspaceFlag, durationValue, type SpecFlags, specOf } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
@@ -50,7 +49,7 @@ export function runCommand(host: CommandHost): Command {
     )
     .action(
       host.action(async (command: string[], flags: RunFlags) => {
-        const timeout = flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text)));
+        const timeout = durationValue("--timeout", flags.timeout);
         const spec = { ...specOf(flags), idleTimeout: durationFromMs(IDLE_TIMEOUT_MS) };
         const json = flags.json === true;
         const { signal } = host.interrupts;

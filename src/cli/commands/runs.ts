@@ -159,21 +159,18 @@ function rmCommand(host: CommandHost): Command {
     .argument("<run...>", "ids of the runs")
     .addHelpText("after", examples("berth runs rm RUN"))
     .action(
-      host.action((runIds: string[], flags: ClientFlags & { readonly force?: boolean }) => {
-        const { signal } = host.interrupts;
-        return withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, runIds, {
-            flags,
-            name: "runId",
-            failed: { deleted: false },
-            act: async (runId) => {
-              if (!flags.force) await client.runs.getRun({ runId }, { signal });
-              await client.runs.deleteRun({ runId }, { signal });
-              return { runId, deleted: true };
-            },
-          }),
-        );
-      }),
+      host.action((runIds: string[], flags: ClientFlags & { readonly force?: boolean }) =>
+        forEachId(host, runIds, {
+          flags,
+          name: "runId",
+          failed: { deleted: false },
+          act: async (client, runId, signal) => {
+            if (!flags.force) await client.runs.getRun({ runId }, { signal });
+            await client.runs.deleteRun({ runId }, { signal });
+            return { runId, deleted: true };
+          },
+        }),
+      ),
     );
 }
 

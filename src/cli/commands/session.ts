@@ -1,5 +1,4 @@
 import { create } from "@bufbuild/protobuf";
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Command } from "commander";
 import {
   CreateSessionsResponseSchema,
@@ -12,14 +11,13 @@ import {
   SessionSchema,
   SessionStatus,
 } from "../../../gen/ts/berth/v1/session_pb.js";
-import { parseDuration } from "../../config/values.ts";
 import { complaint, type Tone } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import {
   addSecretFlags,
   collect,
-  flagValue,
+  durationValue,
   idValue,
   jsonObject,
   keyValues,
@@ -105,7 +103,7 @@ function createCommand(host: CommandHost): Command {
           secrets: secretsOf(flags),
           sandboxId: idValue("--sandbox", flags.sandbox),
           workspaceId: idValue("--workspace", flags.workspace),
-          ttl: flagValue("--ttl", flags.ttl, (text) => durationFromMs(parseDuration(text))),
+          ttl: durationValue("--ttl", flags.ttl),
         };
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { io, interrupts } = host;
@@ -216,7 +214,7 @@ function graceOption(command: Command): Command {
 }
 
 function graceOf({ grace }: EndFlags) {
-  return flagValue("--grace", grace, (text) => durationFromMs(parseDuration(text, { minMs: 0 })));
+  return durationValue("--grace", grace, 0);
 }
 
 /** Undefined if no flag sets any. */

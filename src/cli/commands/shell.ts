@@ -12,8 +12,6 @@ import { runSession } from "../terminal/session.ts";
 
 const DEFAULT_SHELL = "if command -v bash >/dev/null; then exec bash; fi; exec sh";
 
-interface ShellFlags extends ClientFlags, ExecFlags {}
-
 /** `berth shell`: runs a program in a sandbox, at this terminal. */
 export function shellCommand(host: CommandHost): Command {
   return addExecFlags(serviceCommand("shell"))
@@ -34,7 +32,7 @@ export function shellCommand(host: CommandHost): Command {
       examples("berth shell SANDBOX", "berth shell -u root SANDBOX", "berth shell SANDBOX -- python3"),
     )
     .action(
-      host.action(async (sandboxId: string, words: string[], flags: ShellFlags) => {
+      host.action(async (sandboxId: string, words: string[], flags: ClientFlags & ExecFlags) => {
         const args = argvOf(words);
         const request = {
           ...execRequestOf(sandboxId, flags),

@@ -1,5 +1,5 @@
 import { create, type JsonValue, toJson } from "@bufbuild/protobuf";
-import { durationFromMs, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { ValueSchema } from "@bufbuild/protobuf/wkt";
 import { Command } from "commander";
 import { OutputStream } from "../../../gen/ts/berth/v1/process_pb.js";
 import {
@@ -9,12 +9,11 @@ import {
   type Tool,
   ToolSchema,
 } from "../../../gen/ts/berth/v1/session_pb.js";
-import { parseDuration } from "../../config/values.ts";
+import { showAttachments } from "../attachments/draw.ts";
 import { saveAttachments } from "../attachments/save.ts";
-import { showAttachments } from "../attachments/show.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
-import { flagValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
+import { durationValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
 import { messageJson, visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
@@ -93,7 +92,7 @@ function runCommand(host: CommandHost): Command {
           workerId: workerOf(flags, host.io.env),
           tool,
           params: toolParams(words),
-          timeout: flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text))),
+          timeout: durationValue("--timeout", flags.timeout),
         };
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { io, interrupts } = host;

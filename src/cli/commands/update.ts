@@ -8,10 +8,10 @@ import {
 import { parseDuration } from "../../config/values.ts";
 import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
-import { EXIT, UsageError } from "../exit.ts";
+import { UsageError } from "../exit.ts";
 import { collect, flagValue, keyValues } from "../flags.ts";
 import { messageJson } from "../format.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { type ClientFlags, type CommandHost, clientCommand } from "../host.ts";
 
 interface UpdateFlags extends ClientFlags {
   readonly label?: readonly string[];
@@ -58,24 +58,21 @@ export function updateCommand(host: CommandHost): Command {
             "say what to change: --label, --remove-label, --idle-timeout or --max-lifetime",
           );
         }
-        return withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, sandboxIds, {
-            flags,
-            name: "sandboxId",
-            act: async (sandboxId) => {
-              const { signal } = host.interrupts;
-              const labels = changeLabels && {
-                labels: changeLabels(
-                  (await client.sandboxes.getSandbox({ sandboxId }, { signal })).sandbox?.spec?.labels,
-                ),
-              };
-              const updateMask = { paths: labels ? ["labels", ...paths] : paths };
-              const request = { sandboxId, updateMask, ...change, ...labels };
-              const answer = await client.sandboxes.updateSandbox(request, { signal });
-              return messageJson(UpdateSandboxResponseSchema, answer);
-            },
-          }),
-        );
+        return forEachId(host, sandboxIds, {
+          flags,
+          name: "sandboxId",
+          act: async (client, sandboxId, signal) => {
+            const labels = changeLabels && {
+              labels: changeLabels(
+                (await client.sandboxes.getSandbox({ sandboxId }, { signal })).sandbox?.spec?.labels,
+              ),
+            };
+            const updateMask = { paths: labels ? ["labels", ...paths] : paths };
+            const request = { sandboxId, updateMask, ...change, ...labels };
+            const answer = await client.sandboxes.updateSandbox(request, { signal });
+            return messageJson(UpdateSandboxResponseSchema, answer);
+          },
+        });
       }),
     );
 }

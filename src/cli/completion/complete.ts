@@ -10,7 +10,7 @@ export interface Candidate {
 }
 
 /** How to complete a word. */
-export interface Completion {
+interface Completion {
   readonly candidates: readonly Candidate[];
   /** Whether local files may be there, too. */
   readonly files: boolean;
@@ -29,7 +29,7 @@ export interface Typed {
 }
 
 /** The sources of candidates. */
-export interface Sources {
+interface Sources {
   /** Every command by name. */
   readonly commands: Readonly<Record<string, () => Promise<Command>>>;
   /** Whether commands are described. For that all of them must be loaded. */

@@ -2,7 +2,7 @@ import path from "node:path";
 import { UsageError } from "../exit.ts";
 
 /** One end of a copy. */
-export type Place =
+type Place =
   | { readonly kind: "sandbox"; readonly sandboxId: string; readonly path: string }
   | { readonly kind: "local"; readonly path: string }
   /** stdin or stdout. */

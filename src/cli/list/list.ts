@@ -15,7 +15,7 @@ export interface ListFlags extends ClientFlags {
 }
 
 /** A column of a list. Its text is safe to print. */
-export interface Column<T> {
+interface Column<T> {
   readonly heading: string;
   text(item: T): string;
   /** The colour of a cell. */

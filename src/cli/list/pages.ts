@@ -1,14 +1,10 @@
 /** A request for a page. */
-interface PageRequest {
-  readonly pageSize: number;
-  readonly pageToken: string;
-}
 
 const PAGE_SIZE = 1000;
 
 /** Reads all pages of a list. */
 export async function everyPage<P extends { readonly nextPageToken: string }>(
-  read: (page: PageRequest) => Promise<P>,
+  read: (page: { readonly pageSize: number; readonly pageToken: string }) => Promise<P>,
 ): Promise<P[]> {
   const pages: P[] = [];
   for (let pageToken = ""; ; ) {

@@ -17,7 +17,7 @@ interface Named {
 }
 
 /** An item, as a template sees it. */
-export interface TemplateItem<T> {
+interface TemplateItem<T> {
   readonly item: T;
   /** The item as JSON, with the API's names. */
   readonly json: unknown;

@@ -6,7 +6,7 @@ import { reasonOf } from "../failure.ts";
 import { EscapeFilter, Keyboard, oneAtATime } from "./keyboard.ts";
 import type { LocalTerminal, TerminalSize } from "./local-terminal.ts";
 
-export interface SessionOptions {
+interface SessionOptions {
   /** Starts the process with a terminal of this size. */
   readonly start: (size: TerminalSize, signal: AbortSignal) => AsyncIterable<ExecResponse>;
   readonly terminal: LocalTerminal;

@@ -1,4 +1,4 @@
-import type { Finding } from "../../base/diagnosis.ts";
+import { type Finding, yesOrLimited } from "../../base/diagnosis.ts";
 import type { EngineInfo } from "../port.ts";
 import { describeIsolation } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
@@ -26,16 +26,21 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
     return [
       { subject: "bubblewrap", status: "ok", found: `bubblewrap ${program.version}, as uid ${identity.uid}` },
       { subject: "bubblewrap isolation", status: "ok", found: describeIsolation(info.isolation) },
-      finding("bubblewrap system calls", typeof filter !== "string", "filtered as Docker does by default", {
-        found: `not filtered, so that the whole kernel is in reach: ${filter}`,
-        fix: "Use the Docker engine, or a machine with an x86-64 or arm64 processor and Linux 5.8 or newer",
-      }),
+      yesOrLimited(
+        "bubblewrap system calls",
+        typeof filter !== "string",
+        "filtered as Docker does by default",
+        {
+          found: `not filtered, so that the whole kernel is in reach: ${filter}`,
+          fix: "Use the Docker engine, or a machine with an x86-64 or arm64 processor and Linux 5.8 or newer",
+        },
+      ),
       limits(info, groups.description),
-      finding("bubblewrap mounts", program.bindsDescriptors, "host directories can be mounted", {
+      yesOrLimited("bubblewrap mounts", program.bindsDescriptors, "host directories can be mounted", {
         found: `host directories cannot be mounted: that needs 0.10, or Debian's 0.8.0-2+deb12u1`,
         fix: INSTALL,
       }),
-      finding("bubblewrap pause", pause, "sandboxes can be paused", {
+      yesOrLimited("bubblewrap pause", pause, "sandboxes can be paused", {
         found: "sandboxes cannot be paused: this user may not write control groups",
         fix: DELEGATE,
       }),
@@ -68,19 +73,10 @@ async function tryFilter(
 
 function limits(info: EngineInfo, description: string): Finding {
   const missing = missingLimits(info);
-  return finding(
+  return yesOrLimited(
     "bubblewrap limits",
     missing.length === 0,
     `memory, cpu, processes and disk, by ${description}`,
     { found: `${description}: no limit of ${missing.join(", ")}`, fix: DELEGATE },
   );
-}
-
-function finding(
-  subject: string,
-  yes: boolean,
-  found: string,
-  otherwise: { readonly found: string; readonly fix: string },
-): Finding {
-  return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
 }

@@ -88,7 +88,7 @@ export const ENTRY_COMMAND = ["nsenter", "--preserve-credentials", "--no-fork"];
 export const ENTRY_WIDTH = 6;
 
 /** What an attendant needs to enter a sandbox. */
-export interface Entry {
+interface Entry {
   readonly tag: number;
   /** File of the outer user namespace. */
   readonly userNamespace: string;

@@ -9,7 +9,7 @@ import { isLeftover } from "./janitor.ts";
 import { SANDBOX_USER } from "./sandbox-user.ts";
 
 /** The files of a running engine. */
-export interface RuntimeDir {
+interface RuntimeDir {
   readonly path: string;
   /** Arguments of bwrap that show the /etc of its sandboxes. */
   readonly etc: readonly string[];

@@ -1,6 +1,5 @@
 import type { Socket } from "node:net";
-import { setTimeout as sleep } from "node:timers/promises";
-import { untilAborted } from "../../base/async.ts";
+import { rest, untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { statOf } from "../outside/host-process.ts";
@@ -320,7 +319,7 @@ export class BubblewrapProcess implements SpawnedProcess {
   async #attendantLost(signal: AbortSignal): Promise<number> {
     const { pid } = this.#attendant;
     for (let missing = 0; missing < 2 && !signal.aborted; ) {
-      await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
+      await rest(LOOK_MS, signal);
       // A report that is on its way arrives before the second check.
       missing = /[ZX]/.test(statOf(pid)?.[0] ?? "X") ? missing + 1 : 0;
     }

@@ -3,8 +3,8 @@ import { randomBytes } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
+import { rest } from "../../base/async.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
@@ -272,7 +272,7 @@ export class ContainerPipes {
   async #keepRemoving(container: string): Promise<void> {
     const { signal } = this.#closing;
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
-      await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => {});
+      await rest(pauseMs, signal);
       if (signal.aborted || (await this.#tryRemove(container))) return;
     }
   }

@@ -1,6 +1,6 @@
 import { access, constants } from "node:fs/promises";
 import path from "node:path";
-import type { Finding } from "../../base/diagnosis.ts";
+import { type Finding, yesOrLimited } from "../../base/diagnosis.ts";
 import { BerthError } from "../../base/errors.ts";
 import { describeIsolation, type EngineInfo, type IsolationLevel } from "../port.ts";
 import { Daemon, DEFAULT_SOCKET } from "./daemon.ts";
@@ -13,7 +13,6 @@ interface DaemonFacts {
   readonly Driver: string;
   readonly CgroupDriver: string;
   readonly CgroupVersion?: string;
-  readonly DefaultRuntime: string;
   readonly Runtimes?: Readonly<Record<string, unknown>>;
   readonly SecurityOptions?: readonly string[] | null;
 }
@@ -168,15 +167,6 @@ function storage({ Driver: driver }: DaemonFacts): Finding {
     found: "vfs: every sandbox is a full copy of its image, slow to create and large",
     fix: 'Set "storage-driver": "overlay2" in /etc/docker/daemon.json\nsudo systemctl restart docker',
   });
-}
-
-function yesOrLimited(
-  subject: string,
-  yes: boolean,
-  found: string,
-  otherwise: { readonly found: string; readonly fix: string },
-): Finding {
-  return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
 }
 
 async function isInstalled(program: string): Promise<boolean> {

@@ -1,7 +1,7 @@
 import type { Server } from "node:net";
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
-import { BerthError } from "../../base/errors.ts";
+import { BerthError, hasReason } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
@@ -504,7 +504,7 @@ export class DockerEngine implements Engine {
         ? undefined
         : ended(state.ExitCode, state.OOMKilled);
     } catch (error) {
-      if (error instanceof BerthError && error.reason === "SANDBOX_TERMINATED") return undefined;
+      if (hasReason(error, "SANDBOX_TERMINATED")) return undefined;
       throw error;
     }
   }

@@ -1,7 +1,7 @@
 import type { Readable } from "node:stream";
 import type { ImageInspectOptions } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
-import { abortError, BerthError, canceled } from "../../base/errors.ts";
+import { abortError, BerthError, canceled, hasReason } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { EnsureImageOptions, PullProgress } from "../port.ts";
 import { type CallOptions, type Daemon, jsonLines } from "./daemon.ts";
@@ -89,7 +89,7 @@ export class Images {
       await this.#inspect(image, { signal });
       return;
     } catch (error) {
-      if (!(error instanceof BerthError) || error.reason !== "IMAGE_UNAVAILABLE") throw error;
+      if (!hasReason(error, "IMAGE_UNAVAILABLE")) throw error;
     }
     const pull = this.#pulls.get(image) ?? this.#startPull(image);
     pull.waiters++;

@@ -27,17 +27,14 @@ interface DaemonInfo {
   readonly SecurityOptions: readonly string[] | null;
 }
 
-/** Settings that the daemon does not know. */
-interface InfoOptions {
-  readonly runtimes: Readonly<Record<string, IsolationLevel>>;
-  readonly egress: boolean;
-  readonly egressDomains: boolean;
-}
-
 /** Describes the daemon and what its machine can do. */
 export async function readInfo(
   daemon: Daemon,
-  options: InfoOptions,
+  options: {
+    readonly runtimes: Readonly<Record<string, IsolationLevel>>;
+    readonly egress: boolean;
+    readonly egressDomains: boolean;
+  },
   call?: CallOptions,
 ): Promise<EngineInfo> {
   const info: DaemonInfo = await daemon.call(

@@ -10,7 +10,7 @@ import { answerTo, translateError } from "./errors.ts";
 const PAUSE_SETTLE_MS = 300;
 
 /** What {@link Pauses} needs to pause and resume containers. */
-export interface PauseParts {
+interface PauseParts {
   /** Asks Docker to pause or resume. @throws Docker's refusal, also if the container is already in that state. */
   call(ref: string, paused: boolean, signal: AbortSignal | undefined): Promise<void>;
   /** The state of a container according to Docker. */

@@ -5,7 +5,7 @@ import type { resourceLimits } from "./container-config.ts";
 const CPU_PERIOD_MICROS = 100_000;
 
 /** Facts that Podman's Docker-compatible API does not report. */
-export interface PodmanFacts {
+interface PodmanFacts {
   readonly isRootless: boolean;
   /** The controllers of control groups that its containers get, for instance `memory`. */
   readonly controllers: readonly string[];

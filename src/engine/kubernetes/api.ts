@@ -24,7 +24,7 @@ export interface ApiOptions {
 }
 
 /** Options of one call. */
-export interface ApiCall {
+interface ApiCall {
   /** Sent as JSON. */
   readonly body?: unknown;
   /** Default `application/json`. */

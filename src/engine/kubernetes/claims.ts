@@ -7,7 +7,7 @@ import type {
   V1Pod,
 } from "@kubernetes/client-node";
 import { within } from "../../base/async.ts";
-import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import { BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { OrphanedPipes } from "../orphaned-pipes.ts";
 import type {
@@ -31,7 +31,7 @@ import { addClaims, type ClaimOptions, claimLabel, volumeMountsOf } from "./volu
 import type { PodWarnings } from "./warnings.ts";
 
 /** What {@link Claims} needs. */
-export interface ClaimsParts {
+interface ClaimsParts {
   readonly api: Api;
   readonly pods: Pods;
   readonly warnings: PodWarnings;
@@ -236,7 +236,7 @@ export class Claims implements EngineVolumes {
 
   /** Adds to the error for a pod that did not start what Kubernetes reports about claims that are not bound. */
   async explain(error: unknown, mounts: readonly EngineMount[]): Promise<unknown> {
-    if (!(error instanceof BerthError) || error.reason !== "SANDBOX_START_FAILED") return error;
+    if (!hasReason(error, "SANDBOX_START_FAILED")) return error;
     const claims = new Set(volumeMountsOf(mounts).map(({ volume }) => volume));
     const words = await Promise.all(
       [...claims].map((claim) => this.#whyUnbound(claim).catch(() => undefined)),

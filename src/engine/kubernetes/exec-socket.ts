@@ -31,7 +31,7 @@ export interface ExecStatus {
 }
 
 /** What an exec reports. */
-export interface ExecEvents {
+interface ExecEvents {
   data(stream: OutputStream, chunk: Buffer): void;
   /** Called once. The status is undefined if the connection broke before it arrived. */
   close(status: ExecStatus | undefined): void;
@@ -90,11 +90,6 @@ export class ExecSocket {
 
   get writable(): boolean {
     return !this.#stdinClosed && this.#socket.readyState === this.#socket.OPEN;
-  }
-
-  /** Bytes buffered in the service. */
-  get waitingBytes(): number {
-    return this.#socket.bufferedAmount;
   }
 
   pause(): void {

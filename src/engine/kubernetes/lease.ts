@@ -1,7 +1,12 @@
 import { createHash, randomUUID } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Lease } from "@kubernetes/client-node";
+import { rest } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Api } from "./api.ts";
 import { isRefusal } from "./errors.ts";
@@ -10,6 +15,9 @@ import { INSTANCE_LABEL, instanceLabel } from "./pod.ts";
 const GROUP = "apis/coordination.k8s.io/v1";
 /** Identifies one run of a service. It lets a run notice that a later run of the same service has taken its lease. */
 const RUN_ANNOTATION = "berth.dev/run";
+
+/** Name of the file in the data directory that contains the holder's id. */
+const HOLDER_FILE = "holder";
 
 /** How long a lease is valid without a renewal. */
 export const LEASE_SECONDS = 60;
@@ -22,12 +30,27 @@ const POLL_MS = 1_000;
 const PROGRESS_MS = 5_000;
 
 /** What {@link InstanceLease.acquire} needs. */
-export interface LeaseOptions {
+interface LeaseOptions {
   readonly api: Api;
   readonly instance: string;
   /** The holder's name. It is the same for all runs of one service, of which only one runs at a time. */
   readonly holder: string;
   readonly logger: Logger;
+}
+
+/**
+ * The name under which services with this data directory take leases: the machine's name, and an id that stays with the
+ * directory, which only one service uses at a time. So a service that crashed gets its lease back at once.
+ */
+export async function holderOf(dataDir: string): Promise<string> {
+  const file = path.join(dataDir, HOLDER_FILE);
+  const id = await readFile(file, "utf8").catch(async (error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+    const made = randomBase32(12);
+    await writeFile(file, made, { mode: 0o600 });
+    return made;
+  });
+  return `${hostname()}_${id.trim()}`;
 }
 
 /**
@@ -140,7 +163,7 @@ export class InstanceLease {
     const { signal } = this.#stop;
     const { logger, instance } = this.#options;
     for (let wasHeld = true; ; ) {
-      await sleep(wasHeld ? RENEW_MS : POLL_MS, undefined, { signal, ref: false }).catch(() => {});
+      await rest(wasHeld ? RENEW_MS : POLL_MS, signal);
       if (signal.aborted) return;
       try {
         await this.#renew();

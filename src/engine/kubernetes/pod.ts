@@ -15,7 +15,6 @@ import {
   readIsolation,
 } from "../port.ts";
 import { disruptionOf } from "./disruption.ts";
-import { DEFAULT_DNS } from "./network/dns.ts";
 import { LIMITS, RUN_DIR } from "./scripts.ts";
 import { addClaims, type ClaimOptions, volumeMountsOf } from "./volumes.ts";
 
@@ -42,6 +41,12 @@ const ANNOTATION = {
 
 /** The capabilities that root inside needs to run package managers. PodSecurity's level `baseline` allows them. */
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
+
+/**
+ * Resolvers of sandboxes with EGRESS. Public ones, as on Docker, because a cluster's own resolver has a private
+ * address.
+ */
+export const DEFAULT_DNS: readonly string[] = ["1.1.1.1", "8.8.8.8"];
 
 /** The share of a sandbox's limits that the scheduler reserves: most sandboxes are idle most of the time. */
 const RESERVED_CPU = 0.1;

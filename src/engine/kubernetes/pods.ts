@@ -1,6 +1,5 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { V1ContainerStatus, V1Pod, V1PodList } from "@kubernetes/client-node";
-import { untilAborted } from "../../base/async.ts";
+import { rest, untilAborted } from "../../base/async.ts";
 import { abortError, type BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Api, WatchEvent } from "./api.ts";
@@ -26,7 +25,7 @@ export interface PodChange {
  * Receives changes. `lost` is called when the connection breaks; changes that happen meanwhile are reported once it is
  * back.
  */
-export interface PodListener {
+interface PodListener {
   changed(change: PodChange): void;
   lost?(error: BerthError): void;
 }
@@ -163,7 +162,7 @@ export class Pods {
       }
       // Pause before a retry if the watch ended at once.
       retryMs = performance.now() - began >= CALM_MS ? 0 : Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
-      await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
+      await rest(retryMs, signal);
     }
   }
 

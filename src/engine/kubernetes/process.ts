@@ -31,7 +31,7 @@ const LOOK_TIMEOUT_MS = 10_000;
 const PROOF_MS = 1_500;
 
 /** A process to start in a pod. */
-export interface SpawnStart {
+interface SpawnStart {
   readonly api: Api;
   readonly pod: string;
   readonly user: string;
@@ -364,7 +364,7 @@ class Output extends EventEmitter {
 }
 
 /** The outcome of one of Berth's own short commands. */
-export interface PlainOutcome {
+interface PlainOutcome {
   readonly stdout: string;
   readonly stderr: string;
   /** Undefined if it is 0 or if the connection broke, so let the output prove success. */

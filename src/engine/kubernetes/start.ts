@@ -10,7 +10,7 @@ import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
 import type { PodWarnings } from "./warnings.ts";
 
 /** What {@link untilStarted} needs. */
-export interface StartParts {
+interface StartParts {
   readonly api: Api;
   readonly pods: Pods;
   readonly warnings: PodWarnings;
@@ -144,7 +144,7 @@ export async function setUp(
 }
 
 /** The error for an image that cannot be pulled. */
-export function imageUnavailable(image: string, words: string): BerthError {
+function imageUnavailable(image: string, words: string): BerthError {
   return new BerthError(
     "IMAGE_UNAVAILABLE",
     `The image ${JSON.stringify(image)} cannot be had: ${words}. Check its name, the registry and --image-pull-secret.`,

@@ -1,5 +1,5 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { CoreV1Event, CoreV1EventList } from "@kubernetes/client-node";
+import { rest } from "../../base/async.ts";
 import type { Api } from "./api.ts";
 import { ApiError, isRefusal, quoted } from "./errors.ts";
 
@@ -79,7 +79,7 @@ export class PodWarnings {
       }
       // Pause before a retry if the watch ended at once.
       if (performance.now() - began < RETRY_MS) pauseMs ||= RETRY_MS;
-      await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => {});
+      await rest(pauseMs, signal);
     }
   }
 

@@ -1,5 +1,5 @@
 import type { ByteString } from "../../base/byte-string.ts";
-import { BerthError } from "../../base/errors.ts";
+import { BerthError, hasReason } from "../../base/errors.ts";
 import { Placing } from "./sparse-map.ts";
 import type { PlainTarEntry, SparseMap, TarEntry } from "./tar-entry.ts";
 import { readTar, type TarItem } from "./tar-reader.ts";
@@ -71,7 +71,7 @@ async function* restate(items: AsyncIterable<TarItem>, whose: string): AsyncGene
       if (written !== undefined) yield encodeEntry(written, "pax");
     }
   } catch (error) {
-    if (!(error instanceof BerthError && error.reason === "ARCHIVE_REJECTED")) throw error;
+    if (!hasReason(error, "ARCHIVE_REJECTED")) throw error;
     throw new BerthError("UNSUPPORTED", `The tar of ${whose} cannot be parsed. ${error.message}`);
   }
   if (filled !== undefined) yield* filled.rest();

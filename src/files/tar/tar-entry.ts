@@ -59,18 +59,9 @@ export function paddingOf(size: number): number {
 }
 
 /** The fields of a header block, unchanged. */
-export interface RawHeader {
-  readonly name: ByteString;
+export interface RawHeader extends Omit<TarEntry, "kind" | "sparse"> {
   /** The character for the kind. */
   readonly type: string;
-  readonly linkName: ByteString;
-  readonly mode: number;
-  readonly uid: number;
-  readonly gid: number;
-  readonly modifyTime: number;
-  readonly size: number;
-  readonly deviceMajor: number;
-  readonly deviceMinor: number;
 }
 
 const CHECKSUM_AT = 148;

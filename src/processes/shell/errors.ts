@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { rest } from "../../base/async.ts";
 import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
 import type { Lease } from "../../sandboxes/lease.ts";
 
@@ -37,7 +37,7 @@ export async function orSandboxEnd(error: unknown, lease: Lease): Promise<unknow
 
 /** Resolves when the sandbox's end is reported, which aborts the signal, or when it is no longer expected. */
 export async function sandboxEnd({ signal }: Pick<Lease, "signal">): Promise<void> {
-  await sleep(SANDBOX_END_MS, undefined, { signal, ref: false }).catch(() => {});
+  await rest(SANDBOX_END_MS, signal);
 }
 
 /** The error for a job that did not start in time. */

@@ -74,11 +74,6 @@ export class LanePool implements LaneOwner {
     this.#openSpares();
   }
 
-  /** Number of lanes in any state. */
-  get size(): number {
-    return this.#all.size;
-  }
-
   /** Returns an idle lane, now or as soon as one is freed or opened; undefined if none is to come. */
   async take(signal: AbortSignal): Promise<Lane | undefined> {
     const ready = this.takeIdle();

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { rest } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import { MarkerScanner, newNonce } from "../../base/markers.ts";
 import type { OutputStream, SpawnedProcess } from "../../engine/port.ts";
@@ -148,7 +148,7 @@ export class ReattachedJob implements Job {
       const runs = await control.signal(sandbox, user, this, 0).catch(() => true);
       if (!runs) await this.#gone();
       this.#running.resolve(runs);
-      await sleep(LOOK_INTERVAL_MS, undefined, { signal, ref: false }).catch(() => {});
+      await rest(LOOK_INTERVAL_MS, signal);
     }
   }
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { posix } from "node:path";
-import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type DescMessage, type Message, toBinary } from "@bufbuild/protobuf";
 import { type Duration, durationFromMs, type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { HandlerContext } from "@connectrpc/connect";
 import { fromBytes, fromText } from "../../base/byte-string.ts";
@@ -40,7 +40,7 @@ export function absolutePath(field: string, path: string): string {
 }
 
 /** Limits of a number, both inclusive. */
-export interface Range {
+interface Range {
   readonly min: number;
   /** Default: the largest integer that a number represents exactly. */
   readonly max?: number;
@@ -236,11 +236,12 @@ export function filePath(field: string, text: string, raw: Uint8Array): Requeste
 /**
  * The key under which a request's answer is kept. The fingerprint is a hash of the whole request, because a retry sends
  * the same message again.
+ * @param schema of the request: that of the method's requests, unless only one of them has an id
  */
-export function requestKey<Desc extends DescMessage>(
+export function requestKey(
   context: HandlerContext,
-  schema: Desc,
-  request: MessageShape<Desc> & { readonly requestId: string },
+  request: Message & { readonly requestId: string },
+  schema: DescMessage = context.method.input,
 ): RequestKey {
   const requestId = optionalCallerId("request_id", request.requestId) ?? "";
   const fingerprint =
@@ -249,8 +250,8 @@ export function requestKey<Desc extends DescMessage>(
 }
 
 /** The bytes of the message with sorted map entries: a client may send them in a different order the next time. */
-function canonical<Desc extends DescMessage>(schema: Desc, request: MessageShape<Desc>): Uint8Array {
-  return toBinary(schema, sortKeys(request) as MessageShape<Desc>);
+function canonical(schema: DescMessage, request: Message): Uint8Array {
+  return toBinary(schema, sortKeys(request) as Message);
 }
 
 /**

@@ -12,8 +12,8 @@ const MAX_TOKEN_LENGTH = 2048;
  *
  * @throws BerthError `INVALID_ARGUMENT` if it is negative
  */
-export function pageSize(value: number, field = "page_size"): number {
-  if (value < 0) throw invalidArgument(field, "must not be negative");
+export function pageSize(value: number): number {
+  if (value < 0) throw invalidArgument("page_size", "must not be negative");
   return value === 0 ? DEFAULT_SIZE : Math.min(value, MAX_SIZE);
 }
 
@@ -47,11 +47,14 @@ export function encodePageToken(position: unknown): string {
  * @returns undefined for an empty token: the first page
  * @throws BerthError `INVALID_ARGUMENT` if it does not match the schema
  */
-export function decodePageToken<T>(token: string, schema: ZodType<T>, field = "page_token"): T | undefined {
+export function decodePageToken<T>(token: string, schema: ZodType<T>): T | undefined {
   if (token === "") return undefined;
   const position = schema.safeParse(parse(token));
   if (!position.success) {
-    throw invalidArgument(field, "is not a token of this list; pass next_page_token of the page before");
+    throw invalidArgument(
+      "page_token",
+      "is not a token of this list; pass next_page_token of the page before",
+    );
   }
   return position.data;
 }

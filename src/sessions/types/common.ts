@@ -1,5 +1,8 @@
 import { z } from "zod";
 import { invalidArgument } from "../../base/errors.ts";
+import type { RequestedSpec } from "../../sandboxes/spec.ts";
+
+const MIB = 1024 * 1024;
 
 /** The longest environment string that Linux accepts. */
 const MAX_VARIABLE_BYTES = 128 * 1024;
@@ -48,4 +51,9 @@ export function secondsToMs(seconds: number | undefined): number | undefined {
 export function withoutNul(field: string, text: string): string {
   if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
   return text;
+}
+
+/** The sandbox of a session with a screen or a browser. @param image has the programs, for engines that use images. */
+export function desktopSandbox(image: string): RequestedSpec {
+  return { image, memoryBytes: 2048 * MIB, cpuMillis: 2000, pidsLimit: 1024 };
 }

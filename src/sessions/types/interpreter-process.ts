@@ -35,7 +35,7 @@ export interface InterpreterLanguage {
 }
 
 /** Where an interpreter starts, and for which session. */
-export interface InterpreterPlace {
+interface InterpreterPlace {
   readonly sessionId: string;
   readonly env: Readonly<Record<string, string>>;
   /** Maps variables to names of secrets. Takes precedence over `env`. */
@@ -51,7 +51,7 @@ export type ExecutionOutcome =
   /** The interpreter ended during the execution. */
   | { readonly kind: "gone"; readonly exitCode: number; readonly interrupted: boolean };
 
-export interface ExecutionBounds {
+interface ExecutionBounds {
   /** Aborting it interrupts the execution. */
   readonly stop: AbortSignal;
   /** Receives the output. Returns a promise to delay the next read. */

@@ -16,7 +16,7 @@ import {
 export const interpreterConfig = baseConfig.extend({ cwd: cwdConfig.optional(), env: envConfig.optional() });
 
 /** The result of running one call's code. */
-export interface Executed {
+interface Executed {
   readonly outcome: ExecutionOutcome;
   /** `stdout`, `stderr`, and what is missing from them. */
   readonly data: JsonObject;

@@ -93,10 +93,13 @@ export class OutputChannel {
 
 /**
  * Signals the interpreter, then its descendants that are not in `spare`. The interpreter comes first, so that it treats
- * a child's end as part of the interruption.
+ * a child's end as part of the interruption. A signal of 0: none.
  */
-export function interruptProbe(pid: number, spare: Iterable<number>, signals: SignalPair): string {
-  const { own, children } = signals;
+export function interruptProbe(
+  pid: number,
+  spare: Iterable<number>,
+  { own, children }: { readonly own: number; readonly children: number },
+): string {
   return `s=" ${pid} " v=" ${[...spare].join(" ")} " o=1
 while [ $o ]; do o=
 for d in /proc/[0-9]*; do q=\${d#/proc/}
@@ -108,12 +111,6 @@ done; done
 ${own > 0 ? `kill -${own} ${pid}` : ":"}
 for q in $s; do [ $q = ${pid} ] || kill -${children} $q; done
 r=y`;
-}
-
-/** The signals of an interruption. 0: none. */
-export interface SignalPair {
-  readonly own: number;
-  readonly children: number;
 }
 
 /**

@@ -12,7 +12,7 @@ export interface ProgramHost {
   readonly logger: Logger;
 }
 
-export interface ProgramRequest {
+interface ProgramRequest {
   readonly sessionId: string;
   /** Its name in the error for its loss, for example `desktop`. */
   readonly name: string;

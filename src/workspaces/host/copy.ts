@@ -16,7 +16,7 @@ import { measureDirectory, openToOwner, sweepDirectory, type Trash } from "./tre
 /** Capabilities to give files to any owner with any mode. */
 const OWNING = ["chown", "fsetid"];
 
-export interface CopyParts {
+interface CopyParts {
   readonly layout: Layout;
   readonly tools: Tools;
   readonly trash: Trash;

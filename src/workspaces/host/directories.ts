@@ -28,7 +28,7 @@ import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.
 import { Tools } from "./tools.ts";
 import { archiveDirectory, exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
 
-export interface WorkspaceDirectoriesOptions {
+interface WorkspaceDirectoriesOptions {
   readonly root: string;
   readonly sharedRoot: string;
   /** Per workspace. Undefined: no limit. */

@@ -13,7 +13,7 @@ import type { DirectoryQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 import { openToOwner, type Trash } from "./trees.ts";
 
-export interface StageParts {
+interface StageParts {
   readonly layout: Layout;
   readonly tools: Tools;
   readonly trash: Trash;
@@ -145,7 +145,7 @@ async function replace(
  * Finds an entry that cannot be moved from one tree into another, because it would replace something of another kind or
  * go through a link. Goes no deeper than both trees do. Returns its path. Undefined: there is none.
  */
-export async function findClash(
+async function findClash(
   from: PinnedDirectory,
   to: PinnedDirectory,
   prefix: ByteString = "",
@@ -169,7 +169,7 @@ export async function findClash(
 }
 
 /** Moves everything in one tree into another. Files replace files of the same name; other files stay. */
-export async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Promise<void> {
+async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Promise<void> {
   for (const name of await from.names()) {
     const isDirectory = (await from.stat(name))?.isDirectory();
     const stands = isDirectory && (await to.stat(name)) !== undefined;

@@ -20,7 +20,7 @@ import type { Layout } from "./layout.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 
-export interface SharedDirectoriesParts {
+interface SharedDirectoriesParts {
   readonly layout: Layout;
   /** Per directory. Undefined: no limit. */
   readonly quotaBytes: number | undefined;
@@ -173,7 +173,7 @@ export function sharedRootExposure(root: string): Exposure | undefined {
 }
 
 /** Creates a directory to which every sandbox may write, whatever the umask is. */
-export async function makeOpen(directory: string): Promise<string> {
+async function makeOpen(directory: string): Promise<string> {
   await mkdir(directory).catch(unlessThere);
   const stats = await lstat(directory);
   if (!stats.isDirectory()) throw new Error("it is not a directory");

@@ -17,7 +17,7 @@ const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
 const DIRECTORY_FD = 3;
 
 /** A run of one of the host's tools in a directory. */
-export interface ToolRun {
+interface ToolRun {
   readonly argv: readonly [string, ...string[]];
   readonly directory: string;
   /** Capabilities to keep besides those to read and remove files, without `cap_`. */

@@ -16,7 +16,7 @@ const CHUNK_BYTES = 64 * 1024;
 /** How long it may take to remove a failed import. A later import removes the rest. */
 const CLEAN_UP_MS = 60_000;
 
-export interface StageParts {
+interface StageParts {
   readonly place: WorkspacePlace;
   readonly volume: string;
   readonly places: Places;

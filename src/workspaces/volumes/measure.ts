@@ -9,7 +9,7 @@ const MAX_NAMES = 1_000;
 const NAMES_AT_ONCE = 100;
 
 /** The sizes of a workspace and of its volume. */
-export interface VolumeUse {
+interface VolumeUse {
   /** Disk space of the workspace, in bytes. */
   readonly sizeBytes: number;
   /** Size of the volume's file system, in bytes. */

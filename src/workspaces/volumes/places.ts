@@ -134,7 +134,7 @@ export class Places {
 }
 
 /** A place that is in use. */
-export interface HeldPlace {
+interface HeldPlace {
   readonly volume: OpenVolume;
   /** Idempotent. */
   release(): void;

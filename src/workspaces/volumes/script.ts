@@ -1,4 +1,4 @@
-import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import { abortError, BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import { LastLines } from "../../base/last-lines.ts";
 import type { OpenVolume, SpawnedProcess } from "../../engine/port.ts";
 import { OutputQueue } from "../../files/running-script.ts";
@@ -71,7 +71,7 @@ export class VolumeScript {
       await this.#process?.writeStdin(data);
       return true;
     } catch (error) {
-      if (error instanceof BerthError && error.reason === "PROCESS_STATE") return false;
+      if (hasReason(error, "PROCESS_STATE")) return false;
       throw error;
     }
   }

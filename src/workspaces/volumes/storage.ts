@@ -29,7 +29,7 @@ const NEVER = new AbortController().signal;
 const CLONE_TIMEOUT_MS = 600_000;
 const TOKEN_BYTES = 16;
 
-export interface VolumeStorageParts {
+interface VolumeStorageParts {
   readonly volumes: EngineVolumes;
   readonly names: TemporaryNames;
   readonly instance: string;

@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { untilAborted, within } from "../../../base/async.ts";
+import { rest, untilAborted, within } from "../../../base/async.ts";
 import { BerthError } from "../../../base/errors.ts";
 import type { Logger } from "../../../base/logger.ts";
 import type { NetworkMode } from "../../port.ts";
@@ -13,7 +12,7 @@ const RETRY_MS = 60_000;
 const CLOSE_MS = 10_000;
 
 /** What a {@link NetworkGuard} needs. */
-export interface GuardParts {
+interface GuardParts {
   readonly keeper: PolicyKeeper;
   readonly probe: (signal: AbortSignal) => Promise<ProbeResult>;
   readonly logger: Logger;
@@ -143,7 +142,7 @@ export class NetworkGuard {
       } finally {
         this.#tried.resolve();
       }
-      await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
+      await rest(retryMs, signal);
     }
   }
 }

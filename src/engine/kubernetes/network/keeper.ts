@@ -15,7 +15,7 @@ const ADDRESSES_MS = 60_000;
 const ATTEMPTS = 3;
 
 /** What a {@link PolicyKeeper} needs. */
-export interface KeeperParts {
+interface KeeperParts {
   readonly api: Api;
   readonly instance: string;
   readonly options: NetworkOptions;
@@ -25,7 +25,7 @@ export interface KeeperParts {
 }
 
 /** The result of a check of the policies. */
-export interface Look {
+interface Look {
   /** Names of other policies that allow traffic to or from sandboxes with the network NONE. */
   readonly openedBy: readonly string[];
 }

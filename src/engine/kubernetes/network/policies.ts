@@ -2,8 +2,7 @@ import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { V1LabelSelector, V1NetworkPolicy, V1NetworkPolicySpec } from "@kubernetes/client-node";
 import { addressCidr } from "../../../base/cidr.ts";
-import { INSTANCE_LABEL, instanceLabel, NETWORK_LABEL } from "../pod.ts";
-import { DEFAULT_DNS } from "./dns.ts";
+import { DEFAULT_DNS, INSTANCE_LABEL, instanceLabel, NETWORK_LABEL } from "../pod.ts";
 import { type EgressRanges, openRanges } from "./ranges.ts";
 
 /** The operator's settings for the network of sandboxes. */

@@ -31,7 +31,7 @@ const EXEC_MS = 15_000;
 const PAUSE_MS = 500;
 
 /** What {@link probeNetwork} needs. */
-export interface ProbeParts {
+interface ProbeParts {
   readonly api: Api;
   readonly pods: Pods;
   readonly warnings: PodWarnings;

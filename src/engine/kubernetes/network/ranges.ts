@@ -24,7 +24,7 @@ const PUBLIC = [
 ];
 
 /** A range that can be reached, except for some parts of it. */
-export interface OpenRange {
+interface OpenRange {
   readonly cidr: string;
   /** Each is within the range, and none is within another. */
   readonly except: readonly string[];

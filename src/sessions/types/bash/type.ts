@@ -109,7 +109,7 @@ shopt -u promptvars
  * Each line of an end is printed by a command with its own redirection, so that the output of a DEBUG trap stays
  * out.
  */
-export const BASH: InterpreterLanguage = {
+const BASH: InterpreterLanguage = {
   argv: ARGV,
   boot: BOOT,
   pipes: { stdout: `/proc/self/fd/${OUT}`, stderr: `/proc/self/fd/${ERR}` },
@@ -135,7 +135,7 @@ export const BASH: InterpreterLanguage = {
 };
 
 /** The current directory, from the payload of an end. */
-export function cwdOf(payload: Buffer): string {
+function cwdOf(payload: Buffer): string {
   const text = payload.toString();
   return text.slice(0, text.lastIndexOf("\n", text.length - 2));
 }

@@ -19,7 +19,7 @@ import { ToolFailure } from "./failure.ts";
 import type { Tab } from "./tab.ts";
 import { Tabs, type Viewport } from "./tabs.ts";
 
-export interface BrowserOptions extends ChromiumOptions {
+interface BrowserOptions extends ChromiumOptions {
   /** Whether the browser accepts dialogs that pages open. */
   readonly acceptDialogs: boolean;
 }

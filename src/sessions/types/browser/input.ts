@@ -6,7 +6,7 @@ import { type Chord, type Key, keyOf, MODIFIER_BITS } from "./keys.ts";
 import { PREPARE_TYPING, SELECT, SET_VALUE } from "./page-scripts.ts";
 import type { Tab } from "./tab.ts";
 
-export type MouseButton = "left" | "right" | "middle";
+type MouseButton = "left" | "right" | "middle";
 
 /** Longer text is inserted at once; shorter text is typed key by key. */
 const MAX_KEYS = 1_000;

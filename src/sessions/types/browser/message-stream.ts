@@ -9,7 +9,7 @@ const SLICE_MS = 10;
 const NOTHING = Buffer.alloc(0);
 
 /** Receives messages and controls their flow. */
-export interface MessageTarget {
+interface MessageTarget {
   /** @param whole false if `bytes` is only the start of a message that is too large. */
   message(bytes: Buffer, whole: boolean): void;
   /** Stops the source until {@link resume}. */

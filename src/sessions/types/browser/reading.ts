@@ -65,7 +65,7 @@ function shown(name: string, mediaType: string, text: string, length: number): O
 }
 
 /** What to wait for. All conditions that are set must hold. */
-export interface Awaited {
+interface Awaited {
   readonly selector?: string | undefined;
   readonly hidden?: boolean | undefined;
   readonly text?: string | undefined;

@@ -60,7 +60,7 @@ const domNode: z.ZodType<DomNode> = z.object({
 });
 
 /** A tab's tree as text. */
-export interface TreeText {
+interface TreeText {
   readonly text: string;
   /** Whether parts of the page are left out. */
   readonly truncated: boolean;

@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import type { FileManager } from "../../../files/manager.ts";
-import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
-import { baseConfig, envConfig } from "../common.ts";
-import { desktopSandbox } from "../desktop-sandbox.ts";
+import type { SessionHost, SessionType } from "../../backend.ts";
+import { baseConfig, desktopSandbox, envConfig } from "../common.ts";
 import type { ProgramHost } from "../program.ts";
 import { Browser } from "./browser.ts";
 import { elementTools } from "./element-tools.ts";
@@ -41,12 +40,11 @@ type BrowserConfig = z.output<typeof browserConfig>;
 /** How long a browser may take to draw its first picture. */
 const WARM_UP_MS = 30_000;
 
-export interface BrowserHost extends ProgramHost {
-  readonly files: FileManager;
-}
-
 /** The type `browser`: Chromium, whose pages stay between calls. */
-export function browserType(host: BrowserHost, desktopImage: string): SessionType {
+export function browserType(
+  host: ProgramHost & { readonly files: FileManager },
+  desktopImage: string,
+): SessionType {
   const start = (place: SessionHost, config: BrowserConfig, signal: AbortSignal) => {
     const { locale, user_agent: userAgent, env = {} } = config;
     return Browser.start(host, place, { ...changeable(config), locale, userAgent, env }, signal);
@@ -71,36 +69,18 @@ export function browserType(host: BrowserHost, desktopImage: string): SessionTyp
         await browser.cleanup(false);
         throw error;
       });
-      return new PrestartedBrowser(browser);
+      return browser;
+    },
+    // The size of pages and the answer to dialogs can still change; everything else is fixed.
+    adopt: async (browser: Browser, host, config) => {
+      const given = config as BrowserConfig;
+      const { viewport, dialogs, custom_name, ...fixed } = given;
+      const { viewport: _size, dialogs: _answer, ...defaults } = browserConfig.parse({});
+      if (!isDeepStrictEqual(fixed, defaults)) return false;
+      browser.serve(host, changeable(given));
+      return true;
     },
   };
-}
-
-/** A prestarted browser with the default config. */
-class PrestartedBrowser implements PrestartedBackend {
-  readonly #browser: Browser;
-
-  constructor(browser: Browser) {
-    this.#browser = browser;
-  }
-
-  get alive(): boolean {
-    return this.#browser.alive;
-  }
-
-  cleanup(sandboxEnds: boolean): Promise<void> {
-    return this.#browser.cleanup(sandboxEnds);
-  }
-
-  /** The size of pages and the answer to dialogs can still change; everything else is fixed. */
-  async adopt(host: SessionHost, config: unknown): Promise<Browser | undefined> {
-    const given = config as BrowserConfig;
-    const { viewport, dialogs, custom_name, ...fixed } = given;
-    const { viewport: _size, dialogs: _answer, ...defaults } = browserConfig.parse({});
-    if (!isDeepStrictEqual(fixed, defaults)) return undefined;
-    this.#browser.serve(host, changeable(given));
-    return this.#browser;
-  }
 }
 
 function changeable({ viewport: [width, height], dialogs }: BrowserConfig) {

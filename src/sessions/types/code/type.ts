@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { abortError } from "../../../base/errors.ts";
-import type { ProcessManager } from "../../../processes/manager.ts";
+import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import {
   defineTool,
   type SessionBackend,
@@ -74,23 +74,13 @@ class Code implements SessionBackend {
     let timedOut = false;
     const events = this.#processes.exec(
       {
+        ...OWN_COMMAND,
         sandbox: this.#host.name,
         command: { kind: "argv", args: INTERPRETERS[language] },
-        env: {},
         secretEnv: this.#host.secrets?.env ?? {},
         redactSecrets: this.#host.secrets?.redact ?? false,
-        workingDir: undefined,
-        user: undefined,
         timeoutMs: call.timeoutMs,
-        terminal: undefined,
         stdin: Buffer.from(withoutNul("params.code", code)),
-        keepStdinOpen: false,
-        onDisconnect: "KILL",
-        disconnectGraceMs: 0,
-        outputLimitBytes: undefined,
-        runId: "",
-        requestId: "",
-        fingerprint: "",
       },
       call.signal,
     );

@@ -6,7 +6,7 @@ const LETTER_OR_DIGIT = /[A-Za-z0-9]/;
 const QUANTIFIER = /[*+?}]/;
 
 /** What shows that a pattern uses one of the two syntaxes. Undefined: nothing. */
-export interface PatternSyntax {
+interface PatternSyntax {
   /** For example `\d`, `(?` or `+?`. */
   readonly perl: string | undefined;
   /** For example `\<`. */

@@ -3,7 +3,7 @@ import { setImmediate } from "node:timers/promises";
 import type { FileManager, PathRequest } from "../../../files/manager.ts";
 
 /** Lines of a text file. */
-export interface Lines {
+interface Lines {
   /** As in the file, with line endings. */
   readonly text: string;
   readonly count: number;

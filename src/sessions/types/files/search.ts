@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { BerthError, throwIfAborted } from "../../../base/errors.ts";
 import { withoutVanished } from "../../../files/script.ts";
-import type { ProcessManager } from "../../../processes/manager.ts";
+import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
@@ -23,7 +23,7 @@ const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled
 const FORBIDDEN = /: permission denied$/i;
 
 /** A line that matches the pattern. */
-export interface FoundLine {
+interface FoundLine {
   readonly path: string;
   readonly line: number;
   readonly text: string;
@@ -111,21 +111,11 @@ export class Search {
   ): Promise<Buffer> {
     const { stdout, stderr, status } = await this.#processes.run(
       {
+        ...OWN_COMMAND,
         sandbox: this.#host.name,
         command: { kind: "argv", args },
         env: { LC_ALL: "C.UTF-8" },
-        workingDir: undefined,
-        user: undefined,
         timeoutMs: call.timeoutMs,
-        terminal: undefined,
-        stdin: new Uint8Array(),
-        keepStdinOpen: false,
-        onDisconnect: "KILL",
-        disconnectGraceMs: 0,
-        outputLimitBytes: undefined,
-        runId: "",
-        requestId: "",
-        fingerprint: "",
       },
       MAX_OUTPUT_BYTES,
       AbortSignal.any([call.signal, call.timeout]),
@@ -219,6 +209,6 @@ const SEARCH = `echo | grep -E -e "$2" >/dev/null; [ $? -le 1 ] || exit 2
 find "$1" -type d -name .git -prune -o -type f -exec sh -c "$3" "$2" {} +`;
 
 /** Does what `grep -rnIHEZ --exclude-dir=.git` does, with options that busybox's tools have too. */
-export function portableGrep(path: string, pattern: string): string[] {
+function portableGrep(path: string, pattern: string): string[] {
   return ["sh", "-c", SEARCH, "sh", path, pattern, LINES];
 }

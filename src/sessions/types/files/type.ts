@@ -257,7 +257,7 @@ function failed(message: string): ToolResult {
  * it, by name or through a symbolic link. Code in the sandbox could change a link in between, but it can read the file
  * anyway.
  */
-export class Workspace {
+class Workspace {
   readonly root: string;
   readonly #files: FileManager;
   readonly #host: SessionHost;
@@ -283,11 +283,6 @@ export class Workspace {
       throw invalidArgument(field, `${JSON.stringify(path)} leaves the session's workspace, ${this.root}.`);
     }
     return this.#request(field, real);
-  }
-
-  /** A path as shown to clients: relative to the root if it is below it. */
-  shown({ path }: PathRequest): string {
-    return toText(path.bytes);
   }
 
   #realPath(field: string, path: string, signal: AbortSignal): Promise<ByteString> {

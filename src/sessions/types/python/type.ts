@@ -101,7 +101,7 @@ function plotOf(plot: string, index: number): Attachment {
 }
 
 /** The driver's report at the end of an execution. */
-export interface PythonAnswer {
+interface PythonAnswer {
   /** `repr` of the last expression. Null if that is None, or if there is no expression. */
   readonly result: string | null;
   readonly error: { readonly name: string; readonly value: string; readonly traceback: string } | null;
@@ -112,7 +112,7 @@ export interface PythonAnswer {
 }
 
 /** The protocol with python3: see {@link PYTHON_DRIVER}. */
-export const PYTHON: InterpreterLanguage = {
+const PYTHON: InterpreterLanguage = {
   argv: ["python3", "-c", PYTHON_DRIVER],
   boot: "",
   pipes: { stdout: "/proc/self/fd/211", stderr: "/proc/self/fd/212" },

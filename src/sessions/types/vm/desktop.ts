@@ -10,13 +10,13 @@ import { BadFrame, type Frame, FrameReader } from "./frames.ts";
 import { viewOf, type XServer } from "./view.ts";
 
 /** A screen's size in pixels. */
-export interface ScreenSize {
+interface ScreenSize {
   readonly width: number;
   readonly height: number;
 }
 
 /** Where and how a desktop starts. */
-export interface DesktopPlace extends ScreenSize {
+interface DesktopPlace extends ScreenSize {
   readonly sessionId: string;
   readonly env: Readonly<Record<string, string>>;
   /** Absolute. */
@@ -27,7 +27,7 @@ export interface DesktopPlace extends ScreenSize {
 }
 
 /** A call as stored in a recording. */
-export interface RecordedCall {
+interface RecordedCall {
   readonly tool: string;
   readonly params: Json;
   /** The result's code. Null if there was no result. */
@@ -48,7 +48,7 @@ export interface DriverAnswer {
 export class DesktopFailure extends Error {}
 
 /** What ends a call. */
-export interface Bounds {
+interface Bounds {
   readonly signal: AbortSignal;
   readonly timeout: AbortSignal;
 }

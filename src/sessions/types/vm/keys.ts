@@ -69,7 +69,7 @@ const X_NAME = /^[A-Za-z0-9_]{2,40}$/;
 const MAX_KEYS = 16;
 
 /** For the error about an unknown key. */
-export const KNOWN_KEYS =
+const KNOWN_KEYS =
   "a single character, a name such as enter, esc, tab, space, backspace, delete, up, pageup, ctrl, alt, shift, super, f1 to f24, or an X keysym's name such as XF86AudioPlay";
 
 /** A key for the driver to press, and the parameter that named it. */

@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { resolveWorkingDir } from "../../../processes/shell/job.ts";
-import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
-import { baseConfig, cwdConfig, envConfig } from "../common.ts";
-import { desktopSandbox } from "../desktop-sandbox.ts";
+import type { SessionHost, SessionType } from "../../backend.ts";
+import { baseConfig, cwdConfig, desktopSandbox, envConfig } from "../common.ts";
 import type { ProgramHost } from "../program.ts";
 import { Desktop } from "./desktop.ts";
 import { screenSize } from "./params.ts";
@@ -71,40 +70,17 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
         await desktop.cleanup(false);
         throw error;
       });
-      return new PrestartedDesktop(desktop);
+      return desktop;
+    },
+    // The screen's size can still change; everything else is fixed.
+    adopt: async (desktop: Desktop, { sessionId }, config, signal) => {
+      const { screen_size, custom_name, ...fixed } = config as VmConfig;
+      const { screen_size: size, ...defaults } = vmConfig.parse({});
+      if (!isDeepStrictEqual(fixed, defaults)) return false;
+      desktop.serve(sessionId);
+      if (isDeepStrictEqual(screen_size, size)) return true;
+      const [width, height] = screen_size;
+      return desktop.resize({ width, height }, { signal, timeout: AbortSignal.timeout(RESIZE_MS) });
     },
   };
-}
-
-/** A prestarted desktop with the default config. */
-class PrestartedDesktop implements PrestartedBackend {
-  readonly #desktop: Desktop;
-
-  constructor(desktop: Desktop) {
-    this.#desktop = desktop;
-  }
-
-  get alive(): boolean {
-    return this.#desktop.alive;
-  }
-
-  cleanup(sandboxEnds: boolean): Promise<void> {
-    return this.#desktop.cleanup(sandboxEnds);
-  }
-
-  /** The screen's size can still change; everything else is fixed. */
-  async adopt(
-    { sessionId }: SessionHost,
-    config: unknown,
-    signal: AbortSignal,
-  ): Promise<Desktop | undefined> {
-    const { screen_size, custom_name, ...fixed } = config as VmConfig;
-    const { screen_size: size, ...defaults } = vmConfig.parse({});
-    if (!isDeepStrictEqual(fixed, defaults)) return undefined;
-    this.#desktop.serve(sessionId);
-    if (isDeepStrictEqual(screen_size, size)) return this.#desktop;
-    const [width, height] = screen_size;
-    const bounds = { signal, timeout: AbortSignal.timeout(RESIZE_MS) };
-    return (await this.#desktop.resize({ width, height }, bounds)) ? this.#desktop : undefined;
-  }
 }

@@ -180,7 +180,7 @@ afterAll(() => rm(top, { recursive: true, force: true }));
 
 function read(directory: string): TreeEntries {
   const tar = archiveDirectory(tools, directory, signal, SORTED_FILES);
-  return new TreeEntries(tar, { isHidden: () => false });
+  return new TreeEntries(tar, () => false);
 }
 
 test("the differences of any two trees are those of a simple model", async () => {
