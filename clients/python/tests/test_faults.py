@@ -83,6 +83,41 @@ async def test_certificates() -> None:
         AsyncBerth(address, ca="/etc/hostname")
 
 
+async def test_a_certificate_is_presented() -> None:
+    address, cert = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    other = Path(os.environ["BERTH_TEST_OTHER_CA"])
+    key, other_key = cert.with_suffix(".key"), other.with_suffix(".key")
+    # The certificate is accepted, and then the missing token is refused.
+    async with AsyncBerth(address, ca=cert, client_cert=cert, client_key=key) as berth:
+        with pytest.raises(errors.UnauthenticatedError):
+            await berth.sandboxes.stats()
+    pair = cert.read_bytes(), key.read_bytes()
+    with Berth(f"https://{address}", ca=cert, client_cert=pair[0], client_key=pair[1]) as sync_berth:
+        with pytest.raises(errors.UnauthenticatedError):
+            sync_berth.sandboxes.stats()
+    async with AsyncBerth(address, ca=cert, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match="does it trust the certificate given as client_cert="):
+            await berth.sandboxes.stats()
+    async with AsyncBerth(address, ca=cert, client_cert=other, client_key=other_key, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match="does it trust the certificate given as client_cert="):
+            await berth.sandboxes.stats()
+    for own, secret, problem in (
+        (cert, None, "client_cert= and client_key= belong together"),
+        (None, key, "client_cert= and client_key= belong together"),
+        (key, key, "own.key' holds no certificate in PEM"),
+        (cert, b"none", "client_key=... holds no private key in PEM"),
+        (cert, cert, "own.pem' holds no private key in PEM"),
+        (cert, other_key, "client_key= holds another key than that of client_cert="),
+        (cert, b"-----BEGIN ENCRYPTED PRIVATE KEY-----", "client_key=... is encrypted"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            AsyncBerth(address, client_cert=own, client_key=secret)
+    with pytest.raises(ValueError, match="client_cert= is for TLS"):
+        AsyncBerth("http://host", client_cert=cert, client_key=key)
+    with pytest.raises(FileNotFoundError, match="/no"):
+        AsyncBerth(address, client_cert="/no", client_key=key)
+
+
 async def test_output_goes_on_where_the_connection_broke(link: Link) -> None:
     link.lengths = [100_000, 150_000, 20, 200_000]
     async with AsyncBerth(link.address, retry_for=20) as berth:

@@ -18,6 +18,9 @@ export interface Access {
   readonly token: string | undefined;
   /** File with the authorities that the profile in use trusts, in PEM. */
   readonly tlsCa: string | undefined;
+  /** Files with the certificate that the profile in use presents, and its key, in PEM. Both are set, or neither. */
+  readonly clientCert: string | undefined;
+  readonly clientKey: string | undefined;
 }
 
 /** What a client was given cannot be used. The message says what is wrong, and with what. */
@@ -25,7 +28,7 @@ export class AccessError extends TypeError {}
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-const KEYS = ["address", "tls-ca", "token", "token-file"] as const;
+const KEYS = ["address", "tls-ca", "client-cert", "client-key", "token", "token-file"] as const;
 type Profile = Readonly<Partial<Record<(typeof KEYS)[number], string>>>;
 
 /**
@@ -47,6 +50,8 @@ export function findAccess(given: GivenAccess, env: Env): Access {
     address: given.address || profile.address || env.BERTH_ADDRESS || undefined,
     token: token === undefined || token === "" ? undefined : checked(token, "the token"),
     tlsCa: profile["tls-ca"],
+    clientCert: profile["client-cert"],
+    clientKey: profile["client-key"],
   };
 }
 
@@ -86,11 +91,20 @@ function readProfile(name: string, env: Env): Profile {
   if (profile.token !== undefined && profile["token-file"] !== undefined) {
     throw fault("it has both token and token-file; leave one of them out");
   }
-  const place = (key: "tls-ca" | "token-file") => {
+  if ((profile["client-cert"] === undefined) !== (profile["client-key"] === undefined)) {
+    throw fault("client-cert and client-key belong together; it has only one of them");
+  }
+  const place = (key: keyof Profile) => {
     const value = profile[key];
     return value === undefined ? {} : { [key]: path.resolve(path.dirname(file), value) };
   };
-  return { ...profile, ...place("tls-ca"), ...place("token-file") };
+  return {
+    ...profile,
+    ...place("tls-ca"),
+    ...place("client-cert"),
+    ...place("client-key"),
+    ...place("token-file"),
+  };
 }
 
 function readObject(file: string, text: string): Record<string, unknown> {
@@ -118,7 +132,8 @@ function fromFile(what: string, file: string | undefined): string | undefined {
   return checked(token, `${what}: ${file}`);
 }
 
-function readText(what: string, file: string): string {
+/** Reads a file. @param what names it in errors */
+export function readText(what: string, file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (cause) {

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import http2 from "node:http2";
 import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -12,6 +12,7 @@ import {
   BerthError,
   ConnectionLostError,
   type ConnectSettings,
+  type TlsSettings,
 } from "../../../clients/typescript/src/node.ts";
 import {
   type GetSandboxResponseSchema,
@@ -174,6 +175,55 @@ test("trusts a certificate that it is given, and no other", async () => {
   expect((plain as Error).message).toContain(secure.address);
   expect(() => Berth.connect(secure.address, { tls: { ca: own.cert } })).toThrow("not its path");
   expect(() => Berth.connect("http://127.0.0.1:1", { tls: true })).toThrow("write https://");
+});
+
+test("presents a certificate to a service that requires one", async () => {
+  const make = async (name: string) => {
+    const files = await makeCertificate(directory, name);
+    return { files, cert: await readFile(files.cert), key: await readFile(files.key) };
+  };
+  const [server, client, stranger] = [await make("server"), await make("client"), await make("stranger")];
+  const guarded = await ServeProcess.start([], {
+    BERTH_ENGINE: "bubblewrap",
+    BERTH_TLS_CERT: server.files.cert,
+    BERTH_TLS_KEY: server.files.key,
+    BERTH_TLS_CLIENT_CA: client.files.cert,
+  });
+  onTestFinished(() => guarded.dispose());
+  const address = `https://${guarded.address}`;
+  const call = (tls: TlsSettings) =>
+    connect(address, { retryForMs: 0, tls: { ca: server.cert, ...tls } }).sandboxes.stats();
+  expect((await call({ cert: client.cert, key: String(client.key) })).engine).toBe("bubblewrap");
+  expect(await failureOf(call({}))).toMatchObject({
+    code: "FAILED_PRECONDITION",
+    message: `The service at ${address} requires a certificate that it trusts of its clients. Give one as tls.cert and tls.key.`,
+  });
+  const refused = await failureOf(call({ cert: stranger.cert, key: stranger.key }));
+  expect(refused).toMatchObject({ code: "UNAVAILABLE" });
+  expect((refused as Error).message).toContain("does it trust tls.cert?");
+  for (const [tls, problem] of [
+    [{ cert: client.cert }, "tls.cert and tls.key belong together, and only one of them is given."],
+    [
+      { cert: client.files.cert, key: client.key },
+      "tls.cert, the content of a file, holds no certificate in PEM",
+    ],
+    [{ cert: client.cert, key: client.cert }, "tls.key, the content of a file, holds no private key in PEM"],
+    [{ cert: client.cert, key: stranger.key }, "holds another key than that of the certificate"],
+  ] as const)
+    expect(() => Berth.connect(address, { tls })).toThrow(problem);
+  const profile = { address, "client-cert": client.files.cert, "client-key": client.files.key };
+  const plain = { ...profile, address: guarded.address };
+  await mkdir(path.join(directory, "berth"));
+  await writeFile(
+    path.join(directory, "berth/profiles.json"),
+    JSON.stringify({ plain, work: { ...profile, "tls-ca": server.files.cert } }),
+  );
+  vi.stubEnv("XDG_CONFIG_HOME", directory);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  expect((await connect("", { profile: "work" }).sandboxes.stats()).engine).toBe("bubblewrap");
+  expect(() => Berth.connect(undefined, { profile: "plain" })).toThrow(
+    `"${guarded.address}" is called without TLS, and so without the certificate of the profile: write https://.`,
+  );
 });
 
 test("checks a certificate against the server name, over a Unix socket too", async () => {

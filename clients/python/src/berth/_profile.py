@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Union, cast
 
-_KEYS = ("address", "tls-ca", "token", "token-file")
+_KEYS = ("address", "tls-ca", "client-cert", "client-key", "token", "token-file")
+_FILES = {"tls-ca", "client-cert", "client-key", "token-file"}
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -23,6 +24,9 @@ class Access:
     token: str | None
     #: PEM file with the authorities that the profile in use trusts.
     tls_ca: str | None
+    #: PEM files with the certificate that the profile in use presents, and its key. Both are set, or neither.
+    client_cert: str | None
+    client_key: str | None
 
 
 def find_access(address: str | None, token: str | None, token_file: _Path | None, profile: str | None) -> Access:
@@ -48,6 +52,8 @@ def find_access(address: str | None, token: str | None, token_file: _Path | None
         address=address or found.get("address") or env.get("BERTH_ADDRESS") or None,
         token=_checked(token, "the token") if token else None,
         tls_ca=found.get("tls-ca"),
+        client_cert=found.get("client-cert"),
+        client_key=found.get("client-key"),
     )
 
 
@@ -90,11 +96,13 @@ def _checked_profile(what: str, profile: object, file: Path) -> Dict[str, str]:
             raise ValueError(f'{what}: there is no key "{key}"; there are: {", ".join(_KEYS)}')
         if not isinstance(value, str) or not value:
             raise ValueError(f"{what}: {key} must be a text")
-        checked[key] = str(file.parent / value) if key in {"tls-ca", "token-file"} else value
+        checked[key] = str(file.parent / value) if key in _FILES else value
     if "address" not in checked:
         raise ValueError(f"{what}: it has no address")
     if "token" in checked and "token-file" in checked:
         raise ValueError(f"{what}: it has both token and token-file; leave one of them out")
+    if ("client-cert" in checked) != ("client-key" in checked):
+        raise ValueError(f"{what}: client-cert and client-key belong together; it has only one of them")
     return checked
 
 

@@ -16,7 +16,7 @@ import grpc.aio
 
 from berth._endpoint import Endpoint
 from berth._retry import Pauses, is_passing
-from berth.errors import BerthError, CanceledError, error_of
+from berth.errors import BerthError, CanceledError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
 from berth.v1 import workspace_pb2_grpc
 
@@ -77,9 +77,9 @@ class _Call(Protocol[R_co]):
 class AsyncStream(Generic[R]):
     """The responses of a streaming call."""
 
-    def __init__(self, call: _Call[R], target: str) -> None:
+    def __init__(self, call: _Call[R], endpoint: Endpoint) -> None:
         self._call = call
-        self._target = target
+        self._endpoint = endpoint
         self._canceled = False
 
     async def read(self) -> R | None:
@@ -94,7 +94,7 @@ class AsyncStream(Generic[R]):
                 raise
             raise _closed() from None
         except grpc.RpcError as error:
-            raise error_of(error, self._target) from error
+            raise self._endpoint.error_of(error) from error
         # gRPC's types do not express that EOF is a singleton.
         return None if answer is grpc.aio.EOF else cast("R", answer)
 
@@ -145,7 +145,7 @@ class AsyncTransport:
                 raise
             raise _closed() from None
         except grpc.RpcError as error:
-            raise error_of(error, self.endpoint.address) from error
+            raise self.endpoint.error_of(error) from error
 
     async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -167,7 +167,7 @@ class AsyncTransport:
 
     def stream(self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q) -> AsyncStream[R]:
         """Starts a call that streams responses."""
-        return AsyncStream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
+        return AsyncStream(method(request, metadata=self.endpoint.metadata), self.endpoint)
 
     async def upload(
         self, method: grpc.aio.StreamUnaryMultiCallable[Q, R], requests: AsyncIterator[Q]
@@ -193,7 +193,7 @@ class AsyncTransport:
                 if _was_canceled():
                     raise
                 raise _closed() from None
-            raise error_of(error, self.endpoint.address) from error
+            raise self.endpoint.error_of(error) from error
 
     def adopt(self, resource: Releasable) -> None:
         """Registers something that `close` must end."""
