@@ -39,7 +39,8 @@ export interface ConnectOptions {
   /** PEM certificates of the authorities to trust. Undefined: the public ones. */
   readonly ca?: string | undefined;
   readonly certificate?: ClientCertificate | undefined;
-  readonly token?: string | undefined;
+  /** Returns the token for a call. */
+  readonly token?: (() => string | undefined) | undefined;
   /** The tenant to act in. Undefined: that of the token. */
   readonly tenant?: string | undefined;
 }
@@ -50,7 +51,8 @@ export function connectTo(
   { ca, certificate, token, tenant }: ConnectOptions = {},
 ): ServiceClient {
   const identify: Interceptor = (next) => (request) => {
-    if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
+    const current = token?.();
+    if (current !== undefined) request.header.set("authorization", `Bearer ${current}`);
     if (tenant !== undefined) request.header.set("berth-tenant", tenant);
     return next(request);
   };

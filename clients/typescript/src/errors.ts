@@ -47,6 +47,8 @@ export class BerthError extends Error {
   readonly metadata: Readonly<Record<string, string>>;
   /** How long to wait before retrying the same call. Undefined: unknown. */
   readonly retryAfterMs: number | undefined;
+  /** Whether the service refused a token that has been replaced since in its file, so that a retry may succeed. */
+  tokenReplaced = false;
 
   override readonly name: string = "BerthError";
 
@@ -102,8 +104,12 @@ export class ConnectionLostError extends BerthError implements Received {
 /** The codes of a connection that failed before the service answered. */
 const BROKEN: readonly ErrorCode[] = ["UNAVAILABLE", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN"];
 
-/** Whether the connection failed, rather than the call: the service was not reached, or is restarting. */
-export function isBroken({ reason, code }: BerthError): boolean {
+/**
+ * Whether the connection failed, rather than the call: the service was not reached, is restarting, or ended the calls of
+ * a token that has been replaced.
+ */
+export function isBroken({ reason, code, tokenReplaced }: BerthError): boolean {
+  if (tokenReplaced) return true;
   return reason === "" ? BROKEN.includes(code) : reason === "SHUTTING_DOWN";
 }
 

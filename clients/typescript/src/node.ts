@@ -39,7 +39,7 @@ export interface ConnectSettings extends ClientSettings {
    * BERTH_TOKEN_FILE, in this order; "" for none.
    */
   readonly token?: string | undefined;
-  /** A file with the token, which is read once. */
+  /** A file with the token. It may be replaced at any time: each call reads it. */
   readonly tokenFile?: string | undefined;
   /**
    * A profile of ~/.config/berth/profiles.json, in place of an address: `{"work": {"address": …, "tls-ca": FILE,
@@ -77,7 +77,7 @@ export class Berth extends BerthClient {
     const ca =
       tls.ca ?? (access.tlsCa === undefined ? undefined : readText("tls-ca of the profile", access.tlsCa));
     const options = { ...(ca !== undefined && { ca: pem(ca) }), ...certificate };
-    return new Berth(linkTo(endpoint, options, tls.serverName), { ...settings, token: access.token });
+    return new Berth(linkTo(endpoint, options, tls.serverName), settings, access.token);
   }
 }
 

@@ -6,10 +6,11 @@ import ipaddress
 import os
 import ssl
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
+from typing import Tuple, Union
 from urllib.parse import urlsplit
 
 import grpc
@@ -25,6 +26,10 @@ Pem = Union[str, "os.PathLike[str]", bytes]
 """Certificates or a key in PEM: the path of a file, or the bytes."""
 
 
+Metadata = Tuple[Tuple[str, str], ...]
+"""The headers of a call."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """What a client needs to call a service."""
@@ -35,13 +40,21 @@ class Endpoint:
     target: str
     #: None: no TLS.
     credentials: grpc.ChannelCredentials | None
-    #: Sent with every call.
-    metadata: tuple[tuple[str, str], ...]
+    #: Returns the token to send with a call.
+    token: Callable[[], str | None]
     options: tuple[tuple[str, int], ...]
 
-    def error_of(self, error: grpc.RpcError) -> BerthError:
-        """The typed error of a failed call."""
-        return error_of(error, self.address, tls=self.credentials is not None)
+    @property
+    def metadata(self) -> Metadata:
+        """What to send with the next call."""
+        token = self.token()
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    def error_of(self, error: grpc.RpcError, metadata: Metadata) -> BerthError:
+        """The typed error of a failed call that was made with `metadata`."""
+        made = error_of(error, self.address, tls=self.credentials is not None)
+        made.token_replaced = made.code == "UNAUTHENTICATED" and metadata != self.metadata
+        return made
 
 
 def endpoint(
@@ -57,7 +70,6 @@ def endpoint(
     """Reads the settings of a client; see `AsyncBerth`."""
     access = find_access(address, token, token_file, profile)
     address = access.address or DEFAULT_ADDRESS
-    token = access.token
     ca = access.tls_ca if ca is None else ca
     if client_cert is None and client_key is None:
         client_cert, client_key = access.client_cert, access.client_key
@@ -94,7 +106,7 @@ def endpoint(
         address=address,
         target=target,
         credentials=_credentials(ca, client_cert, client_key) if secure else None,
-        metadata=(("authorization", f"Bearer {token}"),) if token else (),
+        token=access.token,
         options=tuple(options.items()),
     )
 

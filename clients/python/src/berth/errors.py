@@ -36,6 +36,8 @@ class BerthError(Exception):
     metadata: Mapping[str, str]
     #: Seconds after which a retry makes sense. None: unknown.
     retry_after: float | None
+    #: Whether the service refused a token that has been replaced since in its file, so that a retry may succeed.
+    token_replaced: bool = False
 
     def __init__(
         self,

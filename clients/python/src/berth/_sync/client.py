@@ -22,16 +22,16 @@ class Berth:
                 result = sandbox.run("echo hello")
                 print(result.stdout)
 
-    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, otherwise
-    127.0.0.1:7070. `profile`: replaces the address by one of ~/.config/berth/profiles.json, by default BERTH_PROFILE;
-    it has an address and may have a token. `token`, or the file `token_file` that contains it: sent as
-    `authorization: Bearer`; by default the profile's, BERTH_TOKEN, or the file BERTH_TOKEN_FILE, in this order; ""
-    for none. `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True`
-    without `ca` trusts those of the system. `client_cert` and `client_key`: the certificate to present to a service that
-    requires one (`berth serve --tls-client-ca`) and its private key, as `ca`; they also turn on TLS. `retry_for`: seconds to retry calls that are safe to repeat while the
-    service cannot be reached (default 5; 0: never). Those are calls that read, and those with a request id, which the
-    service carries out once: the client sets one for calls that create, change or remove something, and you may set
-    one for what you run. All other calls are made once.
+    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, otherwise 127.0.0.1:7070.
+    `profile`: replaces the address by one of ~/.config/berth/profiles.json, by default BERTH_PROFILE; it has an address
+    and may have a token. `token`, or the file `token_file` that contains it, which each call reads again: sent as
+    `authorization: Bearer`; by default the profile's, BERTH_TOKEN, or the file BERTH_TOKEN_FILE, in this order; "" for
+    none. `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True`
+    without `ca` trusts those of the system. `client_cert` and `client_key`: the certificate to present to a service
+    that requires one (`berth serve --tls-client-ca`) and its private key, as `ca`; they also turn on TLS. `retry_for`:
+    seconds to retry calls that are safe to repeat while the service cannot be reached (default 5; 0: never). Those are
+    calls that read, and those with a request id, which the service carries out once: the client sets one for calls that
+    create, change or remove something, and you may set one for what you run. All other calls are made once.
 
     Every call raises a `BerthError`: see `berth.errors`. A client may be used by several threads.
     """
