@@ -19,7 +19,7 @@ export function checkClientCertificate(cert: Pem, key: Pem): void {
 
 function readCertificate({ name, text }: Pem): X509Certificate {
   try {
-    return new X509Certificate(text);
+    return new X509Certificate(blockOf(text, "CERTIFICATE"));
   } catch (cause) {
     throw new AccessError(`${name} holds no certificate in PEM`, { cause });
   }
@@ -27,11 +27,17 @@ function readCertificate({ name, text }: Pem): X509Certificate {
 
 function readKey({ name, text }: Pem): KeyObject {
   try {
-    return createPrivateKey(text);
+    return createPrivateKey(blockOf(text, "PRIVATE KEY"));
   } catch (cause) {
     const problem = text.includes("ENCRYPTED")
       ? "is encrypted; give a key without a passphrase"
       : "holds no private key in PEM";
     throw new AccessError(`${name} ${problem}`, { cause });
   }
+}
+
+/** The first block of a kind, since a file may hold both, and Deno reads only the first block of a text. */
+function blockOf(text: string, kind: string): string {
+  const block = new RegExp(`-----BEGIN [A-Z0-9 ]*${kind}-----.*?-----END [A-Z0-9 ]*${kind}-----`, "s");
+  return block.exec(text)?.[0] ?? "";
 }

@@ -196,6 +196,8 @@ test("presents a certificate to a service that requires one", async () => {
   const call = (tls: TlsSettings) =>
     connect(address, { retryForMs: 0, tls: { ca: server.cert, ...tls } }).sandboxes.stats();
   expect((await call({ cert: client.cert, key: String(client.key) })).engine).toBe("bubblewrap");
+  const both = Buffer.concat([client.key, client.cert]);
+  expect((await call({ cert: both, key: both })).engine).toBe("bubblewrap");
   expect(await failureOf(call({}))).toMatchObject({
     code: "FAILED_PRECONDITION",
     message: `The service at ${address} requires a certificate that it trusts of its clients. Give one as tls.cert and tls.key.`,
@@ -279,7 +281,7 @@ test("a token file may be replaced in any way", async () => {
     },
   ]) {
     await rotate(replace);
-    expect((await berth.sandboxes.stats()).engine).toBe("bubblewrap");
+    await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
   }
   for (const spoil of [
     () => writeFile(file, ""),
@@ -289,11 +291,11 @@ test("a token file may be replaced in any way", async () => {
     () => rm(file, { recursive: true }).then(() => execFileSync("mkfifo", [file])),
   ]) {
     await spoil();
-    expect((await berth.sandboxes.stats()).engine).toBe("bubblewrap");
+    await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
   }
   await rm(file);
   await rotate((token) => writeFile(file, token));
-  expect((await berth.sandboxes.stats()).engine).toBe("bubblewrap");
+  await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
 });
 
 test("streams that the service ends with a revoked token go on with its replacement", async () => {
