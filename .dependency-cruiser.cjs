@@ -43,7 +43,7 @@ const EXCEPTIONS = {
 };
 
 /** What of the TypeScript client browsers do not load. */
-const NODE_ONLY = "^clients/typescript/src/(node|http2-connection|profile)\\.ts$";
+const NODE_ONLY = "^clients/typescript/src/(node|client-certificate|http2-connection|profile)\\.ts$";
 
 const arrows = Object.entries(FOLDERS).map(([folder, below]) => ({
   name: `${folder}-folder`,

@@ -1,4 +1,5 @@
 import http from "node:http";
+import type { SecureClientSessionOptions } from "node:http2";
 import type { DescService } from "@bufbuild/protobuf";
 import { type Client, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
@@ -27,11 +28,19 @@ export interface ServiceClient {
 /** To notice a service that is gone without closing the connection. */
 const PING_INTERVAL_MS = 20_000;
 
+/** A certificate to present, and its key, in PEM. */
+export interface ClientCertificate {
+  readonly cert: string;
+  readonly key: string;
+}
+
 /** How to authenticate, and which certificates to trust. */
 interface ConnectOptions {
   /** PEM certificates of the authorities to trust. Undefined: the public ones. */
-  readonly ca?: Buffer | undefined;
-  readonly token?: string | undefined;
+  readonly ca?: string | undefined;
+  readonly certificate?: ClientCertificate | undefined;
+  /** Returns the token for a call. */
+  readonly token?: (() => string | undefined) | undefined;
   /** The tenant to act in. Undefined: that of the token. */
   readonly tenant?: string | undefined;
 }
@@ -39,14 +48,20 @@ interface ConnectOptions {
 /** Creates the clients for an address. */
 export function connectTo(
   address: ServiceAddress,
-  { ca, token, tenant }: ConnectOptions = {},
+  { ca, certificate, token, tenant }: ConnectOptions = {},
 ): ServiceClient {
   const identify: Interceptor = (next) => (request) => {
-    if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
+    const current = token?.();
+    if (current !== undefined) request.header.set("authorization", `Bearer ${current}`);
     if (tenant !== undefined) request.header.set("berth-tenant", tenant);
     return next(request);
   };
-  const { transport, close } = address.isLocal ? toLocal(address, identify) : toRemote(address, identify, ca);
+  const { transport, close } = address.isLocal
+    ? toLocal(address, identify)
+    : toRemote(address, identify, {
+        ...(ca !== undefined && { ca }),
+        ...certificate,
+      });
   const client = <S extends DescService>(load: () => Promise<S>) => lazyClient(load, transport);
   return {
     address,
@@ -84,8 +99,12 @@ function toLocal({ baseUrl, socketPath }: ServiceAddress, identify: Interceptor)
 }
 
 /** gRPC, which every proxy in front of a service passes on. */
-function toRemote({ baseUrl }: ServiceAddress, identify: Interceptor, ca: Buffer | undefined): Connection {
-  const manager = new Http2Connection(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, ca ? { ca } : {});
+function toRemote(
+  { baseUrl }: ServiceAddress,
+  identify: Interceptor,
+  tls: SecureClientSessionOptions,
+): Connection {
+  const manager = new Http2Connection(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, tls);
   const transport = createGrpcTransport({
     ...COMMON,
     baseUrl,

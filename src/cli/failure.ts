@@ -55,7 +55,7 @@ function describe(error: ConnectError, address: ServiceAddress): Described {
 
 /** Failures that happened before the service answered. */
 function connectionFailure(error: ConnectError, address: ServiceAddress): Described | undefined {
-  const { text, socketPath, isLocal } = address;
+  const { text, baseUrl, socketPath, isLocal } = address;
   const cause = (error.cause ?? {}) as NodeJS.ErrnoException;
   const { code } = cause;
   const failedTls = tlsFailure(cause, address);
@@ -107,7 +107,13 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
         code === "EPIPE" ||
         code?.startsWith("ERR_HTTP2_")
       ) {
-        return { message: `the connection to ${text} broke`, hint: `See the service's log.${orProxy}` };
+        const orCertificate = baseUrl.startsWith("https:")
+          ? "\nA service with --tls-client-ca breaks it if it does not trust the certificate of --client-cert."
+          : "";
+        return {
+          message: `the connection to ${text} broke`,
+          hint: `See the service's log.${orProxy}${orCertificate}`,
+        };
       }
       return undefined;
   }

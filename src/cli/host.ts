@@ -1,11 +1,10 @@
-import { readFileSync } from "node:fs";
 import { Command, Option } from "commander";
-import { type Access, AccessError, findAccess } from "../../clients/typescript/src/profile.ts";
-import type { ServiceClient } from "./client.ts";
+import { type Access, AccessError, findAccess, readText } from "../../clients/typescript/src/profile.ts";
+import type { ClientCertificate, ServiceClient } from "./client.ts";
 import { UsageError } from "./exit.ts";
 import type { Interrupts, Io } from "./io.ts";
 import type { ServiceParts } from "./service.ts";
-import { DEFAULT_ADDRESS, parseServiceAddress } from "./service-address.ts";
+import { DEFAULT_ADDRESS, parseServiceAddress, type ServiceAddress } from "./service-address.ts";
 
 /** What every command gets. */
 export interface CommandHost {
@@ -23,6 +22,8 @@ export interface CommandHost {
 export interface ClientFlags {
   readonly address?: string;
   readonly tlsCa?: string;
+  readonly clientCert?: string;
+  readonly clientKey?: string;
   readonly tokenFile?: string;
   readonly profile?: string;
   readonly tenant?: string;
@@ -36,6 +37,14 @@ const ADDRESS = new Option(
 const TLS_CA = new Option(
   "--tls-ca <file>",
   "file with the certificate authorities to trust for https://, in PEM (env BERTH_TLS_CA, default the public ones)",
+);
+const CLIENT_CERT = new Option(
+  "--client-cert <file>",
+  "file with the certificate to present to a service that requires one, in PEM (env BERTH_CLIENT_CERT)",
+);
+const CLIENT_KEY = new Option(
+  "--client-key <file>",
+  "file with the private key of --client-cert, in PEM (env BERTH_CLIENT_KEY)",
 );
 const TOKEN_FILE = new Option(
   "--token-file <file>",
@@ -51,13 +60,14 @@ const TENANT = new Option(
 );
 const JSON_OUTPUT = new Option("--json", "write JSON, with the API's field names");
 
+const ACCESS_OPTIONS = [ADDRESS, TLS_CA, CLIENT_CERT, CLIENT_KEY, TOKEN_FILE, PROFILE, TENANT];
 /** The options of clients, which may also come before the command. */
-export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT, JSON_OUTPUT];
+export const CLIENT_OPTIONS: readonly Option[] = [...ACCESS_OPTIONS, JSON_OUTPUT];
 
 /** Creates a command that calls a service. */
 export function serviceCommand(name: string): Command {
   const command = new Command(name);
-  for (const option of [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT]) command.addOption(option);
+  for (const option of ACCESS_OPTIONS) command.addOption(option);
   return command;
 }
 
@@ -85,6 +95,7 @@ export async function withClient(
   globalThis.Headers = PlainHeaders;
   const client = connectTo(address, {
     ca: trustedBy(flags, access, io.env),
+    certificate: await certificateOf(flags, access, io.env, address),
     token: access.token,
     tenant: tenantOf(flags, io.env),
   });
@@ -100,8 +111,13 @@ export async function withClient(
 
 /** Where to call, and with which token. @throws UsageError if a token or a profile cannot be used */
 export function accessOf(flags: ClientFlags, env: Io["env"]): Access {
+  return usable(() => findAccess(flags, env));
+}
+
+/** Returns what a function reads. @throws UsageError if it cannot be used */
+function usable<T>(read: () => T): T {
   try {
-    return findAccess(flags, env);
+    return read();
   } catch (error) {
     if (error instanceof AccessError) throw new UsageError(error.message, { cause: error });
     throw error;
@@ -117,17 +133,52 @@ function tenantOf({ tenant }: ClientFlags, env: Io["env"]): string | undefined {
 }
 
 /** The authorities to trust instead of the public ones. */
-function trustedBy({ tlsCa }: ClientFlags, access: Access, env: Io["env"]): Buffer | undefined {
-  const file = tlsCa ?? access.tlsCa ?? (env.BERTH_TLS_CA || undefined);
-  if (file === undefined) return undefined;
-  const source =
-    tlsCa !== undefined ? "--tls-ca" : access.tlsCa !== undefined ? "tls-ca of the profile" : "BERTH_TLS_CA";
-  try {
-    const pem = readFileSync(file);
-    if (pem.includes("-----BEGIN CERTIFICATE-----")) return pem;
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new UsageError(`${source}: ${file} cannot be read (${code})`, { cause: error });
-  }
+function trustedBy({ tlsCa }: ClientFlags, access: Access, env: Io["env"]): string | undefined {
+  const found = namedFile("tls-ca", tlsCa, access.tlsCa, env.BERTH_TLS_CA);
+  if (found === undefined) return undefined;
+  const { source, file } = found;
+  const pem = usable(() => readText(source, file));
+  if (pem.includes("-----BEGIN CERTIFICATE-----")) return pem;
   throw new UsageError(`${source}: ${file} holds no certificate; name a file in PEM`);
+}
+
+/** The certificate to present, with its key. */
+async function certificateOf(
+  flags: ClientFlags,
+  access: Access,
+  env: Io["env"],
+  address: ServiceAddress,
+): Promise<ClientCertificate | undefined> {
+  const cert = namedFile("client-cert", flags.clientCert, access.clientCert, env.BERTH_CLIENT_CERT);
+  const key = namedFile("client-key", flags.clientKey, access.clientKey, env.BERTH_CLIENT_KEY);
+  if (cert === undefined && key === undefined) return undefined;
+  if (cert === undefined) throw new UsageError(`${key?.source}: it requires --client-cert as well`);
+  if (key === undefined) throw new UsageError(`${cert.source}: it requires --client-key as well`);
+  if (!address.baseUrl.startsWith("https:")) {
+    throw new UsageError(
+      `${cert.source}: ${address.text} is called without TLS, and so without a certificate; write https://HOST:PORT`,
+    );
+  }
+  const { checkClientCertificate } = await import("../../clients/typescript/src/client-certificate.ts");
+  return usable(() => {
+    const [certPem, keyPem] = [readText(cert.source, cert.file), readText(key.source, key.file)];
+    checkClientCertificate(
+      { name: `${cert.source}: ${cert.file}`, text: certPem },
+      { name: `${key.source}: ${key.file}`, text: keyPem },
+    );
+    return { cert: certPem, key: keyPem };
+  });
+}
+
+/** A file by the first of its sources that names one. */
+function namedFile(
+  option: string,
+  flag: string | undefined,
+  inProfile: string | undefined,
+  variable: string | undefined,
+): { readonly source: string; readonly file: string } | undefined {
+  if (flag !== undefined) return { source: `--${option}`, file: flag };
+  if (inProfile !== undefined) return { source: `${option} of the profile`, file: inProfile };
+  if (!variable) return undefined;
+  return { source: `BERTH_${option.replace("-", "_").toUpperCase()}`, file: variable };
 }

@@ -37,8 +37,16 @@ export function tlsFailure(
       };
     case "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED":
       return {
-        message: `the service at ${text} requires a certificate of its clients, and this program has none to present`,
-        hint: "Call it through another port, or by a proxy that presents one. The service requires it with --tls-client-ca.",
+        message: `the service at ${text} requires a certificate of its clients`,
+        hint: "Name files with one and its key: --client-cert FILE --client-key FILE, or BERTH_CLIENT_CERT and BERTH_CLIENT_KEY.",
+      };
+    case "ERR_SSL_TLSV1_ALERT_UNKNOWN_CA":
+    case "ERR_SSL_SSL/TLS_ALERT_BAD_CERTIFICATE":
+    case "ERR_SSL_SSL/TLS_ALERT_CERTIFICATE_EXPIRED":
+    case "ERR_SSL_SSL/TLS_ALERT_CERTIFICATE_UNKNOWN":
+      return {
+        message: `the service at ${text} refuses the certificate of this program`,
+        hint: "Name one of an authority that the service trusts: --client-cert FILE --client-key FILE.",
       };
     // The other side does not speak TLS.
     case "ERR_SSL_WRONG_VERSION_NUMBER":

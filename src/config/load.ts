@@ -63,7 +63,9 @@ export function loadConfig(sources: ConfigSources): Config {
 
 /** Variables of Berth's clients. */
 const CLIENT_VARIABLES: ReadonlySet<string> = new Set(
-  "ADDRESS PROFILE TENANT TLS_CA TOKEN TOKEN_FILE WORKER".split(" ").map((name) => `BERTH_${name}`),
+  "ADDRESS CLIENT_CERT CLIENT_KEY PROFILE TENANT TLS_CA TOKEN TOKEN_FILE WORKER"
+    .split(" ")
+    .map((name) => `BERTH_${name}`),
 );
 
 /**

@@ -17,11 +17,16 @@ export class PythonTests {
   readonly directory: string;
   readonly #service: ServeProcess;
   readonly #secure: ServeProcess;
+  readonly #guarded: ServeProcess;
 
-  private constructor(directory: string, service: ServeProcess, secure: ServeProcess) {
+  private constructor(
+    directory: string,
+    [service, secure, guarded]: readonly [ServeProcess, ServeProcess, ServeProcess],
+  ) {
     this.directory = directory;
     this.#service = service;
     this.#secure = secure;
+    this.#guarded = guarded;
   }
 
   static async start(): Promise<PythonTests> {
@@ -33,11 +38,15 @@ export class PythonTests {
       BERTH_TLS_CERT: path.join(directory, "own.pem"),
       BERTH_TLS_KEY: path.join(directory, "own.key"),
     };
-    const [service, secure] = await Promise.all([
+    const tokens = path.join(directory, "tokens.yaml");
+    await writeFile(tokens, "tenants: {}\ntokens: []\n", { mode: 0o600 });
+    const guards = { BERTH_TLS_CLIENT_CA: tls.BERTH_TLS_CERT, BERTH_TOKENS: tokens };
+    const services = await Promise.all([
       ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_SECRETS: secrets }),
       ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", ...tls }),
+      ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", ...tls, ...guards }),
     ]);
-    return new PythonTests(directory, service, secure);
+    return new PythonTests(directory, services);
   }
 
   /**
@@ -51,6 +60,8 @@ export class PythonTests {
       PYTHONDONTWRITEBYTECODE: "1",
       BERTH_ADDRESS: this.#service.address,
       BERTH_TEST_TLS_ADDRESS: this.#secure.address,
+      BERTH_TEST_GUARDED_ADDRESS: this.#guarded.address,
+      BERTH_TEST_TOKENS: path.join(this.directory, "tokens.yaml"),
       BERTH_TEST_CA: path.join(this.directory, "own.pem"),
       BERTH_TEST_OTHER_CA: path.join(this.directory, "other.pem"),
     };
@@ -74,7 +85,7 @@ export class PythonTests {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([this.#service.dispose(), this.#secure.dispose()]);
+    await Promise.all([this.#service.dispose(), this.#secure.dispose(), this.#guarded.dispose()]);
     await rm(this.directory, { recursive: true, force: true });
   }
 }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -81,6 +85,176 @@ async def test_certificates() -> None:
         AsyncBerth(address, ca=b"no PEM")
     with pytest.raises(ValueError, match="hostname' holds no certificate"):
         AsyncBerth(address, ca="/etc/hostname")
+
+
+async def test_a_certificate_is_presented() -> None:
+    address, cert = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    other = Path(os.environ["BERTH_TEST_OTHER_CA"])
+    key, other_key = cert.with_suffix(".key"), other.with_suffix(".key")
+    # The certificate is accepted, and then the missing token is refused.
+    async with AsyncBerth(address, ca=cert, client_cert=cert, client_key=key) as berth:
+        with pytest.raises(errors.UnauthenticatedError):
+            await berth.sandboxes.stats()
+    pair = cert.read_bytes(), key.read_bytes()
+    with Berth(f"https://{address}", ca=cert, client_cert=pair[0], client_key=pair[1]) as sync_berth:
+        with pytest.raises(errors.UnauthenticatedError):
+            sync_berth.sandboxes.stats()
+    async with AsyncBerth(address, ca=cert, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match="does it trust the certificate given as client_cert="):
+            await berth.sandboxes.stats()
+    async with AsyncBerth(address, ca=cert, client_cert=other, client_key=other_key, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match="does it trust the certificate given as client_cert="):
+            await berth.sandboxes.stats()
+    for own, secret, problem in (
+        (cert, None, "client_cert= and client_key= belong together"),
+        (None, key, "client_cert= and client_key= belong together"),
+        (key, key, "own.key' holds no certificate in PEM"),
+        (cert, b"none", "client_key=... holds no private key in PEM"),
+        (cert, cert, "own.pem' holds no private key in PEM"),
+        (cert, other_key, "client_key= holds another key than that of client_cert="),
+        (cert, b"-----BEGIN ENCRYPTED PRIVATE KEY-----", "client_key=... is encrypted"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            AsyncBerth(address, client_cert=own, client_key=secret)
+    with pytest.raises(ValueError, match="client_cert= is for TLS"):
+        AsyncBerth("http://host", client_cert=cert, client_key=key)
+    with pytest.raises(FileNotFoundError, match="/no"):
+        AsyncBerth(address, client_cert="/no", client_key=key)
+
+
+class Tokens:
+    """The tokens file of the guarded service, and its only token in a file for clients."""
+
+    def __init__(self, place: Path) -> None:
+        self.file = place / "token"
+        self._current = ""
+        self._add()
+        self.file.write_text(self._current)
+
+    def _add(self) -> str:
+        """Adds another token; the service then knows both. Returns the previous one."""
+        before, self._current = self._current, f"berth_{uuid.uuid4().hex[:10]}_{'0' * 43}"
+        self._write(*filter(None, (before, self._current)))
+        return before
+
+    @staticmethod
+    def _write(*tokens: str) -> None:
+        file = Path(os.environ["BERTH_TEST_TOKENS"])
+        entries = [
+            {"id": text.split("_")[1], "tenant": "acme", "scope": "user", "sha256": hashlib.sha256(text.encode()).hexdigest()}
+            for text in tokens
+        ]
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps({"tenants": {"acme": {}}, "tokens": entries}))
+        new.chmod(0o600)
+        new.rename(file)
+
+    def settings(self, **token: Any) -> dict[str, Any]:
+        """Those of a client of the service, by default with the token in the file."""
+        cert = Path(os.environ["BERTH_TEST_CA"])
+        address = os.environ["BERTH_TEST_GUARDED_ADDRESS"]
+        own = {"client_cert": cert, "client_key": cert.with_suffix(".key")}
+        return {"address": address, "ca": cert, **own, **(token or {"token_file": self.file})}
+
+    async def rotate(self, replace: Callable[[str], object]) -> None:
+        """Replaces the token. Returns when the service refuses the previous one."""
+        before = self._add()
+        await self.settled(self._current, accepted=True)
+        replace(self._current)
+        self._write(self._current)
+        await self.settled(before, accepted=False)
+
+    async def settled(self, token: str = "", *, accepted: bool = True) -> None:
+        """Waits until the service accepts a token, or no longer."""
+        for _ in range(200):
+            try:
+                async with AsyncBerth(**self.settings(token=token or self._current)) as berth:
+                    await berth.sandboxes.stats()
+                if accepted:
+                    return
+            except errors.UnauthenticatedError:
+                if not accepted:
+                    return
+            await asyncio.sleep(0.1)
+        raise AssertionError("the service did not apply the tokens file")
+
+
+async def test_a_token_file_may_be_replaced(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path)
+    await tokens.settled()
+
+    def rename(token: str) -> None:
+        (tmp_path / "new").write_text(f"{token}\n")
+        (tmp_path / "new").rename(tokens.file)
+
+    def link(token: str) -> None:
+        # As Kubernetes does it: a link to a file below a link to a directory.
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1/token").write_text(token)
+        (tmp_path / "data").symlink_to("1")
+        tokens.file.unlink()
+        tokens.file.symlink_to("data/token")
+
+    def swap(token: str) -> None:
+        (tmp_path / "2").mkdir()
+        (tmp_path / "2/token").write_text(token)
+        (tmp_path / "data.new").symlink_to("2")
+        (tmp_path / "data.new").rename(tmp_path / "data")
+
+    def pipe() -> None:
+        tokens.file.rmdir()
+        os.mkfifo(tokens.file)
+
+    async with AsyncBerth(**tokens.settings()) as berth, AsyncExitStack() as stack:
+        sync_berth = stack.enter_context(Berth(**tokens.settings()))
+        for replace in (tokens.file.write_text, rename, link, swap):
+            await tokens.rotate(replace)
+            assert (await berth.sandboxes.stats()).max_sandboxes > 0
+            assert sync_berth.sandboxes.stats().max_sandboxes > 0
+        for spoil in (
+            lambda: tokens.file.write_text(""),
+            lambda: tokens.file.write_text("no token"),
+            tokens.file.unlink,
+            tokens.file.mkdir,
+            pipe,
+        ):
+            spoil()
+            assert (await berth.sandboxes.stats()).max_sandboxes > 0
+            assert sync_berth.sandboxes.stats().max_sandboxes > 0
+        tokens.file.unlink()
+        await tokens.rotate(tokens.file.write_text)
+        assert (await berth.sandboxes.stats()).max_sandboxes > 0
+
+
+async def test_streams_of_a_revoked_token_go_on_with_its_replacement(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path)
+    await tokens.settled()
+    async with AsyncBerth(**tokens.settings()) as berth, berth.sandboxes.create() as sandbox:
+        events = berth.sandboxes.events(sandbox_id=sandbox.sandbox_id)
+        assert await events.read()
+        async with sandbox.exec("echo before; read line; echo $line", keep_stdin_open=True) as command:
+            chunk = await command.read()
+            assert chunk and chunk.text == "before\n"
+            after = asyncio.create_task(command.read())
+            await tokens.rotate(tokens.file.write_text)
+            await command.write("after\n")
+            chunk = await after
+            assert chunk and chunk.text == "after\n"
+        await sandbox.delete()
+        types: list[str] = []
+        while len(types) < 20 and types[-1:] != ["TERMINATED"]:
+            event = await events.read()
+            assert event
+            types.append(event.type)
+        assert types[-1] == "TERMINATED"
+        await events.end()
+        # Without a replacement, the refusal is reported at once.
+        await tokens.rotate(lambda _: None)
+        with pytest.raises(errors.UnauthenticatedError) as raised:
+            await berth.sandboxes.stats()
+        assert not raised.value.token_replaced
+        # So that the sandbox can be deleted.
+        await tokens.rotate(tokens.file.write_text)
 
 
 async def test_output_goes_on_where_the_connection_broke(link: Link) -> None:

@@ -24,8 +24,9 @@ export class BerthClient implements AsyncDisposable {
   /** Supervised sequences of many steps. */
   readonly runs: Runs;
 
-  constructor(link: Link, settings: ClientSettings) {
-    this.connection = new Connection(link, settings);
+  /** @param token returns the token to send with a call; default: that of the settings */
+  constructor(link: Link, settings: ClientSettings, token: () => string | undefined = () => settings.token) {
+    this.connection = new Connection(link, settings, token);
     this.sandboxes = new Sandboxes(this.connection);
     this.sessions = new Sessions(this.connection);
     this.workspaces = new Workspaces(this.connection);

@@ -56,15 +56,19 @@ export class Connection {
   readonly workspaces: Client<typeof WorkspaceService>;
   readonly runs: Client<typeof RunService>;
   readonly #link: Link;
-  readonly #headers: [string, string][];
+  readonly #token: () => string | undefined;
   readonly #timeoutMs: number | undefined;
   readonly #open = new Set<Releasable>();
   readonly #later = new Set<Promise<unknown>>();
   #closed = false;
 
-  constructor(link: Link, { token, timeoutMs, retryForMs = 5_000 }: ClientSettings) {
+  constructor(
+    link: Link,
+    { timeoutMs, retryForMs = 5_000 }: ClientSettings,
+    token: () => string | undefined,
+  ) {
     this.#link = link;
-    this.#headers = token ? [["authorization", `Bearer ${token}`]] : [];
+    this.#token = token;
     this.#timeoutMs = timeoutMs;
     this.address = link.address;
     this.transport = link.transport;
@@ -80,11 +84,12 @@ export class Connection {
 
   /** Makes a call once. */
   async once<T>(call: Call<T>, signal?: AbortSignal, timeoutMs = this.#timeoutMs): Promise<T> {
+    // A signal that depends on the caller's is not a listener of it: Node 20 warns of more than ten of those.
+    const options = this.options(signal && AbortSignal.any([signal]), timeoutMs);
     try {
-      // A signal that depends on the caller's is not a listener of it: Node 20 warns of more than ten of those.
-      return await call(this.options(signal && AbortSignal.any([signal]), timeoutMs));
+      return await call(options);
     } catch (error) {
-      throw errorOf(error, this.address, signal);
+      throw this.failureOf(error, options, signal);
     }
   }
 
@@ -143,10 +148,11 @@ export class Connection {
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
     // A generator that nobody resumes never reaches its finally.
     either.addEventListener("abort", () => this.release(end), { once: true });
+    const options = this.options(either);
     try {
-      yield* call(this.options(either));
+      yield* call(options);
     } catch (error) {
-      throw errorOf(error, this.address, either);
+      throw this.failureOf(error, options, either);
     } finally {
       this.release(end);
       stop.abort();
@@ -167,8 +173,17 @@ export class Connection {
     return {
       ...(signal && { signal }),
       ...(timeoutMs !== undefined && { timeoutMs }),
-      headers: this.#headers,
+      headers: headersFor(this.#token()),
     };
+  }
+
+  /** What a call with these options throws if it fails: the reason it was aborted with, or a BerthError. */
+  failureOf(error: unknown, { headers }: CallOptions, signal?: AbortSignal): unknown {
+    const failure = errorOf(error, this.address, signal);
+    if (BerthError.is(failure) && failure.code === "UNAUTHENTICATED") {
+      failure.tokenReplaced = String(headers) !== String(headersFor(this.#token()));
+    }
+    return failure;
   }
 
   /** Registers what {@link close} must end. */
@@ -196,6 +211,10 @@ export class Connection {
     this.#closed = true;
     this.#link.close();
   }
+}
+
+function headersFor(token: string | undefined): [string, string][] {
+  return token ? [["authorization", `Bearer ${token}`]] : [];
 }
 
 /** An id for one request, which the service then carries out once. Works also if a page's origin is not secure. */

@@ -47,6 +47,8 @@ export class BerthError extends Error {
   readonly metadata: Readonly<Record<string, string>>;
   /** How long to wait before retrying the same call. Undefined: unknown. */
   readonly retryAfterMs: number | undefined;
+  /** Whether the service refused a token that has been replaced since in its file, so that a retry may succeed. */
+  tokenReplaced = false;
 
   override readonly name: string = "BerthError";
 
@@ -102,8 +104,12 @@ export class ConnectionLostError extends BerthError implements Received {
 /** The codes of a connection that failed before the service answered. */
 const BROKEN: readonly ErrorCode[] = ["UNAVAILABLE", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN"];
 
-/** Whether the connection failed, rather than the call: the service was not reached, or is restarting. */
-export function isBroken({ reason, code }: BerthError): boolean {
+/**
+ * Whether the connection failed, rather than the call: the service was not reached, is restarting, or ended the calls of
+ * a token that has been replaced.
+ */
+export function isBroken({ reason, code, tokenReplaced }: BerthError): boolean {
+  if (tokenReplaced) return true;
   return reason === "" ? BROKEN.includes(code) : reason === "SHUTTING_DOWN";
 }
 
@@ -119,6 +125,10 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
   const detail = error.findDetails(ErrorDetailSchema)[0];
   const code = codeOf(error.code);
   if (detail !== undefined) return made(code, error.rawMessage, detail, error);
+  if (isRefusedCertificate(error.cause)) {
+    const message = `The service at ${address} requires a certificate that it trusts of its clients. Give one as tls.cert and tls.key.`;
+    return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
+  }
   const certificate = untrusted(error.cause);
   if (certificate !== undefined) {
     const message = `The certificate of the service at ${address} is not trusted: ${certificate} Give its authority's as tls.ca.`;
@@ -145,7 +155,11 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
     return new BerthError(message, { code: "UNAVAILABLE", cause: error });
   }
   if (isBrokenOff(error)) {
-    const message = `The connection to ${address} broke: ${error.rawMessage}`;
+    // Node's TLS servers send no alert if they do not trust a certificate: they break the connection.
+    const orUntrusted = address.startsWith("https:")
+      ? ". If it has --tls-client-ca, does it trust tls.cert?"
+      : "";
+    const message = `The connection to ${address} broke: ${error.rawMessage}${orUntrusted}`;
     return new BerthError(message, { code: "UNAVAILABLE", cause: error });
   }
   return new BerthError(`The call to ${address} failed: ${error.rawMessage || code}`, { code, cause: error });
@@ -173,6 +187,13 @@ function isForeign(cause: unknown): boolean {
 /** Whether `fetch` got no answer. It throws the same class for everything, and browsers word it differently. */
 function isUnfetched(cause: unknown): boolean {
   return cause instanceof TypeError && /\bfetch\b|network|load failed/i.test(cause.message);
+}
+
+/** Whether the service refused the client's certificate, or requires one, as an alert of TLS says. */
+function isRefusedCertificate(cause: unknown): boolean {
+  return (
+    cause instanceof Error && "code" in cause && /_ALERT_(.*CERTIFICATE|UNKNOWN_CA)/.test(String(cause.code))
+  );
 }
 
 /** Node's description of what is wrong with a certificate, if that is the cause. */

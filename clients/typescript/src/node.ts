@@ -1,13 +1,13 @@
 /** The client for Node and Deno: gRPC over HTTP/2. */
-import { readFileSync } from "node:fs";
 import net from "node:net";
 import tls from "node:tls";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { DEFAULT_ADDRESS, type Endpoint, parseAddress } from "./address.ts";
 import { BerthClient } from "./client.ts";
+import { checkClientCertificate } from "./client-certificate.ts";
 import type { ClientSettings, Link } from "./connection.ts";
 import { Http2Connection } from "./http2-connection.ts";
-import { AccessError, findAccess } from "./profile.ts";
+import { type Access, AccessError, findAccess, readText } from "./profile.ts";
 
 export * from "./common.ts";
 
@@ -21,6 +21,10 @@ const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
 export interface TlsSettings {
   /** The certificates to trust, in PEM. Default: those that Node trusts. */
   readonly ca?: string | Uint8Array | undefined;
+  /** The certificate to present to a service that requires one (`berth serve --tls-client-ca`), in PEM, with `key`. */
+  readonly cert?: string | Uint8Array | undefined;
+  /** The private key of `cert`, in PEM, without a passphrase. */
+  readonly key?: string | Uint8Array | undefined;
   /**
    * The name that the service's certificate is for. Calls use it as their host, so the service must accept it (`berth
    * serve --allow-host`). Default: the address's host, or "localhost" for a Unix socket.
@@ -35,11 +39,11 @@ export interface ConnectSettings extends ClientSettings {
    * BERTH_TOKEN_FILE, in this order; "" for none.
    */
   readonly token?: string | undefined;
-  /** A file with the token, which is read once. */
+  /** A file with the token. It may be replaced at any time: each call reads it. */
   readonly tokenFile?: string | undefined;
   /**
    * A profile of ~/.config/berth/profiles.json, in place of an address: `{"work": {"address": …, "tls-ca": FILE,
-   * "token": … or "token-file": FILE}}`. Default: the environment's BERTH_PROFILE, if neither an address nor
+   * "client-cert": FILE, "client-key": FILE, "token": … or "token-file": FILE}}`. Default: the environment's BERTH_PROFILE, if neither an address nor
    * BERTH_ADDRESS is given.
    */
   readonly profile?: string | undefined;
@@ -63,15 +67,23 @@ export class Berth extends BerthClient {
     if (secure && endpoint.baseUrl.startsWith("http://")) {
       throw new TypeError(`tls is given, and "${endpoint.address}" says to do without: write https://.`);
     }
-    const { ca = access.tlsCa === undefined ? undefined : readCa(access.tlsCa), ...tls } =
-      typeof wanted === "object" ? wanted : {};
-    return new Berth(linkTo(endpoint, { ...tls, ca }), { ...settings, token: access.token });
+    const tls = typeof wanted === "object" ? wanted : {};
+    const certificate = certificateOf(tls, access);
+    if (certificate !== undefined && endpoint.baseUrl.startsWith("http://")) {
+      throw new AccessError(
+        `"${endpoint.address}" is called without TLS, and so without the certificate of the profile: write https://.`,
+      );
+    }
+    const ca =
+      tls.ca ?? (access.tlsCa === undefined ? undefined : readText("tls-ca of the profile", access.tlsCa));
+    const options = { ...(ca !== undefined && { ca: pem(ca) }), ...certificate };
+    return new Berth(linkTo(endpoint, options, tls.serverName), settings, access.token);
   }
 }
 
-function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
+function linkTo(endpoint: Endpoint, secrets: tls.SecureContextOptions, serverName?: string): Link {
   const { address, baseUrl, socketPath } = endpoint;
-  const options = { ...(ca !== undefined && { ca: pem(ca) }), ...(serverName && { servername: serverName }) };
+  const options = { ...secrets, ...(serverName && { servername: serverName }) };
   const secure = baseUrl.startsWith("https:");
   const createConnection =
     socketPath === undefined
@@ -96,16 +108,33 @@ function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
   return { address, transport, streamsRequests: true, close: () => sessionManager.abort() };
 }
 
-function readCa(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (cause) {
-    throw new AccessError(`tls-ca of the profile: ${file} cannot be read`, { cause });
+/** The certificate to present, checked, with its key: the given one, otherwise the profile's. */
+function certificateOf(
+  { cert, key }: TlsSettings,
+  { clientCert, clientKey }: Access,
+): { readonly cert: string; readonly key: string } | undefined {
+  const given = cert !== undefined || key !== undefined;
+  if (given && (cert === undefined || key === undefined)) {
+    throw new AccessError("tls.cert and tls.key belong together, and only one of them is given.");
   }
+  const read = (name: "cert" | "key", content: string | Uint8Array | undefined, file: string | undefined) => {
+    if (content !== undefined) return { name: `tls.${name}, the content of a file,`, text: textOf(content) };
+    if (file === undefined || given) return undefined;
+    const what = `client-${name} of the profile`;
+    return { name: `${what}: ${file}`, text: readText(what, file) };
+  };
+  const [own, secret] = [read("cert", cert, clientCert), read("key", key, clientKey)];
+  if (own === undefined || secret === undefined) return undefined;
+  checkClientCertificate(own, secret);
+  return { cert: own.text, key: secret.text };
+}
+
+function textOf(content: string | Uint8Array): string {
+  return typeof content === "string" ? content : new TextDecoder().decode(content);
 }
 
 function pem(ca: string | Uint8Array): string {
-  const text = typeof ca === "string" ? ca : new TextDecoder().decode(ca);
+  const text = textOf(ca);
   if (text.includes("-----BEGIN CERTIFICATE-----")) return text;
   throw new TypeError("tls.ca is not a certificate in PEM. It takes the content of a file, not its path.");
 }

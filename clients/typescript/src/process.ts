@@ -1,8 +1,9 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { CallOptions } from "@connectrpc/connect";
 import { CommandResult } from "./command-result.ts";
 import { type Connection, newRequestId } from "./connection.ts";
 import { content, date, exitStatus, streamName } from "./convert.ts";
-import { BerthError, ConnectionLostError, errorOf, isBroken } from "./errors.ts";
+import { BerthError, ConnectionLostError, isBroken } from "./errors.ts";
 import { Kept } from "./kept.ts";
 import { Pauses } from "./retry.ts";
 import { type SignalName, signalNumber } from "./signals.ts";
@@ -74,6 +75,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   readonly #owned: boolean;
   readonly #chunks: Chunk[] = [];
   readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
+  /** Of the current stream, or of the last one. */
+  #options: CallOptions = {};
   #stream: { readonly events: Events; readonly stop: AbortController } | undefined;
   #pulling: Promise<void> | undefined;
   #lost: Pauses | undefined;
@@ -258,7 +261,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     } catch (cause) {
       this.#disconnect();
       if (this.#ended) return;
-      const error = errorOf(cause, this.#connection.address, this.#signal);
+      const error = this.#connection.failureOf(cause, this.#options, this.#signal);
       if (BerthError.is(error)) return await this.#recover(error);
       await this.end();
       throw error;
@@ -270,6 +273,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     const stop = new AbortController();
     const signal = this.#signal ? AbortSignal.any([this.#signal, stop.signal]) : stop.signal;
     const options = this.#connection.options(signal);
+    this.#options = options;
     const { processes } = this.#connection;
     if (this.processId === "" && "exec" in this.#origin) {
       return { events: processes.exec(this.#origin.exec, options)[Symbol.asyncIterator](), stop };

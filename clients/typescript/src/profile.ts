@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import path from "node:path";
 
@@ -15,9 +15,13 @@ export interface GivenAccess {
 export interface Access {
   /** Undefined: none was given. */
   readonly address: string | undefined;
-  readonly token: string | undefined;
+  /** Returns the token to send with a call. Reads it again if it is in a file, which may be replaced at any time. */
+  readonly token: () => string | undefined;
   /** File with the authorities that the profile in use trusts, in PEM. */
   readonly tlsCa: string | undefined;
+  /** Files with the certificate that the profile in use presents, and its key, in PEM. Both are set, or neither. */
+  readonly clientCert: string | undefined;
+  readonly clientKey: string | undefined;
 }
 
 /** What a client was given cannot be used. The message says what is wrong, and with what. */
@@ -25,7 +29,7 @@ export class AccessError extends TypeError {}
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-const KEYS = ["address", "tls-ca", "token", "token-file"] as const;
+const KEYS = ["address", "tls-ca", "client-cert", "client-key", "token", "token-file"] as const;
 type Profile = Readonly<Partial<Record<(typeof KEYS)[number], string>>>;
 
 /**
@@ -37,16 +41,18 @@ type Profile = Readonly<Partial<Record<(typeof KEYS)[number], string>>>;
 export function findAccess(given: GivenAccess, env: Env): Access {
   const profile = profileOf(given, env);
   const token =
-    given.token ??
+    fixed(given.token) ??
     fromFile("token file", given.tokenFile) ??
-    profile.token ??
+    fixed(profile.token) ??
     fromFile("token-file of the profile", profile["token-file"]) ??
-    (env.BERTH_TOKEN || undefined) ??
+    fixed(env.BERTH_TOKEN || undefined) ??
     fromFile("BERTH_TOKEN_FILE", env.BERTH_TOKEN_FILE || undefined);
   return {
     address: given.address || profile.address || env.BERTH_ADDRESS || undefined,
-    token: token === undefined || token === "" ? undefined : checked(token, "the token"),
+    token: token ?? (() => undefined),
     tlsCa: profile["tls-ca"],
+    clientCert: profile["client-cert"],
+    clientKey: profile["client-key"],
   };
 }
 
@@ -86,11 +92,20 @@ function readProfile(name: string, env: Env): Profile {
   if (profile.token !== undefined && profile["token-file"] !== undefined) {
     throw fault("it has both token and token-file; leave one of them out");
   }
-  const place = (key: "tls-ca" | "token-file") => {
+  if ((profile["client-cert"] === undefined) !== (profile["client-key"] === undefined)) {
+    throw fault("client-cert and client-key belong together; it has only one of them");
+  }
+  const place = (key: keyof Profile) => {
     const value = profile[key];
     return value === undefined ? {} : { [key]: path.resolve(path.dirname(file), value) };
   };
-  return { ...profile, ...place("tls-ca"), ...place("token-file") };
+  return {
+    ...profile,
+    ...place("tls-ca"),
+    ...place("client-cert"),
+    ...place("client-key"),
+    ...place("token-file"),
+  };
 }
 
 function readObject(file: string, text: string): Record<string, unknown> {
@@ -111,14 +126,33 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function fromFile(what: string, file: string | undefined): string | undefined {
+function fixed(token: string | undefined): Access["token"] | undefined {
+  if (token === undefined) return undefined;
+  const text = token === "" ? undefined : checked(token, "the token");
+  return () => text;
+}
+
+/** The first time, the file must hold a token. Later, what cannot be used leaves the previous token in force. */
+function fromFile(what: string, file: string | undefined): Access["token"] | undefined {
   if (file === undefined) return undefined;
+  let token = readToken(what, file);
+  return () => {
+    try {
+      // What the shell pipes in can be read only once.
+      if (statSync(file).isFile()) token = readToken(what, file);
+    } catch {}
+    return token;
+  };
+}
+
+function readToken(what: string, file: string): string {
   const token = readText(what, file).trim();
   if (token === "") throw new AccessError(`${what}: ${file} is empty`);
   return checked(token, `${what}: ${file}`);
 }
 
-function readText(what: string, file: string): string {
+/** Reads a file. @param what names it in errors */
+export function readText(what: string, file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (cause) {

@@ -1,6 +1,6 @@
 import type { CallOptions } from "@connectrpc/connect";
 import type { CallSettings, Connection } from "./connection.ts";
-import { BerthError, errorOf, isBroken } from "./errors.ts";
+import { BerthError, isBroken } from "./errors.ts";
 import { Pauses } from "./retry.ts";
 
 /** How a {@link Subscription} gets its items. */
@@ -27,6 +27,7 @@ export class Subscription<T> implements AsyncIterable<T>, AsyncDisposable {
   readonly #connection: Connection;
   readonly #feed: Feed<unknown, T>;
   #stream: { readonly answers: AsyncIterator<unknown>; readonly stop: AbortController } | undefined;
+  #options: CallOptions = {};
   #last: T | undefined;
   #lost: Pauses | undefined;
   #held = false;
@@ -85,7 +86,7 @@ export class Subscription<T> implements AsyncIterable<T>, AsyncDisposable {
       } catch (cause) {
         this.#disconnect();
         if (this.#ended) return undefined;
-        const error = errorOf(cause, this.#connection.address, this.#feed.signal);
+        const error = this.#connection.failureOf(cause, this.#options, this.#feed.signal);
         await this.#recover(error);
       }
     }
@@ -107,7 +108,8 @@ export class Subscription<T> implements AsyncIterable<T>, AsyncDisposable {
     this.#connection.adopt(this);
     const stop = new AbortController();
     const signal = this.#feed.signal ? AbortSignal.any([this.#feed.signal, stop.signal]) : stop.signal;
-    const answers = this.#feed.connect(this.#last, this.#connection.options(signal))[Symbol.asyncIterator]();
+    this.#options = this.#connection.options(signal);
+    const answers = this.#feed.connect(this.#last, this.#options)[Symbol.asyncIterator]();
     return { answers, stop };
   }
 

@@ -92,7 +92,10 @@ function report(findings: readonly Finding[], ok: boolean): string {
 }
 
 /** Whether the address is free, or used by a service, which may be the expected one. */
-async function diagnoseAddress({ listen }: Config, token: string | undefined): Promise<Finding> {
+async function diagnoseAddress(
+  { listen }: Config,
+  token: (() => string | undefined) | undefined,
+): Promise<Finding> {
   const subject = "address";
   const text = formatListenAddress(listen);
   const problem = await bindProblem(listen);
@@ -179,7 +182,10 @@ async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoExcept
 }
 
 /** What a service at the address says about itself. Undefined: none answers. */
-async function runningService(text: string, token: string | undefined): Promise<string | undefined> {
+async function runningService(
+  text: string,
+  token: (() => string | undefined) | undefined,
+): Promise<string | undefined> {
   const client = connectTo(parseServiceAddress(text), { token });
   try {
     const { engine } = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS });

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
@@ -26,18 +26,24 @@ function newKey(name: string): string[] {
   return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", file];
 }
 
+/** Makes a certificate of the authority. Returns its file, and that of its key. */
+function sign(name: string, names: string, days: number): { readonly cert: string; readonly key: string } {
+  const file = (suffix: string) => path.join(dir, `${name}.${suffix}`);
+  openssl("req", "-new", "-nodes", "-subj", `/CN=${name}`, ...newKey(name), "-out", file("csr"));
+  writeFileSync(file("ext"), `subjectAltName=${names}\n`);
+  const signed = ["-in", file("csr"), "-CA", ca, "-CAkey", path.join(dir, "ca.key"), "-CAcreateserial"];
+  openssl("x509", "-req", ...signed, "-days", String(days), "-extfile", file("ext"), "-out", file("pem"));
+  return { cert: file("pem"), key: file("key") };
+}
+
 /** Starts a service with a certificate of the authority. Returns it and its port. */
 async function serve(
   names: string,
   days: number,
   ...more: string[]
 ): Promise<{ service: ServeProcess; port: string }> {
-  const file = (suffix: string) => path.join(dir, `server.${suffix}`);
-  openssl("req", "-new", "-nodes", "-subj", "/CN=server", ...newKey("server"), "-out", file("csr"));
-  writeFileSync(file("ext"), `subjectAltName=${names}\n`);
-  const signed = ["-in", file("csr"), "-CA", ca, "-CAkey", path.join(dir, "ca.key"), "-CAcreateserial"];
-  openssl("x509", "-req", ...signed, "-days", String(days), "-extfile", file("ext"), "-out", file("pem"));
-  const tls = ["--tls-cert", file("pem"), "--tls-key", file("key")];
+  const { cert, key } = sign("server", names, days);
+  const tls = ["--tls-cert", cert, "--tls-key", key];
   const service = await ServeProcess.start(["--engine", "bubblewrap", ...tls, ...more]);
   services.push(service);
   return { service, port: service.address.split(":").at(-1) ?? "" };
@@ -111,8 +117,8 @@ test("who is refused for want of a good certificate is in the log, and the progr
   const { service, port } = await serve("DNS:localhost", 1, "--tls-client-ca", ca, "--log-level", "info");
   const address = `https://localhost:${port}`;
   expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
-    `berth: the service at ${address} requires a certificate of its clients, and this program has none to present\n` +
-      "Call it through another port, or by a proxy that presents one. The service requires it with --tls-client-ca.\n",
+    `berth: the service at ${address} requires a certificate of its clients\n` +
+      "Name files with one and its key: --client-cert FILE --client-key FILE, or BERTH_CLIENT_CERT and BERTH_CLIENT_KEY.\n",
   );
   const [cert, key] = [path.join(dir, "other.pem"), path.join(dir, "other.key")];
   openssl("req", "-x509", "-nodes", "-subj", "/CN=Another CA", ...newKey("other"), "-out", cert);
@@ -132,4 +138,79 @@ test("who is refused for want of a good certificate is in the log, and the progr
     "DEPTH_ZERO_SELF_SIGNED_CERT",
     "ERR_SSL_HTTP_REQUEST",
   ]);
+});
+
+test("a certificate is presented to a service that requires one", async () => {
+  const { service, port } = await serve("DNS:localhost", 1, "--tls-client-ca", ca);
+  const address = `https://localhost:${port}`;
+  const at = ["--address", address, "--tls-ca", ca];
+  const { cert, key } = sign("client", "DNS:client.example", 1);
+  const [both, encrypted] = [path.join(dir, "both.pem"), path.join(dir, "encrypted.key")];
+  writeFileSync(both, readFileSync(key, "utf8") + readFileSync(cert, "utf8"));
+  openssl("pkey", "-in", key, "-aes128", "-passout", "pass:x", "-out", encrypted);
+  mkdirSync(path.join(dir, "berth"), { recursive: true });
+  const profile = {
+    address,
+    "tls-ca": "../ca.pem",
+    "client-cert": "../client.pem",
+    "client-key": "../client.key",
+  };
+  const profiles = { work: profile, half: { ...profile, "client-key": undefined } };
+  writeFileSync(path.join(dir, "berth/profiles.json"), JSON.stringify(profiles));
+  for (const [args, env] of [
+    [["ls", ...at, "--client-cert", cert, "--client-key", key], {}],
+    [["--client-cert", both, `--client-key=${both}`, "ls", ...at], {}],
+    [["ls", ...at], { BERTH_CLIENT_CERT: cert, BERTH_CLIENT_KEY: key }],
+    [["ls", ...at, "--client-cert", cert], { BERTH_CLIENT_CERT: "/no", BERTH_CLIENT_KEY: key }],
+    [["ls", "--profile", "work"], { XDG_CONFIG_HOME: dir }],
+  ] as const)
+    expect(await service.run(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
+
+  const other = newKey("stranger").at(-1) ?? "";
+  const stranger = path.join(dir, "stranger.pem");
+  openssl("req", "-x509", "-nodes", "-subj", "/CN=stranger", ...newKey("stranger"), "-out", stranger);
+  expect(await failure(service, ...at, "--client-cert", stranger, "--client-key", other)).toBe(
+    `berth: the connection to ${address} broke\nSee the service's log.\n` +
+      "A service with --tls-client-ca breaks it if it does not trust the certificate of --client-cert.\n",
+  );
+  for (const [args, env, problem] of [
+    [["--client-cert", cert], {}, "--client-cert: it requires --client-key as well"],
+    [[], { BERTH_CLIENT_KEY: key }, "BERTH_CLIENT_KEY: it requires --client-cert as well"],
+    [["--client-cert", "/no.pem", "--client-key", key], {}, "--client-cert: /no.pem cannot be read (ENOENT)"],
+    [
+      ["--client-cert", cert],
+      { BERTH_CLIENT_KEY: "/no.key" },
+      "BERTH_CLIENT_KEY: /no.key cannot be read (ENOENT)",
+    ],
+    [["--client-cert", key, "--client-key", key], {}, `--client-cert: ${key} holds no certificate in PEM`],
+    [["--client-cert", cert, "--client-key", cert], {}, `--client-key: ${cert} holds no private key in PEM`],
+    [
+      ["--client-cert", cert, "--client-key", encrypted],
+      {},
+      `--client-key: ${encrypted} is encrypted; give a key without a passphrase`,
+    ],
+    [
+      ["--client-cert", cert, "--client-key", other],
+      {},
+      `--client-key: ${other} holds another key than that of the certificate`,
+    ],
+    ...[`localhost:${port}`, `http://localhost:${port}`, "unix:/run/berth.sock"].map(
+      (plain) =>
+        [
+          ["--address", plain, "--client-cert", cert, "--client-key", key],
+          {},
+          `--client-cert: ${plain} is called without TLS, and so without a certificate; write https://HOST:PORT`,
+        ] as const,
+    ),
+    [
+      ["--profile", "half"],
+      { XDG_CONFIG_HOME: dir, BERTH_ADDRESS: "" },
+      `profile "half" in ${dir}/berth/profiles.json: client-cert and client-key belong together; it has only one of them`,
+    ],
+  ] as const)
+    expect(
+      await service.run(["ls", ...(args.some((arg) => /address|profile/.test(arg)) ? [] : at), ...args], {
+        env,
+      }),
+    ).toMatchObject({ exitCode: 2, stderr: `berth: ${problem}\n` });
 });

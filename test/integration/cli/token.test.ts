@@ -183,7 +183,7 @@ describe("clients send a token", () => {
       ["ls", "--profile", "wrong"],
       {},
       2,
-      'there is no key "tokn"; there are: address, tls-ca, token, token-file',
+      'there is no key "tokn"; there are: address, tls-ca, client-cert, client-key, token, token-file',
     ],
     [["ls", "--profile", "inline", "--address", "x:1"], {}, 2, "a profile and an address are both given"],
     [["ls", "--token", "x"], {}, 2, "unknown option '--token'"],

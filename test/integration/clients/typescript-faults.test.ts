@@ -1,5 +1,6 @@
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import http2 from "node:http2";
 import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -12,6 +13,7 @@ import {
   BerthError,
   ConnectionLostError,
   type ConnectSettings,
+  type TlsSettings,
 } from "../../../clients/typescript/src/node.ts";
 import {
   type GetSandboxResponseSchema,
@@ -22,6 +24,7 @@ import { makeCertificate } from "../../support/certificate.ts";
 import { CuttableLink } from "../../support/cuttable-link.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { TokensFile } from "../../support/tokens.ts";
 
 let directory: string;
 let service: ServeProcess;
@@ -174,6 +177,153 @@ test("trusts a certificate that it is given, and no other", async () => {
   expect((plain as Error).message).toContain(secure.address);
   expect(() => Berth.connect(secure.address, { tls: { ca: own.cert } })).toThrow("not its path");
   expect(() => Berth.connect("http://127.0.0.1:1", { tls: true })).toThrow("write https://");
+});
+
+test("presents a certificate to a service that requires one", async () => {
+  const make = async (name: string) => {
+    const files = await makeCertificate(directory, name);
+    return { files, cert: await readFile(files.cert), key: await readFile(files.key) };
+  };
+  const [server, client, stranger] = [await make("server"), await make("client"), await make("stranger")];
+  const guarded = await ServeProcess.start([], {
+    BERTH_ENGINE: "bubblewrap",
+    BERTH_TLS_CERT: server.files.cert,
+    BERTH_TLS_KEY: server.files.key,
+    BERTH_TLS_CLIENT_CA: client.files.cert,
+  });
+  onTestFinished(() => guarded.dispose());
+  const address = `https://${guarded.address}`;
+  const call = (tls: TlsSettings) =>
+    connect(address, { retryForMs: 0, tls: { ca: server.cert, ...tls } }).sandboxes.stats();
+  expect((await call({ cert: client.cert, key: String(client.key) })).engine).toBe("bubblewrap");
+  const both = Buffer.concat([client.key, client.cert]);
+  expect((await call({ cert: both, key: both })).engine).toBe("bubblewrap");
+  expect(await failureOf(call({}))).toMatchObject({
+    code: "FAILED_PRECONDITION",
+    message: `The service at ${address} requires a certificate that it trusts of its clients. Give one as tls.cert and tls.key.`,
+  });
+  const refused = await failureOf(call({ cert: stranger.cert, key: stranger.key }));
+  expect(refused).toMatchObject({ code: "UNAVAILABLE" });
+  expect((refused as Error).message).toContain("does it trust tls.cert?");
+  for (const [tls, problem] of [
+    [{ cert: client.cert }, "tls.cert and tls.key belong together, and only one of them is given."],
+    [
+      { cert: client.files.cert, key: client.key },
+      "tls.cert, the content of a file, holds no certificate in PEM",
+    ],
+    [{ cert: client.cert, key: client.cert }, "tls.key, the content of a file, holds no private key in PEM"],
+    [{ cert: client.cert, key: stranger.key }, "holds another key than that of the certificate"],
+  ] as const)
+    expect(() => Berth.connect(address, { tls })).toThrow(problem);
+  const profile = { address, "client-cert": client.files.cert, "client-key": client.files.key };
+  const plain = { ...profile, address: guarded.address };
+  await mkdir(path.join(directory, "berth"));
+  await writeFile(
+    path.join(directory, "berth/profiles.json"),
+    JSON.stringify({ plain, work: { ...profile, "tls-ca": server.files.cert } }),
+  );
+  vi.stubEnv("XDG_CONFIG_HOME", directory);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  expect((await connect("", { profile: "work" }).sandboxes.stats()).engine).toBe("bubblewrap");
+  expect(() => Berth.connect(undefined, { profile: "plain" })).toThrow(
+    `"${guarded.address}" is called without TLS, and so without the certificate of the profile: write https://.`,
+  );
+});
+
+/** A service with tokens, and a client that has one in a file. */
+async function tokenInFile() {
+  const tokens = new TokensFile();
+  const place = await mkdtemp(path.join(directory, "token-"));
+  const file = path.join(place, "token");
+  let current = await tokens.add("acme");
+  await writeFile(file, `${current}\n`);
+  const guarded = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_TOKENS: tokens.path });
+  onTestFinished(() => guarded.dispose());
+  /** Replaces the token, and returns when the service refuses the previous one. */
+  const rotate = async (replace: (token: string) => Promise<void>) => {
+    const [before, after] = [current, await tokens.add("acme")];
+    const isIn = (token: string) =>
+      connect(guarded.address, { token })
+        .sandboxes.stats()
+        .then(() => true)
+        .catch((error) => !BerthError.is(error, "UNAUTHENTICATED"));
+    await expect.poll(() => isIn(after), { timeout: 20_000 }).toBe(true);
+    await replace(after);
+    await tokens.revoke(before);
+    await expect.poll(() => isIn(before), { timeout: 20_000 }).toBe(false);
+    current = after;
+  };
+  return { place, file, rotate, berth: connect(guarded.address, { tokenFile: file, retryForMs: 20_000 }) };
+}
+
+test("a token file may be replaced in any way", async () => {
+  const { place, file, rotate, berth } = await tokenInFile();
+  await berth.sandboxes.stats();
+  for (const replace of [
+    (token: string) => writeFile(file, token),
+    async (token: string) => {
+      await writeFile(`${file}.new`, `${token}\n`);
+      await rename(`${file}.new`, file);
+    },
+    // As Kubernetes does it: a link to a file below a link to a directory.
+    async (token: string) => {
+      await mkdir(path.join(place, "1"));
+      await writeFile(path.join(place, "1/token"), token);
+      await symlink("1", path.join(place, "data"));
+      await rm(file);
+      await symlink("data/token", file);
+    },
+    async (token: string) => {
+      await mkdir(path.join(place, "2"));
+      await writeFile(path.join(place, "2/token"), token);
+      await symlink("2", path.join(place, "data.new"));
+      await rename(path.join(place, "data.new"), path.join(place, "data"));
+    },
+  ]) {
+    await rotate(replace);
+    await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+  }
+  for (const spoil of [
+    () => writeFile(file, ""),
+    () => writeFile(file, "no token"),
+    () => rm(file),
+    () => mkdir(file),
+    () => rm(file, { recursive: true }).then(() => execFileSync("mkfifo", [file])),
+  ]) {
+    await spoil();
+    await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+  }
+  await rm(file);
+  await rotate((token) => writeFile(file, token));
+  await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+});
+
+test("streams that the service ends with a revoked token go on with its replacement", async () => {
+  const { file, rotate, berth } = await tokenInFile();
+  await using sandbox = await berth.sandboxes.create();
+  const events = berth.sandboxes.events({ sandboxId: sandbox.sandboxId });
+  await events.read();
+  const command = sandbox.exec("echo before; read line; echo $line", { keepStdinOpen: true });
+  expect((await command.read())?.text).toBe("before\n");
+  const after = command.read();
+  await rotate((token) => writeFile(file, token));
+  await command.write("after\n");
+  expect((await after)?.text).toBe("after\n");
+  await command.closeStdin();
+  expect((await command.wait()).exitCode).toBe(0);
+  await sandbox.delete();
+  const types: (string | undefined)[] = [];
+  while (types.length < 20 && types.at(-1) !== "TERMINATED") types.push((await events.read())?.type);
+  expect(types.at(-1)).toBe("TERMINATED");
+  await events.end();
+  // Without a replacement, the refusal is reported at once.
+  await rotate(async () => {});
+  expect(await failureOf(berth.sandboxes.stats())).toMatchObject({
+    code: "UNAUTHENTICATED",
+    tokenReplaced: false,
+  });
+  // So that the sandbox can be deleted.
+  await rotate((token) => writeFile(file, token));
 });
 
 test("checks a certificate against the server name, over a Unix socket too", async () => {

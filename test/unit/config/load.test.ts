@@ -239,6 +239,8 @@ test("only variables whose names are close to an option's are reported", () => {
     BERTH_LISTEN: "127.0.0.1:2",
     BERTH_TOKEN: "berth_x",
     BERTH_TLS_CA: "ca.pem",
+    BERTH_CLIENT_CERT: "client.pem",
+    BERTH_CLIENT_KEY: "client.key",
     BERTH_TENANT: "red",
     BERTH_CONFIG: "berth.json",
     // Set by Kubernetes for a service called berth.

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
+from typing import Tuple, Union
 from urllib.parse import urlsplit
 
 import grpc
 
 from berth._profile import find_access
+from berth.errors import BerthError, error_of
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
-CA = Union[str, "os.PathLike[str]", bytes]
-"""PEM certificates: the path of a file, or the bytes."""
+Pem = Union[str, "os.PathLike[str]", bytes]
+"""Certificates or a key in PEM: the path of a file, or the bytes."""
+
+
+Metadata = Tuple[Tuple[str, str], ...]
+"""The headers of a call."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +40,52 @@ class Endpoint:
     target: str
     #: None: no TLS.
     credentials: grpc.ChannelCredentials | None
-    #: Sent with every call.
-    metadata: tuple[tuple[str, str], ...]
+    #: Returns the token to send with a call.
+    token: Callable[[], str | None]
     options: tuple[tuple[str, int], ...]
+
+    @property
+    def metadata(self) -> Metadata:
+        """What to send with the next call."""
+        token = self.token()
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    def error_of(self, error: grpc.RpcError, metadata: Metadata) -> BerthError:
+        """The typed error of a failed call that was made with `metadata`."""
+        made = error_of(error, self.address, tls=self.credentials is not None)
+        made.token_replaced = made.code == "UNAUTHENTICATED" and metadata != self.metadata
+        return made
 
 
 def endpoint(
     address: str | None,
     token: str | None,
-    ca: CA | None,
+    ca: Pem | None,
     tls: bool | None,
     token_file: str | os.PathLike[str] | None = None,
     profile: str | None = None,
+    client_cert: Pem | None = None,
+    client_key: Pem | None = None,
 ) -> Endpoint:
     """Reads the settings of a client; see `AsyncBerth`."""
     access = find_access(address, token, token_file, profile)
     address = access.address or DEFAULT_ADDRESS
-    token = access.token
     ca = access.tls_ca if ca is None else ca
+    if client_cert is None and client_key is None:
+        client_cert, client_key = access.client_cert, access.client_key
     scheme, _, rest = address.rpartition("://")
     if scheme not in {"", "http", "https", "unix"}:
         raise _bad_address(address)
     if ca is not None and (tls is False or scheme == "http"):
         raise ValueError("ca= is for TLS, which tls=False or http:// turns off")
+    if client_cert is not None and (tls is False or scheme == "http"):
+        raise ValueError("client_cert= is for TLS, which tls=False or http:// turns off")
+    if (client_cert is None) != (client_key is None):
+        raise ValueError("client_cert= and client_key= belong together, and only one of them is given")
     target = f"unix:{rest}" if scheme == "unix" else rest.rstrip("/")
     if not target.startswith("unix:"):
         target = _host_and_port(address, target, 443 if scheme == "https" else 80 if scheme == "http" else None)
-    secure = ca is not None or (scheme == "https" if tls is None else tls)
+    secure = ca is not None or client_cert is not None or (scheme == "https" if tls is None else tls)
     options = {
         "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
         "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
@@ -77,20 +105,52 @@ def endpoint(
     return Endpoint(
         address=address,
         target=target,
-        credentials=grpc.ssl_channel_credentials(_read(ca)) if secure else None,
-        metadata=(("authorization", f"Bearer {token}"),) if token else (),
+        credentials=_credentials(ca, client_cert, client_key) if secure else None,
+        token=access.token,
         options=tuple(options.items()),
     )
 
 
-def _read(ca: CA | None) -> bytes | None:
-    if ca is None:
-        return None
-    pem = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
-    # gRPC would report an unreachable service instead.
-    if b"CERTIFICATE-----" not in pem:
-        raise ValueError(f"ca={'...' if isinstance(ca, bytes) else repr(os.fspath(ca))} holds no certificate in PEM")
+def _credentials(ca: Pem | None, client_cert: Pem | None, client_key: Pem | None) -> grpc.ChannelCredentials:
+    """Reads and checks the files: gRPC would report an unreachable service instead."""
+    roots = None if ca is None else _read("ca", ca, b"CERTIFICATE-----", "certificate")
+    if client_cert is None or client_key is None:
+        return grpc.ssl_channel_credentials(roots)
+    cert = _read("client_cert", client_cert, b"CERTIFICATE-----", "certificate")
+    key = _read("client_key", client_key, b"PRIVATE KEY-----", "private key")
+    if b"ENCRYPTED" in key:
+        raise ValueError(f"{_named('client_key', client_key)} is encrypted: give a key without a passphrase")
+    _check_pair(cert, key)
+    return grpc.ssl_channel_credentials(roots, key, cert)
+
+
+def _check_pair(cert: bytes, key: bytes) -> None:
+    # Python reads them from files alone, and a key that was given as bytes must not get on a disk.
+    if sys.platform != "linux":
+        return
+    with ExitStack() as files:
+        paths: list[str] = []
+        for pem in (cert, key):
+            file = files.enter_context(open(os.memfd_create("pem"), "wb", buffering=0))
+            file.write(pem)
+            paths.append(f"/proc/self/fd/{file.fileno()}")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*paths)
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise ValueError("client_key= holds another key than that of client_cert=") from error
+            raise ValueError(f"client_cert= and client_key= cannot be used: {error}") from error
+
+
+def _read(name: str, source: Pem, marker: bytes, content: str) -> bytes:
+    pem = source if isinstance(source, bytes) else Path(source).read_bytes()
+    if marker not in pem:
+        raise ValueError(f"{_named(name, source)} holds no {content} in PEM")
     return pem
+
+
+def _named(name: str, source: Pem) -> str:
+    return f"{name}={'...' if isinstance(source, bytes) else repr(os.fspath(source))}"
 
 
 def _host_and_port(address: str, text: str, default_port: int | None) -> str:

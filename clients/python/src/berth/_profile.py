@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Union, cast
 
-_KEYS = ("address", "tls-ca", "token", "token-file")
+_KEYS = ("address", "tls-ca", "client-cert", "client-key", "token", "token-file")
+_FILES = {"tls-ca", "client-cert", "client-key", "token-file"}
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -20,9 +23,13 @@ class Access:
 
     #: None: not set anywhere.
     address: str | None
-    token: str | None
+    #: Returns the token to send with a call. Reads it again if it is in a file, which may be replaced at any time.
+    token: Callable[[], str | None]
     #: PEM file with the authorities that the profile in use trusts.
     tls_ca: str | None
+    #: PEM files with the certificate that the profile in use presents, and its key. Both are set, or neither.
+    client_cert: str | None
+    client_key: str | None
 
 
 def find_access(address: str | None, token: str | None, token_file: _Path | None, profile: str | None) -> Access:
@@ -34,20 +41,26 @@ def find_access(address: str | None, token: str | None, token_file: _Path | None
     """
     env = os.environ
     found = _profile_of(address, profile)
-    if token is None and token_file is not None:
-        token = _from_file("token_file", token_file)
-    if token is None:
-        token = found.get("token")
-    if token is None and "token-file" in found:
-        token = _from_file("token-file of the profile", found["token-file"])
-    if token is None:
-        token = env.get("BERTH_TOKEN") or None
-    if token is None and env.get("BERTH_TOKEN_FILE"):
-        token = _from_file("BERTH_TOKEN_FILE", env["BERTH_TOKEN_FILE"])
+    if token is not None:
+        current = _fixed(token)
+    elif token_file is not None:
+        current = _from_file("token_file", token_file)
+    elif "token" in found:
+        current = _fixed(found["token"])
+    elif "token-file" in found:
+        current = _from_file("token-file of the profile", found["token-file"])
+    elif env.get("BERTH_TOKEN"):
+        current = _fixed(env["BERTH_TOKEN"])
+    elif env.get("BERTH_TOKEN_FILE"):
+        current = _from_file("BERTH_TOKEN_FILE", env["BERTH_TOKEN_FILE"])
+    else:
+        current = _fixed("")
     return Access(
         address=address or found.get("address") or env.get("BERTH_ADDRESS") or None,
-        token=_checked(token, "the token") if token else None,
+        token=current,
         tls_ca=found.get("tls-ca"),
+        client_cert=found.get("client-cert"),
+        client_key=found.get("client-key"),
     )
 
 
@@ -90,15 +103,37 @@ def _checked_profile(what: str, profile: object, file: Path) -> Dict[str, str]:
             raise ValueError(f'{what}: there is no key "{key}"; there are: {", ".join(_KEYS)}')
         if not isinstance(value, str) or not value:
             raise ValueError(f"{what}: {key} must be a text")
-        checked[key] = str(file.parent / value) if key in {"tls-ca", "token-file"} else value
+        checked[key] = str(file.parent / value) if key in _FILES else value
     if "address" not in checked:
         raise ValueError(f"{what}: it has no address")
     if "token" in checked and "token-file" in checked:
         raise ValueError(f"{what}: it has both token and token-file; leave one of them out")
+    if ("client-cert" in checked) != ("client-key" in checked):
+        raise ValueError(f"{what}: client-cert and client-key belong together; it has only one of them")
     return checked
 
 
-def _from_file(what: str, file: _Path) -> str:
+def _fixed(token: str) -> Callable[[], str | None]:
+    text = _checked(token, "the token") if token else None
+    return lambda: text
+
+
+def _from_file(what: str, file: _Path) -> Callable[[], str | None]:
+    """The first time, the file must hold a token. Later, what cannot be used leaves the previous token in force."""
+    token = _read_token(what, file)
+
+    def current() -> str:
+        nonlocal token
+        # What the shell pipes in can be read only once.
+        if os.path.isfile(file):
+            with contextlib.suppress(ValueError):
+                token = _read_token(what, file)
+        return token
+
+    return current
+
+
+def _read_token(what: str, file: _Path) -> str:
     token = _read_text(what, file).strip()
     if not token:
         raise ValueError(f"{what}: {os.fspath(file)} is empty")

@@ -15,12 +15,18 @@ _PASSING = {"SHUTTING_DOWN", "ENGINE_UNAVAILABLE"}
 
 
 def is_broken(error: BerthError) -> bool:
-    """Whether the connection failed instead of the call: the service was not reached, or is restarting."""
+    """Whether the connection failed instead of the call: the service was not reached, is restarting, or ended the calls
+    of a token that has been replaced.
+    """
+    if error.token_replaced:
+        return True
     return error.reason == "SHUTTING_DOWN" if error.reason else error.code in _BROKEN
 
 
 def is_passing(error: BerthError) -> bool:
     """Whether to retry a call that is safe to repeat."""
+    if error.token_replaced:
+        return True
     return error.reason in _PASSING if error.reason else error.code in _BROKEN
 
 

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from berth._async.client import AsyncBerth
 from berth._async.worker_dicts import Action, AsyncWorkerDicts, Dict, Resources
-from berth._endpoint import CA, endpoint
+from berth._endpoint import Pem, endpoint
 from berth._sync.client import Berth
 from berth._sync.worker_dicts import WorkerDicts
 from berth.types import Json
@@ -48,7 +48,7 @@ class Sandbox:
         *,
         timeout: float | None = None,
         token: str | None = None,
-        ca: CA | None = None,
+        ca: Pem | None = None,
         tls: bool | None = None,
         keep_sessions: bool = False,
         warmup_resources: Sequence[str] | None = None,

@@ -36,6 +36,8 @@ class BerthError(Exception):
     metadata: Mapping[str, str]
     #: Seconds after which a retry makes sense. None: unknown.
     retry_after: float | None
+    #: Whether the service refused a token that has been replaced since in its file, so that a retry may succeed.
+    token_replaced: bool = False
 
     def __init__(
         self,
@@ -393,15 +395,15 @@ def class_of(reason: str) -> type[BerthError] | None:
     return _BY_REASON.get(reason)
 
 
-def error_of(error: grpc.RpcError, target: str = "the service") -> BerthError:
-    """The typed error of a failed call to `target`."""
+def error_of(error: grpc.RpcError, target: str = "the service", tls: bool = False) -> BerthError:
+    """The typed error of a failed call to `target`. `tls`: whether the call used it."""
     code = error.code()
     text = error.details() or ""
     detail = detail_of(error)
     if detail is not None:
         return _typed(code.name, text, detail)
     if code is grpc.StatusCode.UNAVAILABLE:
-        text = _unreachable(target, text)
+        text = _unreachable(target, text, tls)
     return _BY_CODE.get(code.name, BerthError)(text or code.name, code=code.name)
 
 
@@ -440,7 +442,7 @@ def _reason_name(number: int) -> str:
     return f"UNKNOWN_{number}" if value is None else value.name.removeprefix("ERROR_REASON_")
 
 
-def _unreachable(target: str, text: str) -> str:
+def _unreachable(target: str, text: str, tls: bool) -> str:
     # gRPC mentions certificates even if the server did not speak TLS.
     is_tls = "WRONG_VERSION_NUMBER" not in text
     if is_tls and ("CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower()):
@@ -449,6 +451,9 @@ def _unreachable(target: str, text: str) -> str:
         advice = "It does not speak TLS there as this client does: check ca= and tls=."
     else:
         advice = "Is it running (berth serve), and is this its address (BERTH_ADDRESS)?"
+        if tls:
+            # gRPC does not report the service's alert, and Node's TLS servers may send none.
+            advice += " If it has --tls-client-ca, does it trust the certificate given as client_cert=?"
     return f"Cannot reach Berth at {target}. {advice} [{text}]"
 
 

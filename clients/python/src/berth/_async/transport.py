@@ -16,7 +16,7 @@ import grpc.aio
 
 from berth._endpoint import Endpoint
 from berth._retry import Pauses, is_passing
-from berth.errors import BerthError, CanceledError, error_of
+from berth.errors import BerthError, CanceledError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
 from berth.v1 import workspace_pb2_grpc
 
@@ -77,9 +77,9 @@ class _Call(Protocol[R_co]):
 class AsyncStream(Generic[R]):
     """The responses of a streaming call."""
 
-    def __init__(self, call: _Call[R], target: str) -> None:
+    def __init__(self, call: _Call[R], error_of: Callable[[grpc.RpcError], BerthError]) -> None:
         self._call = call
-        self._target = target
+        self._error_of = error_of
         self._canceled = False
 
     async def read(self) -> R | None:
@@ -94,7 +94,7 @@ class AsyncStream(Generic[R]):
                 raise
             raise _closed() from None
         except grpc.RpcError as error:
-            raise error_of(error, self._target) from error
+            raise self._error_of(error) from error
         # gRPC's types do not express that EOF is a singleton.
         return None if answer is grpc.aio.EOF else cast("R", answer)
 
@@ -138,14 +138,15 @@ class AsyncTransport:
         self, method: grpc.aio.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
     ) -> R:
         """Makes a call once. Raises BerthError."""
+        metadata = self.endpoint.metadata
         try:
-            return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
+            return await method(request, timeout=timeout, metadata=metadata)
         except asyncio.CancelledError:
             if _was_canceled():
                 raise
             raise _closed() from None
         except grpc.RpcError as error:
-            raise error_of(error, self.endpoint.address) from error
+            raise self.endpoint.error_of(error, metadata) from error
 
     async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -167,7 +168,8 @@ class AsyncTransport:
 
     def stream(self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q) -> AsyncStream[R]:
         """Starts a call that streams responses."""
-        return AsyncStream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
+        metadata = self.endpoint.metadata
+        return AsyncStream(method(request, metadata=metadata), lambda error: self.endpoint.error_of(error, metadata))
 
     async def upload(
         self, method: grpc.aio.StreamUnaryMultiCallable[Q, R], requests: AsyncIterator[Q]
@@ -184,8 +186,9 @@ class AsyncTransport:
                 failure = error
                 raise
 
+        metadata = self.endpoint.metadata
         try:
-            return await method(guarded(), metadata=self.endpoint.metadata)
+            return await method(guarded(), metadata=metadata)
         except (grpc.RpcError, asyncio.CancelledError) as error:
             if failure is not None:
                 raise failure from None
@@ -193,7 +196,7 @@ class AsyncTransport:
                 if _was_canceled():
                     raise
                 raise _closed() from None
-            raise error_of(error, self.endpoint.address) from error
+            raise self.endpoint.error_of(error, metadata) from error
 
     def adopt(self, resource: Releasable) -> None:
         """Registers something that `close` must end."""

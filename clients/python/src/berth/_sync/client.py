@@ -11,7 +11,7 @@ from berth._sync.sandbox import Sandboxes
 from berth._sync.sessions import Sessions, Worker
 from berth._sync.transport import Transport
 from berth._sync.workspaces import Workspaces
-from berth._endpoint import CA, endpoint
+from berth._endpoint import Pem, endpoint
 
 
 class Berth:
@@ -22,15 +22,16 @@ class Berth:
                 result = sandbox.run("echo hello")
                 print(result.stdout)
 
-    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, otherwise
-    127.0.0.1:7070. `profile`: replaces the address by one of ~/.config/berth/profiles.json, by default BERTH_PROFILE;
-    it has an address and may have a token. `token`, or the file `token_file` that contains it: sent as
-    `authorization: Bearer`; by default the profile's, BERTH_TOKEN, or the file BERTH_TOKEN_FILE, in this order; ""
-    for none. `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True`
-    without `ca` trusts those of the system. `retry_for`: seconds to retry calls that are safe to repeat while the
-    service cannot be reached (default 5; 0: never). Those are calls that read, and those with a request id, which the
-    service carries out once: the client sets one for calls that create, change or remove something, and you may set
-    one for what you run. All other calls are made once.
+    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, otherwise 127.0.0.1:7070.
+    `profile`: replaces the address by one of ~/.config/berth/profiles.json, by default BERTH_PROFILE; it has an address
+    and may have a token. `token`, or the file `token_file` that contains it, which each call reads again: sent as
+    `authorization: Bearer`; by default the profile's, BERTH_TOKEN, or the file BERTH_TOKEN_FILE, in this order; "" for
+    none. `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True`
+    without `ca` trusts those of the system. `client_cert` and `client_key`: the certificate to present to a service
+    that requires one (`berth serve --tls-client-ca`) and its private key, as `ca`; they also turn on TLS. `retry_for`:
+    seconds to retry calls that are safe to repeat while the service cannot be reached (default 5; 0: never). Those are
+    calls that read, and those with a request id, which the service carries out once: the client sets one for calls that
+    create, change or remove something, and you may set one for what you run. All other calls are made once.
 
     Every call raises a `BerthError`: see `berth.errors`. A client may be used by several threads.
     """
@@ -42,12 +43,16 @@ class Berth:
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
         profile: str | None = None,
-        ca: CA | None = None,
+        ca: Pem | None = None,
+        client_cert: Pem | None = None,
+        client_key: Pem | None = None,
         tls: bool | None = None,
         retry_for: float = 5.0,
     ) -> None:
         #: The connection; its `stubs` are the generated ones of berth.v1.
-        self.transport = Transport(endpoint(address, token, ca, tls, token_file, profile), retry_for)
+        self.transport = Transport(
+            endpoint(address, token, ca, tls, token_file, profile, client_cert, client_key), retry_for
+        )
         #: Places to run commands.
         self.sandboxes = Sandboxes(self.transport)
         #: Stateful resources of workers, and their tools.

@@ -13,7 +13,7 @@ import grpc
 
 from berth._endpoint import Endpoint
 from berth._retry import Pauses, is_passing
-from berth.errors import BerthError, error_of
+from berth.errors import BerthError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
 from berth.v1 import workspace_pb2_grpc
 
@@ -64,9 +64,9 @@ class _Call(Protocol[R_co]):
 class Stream(Generic[R]):
     """The responses of a streaming call."""
 
-    def __init__(self, call: _Call[R], target: str) -> None:
+    def __init__(self, call: _Call[R], error_of: Callable[[grpc.RpcError], BerthError]) -> None:
         self._call = call
-        self._target = target
+        self._error_of = error_of
         self._canceled = False
 
     def read(self) -> R | None:
@@ -78,7 +78,7 @@ class Stream(Generic[R]):
         except grpc.RpcError as error:
             if self._canceled:
                 return None
-            raise error_of(error, self._target) from error
+            raise self._error_of(error) from error
 
     def cancel(self) -> None:
         """Ends the call; a reader that waits gets None. Idempotent."""
@@ -127,10 +127,11 @@ class Transport:
         self, method: grpc.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
     ) -> R:
         """Makes a call once. Raises BerthError."""
+        metadata = self.endpoint.metadata
         try:
-            return method(request, timeout=timeout, metadata=self.endpoint.metadata)
+            return method(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
-            raise error_of(error, self.endpoint.address) from error
+            raise self.endpoint.error_of(error, metadata) from error
 
     def retried(self, method: grpc.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -152,7 +153,8 @@ class Transport:
 
     def stream(self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q) -> Stream[R]:
         """Starts a call that streams responses."""
-        return Stream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
+        metadata = self.endpoint.metadata
+        return Stream(method(request, metadata=metadata), lambda error: self.endpoint.error_of(error, metadata))
 
     def upload(self, method: grpc.StreamUnaryMultiCallable[Q, R], requests: Iterator[Q]) -> R:
         """Makes a call that streams requests. Raises BerthError, and what `requests` raises."""
@@ -166,12 +168,13 @@ class Transport:
                 failure = error
                 raise
 
+        metadata = self.endpoint.metadata
         try:
-            return method(guarded(), metadata=self.endpoint.metadata)
+            return method(guarded(), metadata=metadata)
         except grpc.RpcError as error:
             if failure is not None:
                 raise failure from None
-            raise error_of(error, self.endpoint.address) from error
+            raise self.endpoint.error_of(error, metadata) from error
 
     def adopt(self, resource: Releasable) -> None:
         """Registers what `close` must end."""
