@@ -32,6 +32,10 @@ const LEFT_OUT = [
   "docs/benchmarks.svg",
 ];
 
+/** What builds and installs leave among the sources. */
+const GENERATED =
+  /(?:^|\/)(?:node_modules|dist|build|coverage|__pycache__|LICENSE|\.[^/]+|[^/]+\.egg-info)(?:\/|$)/u;
+
 /** Between two words: a phrase may continue on the next line of a comment. */
 const GAP = /[\s*/#>]+/gu;
 
@@ -87,6 +91,7 @@ function filesOf(place) {
   if (!statSync(at).isDirectory()) return [place];
   return readdirSync(at, { recursive: true })
     .map((name) => path.join(place, name))
+    .filter((file) => !GENERATED.test(file))
     .filter((file) => statSync(path.join(root, file)).isFile())
     .sort();
 }

@@ -72,6 +72,8 @@ describe("the English check", () => {
       "docs/a.md": "`mend`\n\n```sh\necho told\n```\n\n[record](told.md)\n",
       "other/a.ts": "// told\n",
       "CHANGELOG.md": "told\n",
+      "clients/typescript/LICENSE": "told\n",
+      "clients/python/src/__pycache__/a.pyc": "told\n",
     };
     expect(await check(files)).toEqual({ exitCode: 0, output: "" });
   });
