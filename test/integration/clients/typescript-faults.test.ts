@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import http2 from "node:http2";
 import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -228,6 +228,46 @@ test("presents a certificate to a service that requires one", async () => {
   expect(() => Berth.connect(undefined, { profile: "plain" })).toThrow(
     `"${guarded.address}" is called without TLS, and so without the certificate of the profile: write https://.`,
   );
+});
+
+test("reads the files of a certificate again for a new connection", async () => {
+  const place = await mkdtemp(path.join(directory, "renewed-"));
+  const [server, old, renewed] = await Promise.all(
+    ["server", "old", "renewed"].map((name) => makeCertificate(place, name)),
+  );
+  if (!server || !old || !renewed) throw new Error("no certificates");
+  const guarded = await ServeProcess.start([], {
+    BERTH_ENGINE: "bubblewrap",
+    BERTH_TLS_CERT: server.cert,
+    BERTH_TLS_KEY: server.key,
+    BERTH_TLS_CLIENT_CA: renewed.cert,
+  });
+  onTestFinished(() => guarded.dispose());
+  const [certFile, keyFile] = [path.join(place, "my.pem"), path.join(place, "my.key")];
+  const put = async (from: { readonly cert: string; readonly key: string }) => {
+    await copyFile(from.cert, certFile);
+    await copyFile(from.key, keyFile);
+  };
+  const address = `https://${guarded.address}`;
+  await mkdir(path.join(place, "berth"));
+  const mine = { address, "tls-ca": server.cert, "client-cert": certFile, "client-key": keyFile };
+  await writeFile(path.join(place, "berth/profiles.json"), JSON.stringify({ mine }));
+  vi.stubEnv("XDG_CONFIG_HOME", place);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const tls = { ca: await readFile(server.cert), certFile, keyFile };
+  for (const [to, settings] of [
+    [address, { tls }],
+    ["", { profile: "mine" }],
+  ] as const) {
+    await put(old);
+    const berth = connect(to, { ...settings, retryForMs: 0 });
+    expect(await failureOf(berth.sandboxes.stats())).toMatchObject({ code: "UNAVAILABLE" });
+    // Half of the new pair: the old one stays in force.
+    await copyFile(renewed.cert, certFile);
+    expect(await failureOf(berth.sandboxes.stats())).toMatchObject({ code: "UNAVAILABLE" });
+    await put(renewed);
+    await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+  }
 });
 
 /** A service with tokens, and a client that has one in a file. */

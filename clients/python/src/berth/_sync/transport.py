@@ -7,11 +7,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import grpc
 
-from berth._endpoint import Endpoint
+from berth._endpoint import RETIRED_FOR, Endpoint
 from berth._retry import Pauses, is_passing
 from berth.errors import BerthError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
@@ -86,6 +87,16 @@ class Stream(Generic[R]):
         self._call.cancel()
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A channel, and what it was made for."""
+
+    pid: int
+    channel: grpc.Channel
+    stubs: Stubs
+    credentials: grpc.ChannelCredentials | None
+
+
 class Transport:
     """One connection to a service, made by the first call."""
 
@@ -93,35 +104,49 @@ class Transport:
         self.endpoint = endpoint
         self.retry_for = retry_for
         self._lock = threading.Lock()
-        self._made: tuple[int, grpc.Channel, Stubs] | None = None
+        self._made: _Made | None = None
+        #: Channels whose certificate was renewed, and when. Calls that run on them go on.
+        self._retired: list[tuple[float, grpc.Channel]] = []
         self._closed = False
         self._open: set[Releasable] = set()
 
     @property
     def stubs(self) -> Stubs:
         """The generated stubs."""
-        made = self._made or self._make()
-        if made[0] != os.getpid():
+        credentials = self.endpoint.credentials and self.endpoint.credentials()
+        made = self._made
+        if made is not None and made.pid != os.getpid():
             raise RuntimeError(
                 "this client was used before a fork, which its connection does not survive: make another one in "
                 "the child process, or start processes by spawn"
             )
-        return made[2]
+        if made is None or made.credentials is not credentials:
+            made = self._make(credentials)
+        return made.stubs
 
-    def _make(self) -> tuple[int, grpc.Channel, Stubs]:
+    def _make(self, credentials: grpc.ChannelCredentials | None) -> _Made:
         with self._lock:
-            if self._made is None:
+            made = self._made
+            if made is None or made.credentials is not credentials:
                 if self._closed:
                     raise RuntimeError("this client is closed; make another one")
-                channel = self._connect()
-                self._made = (os.getpid(), channel, Stubs(channel))
-            return self._made
+                if made is not None:
+                    self._retire(made.channel)
+                channel = self._connect(credentials)
+                self._made = made = _Made(os.getpid(), channel, Stubs(channel), credentials)
+            return made
 
-    def _connect(self) -> grpc.Channel:
+    def _connect(self, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
         target, options = self.endpoint.target, self.endpoint.options
-        if self.endpoint.credentials is None:
+        if credentials is None:
             return grpc.insecure_channel(target, options=options)
-        return grpc.secure_channel(target, self.endpoint.credentials, options=options)
+        return grpc.secure_channel(target, credentials, options=options)
+
+    def _retire(self, channel: grpc.Channel) -> None:
+        now = time.monotonic()
+        while self._retired and self._retired[0][0] < now - RETIRED_FOR:
+            self._retired.pop(0)[1].close()
+        self._retired.append((now, channel))
 
     def unary(
         self, method: grpc.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
@@ -194,8 +219,10 @@ class Transport:
         for resource in list(self._open):
             resource.end()
         made, self._made = self._made, None
-        if made is not None and made[0] == os.getpid():
-            made[1].close()
+        if made is not None and made.pid == os.getpid():
+            for channel in [channel for _, channel in self._retired] + [made.channel]:
+                channel.close()
+            self._retired.clear()
 
 
 def pending(made: T) -> T:
