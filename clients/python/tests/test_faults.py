@@ -134,7 +134,7 @@ async def test_a_certificate_may_be_renewed(tmp_path: Path) -> None:
         key.write_bytes(source.with_suffix(".key").read_bytes())
 
     put(other)
-    own = {"client_cert": cert, "client_key": key}
+    own: dict[str, Any] = {"client_cert": cert, "client_key": key}
     async with AsyncBerth(address, ca=good, **own, retry_for=0) as berth:
         with Berth(address, ca=good, **own, retry_for=0) as sync_berth:
             with pytest.raises(errors.UnavailableError):
@@ -222,7 +222,7 @@ async def test_calls_go_on_when_a_certificate_is_renewed(tmp_path: Path) -> None
         new.replace(pair)
 
     renew()
-    own = {"ca": good, "client_cert": pair, "client_key": pair, "token_file": tokens.file}
+    own: dict[str, Any] = {"ca": good, "client_cert": pair, "client_key": pair, "token_file": tokens.file}
     async with AsyncBerth(address, **own) as berth, berth.sandboxes.create() as sandbox:
         with Berth(address, **own) as sync_berth:
             same = sync_berth.sandboxes.get(sandbox.sandbox_id)

@@ -1,3 +1,4 @@
+import { createHash, randomUUID } from "node:crypto";
 import { getEventListeners } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -60,6 +61,42 @@ test("runs a command to its end", async () => {
   expect((await sandbox.run(["cat"], { stdin: "given" })).stdout).toBe("given");
   const long = await sandbox.run("seq 1000", { maxOutputBytes: 10 });
   expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
+});
+
+test("0 as the most output to keep is the default, on every path", async () => {
+  const line = "head -c 1100000 /dev/zero | tr '\\0' x";
+  const kept = [
+    await sandbox.run(line, { maxOutputBytes: 0 }),
+    await sandbox.run(line, { maxOutputBytes: 0, onStdout: () => {} }),
+    await sandbox.exec(line).result({ maxOutputBytes: 0 }),
+  ];
+  expect(kept.map(({ stdoutBytes }) => stdoutBytes.length)).toEqual([1 << 20, 1 << 20, 1 << 20]);
+});
+
+test("a command gets stdin that is longer than a message may be", async () => {
+  const stdin = new Uint8Array((5 << 20) + 1).map((_, at) => at % 251);
+  const sum = createHash("sha256").update(stdin).digest("hex");
+  const requestId = randomUUID();
+  for (const options of [{}, { requestId }, { requestId }, { onStdout: () => {} }]) {
+    const result = await sandbox.run("sha256sum; echo end >&2", { stdin, check: true, ...options });
+    expect(result.stdout.slice(0, 64)).toBe(sum);
+    expect(result.stderr).toBe("end\n");
+  }
+  // Its output comes while it reads, and more may be written.
+  await using process = sandbox.exec("cat", { stdin, keepStdinOpen: true });
+  const result = process.result({ maxOutputBytes: 16 << 20 });
+  await process.write("more");
+  await process.closeStdin();
+  expect(Buffer.concat([stdin, Buffer.from("more")]).equals((await result).stdoutBytes)).toBe(true);
+  // It need not read all of it.
+  expect((await sandbox.run("head -c 3", { stdin: new Uint8Array(30 << 20) })).stdoutBytes.length).toBe(3);
+  expect(
+    (await sandbox.run("exec sleep 100", { stdin: new Uint8Array(30 << 20), timeoutMs: 300 })).status.cause,
+  ).toBe("TIMED_OUT");
+  // A detached one has all of it once it has started.
+  const detached = await sandbox.exec("sha256sum > sum; sleep 0", { stdin, detach: true }).start();
+  expect((await sandbox.attach(detached.processId).wait()).exitCode).toBe(0);
+  expect((await sandbox.run("cat sum")).stdout.slice(0, 64)).toBe(sum);
 });
 
 test("a result prints its output as text", async () => {
@@ -229,7 +266,7 @@ test("calls with much to send do not hinder each other", async () => {
 
 test("a request that is refused for its size harms no later call", async () => {
   const refused = await sandbox
-    .run("cat", { stdin: new Uint8Array(30 << 20) })
+    .run("cat", { env: { LONG: "x".repeat(30 << 20) } })
     .catch((error) => error.reason);
   expect(refused).toBe("MESSAGE_TOO_LARGE");
   expect((await sandbox.run("echo on")).stdout).toBe("on\n");

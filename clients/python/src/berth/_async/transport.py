@@ -321,3 +321,16 @@ async def invoke(callback: Callback | None, text: str) -> None:
 async def in_thread(act: Callable[[], T]) -> T:
     """Does blocking work outside the event loop."""
     return await asyncio.to_thread(act)
+
+
+Background = asyncio.Task[None]
+
+
+def background(act: Callable[[], Coroutine[object, object, None]]) -> Background:
+    """Does something beside what runs."""
+    return asyncio.get_running_loop().create_task(act())
+
+
+async def finished(work: Background) -> None:
+    """Waits for the end of what runs in the background, and leaves it alone if the wait is canceled."""
+    await asyncio.wait([work])

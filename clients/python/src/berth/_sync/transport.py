@@ -244,3 +244,22 @@ def invoke(callback: Callback | None, text: str) -> None:
 def in_thread(act: Callable[[], T]) -> T:
     """Does something that blocks."""
     return act()
+
+
+class Background(threading.Thread):
+    """Something that runs beside its caller."""
+
+    def cancel(self) -> None:
+        """It ends by itself: nobody can interrupt a thread."""
+
+
+def background(act: Callable[[], None]) -> Background:
+    """Does something beside what runs."""
+    thread = Background(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def finished(work: Background) -> None:
+    """Waits for the end of what runs in the background."""
+    work.join()
