@@ -327,7 +327,7 @@ Background = asyncio.Task[None]
 
 
 def background(act: Callable[[], Coroutine[object, object, None]]) -> Background:
-    """Does something beside what runs."""
+    """Does something in the background."""
     return asyncio.get_running_loop().create_task(act())
 
 

@@ -247,14 +247,14 @@ def in_thread(act: Callable[[], T]) -> T:
 
 
 class Background(threading.Thread):
-    """Something that runs beside its caller."""
+    """Something that runs in the background."""
 
     def cancel(self) -> None:
         """It ends by itself: nobody can interrupt a thread."""
 
 
 def background(act: Callable[[], None]) -> Background:
-    """Does something beside what runs."""
+    """Does something in the background."""
     thread = Background(target=act, daemon=True)
     thread.start()
     return thread
