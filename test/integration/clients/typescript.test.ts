@@ -272,6 +272,21 @@ test("a request that is refused for its size harms no later call", async () => {
   expect((await sandbox.run("echo on")).stdout).toBe("on\n");
 });
 
+test("does not remove or move the directory in which commands start", async () => {
+  await sandbox.files.write("here/kept", "x");
+  for (const call of [
+    sandbox.files.remove(".", { recursive: true }),
+    sandbox.files.remove("here/..", { recursive: true, allowMissing: true }),
+    sandbox.files.move(".", "/tmp/there"),
+  ]) {
+    await expect(call).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining("it is the working directory, where commands start."),
+    });
+  }
+  expect((await sandbox.run("cat here/kept")).stdout).toBe("x");
+});
+
 test("transfers archives", async () => {
   await sandbox.files.write("tree/one", "1");
   expect(await sandbox.files.uploadArchive(sandbox.files.downloadArchive("tree"), "copy")).toMatchObject({
