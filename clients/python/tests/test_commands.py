@@ -7,6 +7,8 @@ import enum
 import hashlib
 import signal
 import uuid
+from datetime import timedelta
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -35,6 +37,29 @@ async def test_a_command_gets_what_it_is_given(sandbox: AsyncSandbox) -> None:
     assert (await sandbox.run("no-such-program")).exit_code == 127
     late = await sandbox.run("echo before; sleep 1000", timeout=0.3)
     assert (late.status.cause, late.stdout) == ("TIMED_OUT", "before\n")
+
+
+async def test_what_is_given_wrong_is_named(sandbox: AsyncSandbox, sync_berth: Berth) -> None:
+    assert (await sandbox.run("pwd", working_dir=PurePosixPath("/tmp"))).stdout == "/tmp\n"
+    wrong: Any
+    for wrong, message in (
+        (None, "the command must be a str or a sequence of str, not NoneType"),
+        (b"true", "the command must be a str or a sequence of str, not bytes"),
+        (["sleep", 1], r"command\[1\] must be a str, not int"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            await sandbox.run(wrong)
+    for wrong in (timedelta(seconds=1), "1s"):
+        with pytest.raises(TypeError, match="a time is a number of seconds, not "):
+            await sandbox.run("true", timeout=wrong)
+
+    async def callback(text: str) -> None:
+        raise AssertionError(text)
+
+    same = sync_berth.sandboxes.get(sandbox.sandbox_id)
+    wrong = callback
+    with pytest.raises(TypeError, match="a coroutine function, which only AsyncBerth can call"):
+        await asyncio.to_thread(same.run, "echo lost", on_stdout=wrong)
 
 
 async def test_long_output_keeps_head_and_tail(sandbox: AsyncSandbox) -> None:

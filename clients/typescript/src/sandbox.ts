@@ -1,6 +1,16 @@
 import { CommandResult } from "./command-result.ts";
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
-import { command, content, duration, exitStatus, present, processInfo, sandboxInfo } from "./convert.ts";
+import {
+  command,
+  content,
+  duration,
+  exitStatus,
+  present,
+  processInfo,
+  sandboxInfo,
+  variables,
+  whole,
+} from "./convert.ts";
 import { Files } from "./files.ts";
 import { DEFAULT_OUTPUT_BYTES, type OutputCallbacks, PIECE_BYTES, Process } from "./process.ts";
 import type { Command, Content, ProcessInfo, SandboxInfo } from "./types.ts";
@@ -16,8 +26,8 @@ const MOST_STDIN = 2 * 1024 * 1024;
 
 /** How a command is run. */
 export interface CommandOptions extends CallSettings {
-  /** Environment; it overrides the sandbox's. */
-  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Environment; it overrides the sandbox's. Variables that are undefined are left out. */
+  readonly env?: Readonly<Record<string, string | undefined>> | undefined;
   /** Variables, each with the name of the service's secret that is its value. */
   readonly secretEnv?: Readonly<Record<string, string>> | undefined;
   /** Whether to replace those values by "[redacted]" in what it writes. Default false. */
@@ -98,7 +108,7 @@ export class Sandbox implements AsyncDisposable {
       ...(terminal && { terminal: { columns: terminal.columns, rows: terminal.rows } }),
       onDisconnect: detach ? OnDisconnect.DETACH : OnDisconnect.KILL,
       disconnectGrace: detach ? undefined : duration(reconnectMs),
-      outputLimitBytes: BigInt(options.outputLimitBytes ?? 0),
+      outputLimitBytes: whole("outputLimitBytes", options.outputLimitBytes ?? 0),
       // If the connection breaks before the command is known to have started, it still starts only once.
       requestId: options.requestId ?? newRequestId(),
     };
@@ -128,7 +138,7 @@ export class Sandbox implements AsyncDisposable {
     const { maxOutputBytes = DEFAULT_OUTPUT_BYTES, requestId = "", signal } = options;
     const request = {
       ...this.#commandFields(line, options),
-      maxOutputBytes: BigInt(maxOutputBytes),
+      maxOutputBytes: whole("maxOutputBytes", maxOutputBytes),
       requestId,
     };
     const call = (settings: object) => this.#connection.processes.runCommand(request, settings);
@@ -239,7 +249,7 @@ export class Sandbox implements AsyncDisposable {
     return {
       sandboxId: this.sandboxId,
       command: command(line),
-      env: env ? { ...env } : {},
+      env: variables(env),
       secretEnv: { ...secretEnv },
       redactSecrets,
       workingDir: workingDir ?? "",

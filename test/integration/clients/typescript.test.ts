@@ -111,6 +111,14 @@ test("names what callers without types get wrong", async () => {
     'network is "NONE" or "EGRESS", not "egress".',
   );
   await expect(sandbox.run(given(undefined))).rejects.toThrow("The command must be a string or an array");
+  await expect(berth.sandboxes.create({ memoryBytes: given("1GiB") })).rejects.toThrow(
+    "memoryBytes must be a whole number, not 1GiB.",
+  );
+  await expect(sandbox.run("true", { maxOutputBytes: 1.5 })).rejects.toThrow(
+    "maxOutputBytes must be a whole number, not 1.5.",
+  );
+  const env = { UNSET: undefined, SET: "yes" };
+  expect((await sandbox.run("echo ${UNSET-unset} $SET", { env })).stdout).toBe("unset yes\n");
   const data = "The data must be a string, a Uint8Array or an ArrayBuffer, not";
   await expect(sandbox.files.write("wrong", given({}))).rejects.toThrow(`${data} Object.`);
   await expect(sandbox.files.upload("wrong", given(null))).rejects.toThrow(`${data} Null.`);

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from types import TracebackType
 
 from berth import _convert
@@ -60,7 +61,7 @@ class Sandbox:
         *,
         env: Mapping[str, str] | None = None,
         secret_env: Mapping[str, str] | None = None,
-        working_dir: str = "",
+        working_dir: str | PurePath = "",
         user: str = "",
         timeout: float | None = None,
         stdin: Content = b"",
@@ -100,7 +101,7 @@ class Sandbox:
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
-            working_dir=working_dir,
+            working_dir=_convert.working_dir(working_dir),
             user=user,
             timeout=_convert.duration(timeout),
             stdin=data,
@@ -121,7 +122,7 @@ class Sandbox:
         *,
         env: Mapping[str, str] | None = None,
         secret_env: Mapping[str, str] | None = None,
-        working_dir: str = "",
+        working_dir: str | PurePath = "",
         user: str = "",
         timeout: float | None = None,
         stdin: Content = b"",
@@ -167,7 +168,7 @@ class Sandbox:
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
-            working_dir=working_dir,
+            working_dir=_convert.working_dir(working_dir),
             user=user,
             timeout=_convert.duration(timeout),
             stdin=stdin,
@@ -291,7 +292,7 @@ class Sandboxes:
         sandbox_id: str = "",
         env: Mapping[str, str] | None = None,
         secret_env: Mapping[str, str] | None = None,
-        working_dir: str = "",
+        working_dir: str | PurePath = "",
         user: str = "",
         memory_bytes: int = 0,
         cpu_millis: int = 0,
@@ -320,7 +321,7 @@ class Sandboxes:
             image=image,
             env=env or {},
             secret_env=secret_env or {},
-            working_dir=working_dir,
+            working_dir=_convert.working_dir(working_dir),
             user=user,
             memory_bytes=memory_bytes,
             cpu_millis=cpu_millis,
@@ -419,4 +420,4 @@ def _set_command(
     if isinstance(command, str):
         request.shell = command
     else:
-        request.argv.args.extend(command)
+        request.argv.args.extend(_convert.argv(command))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
@@ -236,9 +237,13 @@ def pause(seconds: float) -> None:
 
 
 def invoke(callback: Callback | None, text: str) -> None:
-    """Calls a callback, if there is one."""
-    if callback is not None:
-        callback(text)
+    """Calls a callback, if there is one. Raises TypeError for a coroutine function, which would never run."""
+    if callback is None:
+        return
+    made = callback(text)
+    if inspect.iscoroutine(made):
+        made.close()
+        raise TypeError("the callback is a coroutine function, which only AsyncBerth can call")
 
 
 def in_thread(act: Callable[[], T]) -> T:
