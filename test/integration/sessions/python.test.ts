@@ -108,6 +108,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       "lambda: await f()",
     ])
       expect((await run(wrong)).data.error).toMatchObject({ name: "SyntaxError" });
+    expect((await run("await fail()\nfrom __future__ import annotations")).data.error?.value).toMatch(
+      /^from __future__ imports must occur/,
+    );
     const sleeping = "async def hang():\n    try: await asyncio.sleep(1000)\n    finally: print('closed')\n";
     for (const code of [`${sleeping}await hang()`, "async def spin():\n    while True: pass\nawait spin()"]) {
       expect(await run(code, 0.5)).toMatchObject({

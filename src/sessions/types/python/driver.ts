@@ -134,13 +134,11 @@ def _told(text):
 
 def _compiled(tree, name, mode):
     try: return compile(tree, name, mode)
-    except SyntaxError:
-        code = None
-        # Not at once: older versions would accept await in a function that is not async.
-        try: code = compile(tree, name, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        except SyntaxError: pass
-        if code is None or not code.co_flags & CO_COROUTINE: raise
-        return code
+    except SyntaxError as error: first = error
+    # Not at once: older versions would accept await in a function that is not async.
+    code = compile(tree, name, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if not code.co_flags & CO_COROUTINE: raise first
+    return code
 
 def _awaited(coroutine):
     global _loop
