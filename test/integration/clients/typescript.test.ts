@@ -338,7 +338,8 @@ test("creates sessions and calls their tools", async () => {
     await expect(mine.view("bash")).rejects.toMatchObject({ reason: "UNSUPPORTED" });
   }
   expect(await worker.list()).toEqual([]);
-  const temporary = await worker.execute("bash:run", { command: "echo once" });
+  const temporary = await worker.execute<{ stdout: string }>("bash:run", { command: "echo once" });
+  expect(temporary.data.stdout).toBe("once\n");
   expect(temporary.meta.temporarySession).toBe(true);
   const { tools, resourceTypes } = await berth.sessions.tools();
   expect(tools.map(({ name }) => name)).toContain("bash:run");
