@@ -425,6 +425,24 @@ async def test_stdin_is_written_once_wherever_the_connection_breaks(link: Link, 
                 assert (await reading).stdout_bytes == data
 
 
+async def test_long_stdin_is_written_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    data = bytes(range(256)) * 30_000
+    async with AsyncBerth(link.address, retry_for=20) as far, berth.sandboxes.create() as sandbox:
+        same = await far.sandboxes.get(sandbox.sandbox_id)
+        async with same.exec("cat", stdin=data, reconnect=20) as process:
+            echoed = b""
+            for cut in (1, 2, 3, None):
+                while cut is None or len(echoed) < cut << 20:
+                    chunk = await process.read()
+                    if chunk is None:
+                        break
+                    echoed += chunk.data
+                if cut is not None:
+                    link.cut()
+            assert echoed == data
+            assert process.status and process.status.ok
+
+
 async def test_downloads_and_events_go_on(link: Link, berth: AsyncBerth) -> None:
     data = os.urandom(6 << 20)
     async with berth.sandboxes.create() as made:

@@ -460,6 +460,20 @@ test("writes to stdin once, and downloads to the end, over connections that brea
   expect((await process.result()).stdout).toBe("0\n1\n2\n3\n4\n");
 
   const bytes = new Uint8Array(8 << 20).map((_, at) => (at * 31) & 0xff);
+  const echoed: Uint8Array[] = [];
+  const echo = far.exec("cat", { stdin: bytes });
+  for (let cuts = 0; ; ) {
+    const chunk = await echo.read();
+    if (chunk === undefined) break;
+    echoed.push(chunk.data);
+    if (echo.stdoutOffset < (cuts + 1) << 20 || cuts === 3) continue;
+    cuts++;
+    link.cut();
+    await link.restore();
+  }
+  expect(Buffer.concat(echoed).equals(bytes)).toBe(true);
+  expect(echo.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+
   await sandbox.files.write("big", bytes);
   const pieces: Uint8Array[] = [];
   for await (const piece of far.files.download("big")) {
