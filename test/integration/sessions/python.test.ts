@@ -113,7 +113,11 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
     const sleeping = "async def hang():\n    try: await asyncio.sleep(1000)\n    finally: print('closed')\n";
     for (const code of [`${sleeping}await hang()`, "async def spin():\n    while True: pass\nawait spin()"]) {
-      expect(await run(code, 0.5)).toMatchObject({
+      const interrupted = await run(code, 0.5);
+      expect(interrupted.data.error?.traceback).toMatch(
+        /^Traceback.*\n {2}File "<call \d+>", line \d, in <module>\n.*\n {2}File "<call \d+>", line 2, in (hang|spin)\n/,
+      );
+      expect(interrupted).toMatchObject({
         code: 5006,
         data: { timed_out: true, session_lost: false, error: { name: "KeyboardInterrupt" } },
       });

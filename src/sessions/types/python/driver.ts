@@ -149,14 +149,22 @@ def _awaited(coroutine):
     task = _loop.create_task(coroutine)
     task.add_done_callback(lambda _: _loop.stop())
     try: _finish(task)
-    except BaseException:
-        # An interrupt hits the loop, not the task.
+    except BaseException as error:
+        # An interrupt hits the loop, not the task. Its traceback is to show what was awaited.
         task.cancel()
         _finish(task)
-        if not task.cancelled(): task.exception()
-        raise
+        trace = error.__traceback__
+        try: task.result()
+        except asyncio.CancelledError as canceled: trace = canceled.__traceback__
+        except BaseException: pass
+        raise error.with_traceback(_from_code(trace))
     # As the loop would raise it, the traceback would begin with the loop's frames.
     return task.result()
+
+def _from_code(trace):
+    start = trace
+    while start is not None and not start.tb_frame.f_code.co_filename.startswith('<call '): start = start.tb_next
+    return start or trace
 
 def _finish(task):
     while not task.done(): _loop.run_forever()
