@@ -7,6 +7,7 @@ import gc
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 import uuid
@@ -238,6 +239,15 @@ async def test_calls_go_on_when_a_certificate_is_renewed(tmp_path: Path) -> None
                     sync_process.write("two\n")
                     assert (await process.result()).stdout == "one\n"
                     assert sync_process.result().stdout == "two\n"
+        # A client that is closed after a renewal still ends what it runs.
+        async with AsyncBerth(address, **own) as other:
+            left = await (await other.sandboxes.get(sandbox.sandbox_id)).exec("sleep 1000").start()
+            renew()
+        with Berth(address, **own) as sync_other:
+            sync_left = sync_other.sandboxes.get(sandbox.sandbox_id).exec("sleep 1000").start()
+            renew()
+        for process_id in (left.process_id, sync_left.process_id):
+            assert (await asyncio.wait_for(sandbox.attach(process_id).wait(), 20)).signal == signal.SIGKILL
 
 
 async def test_a_token_file_may_be_replaced(tmp_path: Path) -> None:

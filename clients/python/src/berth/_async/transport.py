@@ -137,7 +137,7 @@ class AsyncTransport:
         if made is not None and made.loop is not loop:
             raise RuntimeError("this AsyncBerth belongs to another event loop; make one in each loop")
         credentials = self.endpoint.credentials and self.endpoint.credentials()
-        if made is None or made.credentials is not credentials:
+        if made is None or (made.credentials is not credentials and not self._closed):
             if self._closed:
                 raise RuntimeError("this client is closed; make another one")
             if made is not None:

@@ -121,14 +121,14 @@ class Transport:
                 "this client was used before a fork, which its connection does not survive: make another one in "
                 "the child process, or start processes by spawn"
             )
-        if made is None or made.credentials is not credentials:
+        if made is None or (made.credentials is not credentials and not self._closed):
             made = self._make(credentials)
         return made.stubs
 
     def _make(self, credentials: grpc.ChannelCredentials | None) -> _Made:
         with self._lock:
             made = self._made
-            if made is None or made.credentials is not credentials:
+            if made is None or (made.credentials is not credentials and not self._closed):
                 if self._closed:
                     raise RuntimeError("this client is closed; make another one")
                 if made is not None:
