@@ -147,6 +147,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
     const spin = await run("while True: pass", 0.3);
     expect(spin).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: false } });
+    expect(spin.data.error?.traceback).toMatch(
+      /^Traceback.*\n {2}File "<call \d+>", line 1, in <module>\n.*\nKeyboardInterrupt\n$/,
+    );
     expect((await run("kept")).data.result).toBe("'yes'");
   });
 

@@ -196,6 +196,10 @@ def _error(error):
     except BaseException: text = '<no message: str() failed>'
     trace = error.__traceback__
     while trace is not None and _is_own(trace.tb_frame): trace = trace.tb_next
+    last = trace
+    while last is not None:
+        if last.tb_next is not None and last.tb_next.tb_frame.f_code is _interrupted.__code__: last.tb_next = None
+        last = last.tb_next
     try: lines = format_exception(type(error), error, trace)
     except BaseException: lines = [name, ': ', text]
     return {'name': name, 'value': _told(text), 'traceback': _told(''.join(lines))}
