@@ -881,7 +881,8 @@ Global___GetSandboxUsageResponse: _TypeAlias = GetSandboxUsageResponse  # noqa: 
 @_typing.final
 class ResourceUsage(_message.Message):
     """ResourceUsage is what a sandbox used when it was measured, and its limits. The
-    parts of Berth that run in it, such as idle shells, count too.
+    parts of Berth that run in it, such as idle shells, count too. On Kubernetes a
+    shell in the sandbox measures it, so code in the sandbox can falsify it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -916,8 +917,8 @@ class ResourceUsage(_message.Message):
     def cpu_time(self) -> _duration_pb2.Duration:
         """CPU time that all its processes used since the sandbox started, on all
         cores together. For a sandbox from a warm pool this includes the time before
-        its create. Where the engine has no control groups, ended processes that
-        the server started do not count.
+        its create. Where the engine has no control groups, commands that have ended
+        may not count, so that it can also decrease.
         """
 
     @_builtins.property

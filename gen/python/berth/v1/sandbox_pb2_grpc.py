@@ -130,10 +130,10 @@ class SandboxServiceServicer(object):
         paused sandbox. It is not a use of the sandbox: it neither moves
         last_used_time nor keeps the sandbox alive.
 
-        cpu_time only grows. Two calls give the share of a CPU that the sandbox uses:
-        the difference of their cpu_time, divided by the difference of their
-        measure_time. A share of 1 is one core. Let at least a second pass between
-        them: calls at the same time may get the same measurement.
+        Two calls give the share of a CPU that the sandbox uses: the difference of
+        their cpu_time, divided by the difference of their measure_time. A share of
+        1 is one core. Let at least a second pass between them: calls at the same
+        time may get the same measurement.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
         (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,

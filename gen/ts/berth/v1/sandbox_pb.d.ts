@@ -557,7 +557,8 @@ export declare const GetSandboxUsageResponseSchema: GenMessage<GetSandboxUsageRe
 
 /**
  * ResourceUsage is what a sandbox used when it was measured, and its limits. The
- * parts of Berth that run in it, such as idle shells, count too.
+ * parts of Berth that run in it, such as idle shells, count too. On Kubernetes a
+ * shell in the sandbox measures it, so code in the sandbox can falsify it.
  *
  * @generated from message berth.v1.ResourceUsage
  */
@@ -582,8 +583,8 @@ export declare type ResourceUsage = Message<"berth.v1.ResourceUsage"> & {
   /**
    * CPU time that all its processes used since the sandbox started, on all
    * cores together. For a sandbox from a warm pool this includes the time before
-   * its create. Where the engine has no control groups, ended processes that
-   * the server started do not count.
+   * its create. Where the engine has no control groups, commands that have ended
+   * may not count, so that it can also decrease.
    *
    * @generated from field: google.protobuf.Duration cpu_time = 3;
    */
@@ -2196,10 +2197,10 @@ export declare const SandboxService: GenService<{
    * paused sandbox. It is not a use of the sandbox: it neither moves
    * last_used_time nor keeps the sandbox alive.
    *
-   * cpu_time only grows. Two calls give the share of a CPU that the sandbox uses:
-   * the difference of their cpu_time, divided by the difference of their
-   * measure_time. A share of 1 is one core. Let at least a second pass between
-   * them: calls at the same time may get the same measurement.
+   * Two calls give the share of a CPU that the sandbox uses: the difference of
+   * their cpu_time, divided by the difference of their measure_time. A share of
+   * 1 is one core. Let at least a second pass between them: calls at the same
+   * time may get the same measurement.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
    * (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,
