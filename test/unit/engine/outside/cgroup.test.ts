@@ -37,7 +37,7 @@ const USAGE = { memoryBytes: 8000, cpuNanos: 7_000_000, pids: 4 };
 test.each<[string, Parameters<typeof groupsWith>[0]]>([
   ["version 1", V1],
   ["version 2", { "": V2 }],
-  ["version 1, beside a version 2 without controllers", { ...V1, "": { "cpu.stat": "usage_usec 1\n" } }],
+  ["version 1, next to a version 2 without controllers", { ...V1, "": { "cpu.stat": "usage_usec 1\n" } }],
   ["both versions", { memory: V1.memory, "": { ...V2, "memory.current": "1\n" } }],
 ])("the usage of control groups of %s is read", (_, files) => {
   expect(groupUsage(groupsWith(files))).toEqual(USAGE);
