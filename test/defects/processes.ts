@@ -269,4 +269,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a spare lane is opened after a moment, so that a command can get its lane first",
     },
   },
+  {
+    name: "stdin that nobody took is reported as bytes that the caller left out",
+    changes: [
+      {
+        file: "src/processes/stdin-writer.ts",
+        from: '        if (this.#room.state === "failed") throw this.#room.error;\n        throw',
+        to: "        throw",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/input.test.ts",
+      title: "reports why the job accepts no input, also at each retry",
+    },
+  },
 ];
