@@ -97,7 +97,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
 
   constructor(connection: Connection, origin: Origin, reconnectMs: number, signal: AbortSignal | undefined) {
     this.#connection = connection;
-    this.#origin = origin;
+    this.#origin = "exec" in origin ? { exec: origin.exec } : origin;
     this.#reconnectMs = reconnectMs;
     this.#signal = signal;
     this.#owned = "exec" in origin && origin.exec.onDisconnect !== OnDisconnect.DETACH;

@@ -101,10 +101,13 @@ export class Sandbox implements AsyncDisposable {
     const { reconnectMs = RECONNECT_MS, detach = false, terminal, keepStdinOpen = false, signal } = options;
     const fields = this.#commandFields(line, options);
     const isLong = fields.stdin.length > MOST_STDIN;
-    const rest = isLong ? { data: fields.stdin.subarray(PIECE_BYTES), close: !keepStdinOpen } : undefined;
+    const rest = isLong
+      ? { data: fields.stdin.subarray(PIECE_BYTES), close: !keepStdinOpen && !terminal }
+      : undefined;
     const exec = {
       ...fields,
-      ...(isLong && { stdin: fields.stdin.subarray(0, PIECE_BYTES) }),
+      // A copy, so that it does not keep the rest in memory.
+      ...(isLong && { stdin: new Uint8Array(fields.stdin.subarray(0, PIECE_BYTES)) }),
       keepStdinOpen: keepStdinOpen || isLong,
       ...(terminal && { terminal: { columns: terminal.columns, rows: terminal.rows } }),
       onDisconnect: detach ? OnDisconnect.DETACH : OnDisconnect.KILL,

@@ -94,7 +94,7 @@ class AsyncSandbox:
         data = _convert.content(stdin)
         rest = None
         if len(data) > _MOST_STDIN:
-            rest = memoryview(data)[PIECE_BYTES:], not keep_stdin_open
+            rest = memoryview(data)[PIECE_BYTES:], not keep_stdin_open and terminal is None
             data = data[:PIECE_BYTES]
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
