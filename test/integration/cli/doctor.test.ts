@@ -214,6 +214,43 @@ describe("next to a running service", () => {
   });
 });
 
+test("a running service with TLS is recognised, with and without a certificate of the client", async () => {
+  const [own, client] = await Promise.all([
+    makeCertificate(directory, "service", "DNS:berth.example"),
+    makeCertificate(directory, "client"),
+  ]);
+  const tls = ["--tls-cert", own.cert, "--tls-key", own.key];
+  const open = await ServeProcess.start(["--engine", "bubblewrap", ...tls]);
+  const closed = await ServeProcess.start(["--engine", "bubblewrap", ...tls, "--tls-client-ca", client.cert]);
+  try {
+    const addressOf = async ({ address }: ServeProcess, ...args: string[]) =>
+      (await doctor(["--listen", address, ...args])).of("address");
+    const answers = {
+      status: "ok",
+      found: expect.stringMatching(/ runs on \S+ already, engine bubblewrap /),
+    };
+    expect(await addressOf(open)).toMatchObject(answers);
+    expect(await addressOf(open, ...tls)).toMatchObject(answers);
+    const presented = { BERTH_CLIENT_CERT: client.cert, BERTH_CLIENT_KEY: client.key };
+    const flags = ["--client-cert", client.cert, "--client-key", client.key];
+    expect(await addressOf(closed, ...flags)).toMatchObject(answers);
+    const { of } = await doctor(["--listen", closed.address], { env: presented });
+    expect(of("address")).toMatchObject(answers);
+    // Without a certificate to present, the options of the service show that it is the one meant.
+    expect(await addressOf(closed, ...tls)).toMatchObject({
+      status: "ok",
+      found: `a service runs on ${closed.address} already, with this --tls-cert`,
+    });
+    expect(await addressOf(closed)).toMatchObject({
+      status: "missing",
+      found: `a program that speaks TLS uses ${closed.address}, and does not answer as Berth`,
+      fix: expect.stringContaining("berth doctor --client-cert FILE --client-key FILE"),
+    });
+  } finally {
+    await Promise.all([open.stop(), closed.stop()]);
+  }
+});
+
 test("a bad option is a usage error", async () => {
   const { exitCode, stderr } = await runProgram(["doctor", "--default-memory", "1"]);
   expect(exitCode).toBe(2);
