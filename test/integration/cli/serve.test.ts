@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, constants, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -177,6 +177,32 @@ describe("its log", () => {
     expect(lines).toEqual(["listening", "stopping", "stopped"]);
     expect(text?.stderr).toMatch(/^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: listening \{"address":.*\}$/m);
     expect(text?.stderr).toMatch(/INFO: stopped/);
+  });
+
+  test.each(["json", "text"])("in %s that nobody reads stops neither calls nor the end", async (format) => {
+    const pipe = path.join(dir, `log-${format}`);
+    execFileSync("mkfifo", [pipe]);
+    // A reader that never reads.
+    const reader = openSync(pipe, constants.O_RDWR);
+    const service = await ServeProcess.start(
+      ["--engine", "bubblewrap"],
+      { BERTH_LOG_LEVEL: "info", BERTH_LOG_FORMAT: format },
+      { within: ["sh", "-c", `exec "$@" 2> "${pipe}"`, "sh"] },
+    );
+    services.push(service);
+    try {
+      const statsUrl = `http://${service.address}/berth.v1.SandboxService/GetStats`;
+      // A pipe holds 64 KiB, and each call has a line of some 200 bytes.
+      for (let i = 0; i < 600; i++) {
+        const answer = await fetch(`${statsUrl}?encoding=json&message={}`, {
+          signal: AbortSignal.timeout(10_000),
+        }).catch(() => undefined);
+        expect(answer?.status).toBe(200);
+      }
+      expect((await service.stop()).exitCode).toBe(0);
+    } finally {
+      closeSync(reader);
+    }
   });
 
   test("is text on a terminal, in colour", async () => {
