@@ -109,6 +109,32 @@ test("a full disk refuses creates with what to do; reads, commands and deletes w
   await eventually(hasEnded);
 });
 
+test("a disk that is nearly full is reported until there is space again", async () => {
+  const page = async (name: string) =>
+    (await (await fetch(`http://${service.address}/${name}`)).text()).trim();
+  const freeBytes = async () => Number(/^berth_data_disk_free_bytes (.*)$/m.exec(await page("metrics"))?.[1]);
+  expect(await page("readyz")).toBe("ok");
+  const free = await freeBytes();
+  expect(free).toBeGreaterThan(100_000);
+  fill();
+  const warned = "ok\nThe disk of the data directory is nearly full: free space there.";
+  await expect.poll(() => page("readyz"), { timeout: 30_000 }).toBe(warned);
+  expect(await freeBytes()).toBeLessThan(100_000);
+  expect(await page("metrics")).toMatch(/^berth_data_disk_total_bytes \d{7}$/m);
+  rmSync(disk.reach("filler"));
+  await expect.poll(() => page("readyz"), { timeout: 30_000 }).toBe("ok");
+  const { stderr } = await service.stop();
+  const messages = stderr
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(messages.filter(({ msg }) => msg.includes("disk of the data directory"))).toMatchObject([
+    { level: 40, directory: `${disk.path}/data`, freeBytes: expect.any(Number) },
+  ]);
+  service = await service.again();
+  client = new Client(service.address);
+});
+
 test("delayed writes of a deleted sandbox do not reach the next sandbox of its id", async () => {
   const filler = await client.createSandbox();
   const ids = ["again-1", "again-2", "again-3"];
