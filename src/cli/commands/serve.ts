@@ -35,7 +35,7 @@ export function serveCommand(host: CommandHost): Command {
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = await createLogger(config, host.io);
         for (const misspelled of misspelledVariables(host.io.env)) {
-          logger.warn(misspelled, "no option has this environment variable; another one seems to be meant");
+          logger.warn(misspelled, "no option has this environment variable; it looks like a misspelling");
         }
         const service = await start(host.service, config, logger);
         const { address, engine } = service;

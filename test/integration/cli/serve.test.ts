@@ -114,7 +114,7 @@ describe("its options", () => {
     ["text", 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
     [{ listen: { port: 1 } }, "listen must be a text, a number, true, false or a list of these."],
     [{ listen: null }, "listen must be a text, a number, true, false or a list of these."],
-    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox"; "max-sandboxes" may be meant.'],
+    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox" (did you mean "max-sandboxes"?).'],
   ])("a file that holds %j is refused in plain words", async (content, problem) => {
     const config = path.join(dir, "wrong.json");
     writeFileSync(config, JSON.stringify(content));
