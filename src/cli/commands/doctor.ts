@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
-import { access, constants, readFile, stat, statfs } from "node:fs/promises";
+import { access, constants, lstat, readFile, stat, statfs } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
 import { Command, Option } from "commander";
@@ -108,6 +108,8 @@ async function diagnoseAddress(
   const text = formatListenAddress(listen);
   const problem = await bindProblem(listen);
   if (problem === undefined) return { subject, status: "ok", found: `${text} is free` };
+  const atPath = listen.kind === "unix" ? await diagnoseSocket(listen.path) : undefined;
+  if (atPath !== undefined) return { subject, ...atPath };
   const another = "Choose another address, as: berth serve --listen 127.0.0.1:7071";
   if (problem.code !== "EADDRINUSE") {
     const found = `${text} cannot be listened on: ${problem.message}`;
@@ -131,6 +133,29 @@ async function diagnoseAddress(
     found: `a program that speaks TLS uses ${text}, and does not answer as Berth`,
     fix: `If it is Berth with --tls-client-ca, present a certificate that it trusts: berth doctor --client-cert FILE --client-key FILE\n${another}`,
   };
+}
+
+/** What is to say of a socket's path. Undefined: a program may listen there. */
+async function diagnoseSocket(file: string): Promise<Omit<Finding, "subject"> | undefined> {
+  const directory = path.dirname(file);
+  if (!(await stat(directory).catch(() => undefined))?.isDirectory()) {
+    const found = `${directory}, where the socket should be, is not a directory`;
+    return { status: "missing", found, fix: `mkdir -p -m 700 ${quoteIfNeeded(directory)}` };
+  }
+  const there = await lstat(file).catch(() => undefined);
+  if (there === undefined) return undefined;
+  if (!there.isSocket()) {
+    const fix = `Remove it, or choose another address, as: berth serve --listen unix:${quoteIfNeeded(`${file}.sock`)}`;
+    return { status: "missing", found: `${file} exists and is not a socket`, fix };
+  }
+  const socket = net.connect(file);
+  const refused = await once(socket, "connect").then(
+    () => false,
+    ({ code }: NodeJS.ErrnoException) => code === "ECONNREFUSED",
+  );
+  socket.destroy();
+  const found = `unix:${file} is free: nobody listens on the socket there, and a service replaces it`;
+  return refused ? { status: "ok", found } : undefined;
 }
 
 /** Whether a file in PEM begins with a certificate. */

@@ -214,6 +214,34 @@ describe("next to a running service", () => {
   });
 });
 
+test("the path of a socket that a killed service left is free; one that cannot be used says why", async () => {
+  const socket = path.join(directory, "left.sock");
+  const service = await ServeProcess.start(["--engine", "bubblewrap"], { BERTH_LISTEN: `unix:${socket}` });
+  const addressAt = async (file: string) => (await doctor(["--listen", `unix:${file}`])).of("address");
+  try {
+    expect(await addressAt(socket)).toMatchObject({
+      status: "ok",
+      found: expect.stringContaining("a service runs on"),
+    });
+  } finally {
+    await service.stop("SIGKILL");
+  }
+  expect(await addressAt(socket)).toMatchObject({
+    status: "ok",
+    found: `unix:${socket} is free: nobody listens on the socket there, and a service replaces it`,
+  });
+  await writeFile(path.join(directory, "file"), "");
+  expect(await addressAt(path.join(directory, "file"))).toMatchObject({
+    status: "missing",
+    found: `${directory}/file exists and is not a socket`,
+  });
+  expect(await addressAt(path.join(directory, "none/b.sock"))).toMatchObject({
+    status: "missing",
+    found: `${directory}/none, where the socket should be, is not a directory`,
+    fix: `mkdir -p -m 700 ${directory}/none`,
+  });
+});
+
 test("a running service with TLS is recognised, with and without a certificate of the client", async () => {
   const [own, client] = await Promise.all([
     makeCertificate(directory, "service", "DNS:berth.example"),
