@@ -220,6 +220,33 @@ describe("its log", () => {
       await terminal.dispose();
     }
   });
+
+  test("on a terminal that is stopped does not stop calls", async () => {
+    const options = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
+    const env = { BERTH_DATA_DIR: path.join(dir, "stopped-data") };
+    const terminal = await TmuxTerminal.start({
+      command: [process.execPath, MAIN, "serve", ...options],
+      env,
+    });
+    try {
+      const screen = await terminal.shows(/INFO: listening/);
+      const address = /berth listens on (\S+);/.exec(screen)?.[1];
+      await terminal.press("C-s");
+      // A terminal takes a few KiB before it stops a writer.
+      for (let i = 0; i < 100; i++) {
+        const answer = await fetch(
+          `http://${address}/berth.v1.SandboxService/GetStats?encoding=json&message={}`,
+          {
+            signal: AbortSignal.timeout(10_000),
+          },
+        ).catch(() => undefined);
+        expect(answer?.status).toBe(200);
+      }
+    } finally {
+      await terminal.press("C-q", "C-c");
+      await terminal.dispose();
+    }
+  });
 });
 
 describe("where it listens", () => {
