@@ -62,9 +62,13 @@ test("calls that may open no more files are refused with what to do, until they 
 test("a bubblewrap sandbox that is deleted while no more files may be open is gone once they may", async () => {
   const { service, client } = await serve("--engine", "bubblewrap");
   const { sandbox_id } = await client.createSandbox();
+  const workspace_id = "made";
+  await client.call("WorkspaceService/CreateWorkspace", { workspace_id });
   allowOpenFiles(service, "4");
   let outcome = "";
+  let unmounted: unknown;
   try {
+    unmounted = await failureOf(client.call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id }));
     client.deleteSandbox(sandbox_id).then(
       () => {
         outcome = "deleted";
@@ -79,6 +83,8 @@ test("a bubblewrap sandbox that is deleted while no more files may be open is go
     allowOpenFiles(service, "1024");
   }
   try {
+    // Not that the mount is not allowed.
+    expect(unmounted).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
     await expect.poll(() => outcome, { timeout: 20_000 }).toBe("deleted");
   } finally {
     await service.dispose();
