@@ -56,12 +56,13 @@ function fill(name: string): void {
 async function fillWholly(
   sandbox_id: string,
   name = "filler",
+  caller = client,
 ): Promise<Awaited<ReturnType<typeof failureOf>> | undefined> {
   fill(name);
   for (let i = 0; i < 2_000; i++) {
     const labels = { filler: "x".repeat(60), n: String(i) };
     const update = { sandbox_id, labels, update_mask: { paths: ["labels"] } };
-    const refused = await client.call("SandboxService/UpdateSandbox", update).then(
+    const refused = await caller.call("SandboxService/UpdateSandbox", update).then(
       () => undefined,
       (error: unknown) => failureOf(Promise.reject(error)),
     );
@@ -127,6 +128,31 @@ test("a workspace that fills the disk can be cleaned up", async () => {
   expect(outcome).toBe("deleted");
   expect(existsSync(disk.reach(place))).toBe(false);
   expect((await client.createSandbox()).state).toBe("SANDBOX_STATE_RUNNING");
+});
+
+test("a full disk does not keep a workspace's sandbox from being stopped", async () => {
+  // Docker's daemon does not see this disk, and so no workspaces on it.
+  const other = await ServeProcess.start(
+    ["--engine", "bubblewrap"],
+    {},
+    { within: disk.enter, dataDir: `${disk.path}/other` },
+  );
+  const own = new Client(other.address);
+  try {
+    const workspace_id = "kept";
+    await own.call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id });
+    const { sandbox_id } = await own.createSandbox();
+    expect((await fillWholly(sandbox_id, "filler", own))?.reason).toBe("NO_SPACE");
+    const stopped = await own
+      .call("WorkspaceService/StopWorkspaceSandbox", { workspace_id })
+      .catch((error: Error) => error.message);
+    expect(stopped).toMatchObject({ workspace: { workspace_id, sandbox_id: "" } });
+  } finally {
+    rmSync(disk.reach("filler"), { force: true });
+    own.close();
+    await other.stop();
+    rmSync(disk.reach("other"), { recursive: true });
+  }
 });
 
 test("a disk that is nearly full is reported until there is space again", async () => {
