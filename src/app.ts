@@ -8,6 +8,7 @@ import { type Logger, SILENT } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { RotatedFile } from "./base/rotated-file.ts";
 import type { AppSettings } from "./config/settings.ts";
+import { DataDisk } from "./data-disk.ts";
 import { loadCredentials, NO_CREDENTIALS, type SecretSource } from "./egress/credentials.ts";
 import { diagnoseCredentials } from "./egress/diagnose.ts";
 import { EgressManager } from "./egress/manager.ts";
@@ -70,6 +71,7 @@ const STALE_SECRETS =
   "The secrets file has changed and cannot be used: the secrets it held before stay in force. The log says why.";
 const STALE_TLS =
   "The TLS files have changed and cannot be used: the certificate from before stays in use. The log says why.";
+const LOW_DISK = "The disk of the data directory is nearly full: free space there.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL when a process tree is ended. */
@@ -103,12 +105,14 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
+  const disk = await DataDisk.watch(settings.dataDir, logger);
+  early.defer(() => disk.stop());
   const service = await compose(settings, { tokens, secrets }, store, logger);
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, { ...service, quota: service.workspaces.quota, tokens, audit });
-  const server = createServer(settings, service, { tokens, tls, audit }, metrics, logger);
+  showGauges(metrics, { ...service, quota: service.workspaces.quota, disk, tokens, audit });
+  const server = createServer(settings, service, { tokens, tls, audit, disk }, metrics, logger);
   tls?.follow((options) => server.setTls(options));
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
@@ -129,6 +133,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const release = async (leave: boolean): Promise<string[]> => {
     service.state.requests.stop(new BerthError("SHUTTING_DOWN", "The server is shutting down."));
     processMetrics.stop();
+    disk.stop();
     service.runs.stop();
     await service.sessions.shutdown({ leave, timeoutMs: callsMs });
     const left = await service.sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
@@ -324,10 +329,11 @@ async function compose(
 function createServer(
   settings: AppSettings,
   service: Service,
-  { tokens, tls, audit }: LiveFiles,
+  live: LiveFiles,
   metrics: Registry,
   logger: Logger,
 ): RpcServer {
+  const { tokens, tls, audit } = live;
   const { engine, monitor, state, workspaces, clock, secrets, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
@@ -351,7 +357,7 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
-      warning: () => warningsOf({ tokens, tls, audit }, secrets, monitor.info.warning),
+      warning: () => warningsOf(live, secrets, monitor.info.warning),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(tls && { tls: tls.options }),
@@ -364,11 +370,12 @@ function createServer(
   });
 }
 
-/** Files that the service reads or writes while it runs. Undefined: not configured. */
+/** What the service reads or writes while it runs. Undefined: not configured. */
 interface LiveFiles {
   readonly tokens: LiveTokens | undefined;
   readonly tls: LiveTls | undefined;
   readonly audit: RotatedFile | undefined;
+  readonly disk: DataDisk;
 }
 
 /** The secrets that the tokens file currently grants. */
@@ -378,7 +385,7 @@ function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
 }
 
 function warningsOf(
-  { tokens, tls, audit }: LiveFiles,
+  { tokens, tls, audit, disk }: LiveFiles,
   secrets: Secrets,
   engine: string | undefined,
 ): string | undefined {
@@ -387,6 +394,7 @@ function warningsOf(
     tokens?.isStale && STALE_TOKENS,
     tls?.isStale && STALE_TLS,
     secrets.isStale && STALE_SECRETS,
+    disk.isLow && LOW_DISK,
     audit && auditWarning(audit),
   ].filter(Boolean);
   return warnings.length === 0 ? undefined : warnings.join(" ");

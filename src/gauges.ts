@@ -1,5 +1,6 @@
 import type { Registry } from "prom-client";
 import type { RotatedFile } from "./base/rotated-file.ts";
+import type { DataDisk } from "./data-disk.ts";
 import { type Engine, WAIT_REASONS } from "./engine/port.ts";
 import type { TranscriptBudget } from "./processes/transcript-budget.ts";
 import type { EngineMonitor } from "./sandboxes/engine-monitor.ts";
@@ -18,6 +19,7 @@ interface GaugeSources {
   readonly transcripts: Pick<TranscriptBudget, "usage">;
   readonly state: { readonly requests: Pick<RequestLog, "answerBytes"> };
   readonly quota: Pick<WorkspaceQuota, "shared">;
+  readonly disk: Pick<DataDisk, "freeBytes" | "totalBytes">;
   /** Undefined without a tokens file. */
   readonly tokens: LiveTokens | undefined;
   /** Undefined without an audit log. */
@@ -27,7 +29,7 @@ interface GaugeSources {
 /** Adds the gauges of the service's parts to the metrics. */
 export function showGauges(
   metrics: Registry,
-  { sandboxes, engine, monitor, quotas, transcripts, state, quota, tokens, audit }: GaugeSources,
+  { sandboxes, engine, monitor, quotas, transcripts, state, quota, disk, tokens, audit }: GaugeSources,
 ): void {
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
@@ -54,6 +56,11 @@ export function showGauges(
       "Commands that have ended but whose output is still held open by something they left behind.",
       () => engine.figures().orphanedPipes,
     ],
+    berth_data_disk_free_bytes: [
+      "Free space on the disk of the data directory, at most 5 s ago.",
+      () => disk.freeBytes,
+    ],
+    berth_data_disk_total_bytes: ["Size of the disk of the data directory.", () => disk.totalBytes],
     berth_transcript_bytes: ["Stored output of commands, in memory and on disk.", () => usage().bytes],
     berth_transcript_memory_bytes: ["Stored output of commands, in memory alone.", () => usage().memoryBytes],
     berth_answer_bytes: ["Answers that are stored for retries by request_id.", answerBytes],

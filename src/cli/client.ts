@@ -39,6 +39,8 @@ interface ConnectOptions {
   /** PEM certificates of the authorities to trust. Undefined: the public ones. */
   readonly ca?: string | undefined;
   readonly certificate?: ClientCertificate | undefined;
+  /** Whether to trust any server, which must not get a token then. Default: no. */
+  readonly trustAny?: boolean;
   /** Returns the token for a call. */
   readonly token?: (() => string | undefined) | undefined;
   /** The tenant to act in. Undefined: that of the token. */
@@ -48,7 +50,7 @@ interface ConnectOptions {
 /** Creates the clients for an address. */
 export function connectTo(
   address: ServiceAddress,
-  { ca, certificate, token, tenant }: ConnectOptions = {},
+  { ca, certificate, trustAny, token, tenant }: ConnectOptions = {},
 ): ServiceClient {
   const identify: Interceptor = (next) => (request) => {
     const current = token?.();
@@ -61,6 +63,7 @@ export function connectTo(
     : toRemote(address, identify, {
         ...(ca !== undefined && { ca }),
         ...certificate,
+        ...(trustAny && { rejectUnauthorized: false }),
       });
   const client = <S extends DescService>(load: () => Promise<S>) => lazyClient(load, transport);
   return {

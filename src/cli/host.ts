@@ -61,6 +61,8 @@ const TENANT = new Option(
 const JSON_OUTPUT = new Option("--json", "write JSON, with the API's field names");
 
 const ACCESS_OPTIONS = [ADDRESS, TLS_CA, CLIENT_CERT, CLIENT_KEY, TOKEN_FILE, PROFILE, TENANT];
+/** The options with the certificate to present. */
+export const CERTIFICATE_OPTIONS: readonly Option[] = [CLIENT_CERT, CLIENT_KEY];
 /** The options of clients, which may also come before the command. */
 export const CLIENT_OPTIONS: readonly Option[] = [...ACCESS_OPTIONS, JSON_OUTPUT];
 
@@ -142,8 +144,8 @@ function trustedBy({ tlsCa }: ClientFlags, access: Access, env: Io["env"]): stri
   throw new UsageError(`${source}: ${file} holds no certificate; name a file in PEM`);
 }
 
-/** The certificate to present, with its key. */
-async function certificateOf(
+/** The certificate to present, with its key. @throws UsageError if they cannot be used */
+export async function certificateOf(
   flags: ClientFlags,
   access: Access,
   env: Io["env"],

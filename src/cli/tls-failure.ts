@@ -66,9 +66,17 @@ function namesIn(subjectAltName = ""): string {
 }
 
 /** Whether the server at an address without TLS speaks TLS. */
-export async function speaksTls({ baseUrl, socketPath }: ServiceAddress): Promise<boolean> {
+export async function speaksTls(address: ServiceAddress): Promise<boolean> {
+  return (await presentedCertificate(address)) !== undefined;
+}
+
+/** The certificate that the server at an address without TLS presents, in DER. Undefined: it does not speak TLS. */
+export async function presentedCertificate({
+  baseUrl,
+  socketPath,
+}: ServiceAddress): Promise<Buffer | undefined> {
   const url = new URL(baseUrl);
-  if (url.protocol !== "http:" || socketPath !== undefined) return false;
+  if (url.protocol !== "http:" || socketPath !== undefined) return undefined;
   // Loaded here, because it takes some milliseconds and only this needs it.
   const tls = await import("node:tls");
   const socket = tls.connect({
@@ -79,9 +87,9 @@ export async function speaksTls({ baseUrl, socketPath }: ServiceAddress): Promis
     timeout: PROBE_TIMEOUT_MS,
   });
   try {
-    return await new Promise<boolean>((resolve) => {
-      socket.once("secureConnect", () => resolve(true));
-      for (const end of ["error", "timeout", "close"]) socket.once(end, () => resolve(false));
+    return await new Promise<Buffer | undefined>((resolve) => {
+      socket.once("secureConnect", () => resolve(socket.getPeerCertificate().raw));
+      for (const end of ["error", "timeout", "close"]) socket.once(end, () => resolve(undefined));
     });
   } finally {
     socket.on("error", () => {});

@@ -111,7 +111,7 @@ function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
   for (const [key, value] of Object.entries(found.data)) {
     if (!keys.includes(key)) {
       const meant = nearest(key, keys);
-      throw fileFault(path, `there is no option "${key}"${meant ? `; "${meant}" may be meant` : ""}`);
+      throw fileFault(path, `there is no option "${key}"${meant ? ` (did you mean "${meant}"?)` : ""}`);
     }
     values[key] = [value].flat().map(String);
   }

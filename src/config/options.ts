@@ -183,7 +183,7 @@ export const CONFIG_OPTIONS = {
   nodeSelector: list("Engine", "node-selector", {
     placeholder: "LABEL=VALUE",
     help: "Schedule pods on nodes with this label only.",
-    read: (texts) => Object.fromEntries(texts.map(parseKeyValue)),
+    read: (texts) => Object.fromEntries(texts.map((text) => parseKeyValue(text, "LABEL=VALUE"))),
   }),
   tolerations: list("Engine", "toleration", {
     placeholder: "KEY[=VALUE][:EFFECT]",
@@ -635,7 +635,7 @@ function readImage(text: string): string {
 
 function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
   const pools = texts.map((text) => {
-    const [image, count] = parseKeyValue(text);
+    const [image, count] = parseKeyValue(text, "IMAGE=N");
     return { image: readImage(image), count: parseCount(count, { min: 1, max: 1000 }) };
   });
   const twice = pools.find(({ image }, index) => pools.findIndex((other) => other.image === image) < index);
@@ -645,7 +645,7 @@ function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
 
 function readWarmSessions(texts: readonly string[]): WarmSessionTarget[] {
   const targets = texts.map((text) => {
-    const [type, count] = parseKeyValue(text);
+    const [type, count] = parseKeyValue(text, "TYPE=N");
     return {
       resourceType: parseWord(type, WARM_SESSION_TYPES),
       count: parseCount(count, { min: 1, max: 100 }),
@@ -660,7 +660,7 @@ function readWarmSessions(texts: readonly string[]): WarmSessionTarget[] {
 function readRuntimes(texts: readonly string[]): Record<string, IsolationLevel> {
   const runtimes: Record<string, IsolationLevel> = {};
   for (const text of texts) {
-    const [name, word] = parseKeyValue(text);
+    const [name, word] = parseKeyValue(text, "NAME=LEVEL");
     const level = LEVELS[parseWord(word, Object.keys(LEVELS))];
     if (level) runtimes[name] = level;
   }

@@ -87,10 +87,10 @@ export function parseCpus(text: string): number {
   return millis;
 }
 
-/** Parses `KEY=VALUE`. The value may be empty and may contain further `=`. */
-export function parseKeyValue(text: string): readonly [key: string, value: string] {
+/** Parses `KEY=VALUE`, for which users may know another `form`. The value may be empty and may contain further `=`. */
+export function parseKeyValue(text: string, form = "KEY=VALUE"): readonly [key: string, value: string] {
   const at = text.indexOf("=");
-  if (at < 1) throw new ValueError(`${quoted(text)} is not of the form KEY=VALUE`);
+  if (at < 1) throw new ValueError(`${quoted(text)} is not of the form ${form}`);
   return [text.slice(0, at), text.slice(at + 1)];
 }
 

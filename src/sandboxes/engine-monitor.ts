@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineInfo, EngineSandbox } from "../engine/port.ts";
 
@@ -130,8 +130,13 @@ export class EngineMonitor {
   async #ping(follower: EngineFollower, signal: AbortSignal): Promise<void> {
     for (let pings = 0; !signal.aborted; pings++) {
       await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });
-      this.#info = await this.#engine.info(AbortSignal.any([signal, AbortSignal.timeout(PING_TIMEOUT_MS)]));
-      if (pings % PINGS_PER_SYNC === 0) await this.#sync(follower, false, signal);
+      try {
+        this.#info = await this.#engine.info(AbortSignal.any([signal, AbortSignal.timeout(PING_TIMEOUT_MS)]));
+        if (pings % PINGS_PER_SYNC === 0) await this.#sync(follower, false, signal);
+      } catch (error) {
+        // That this service may open no more files says nothing about the engine.
+        if (!hasReason(error, "TOO_MANY_OPERATIONS")) throw error;
+      }
     }
   }
 

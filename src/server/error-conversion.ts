@@ -5,6 +5,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorDetailSchema, ErrorReason as WireReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { abortError, BerthError, canceled, type ErrorReason } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import { tooManyFiles } from "../base/system-errors.ts";
 import type { Call } from "./call.ts";
 
 /** The code and the reason of an error on the wire. */
@@ -129,8 +130,13 @@ export class ErrorConverter {
   }
 }
 
-/** Logs an unexpected error, and returns the one for the client, which only says how to find it in the log. */
+/** Logs an unexpected error, and returns the one for the client, which says what to do, or how to find it in the log. */
 export function internalError(logger: Logger, method: string, thrown: unknown): BerthError {
+  const known = tooManyFiles(thrown);
+  if (known !== undefined) {
+    logger.warn({ method, err: thrown }, "a call failed because no more files may be open");
+    return known;
+  }
   const errorId = randomBytes(6).toString("hex");
   logger.error({ error_id: errorId, method, err: thrown }, "internal error");
   return new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {

@@ -86,7 +86,12 @@ export class WorkspaceEnsurer {
       const current = users.current(record);
       if (current !== undefined) {
         await sandboxes.delete(current, graceMs);
-        store.setSandbox(name, record.sandboxId, clock.wallMs());
+        try {
+          store.setSandbox(name, record.sandboxId, clock.wallMs());
+        } catch (error) {
+          // The sandbox is gone, and only the time of that is not kept.
+          if (!hasReason(error, "NO_SPACE")) throw error;
+        }
       }
       return workspaces.view(name);
     });

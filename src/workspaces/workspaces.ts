@@ -1,5 +1,5 @@
 import type { Clock } from "../base/clock.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
@@ -126,13 +126,41 @@ export class Workspaces {
     record: WorkspaceRecord,
     options: { readonly requestId: string; readonly graceMs: number | undefined },
   ): Promise<number> {
-    const { store, clock } = this.#parts;
-    const now = clock.wallMs();
-    store.forgetDeletions(now - KEEP_DELETIONS_MS);
-    const { clearedRefs } = store.beginDeletion(record, options.requestId, now);
+    const { store, storage, users } = this.#parts;
+    let clearedRefs: number;
+    try {
+      clearedRefs = this.#beginDeletion(record, options.requestId);
+    } catch (error) {
+      if (!hasReason(error, "NO_SPACE")) throw error;
+      // The workspace may be what fills the disk. If this is interrupted, the next cleanup continues it.
+      await users.removeUsers(record, options.graceMs);
+      await storage.discard(record);
+      clearedRefs = this.#beginDeletionOfEmpty(record, options.requestId);
+    }
     await this.finishDeletion(record, options.graceMs);
     store.answerDeletion(record);
     return clearedRefs;
+  }
+
+  #beginDeletionOfEmpty(record: WorkspaceRecord, requestId: string): number {
+    try {
+      return this.#beginDeletion(record, requestId);
+    } catch (cause) {
+      if (!hasReason(cause, "NO_SPACE")) throw cause;
+      throw new BerthError(
+        "NO_SPACE",
+        "The workspace's files are deleted, but the disk of the server's data directory is too full to record that. Ask the operator to free space there, and clean the workspace up again.",
+        { cause },
+      );
+    }
+  }
+
+  /** Records that a deletion has started. Returns how many references it clears. */
+  #beginDeletion(record: WorkspaceRecord, requestId: string): number {
+    const { store, clock } = this.#parts;
+    const now = clock.wallMs();
+    store.forgetDeletions(now - KEEP_DELETIONS_MS);
+    return store.beginDeletion(record, requestId, now).clearedRefs;
   }
 
   /** Continues a deletion that has started, or removes an incomplete fork. Call with its lock held. */

@@ -17,24 +17,18 @@ function defect(name: string, file: string, title: string, ...changes: Change[])
 /** Of what sandboxes are closed to. */
 export const HARDENING_DEFECTS: readonly Defect[] = [
   {
-    name: "a service whose log nobody reads does not end",
-    changes: [
-      {
-        file: "src/cli/json-log.ts",
-        from: "for (let i = 0; i < 3; i++) destination.flush();",
-        to: "destination.flushSync();",
-      },
-    ],
+    name: "a service whose log nobody reads stops answering",
+    changes: [{ file: "src/cli/service-log.ts", from: "  void process.stderr;\n", to: "" }],
     test: {
-      file: "test/unit/cli/json-log.test.ts",
-      title: "none blocks it if their reader has gone",
-      suite: "after 1 lines",
+      file: "test/unit/cli/service-log.test.ts",
+      title: "the program continues, and ends",
+      suite: "if nobody reads a log of JSON",
     },
   },
   {
     name: "a service whose log is on a full disk ends",
-    changes: [{ file: "src/cli/json-log.ts", from: '  destination.on("error", () => {});\n', to: "" }],
-    test: { file: "test/unit/cli/json-log.test.ts", title: "none makes it fail if the disk is full" },
+    changes: [{ file: "src/cli/service-log.ts", from: "return codeOf(error);", to: "throw error;" }],
+    test: { file: "test/unit/cli/service-log.test.ts", title: "none makes it fail if the disk is full" },
   },
   defect("containers keep Docker's capabilities", DOCKER, CAPABILITIES, {
     file: CONTAINER,

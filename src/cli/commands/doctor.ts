@@ -1,8 +1,9 @@
+import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
-import { access, constants, stat, statfs } from "node:fs/promises";
+import { access, constants, lstat, readFile, stat, statfs } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import type { Finding } from "../../base/diagnosis.ts";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
@@ -15,9 +16,10 @@ import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
 import { formatSize, formatTable } from "../format.ts";
-import { accessOf, type CommandHost } from "../host.ts";
-import { write, writeJson } from "../io.ts";
+import { accessOf, CERTIFICATE_OPTIONS, type ClientFlags, type CommandHost, certificateOf } from "../host.ts";
+import { type Io, write, writeJson } from "../io.ts";
 import { parseServiceAddress } from "../service-address.ts";
+import { presentedCertificate } from "../tls-failure.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
 /** More than a service writes to an empty data directory at its start. */
@@ -50,9 +52,14 @@ const CHECKED: readonly (keyof Config)[] = [
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes", "auditLog"] as const),
 ];
 
+type DoctorFlags = Pick<ClientFlags, "json" | "clientCert" | "clientKey">;
+
 /** `berth doctor`: checks whether a service could run here, and says how to fix what is missing. */
 export function doctorCommand(host: CommandHost): Command {
-  return addConfigFlags(new Command("doctor").option("--json", "write JSON"), CHECKED)
+  const command = new Command("doctor").option("--json", "write JSON");
+  for (const { flags, description } of CERTIFICATE_OPTIONS)
+    command.addOption(new Option(flags, description).helpGroup("If a service runs already:"));
+  return addConfigFlags(command, CHECKED)
     .summary("check whether the service can run here, and say how to fix what is missing")
     .description(
       "Checks what a service with these options would need. Needs no running service and changes nothing. The exit code is 1 " +
@@ -63,12 +70,12 @@ export function doctorCommand(host: CommandHost): Command {
       `\nThe options above are those that it checks. It accepts every option that \`berth serve --help\` lists.\n${examples("berth doctor", "berth doctor --engine bubblewrap --json")}`,
     )
     .action(
-      host.action(async (flags: { readonly json?: boolean }, command: Command) => {
+      host.action(async (flags: DoctorFlags, command: Command) => {
         host.interrupts.followOutput();
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const findings = [
           { subject: "node", status: "ok" as const, found: process.version },
-          await diagnoseAddress(config, accessOf({}, host.io.env).token),
+          await diagnoseAddress(config, flags, host.io.env),
           await diagnoseDataDir(config),
           ...(await host.service.diagnose(config)),
         ];
@@ -93,30 +100,72 @@ function report(findings: readonly Finding[], ok: boolean): string {
 
 /** Whether the address is free, or used by a service, which may be the expected one. */
 async function diagnoseAddress(
-  { listen }: Config,
-  token: (() => string | undefined) | undefined,
+  { listen, tlsCert }: Config,
+  flags: DoctorFlags,
+  env: Io["env"],
 ): Promise<Finding> {
   const subject = "address";
   const text = formatListenAddress(listen);
   const problem = await bindProblem(listen);
   if (problem === undefined) return { subject, status: "ok", found: `${text} is free` };
-  if (problem.code === "EADDRINUSE") {
-    const found = await runningService(text, token);
-    if (found !== undefined)
-      return { subject, status: "ok", found: `a service runs on ${text} already, ${found}` };
-    return {
-      subject,
-      status: "missing",
-      found: `another program uses ${text}`,
-      fix: "Choose another address, as: berth serve --listen 127.0.0.1:7071",
-    };
+  const atPath = listen.kind === "unix" ? await diagnoseSocket(listen.path) : undefined;
+  if (atPath !== undefined) return { subject, ...atPath };
+  const another = "Choose another address, as: berth serve --listen 127.0.0.1:7071";
+  if (problem.code !== "EADDRINUSE") {
+    const found = `${text} cannot be listened on: ${problem.message}`;
+    return { subject, status: "missing", found, fix: another.replace("7071", "7070") };
   }
+  const presented = await presentedCertificate(parseServiceAddress(text));
+  const found =
+    presented === undefined
+      ? await runningService(text, { token: accessOf({}, env).token })
+      : await runningTlsService(text, flags, env);
+  if (found !== undefined)
+    return { subject, status: "ok", found: `a service runs on ${text} already, ${found}` };
+  if (presented === undefined)
+    return { subject, status: "missing", found: `another program uses ${text}`, fix: another };
+  // It shows its certificate to anyone, and answers only those whose own it trusts.
+  if (tlsCert !== undefined && (await holdsCertificate(tlsCert, presented)))
+    return { subject, status: "ok", found: `a service runs on ${text} already, with this --tls-cert` };
   return {
     subject,
     status: "missing",
-    found: `${text} cannot be listened on: ${problem.message}`,
-    fix: "Choose another address, as: berth serve --listen 127.0.0.1:7070",
+    found: `a program that speaks TLS uses ${text}, and does not answer as Berth`,
+    fix: `If it is Berth with --tls-client-ca, present a certificate that it trusts: berth doctor --client-cert FILE --client-key FILE\n${another}`,
   };
+}
+
+/** What is to say of a socket's path. Undefined: a program may listen there. */
+async function diagnoseSocket(file: string): Promise<Omit<Finding, "subject"> | undefined> {
+  const directory = path.dirname(file);
+  if (!(await stat(directory).catch(() => undefined))?.isDirectory()) {
+    const found = `${directory}, where the socket should be, is not a directory`;
+    return { status: "missing", found, fix: `mkdir -p -m 700 ${quoteIfNeeded(directory)}` };
+  }
+  const there = await lstat(file).catch(() => undefined);
+  if (there === undefined) return undefined;
+  if (!there.isSocket()) {
+    const fix = `Remove it, or choose another address, as: berth serve --listen unix:${quoteIfNeeded(`${file}.sock`)}`;
+    return { status: "missing", found: `${file} exists and is not a socket`, fix };
+  }
+  const socket = net.connect(file);
+  const refused = await once(socket, "connect").then(
+    () => false,
+    ({ code }: NodeJS.ErrnoException) => code === "ECONNREFUSED",
+  );
+  socket.destroy();
+  const found = `unix:${file} is free: nobody listens on the socket there, and a service replaces it`;
+  return refused ? { status: "ok", found } : undefined;
+}
+
+/** Whether a file in PEM begins with a certificate. */
+async function holdsCertificate(file: string, der: Buffer): Promise<boolean> {
+  try {
+    return new X509Certificate(await readFile(file)).raw.equals(der);
+  } catch {
+    // What is wrong with the file is a separate finding.
+    return false;
+  }
 }
 
 /** Whether the service can write to its data directory, or create it. */
@@ -181,12 +230,25 @@ async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoExcept
   return problem;
 }
 
+/** What a service with TLS says about itself. Undefined: none answers. */
+async function runningTlsService(
+  text: string,
+  flags: DoctorFlags,
+  env: Io["env"],
+): Promise<string | undefined> {
+  const { baseUrl } = parseServiceAddress(text);
+  const url = baseUrl.replace(/^http/, "https");
+  const certificate = await certificateOf(flags, accessOf({}, env), env, parseServiceAddress(url));
+  // Few certificates name the address that a service listens on, so it cannot be verified and gets no token.
+  return runningService(url, { certificate, trustAny: true });
+}
+
 /** What a service at the address says about itself. Undefined: none answers. */
 async function runningService(
   text: string,
-  token: (() => string | undefined) | undefined,
+  options: Parameters<typeof connectTo>[1],
 ): Promise<string | undefined> {
-  const client = connectTo(parseServiceAddress(text), { token });
+  const client = connectTo(parseServiceAddress(text), options);
   try {
     const { engine } = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS });
     return engine && `engine ${engine.name} ${engine.version}`;

@@ -35,7 +35,7 @@ export function serveCommand(host: CommandHost): Command {
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = await createLogger(config, host.io);
         for (const misspelled of misspelledVariables(host.io.env)) {
-          logger.warn(misspelled, "no option has this environment variable; another one seems to be meant");
+          logger.warn(misspelled, "no option has this environment variable; it looks like a misspelling");
         }
         const service = await start(host.service, config, logger);
         const { address, engine } = service;
@@ -59,21 +59,12 @@ export function serveCommand(host: CommandHost): Command {
 /** Logs to stderr, as text for people or as JSON. */
 async function createLogger({ logLevel, logFormat }: Config, { stderr, env }: Io): Promise<Logger> {
   const { pino } = await import("pino");
+  const { serviceLog } = await import("../service-log.ts");
   const options = { level: logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime };
-  if (logFormat === "json" || (logFormat === "auto" && !stderr.isTTY)) {
-    const { jsonLog } = await import("../json-log.ts");
-    return jsonLog(2, options);
-  }
-  const { default: pretty } = await import("pino-pretty");
+  if (logFormat === "json" || (logFormat === "auto" && !stderr.isTTY)) return serviceLog(options);
+  const { prettyFactory } = await import("pino-pretty");
   const colorize = stderr.isTTY === true && !env.NO_COLOR;
-  const destination = pretty({
-    colorize,
-    singleLine: true,
-    translateTime: "SYS:HH:MM:ss.l",
-    destination: 2,
-    sync: true,
-  });
-  return pino(options, destination);
+  return serviceLog(options, prettyFactory({ colorize, singleLine: true, translateTime: "SYS:HH:MM:ss.l" }));
 }
 
 async function start(parts: ServiceParts, config: Config, logger: Logger): Promise<RunningService> {

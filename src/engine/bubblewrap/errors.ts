@@ -1,4 +1,5 @@
 import { BerthError } from "../../base/errors.ts";
+import { tooManyFiles } from "../../base/system-errors.ts";
 
 /** Converts any failure of the engine to an error of the port. `doing` completes "failed while …". */
 export function translateError(error: unknown, doing: string): BerthError {
@@ -8,6 +9,8 @@ export function translateError(error: unknown, doing: string): BerthError {
       cause: error,
     });
   }
+  const known = tooManyFiles(error);
+  if (known !== undefined) return known;
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
   switch (code) {
     case "E2BIG":
@@ -25,7 +28,6 @@ export function translateError(error: unknown, doing: string): BerthError {
       );
     case "EAGAIN":
     case "ENOMEM":
-    case "EMFILE":
     case "ENFILE":
       return new BerthError(
         "TOO_MANY_OPERATIONS",

@@ -2,6 +2,7 @@ import { closeSync, constants, openSync, readlinkSync } from "node:fs";
 import { chown } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
+import { tooManyFiles } from "../../base/system-errors.ts";
 import { checkMounts, O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
 import type { Identity } from "./sandbox-user.ts";
@@ -38,11 +39,12 @@ export async function openMounts(
   } catch (error) {
     for (const { fd } of opened) closeSync(fd);
     if (error instanceof BerthError) throw error;
-    throw new BerthError(
+    const refused = new BerthError(
       "NOT_ALLOWED",
       "A host path could not be mounted: it changed while it was being mounted, or may not be given to the sandbox's user.",
       { cause: error },
     );
+    throw tooManyFiles(error) ?? refused;
   }
 }
 

@@ -28,6 +28,7 @@ const STARTS_AT_ONCE = 1;
 const UNSEEN_PROCESSES = 8;
 /** If a sandbox ends within this time after a new OOM kill was seen, the OOM killer is taken as the cause. */
 const OOM_TO_END_MS = 3_000;
+const KILL_RETRY_MS = 1_000;
 
 /** A sandbox whose main process is ready. */
 interface SandboxParts {
@@ -246,10 +247,19 @@ export class BubblewrapSandbox {
   }
 
   async #remove(): Promise<void> {
-    this.#keeper.kill();
-    // In a control group of version 1 a frozen process does not die.
-    this.group.thaw();
-    await this.ended;
+    const kill = (): void => {
+      this.#keeper.kill();
+      // In a control group of version 1 a frozen process does not die.
+      this.group.thaw();
+    };
+    // Neither has an effect while the service may open no more files.
+    const again = setInterval(kill, KILL_RETRY_MS).unref();
+    try {
+      kill();
+      await this.ended;
+    } finally {
+      clearInterval(again);
+    }
     await this.group.remove();
   }
 

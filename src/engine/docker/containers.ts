@@ -135,7 +135,13 @@ export class ContainerMaker {
       (error: unknown) => answerTo(error) !== undefined,
     );
     const remove = () => removeContainer(this.#daemon, name, { timeoutMs: this.#timeouts.removeMs });
-    if (answered) return remove();
+    const isGone =
+      answered &&
+      (await remove().then(
+        () => true,
+        () => false,
+      ));
+    if (isGone) return;
     const signal = this.#closing.signal;
     for (const delayMs of LATE_LOOKS_MS) {
       await remove().catch(() => {});

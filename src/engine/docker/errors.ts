@@ -1,4 +1,5 @@
 import { abortError, BerthError } from "../../base/errors.ts";
+import { tooManyFiles } from "../../base/system-errors.ts";
 
 /** The reason for aborting a call that Docker did not answer in time. */
 export class NoAnswerError extends Error {
@@ -24,7 +25,7 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
     );
   }
   const answer = daemonAnswer(error);
-  if (answer === undefined) return connectionError(error, doing);
+  if (answer === undefined) return tooManyFiles(error) ?? connectionError(error, doing);
   return answerError(answer, doing, error);
 }
 

@@ -15,7 +15,7 @@ import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
-import { unlessThere } from "../../base/system-errors.ts";
+import { tooManyFiles, unlessThere } from "../../base/system-errors.ts";
 import { O_PATH } from "../mounts.ts";
 import { isAlive } from "../outside/host-process.ts";
 import type { HostMount } from "../port.ts";
@@ -140,13 +140,12 @@ async function bind(source: string, target: string): Promise<void> {
     await run("mount", ["-n", "-c", "-o", "bind,nosuid,nodev", "/proc/self/fd/3", target], handle.fd);
   } catch (error) {
     await rmdir(target).catch(() => {});
-    throw new BerthError(
+    const refused = new BerthError(
       "NOT_ALLOWED",
       "A host path could not be mounted: it changed while it was being mounted.",
-      {
-        cause: error,
-      },
+      { cause: error },
     );
+    throw tooManyFiles(error) ?? refused;
   } finally {
     await handle?.close();
   }

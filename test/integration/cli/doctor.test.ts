@@ -214,6 +214,71 @@ describe("next to a running service", () => {
   });
 });
 
+test("the path of a socket that a killed service left is free; one that cannot be used says why", async () => {
+  const socket = path.join(directory, "left.sock");
+  const service = await ServeProcess.start(["--engine", "bubblewrap"], { BERTH_LISTEN: `unix:${socket}` });
+  const addressAt = async (file: string) => (await doctor(["--listen", `unix:${file}`])).of("address");
+  try {
+    expect(await addressAt(socket)).toMatchObject({
+      status: "ok",
+      found: expect.stringContaining("a service runs on"),
+    });
+  } finally {
+    await service.stop("SIGKILL");
+  }
+  expect(await addressAt(socket)).toMatchObject({
+    status: "ok",
+    found: `unix:${socket} is free: nobody listens on the socket there, and a service replaces it`,
+  });
+  await writeFile(path.join(directory, "file"), "");
+  expect(await addressAt(path.join(directory, "file"))).toMatchObject({
+    status: "missing",
+    found: `${directory}/file exists and is not a socket`,
+  });
+  expect(await addressAt(path.join(directory, "none/b.sock"))).toMatchObject({
+    status: "missing",
+    found: `${directory}/none, where the socket should be, is not a directory`,
+    fix: `mkdir -p -m 700 ${directory}/none`,
+  });
+});
+
+test("a running service with TLS is recognised, with and without a certificate of the client", async () => {
+  const [own, client] = await Promise.all([
+    makeCertificate(directory, "service", "DNS:berth.example"),
+    makeCertificate(directory, "client"),
+  ]);
+  const tls = ["--tls-cert", own.cert, "--tls-key", own.key];
+  const open = await ServeProcess.start(["--engine", "bubblewrap", ...tls]);
+  const closed = await ServeProcess.start(["--engine", "bubblewrap", ...tls, "--tls-client-ca", client.cert]);
+  try {
+    const addressOf = async ({ address }: ServeProcess, ...args: string[]) =>
+      (await doctor(["--listen", address, ...args])).of("address");
+    const answers = {
+      status: "ok",
+      found: expect.stringMatching(/ runs on \S+ already, engine bubblewrap /),
+    };
+    expect(await addressOf(open)).toMatchObject(answers);
+    expect(await addressOf(open, ...tls)).toMatchObject(answers);
+    const presented = { BERTH_CLIENT_CERT: client.cert, BERTH_CLIENT_KEY: client.key };
+    const flags = ["--client-cert", client.cert, "--client-key", client.key];
+    expect(await addressOf(closed, ...flags)).toMatchObject(answers);
+    const { of } = await doctor(["--listen", closed.address], { env: presented });
+    expect(of("address")).toMatchObject(answers);
+    // Without a certificate to present, the options of the service show that it is the one meant.
+    expect(await addressOf(closed, ...tls)).toMatchObject({
+      status: "ok",
+      found: `a service runs on ${closed.address} already, with this --tls-cert`,
+    });
+    expect(await addressOf(closed)).toMatchObject({
+      status: "missing",
+      found: `a program that speaks TLS uses ${closed.address}, and does not answer as Berth`,
+      fix: expect.stringContaining("berth doctor --client-cert FILE --client-key FILE"),
+    });
+  } finally {
+    await Promise.all([open.stop(), closed.stop()]);
+  }
+});
+
 test("a bad option is a usage error", async () => {
   const { exitCode, stderr } = await runProgram(["doctor", "--default-memory", "1"]);
   expect(exitCode).toBe(2);

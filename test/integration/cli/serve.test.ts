@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, constants, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -114,7 +114,7 @@ describe("its options", () => {
     ["text", 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
     [{ listen: { port: 1 } }, "listen must be a text, a number, true, false or a list of these."],
     [{ listen: null }, "listen must be a text, a number, true, false or a list of these."],
-    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox"; "max-sandboxes" may be meant.'],
+    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox" (did you mean "max-sandboxes"?).'],
   ])("a file that holds %j is refused in plain words", async (content, problem) => {
     const config = path.join(dir, "wrong.json");
     writeFileSync(config, JSON.stringify(content));
@@ -179,6 +179,32 @@ describe("its log", () => {
     expect(text?.stderr).toMatch(/INFO: stopped/);
   });
 
+  test.each(["json", "text"])("in %s that nobody reads stops neither calls nor the end", async (format) => {
+    const pipe = path.join(dir, `log-${format}`);
+    execFileSync("mkfifo", [pipe]);
+    // A reader that never reads.
+    const reader = openSync(pipe, constants.O_RDWR);
+    const service = await ServeProcess.start(
+      ["--engine", "bubblewrap"],
+      { BERTH_LOG_LEVEL: "info", BERTH_LOG_FORMAT: format },
+      { within: ["sh", "-c", `exec "$@" 2> "${pipe}"`, "sh"] },
+    );
+    services.push(service);
+    try {
+      const statsUrl = `http://${service.address}/berth.v1.SandboxService/GetStats`;
+      // A pipe holds 64 KiB, and each call has a line of some 200 bytes.
+      for (let i = 0; i < 600; i++) {
+        const answer = await fetch(`${statsUrl}?encoding=json&message={}`, {
+          signal: AbortSignal.timeout(10_000),
+        }).catch(() => undefined);
+        expect(answer?.status).toBe(200);
+      }
+      expect((await service.stop()).exitCode).toBe(0);
+    } finally {
+      closeSync(reader);
+    }
+  });
+
   test("is text on a terminal, in colour", async () => {
     const options = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
     const env = { BERTH_DATA_DIR: path.join(dir, "terminal-data") };
@@ -191,6 +217,33 @@ describe("its log", () => {
       expect(screen).not.toContain('"level":30');
     } finally {
       await terminal.press("C-c");
+      await terminal.dispose();
+    }
+  });
+
+  test("on a terminal that is stopped does not stop calls", async () => {
+    const options = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
+    const env = { BERTH_DATA_DIR: path.join(dir, "stopped-data") };
+    const terminal = await TmuxTerminal.start({
+      command: [process.execPath, MAIN, "serve", ...options],
+      env,
+    });
+    try {
+      const screen = await terminal.shows(/INFO: listening/);
+      const address = /berth listens on (\S+);/.exec(screen)?.[1];
+      await terminal.press("C-s");
+      // A terminal takes a few KiB before it stops a writer.
+      for (let i = 0; i < 100; i++) {
+        const answer = await fetch(
+          `http://${address}/berth.v1.SandboxService/GetStats?encoding=json&message={}`,
+          {
+            signal: AbortSignal.timeout(10_000),
+          },
+        ).catch(() => undefined);
+        expect(answer?.status).toBe(200);
+      }
+    } finally {
+      await terminal.press("C-q", "C-c");
       await terminal.dispose();
     }
   });

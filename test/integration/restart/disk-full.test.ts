@@ -1,4 +1,5 @@
-import { closeSync, fsyncSync, openSync, rmSync, writeSync } from "node:fs";
+import { closeSync, existsSync, fsyncSync, openSync, rmSync, writeSync } from "node:fs";
+import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { expectNoContainers } from "../../support/app.ts";
@@ -33,9 +34,9 @@ afterAll(async () => {
   if (service) await expectNoContainers(service.instance);
 });
 
-/** Takes all remaining space. */
-function fill(): void {
-  const file = openSync(disk.reach("filler"), "w");
+/** Takes all remaining space with a file. */
+function fill(name: string): void {
+  const file = openSync(disk.reach(name), "w");
   const writeUntilFull = (size: number): void => {
     try {
       for (;;) writeSync(file, Buffer.alloc(size, 1));
@@ -52,12 +53,16 @@ function fill(): void {
 }
 
 /** Fills the disk, and uses up the space left in existing files. @returns the refusal of a change of the sandbox. */
-async function fillWholly(sandbox_id: string): Promise<Awaited<ReturnType<typeof failureOf>> | undefined> {
-  fill();
+async function fillWholly(
+  sandbox_id: string,
+  name = "filler",
+  caller = client,
+): Promise<Awaited<ReturnType<typeof failureOf>> | undefined> {
+  fill(name);
   for (let i = 0; i < 2_000; i++) {
     const labels = { filler: "x".repeat(60), n: String(i) };
     const update = { sandbox_id, labels, update_mask: { paths: ["labels"] } };
-    const refused = await client.call("SandboxService/UpdateSandbox", update).then(
+    const refused = await caller.call("SandboxService/UpdateSandbox", update).then(
       () => undefined,
       (error: unknown) => failureOf(Promise.reject(error)),
     );
@@ -107,6 +112,73 @@ test("a full disk refuses creates with what to do; reads, commands and deletes w
   const hasEnded = async () =>
     (await client.getSandbox(gone.sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
   await eventually(hasEnded);
+});
+
+test("a workspace that fills the disk can be cleaned up", async () => {
+  const filler = await client.createSandbox();
+  const { workspace } = await client.call("WorkspaceService/CreateWorkspace", { workspace_id: "large" });
+  const place = path.relative(disk.path, workspace?.path ?? "");
+  expect((await fillWholly(filler.sandbox_id, `${place}/large`))?.reason).toBe("NO_SPACE");
+  const outcome = await client
+    .call("WorkspaceService/CleanupWorkspace", { workspace_id: "large", force: true, request_id: "large" })
+    .then(
+      () => "deleted",
+      (error: Error) => error.message,
+    );
+  expect(outcome).toBe("deleted");
+  expect(existsSync(disk.reach(place))).toBe(false);
+  expect((await client.createSandbox()).state).toBe("SANDBOX_STATE_RUNNING");
+});
+
+test("a full disk does not keep a workspace's sandbox from being stopped", async () => {
+  // Docker's daemon does not see this disk, and so no workspaces on it.
+  const other = await ServeProcess.start(
+    ["--engine", "bubblewrap"],
+    {},
+    { within: disk.enter, dataDir: `${disk.path}/other` },
+  );
+  const own = new Client(other.address);
+  try {
+    const workspace_id = "kept";
+    await own.call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id });
+    const { sandbox_id } = await own.createSandbox();
+    expect((await fillWholly(sandbox_id, "filler", own))?.reason).toBe("NO_SPACE");
+    const stopped = await own
+      .call("WorkspaceService/StopWorkspaceSandbox", { workspace_id })
+      .catch((error: Error) => error.message);
+    expect(stopped).toMatchObject({ workspace: { workspace_id, sandbox_id: "" } });
+  } finally {
+    rmSync(disk.reach("filler"), { force: true });
+    own.close();
+    await other.stop();
+    rmSync(disk.reach("other"), { recursive: true });
+  }
+});
+
+test("a disk that is nearly full is reported until there is space again", async () => {
+  const page = async (name: string) =>
+    (await (await fetch(`http://${service.address}/${name}`)).text()).trim();
+  const freeBytes = async () => Number(/^berth_data_disk_free_bytes (.*)$/m.exec(await page("metrics"))?.[1]);
+  expect(await page("readyz")).toBe("ok");
+  const free = await freeBytes();
+  expect(free).toBeGreaterThan(100_000);
+  fill("filler");
+  const warned = "ok\nThe disk of the data directory is nearly full: free space there.";
+  await expect.poll(() => page("readyz"), { timeout: 30_000 }).toBe(warned);
+  expect(await freeBytes()).toBeLessThan(100_000);
+  expect(await page("metrics")).toMatch(/^berth_data_disk_total_bytes \d{7}$/m);
+  rmSync(disk.reach("filler"));
+  await expect.poll(() => page("readyz"), { timeout: 30_000 }).toBe("ok");
+  const { stderr } = await service.stop();
+  const messages = stderr
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(messages.filter(({ msg }) => msg.includes("disk of the data directory"))).toMatchObject([
+    { level: 40, directory: `${disk.path}/data`, freeBytes: expect.any(Number) },
+  ]);
+  service = await service.again();
+  client = new Client(service.address);
 });
 
 test("delayed writes of a deleted sandbox do not reach the next sandbox of its id", async () => {

@@ -187,7 +187,7 @@ describe("a bad value is reported with its place and what is allowed", () => {
     ],
     ["size of a volume", [{ "workspace-volume-size": "1KiB" }], '"1KiB" is too little; the minimum is 1MiB.'],
     ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],
-    ["runtime", [{ "allow-runtime": ["runsc"] }], '--allow-runtime: "runsc" is not of the form KEY=VALUE.'],
+    ["runtime", [{ "allow-runtime": ["runsc"] }], '--allow-runtime: "runsc" is not of the form NAME=LEVEL.'],
     [
       "runtime",
       [{ "allow-runtime": ["runsc=safe"] }],
@@ -207,6 +207,9 @@ describe("a bad value is reported with its place and what is allowed", () => {
       '--warm-session: "vm" is named twice; give its number once.',
     ],
     ["warm session", [{ "warm-session": ["vm=0"] }], "--warm-session:"],
+    ["warm session", [{ "warm-session": ["vm"] }], '--warm-session: "vm" is not of the form TYPE=N.'],
+    ["warm pool", [{ "warm-pool": ["foo"] }], '--warm-pool: "foo" is not of the form IMAGE=N.'],
+    ["node selector", [{ "node-selector": ["a"] }], '--node-selector: "a" is not of the form LABEL=VALUE.'],
   ])("%s", (_what, [flags, env], problem) => {
     expect(problemOf(() => load(flags, env))).toContain(problem);
   });
@@ -217,9 +220,9 @@ describe("a bad value is reported with its place and what is allowed", () => {
       /\d+\.json: idle-timeout: "300" has no unit; for seconds write 300s\.$/,
     );
     expect(bad({ "max-sandbox": 5 })).toContain(
-      'there is no option "max-sandbox"; "max-sandboxes" may be meant',
+      'there is no option "max-sandbox" (did you mean "max-sandboxes"?)',
     );
-    expect(bad({ idle_timeout: "5m" })).toContain('"idle-timeout" may be meant');
+    expect(bad({ idle_timeout: "5m" })).toContain('(did you mean "idle-timeout"?)');
     expect(bad({ colour: "blue" })).toMatch(/there is no option "colour"\.$/);
     expect(bad({ "allow-host": [["a"]] })).toContain("allow-host");
     expect(bad({ listen: ["a:1", "b:2"] })).toContain("listen: it takes exactly one value.");

@@ -1,0 +1,121 @@
+import { constants, openSync, writeSync } from "node:fs";
+import { isatty } from "node:tty";
+import { pino } from "pino";
+import { codeOf } from "../base/system-errors.ts";
+
+/** Lines of JSON are written once they reach this size, or after {@link GATHER_MS}. */
+const GATHER_BYTES = 4_096;
+const GATHER_MS = 100;
+/** How much of a log waits if it cannot be written: nobody reads it, or the disk is full. */
+const MAX_WAITING_BYTES = 1024 * 1024;
+/** At exit: how long to wait for a reader that takes nothing, and for one that is slow. */
+const END_IDLE_MS = 1_000;
+const END_MS = 5_000;
+const END_PAUSE_MS = 10;
+
+const LOST = "lines of the log were lost here, because it could not be written";
+
+/**
+ * A log on stderr of JSON lines, or of what `format` makes of each. If it cannot be written, because nobody reads it,
+ * its reader is gone or the disk is full, the service continues. Lines then wait up to a limit, lines beyond it are
+ * lost, and a line in their place says how many. What is left is written when the process exits.
+ */
+export function serviceLog(options: pino.LoggerOptions, format?: (line: string) => string): pino.Logger {
+  const fd = openStderr();
+  const text = format ?? ((line: string) => line);
+  // One write per line would cost a fifth of the service's time. People want to see each at once.
+  const output = new LogOutput(fd, format === undefined ? GATHER_BYTES : 0, (lost) => {
+    const line = { level: pino.levels.values.warn, time: new Date().toISOString(), lost, msg: LOST };
+    return text(`${JSON.stringify(line)}\n`);
+  });
+  setInterval(() => output.flush(), GATHER_MS).unref();
+  process.once("exit", () => output.end());
+  return pino(options, { write: (line) => output.write(text(line)) });
+}
+
+/** A descriptor of stderr on which a write never waits for a reader. */
+function openStderr(): number {
+  // Node makes pipes and sockets non-blocking when they are first used.
+  void process.stderr;
+  if (!isatty(2)) return 2;
+  // A terminal that is stopped, by Ctrl-S or a broken connection. Its other users do not expect it to be non-blocking.
+  try {
+    return openSync("/proc/self/fd/2", constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch {
+    return 2;
+  }
+}
+
+/** Lines on a descriptor that may be non-blocking. */
+class LogOutput {
+  readonly #fd: number;
+  readonly #gatherBytes: number;
+  readonly #gapLine: (lost: number) => string;
+  /** What is being written. */
+  #waiting = Buffer.alloc(0);
+  /** What follows it. */
+  #gathered = "";
+  #gatheredBytes = 0;
+  #lost = 0;
+
+  /** @param gapLine returns the line to write in place of lost lines */
+  constructor(fd: number, gatherBytes: number, gapLine: (lost: number) => string) {
+    this.#fd = fd;
+    this.#gatherBytes = gatherBytes;
+    this.#gapLine = gapLine;
+  }
+
+  write(line: string): void {
+    const text = this.#lost === 0 ? line : this.#gapLine(this.#lost) + line;
+    const bytes = Buffer.byteLength(text);
+    if (this.#waiting.length + this.#gatheredBytes + bytes > MAX_WAITING_BYTES) {
+      this.#lost++;
+      return;
+    }
+    this.#lost = 0;
+    this.#gathered += text;
+    this.#gatheredBytes += bytes;
+    if (this.#gatheredBytes >= this.#gatherBytes) this.flush();
+  }
+
+  /** Writes what can be written now. Returns why some is left: the code of an error. */
+  flush(): string | undefined {
+    try {
+      this.#writeWaiting();
+      if (this.#lost > 0) {
+        this.#gathered += this.#gapLine(this.#lost);
+        this.#lost = 0;
+      }
+      this.#writeWaiting();
+      return undefined;
+    } catch (error) {
+      return codeOf(error);
+    }
+  }
+
+  /** Writes what is left, for as long as the reader takes some of it. */
+  end(): void {
+    const begin = performance.now();
+    let last = begin;
+    let left = Number.POSITIVE_INFINITY;
+    while (this.flush() === "EAGAIN") {
+      const now = performance.now();
+      const size = this.#waiting.length + this.#gatheredBytes;
+      if (size < left) last = now;
+      left = size;
+      if (now - last > END_IDLE_MS || now - begin > END_MS) return;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, END_PAUSE_MS);
+    }
+  }
+
+  #writeWaiting(): void {
+    while (this.#waiting.length > 0 || this.#gathered !== "") {
+      if (this.#waiting.length === 0) {
+        this.#waiting = Buffer.from(this.#gathered);
+        this.#gathered = "";
+        this.#gatheredBytes = 0;
+      }
+      this.#waiting = this.#waiting.subarray(writeSync(this.#fd, this.#waiting));
+    }
+  }
+}

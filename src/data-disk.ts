@@ -1,0 +1,79 @@
+import { statfs } from "node:fs/promises";
+import type { Logger } from "./base/logger.ts";
+
+const CHECK_INTERVAL_MS = 5_000;
+/** Less free space than this is little, or less than {@link LITTLE_SHARE} of a smaller disk. The same for files. */
+const LITTLE_BYTES = 2 ** 30;
+const LITTLE_FILES = 1_000;
+const LITTLE_SHARE = 0.05;
+/** How much more must be free before there is enough again, so that a disk at the bound does not fill the log. */
+const ENOUGH = 1.25;
+
+/** The file system of the data directory, as seen every few seconds. */
+export class DataDisk {
+  readonly #dir: string;
+  readonly #logger: Logger;
+  #freeBytes = 0;
+  #totalBytes = 0;
+  #isLow = false;
+  #checking: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  private constructor(dir: string, logger: Logger) {
+    this.#dir = dir;
+    this.#logger = logger;
+  }
+
+  /** Looks at it, and keeps doing so until {@link stop}. */
+  static async watch(dir: string, logger: Logger): Promise<DataDisk> {
+    const disk = new DataDisk(dir, logger);
+    await disk.#check();
+    disk.#timer = setInterval(() => {
+      // A disk in the network may take its time to answer.
+      disk.#checking ??= disk.#check().finally(() => {
+        disk.#checking = undefined;
+      });
+    }, CHECK_INTERVAL_MS).unref();
+    return disk;
+  }
+
+  /** What this user can still write, in bytes. */
+  get freeBytes(): number {
+    return this.#freeBytes;
+  }
+
+  get totalBytes(): number {
+    return this.#totalBytes;
+  }
+
+  /** Whether it is full or nearly full. */
+  get isLow(): boolean {
+    return this.#isLow;
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #check(): Promise<void> {
+    // What is wrong with a disk that does not answer is reported by what writes there.
+    const found = await statfs(this.#dir).catch(() => undefined);
+    if (found === undefined) return;
+    const { bavail, bsize, blocks, files, ffree } = found;
+    this.#freeBytes = bavail * bsize;
+    this.#totalBytes = blocks * bsize;
+    const factor = this.#isLow ? ENOUGH : 1;
+    const isLow =
+      this.#freeBytes < factor * Math.min(LITTLE_BYTES, this.#totalBytes * LITTLE_SHARE) ||
+      ffree < factor * Math.min(LITTLE_FILES, files * LITTLE_SHARE);
+    if (isLow === this.#isLow) return;
+    this.#isLow = isLow;
+    const fields = { directory: this.#dir, freeBytes: this.#freeBytes, freeFiles: ffree };
+    if (isLow)
+      this.#logger.warn(
+        fields,
+        "the disk of the data directory is nearly full; once it is full, changes are refused until there is space",
+      );
+    else this.#logger.info(fields, "the disk of the data directory has enough space again");
+  }
+}

@@ -1,0 +1,106 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { describe, expect, test } from "vitest";
+
+const MODULE = path.join(import.meta.dirname, "../../../src/cli/service-log.ts");
+
+/**
+ * A program that logs `lines` numbered lines, says so on stdout, logs one more each time it reads something, and exits
+ * when its stdin ends. `format`: how, as source code.
+ */
+function start(lines: number, stderr: number | "pipe", format = "undefined") {
+  const code = `
+    const { serviceLog } = await import(${JSON.stringify(MODULE)});
+    const log = serviceLog({ base: undefined }, ${format});
+    let i = 0;
+    const add = () => log.info({ i: i++, text: "x".repeat(300) }, "line");
+    process.stdin.once("data", () => {
+      while (i < ${lines}) add();
+      process.stdout.write("logged");
+      process.stdin.on("data", add);
+    });`;
+  const child = spawn(process.execPath, ["--input-type=module", "--eval", code], {
+    stdio: ["pipe", "pipe", stderr],
+    timeout: 30_000,
+    killSignal: "SIGKILL",
+  });
+  let stdout = "";
+  child.stdout?.on("data", (chunk) => {
+    stdout += chunk;
+  });
+  child.stdin?.write("go");
+  return {
+    child,
+    ended: once(child, "exit"),
+    closed: once(child, "close"),
+    logged: () => expect.poll(() => stdout, { timeout: 20_000 }).toBe("logged"),
+  };
+}
+
+describe.each([1, 10, 30, 1_000])("of a program that ends after %i lines", (lines) => {
+  test("all are written", async () => {
+    const { child, ended } = start(lines, "pipe");
+    if (child.stderr === null) throw new Error("its stderr is not piped");
+    child.stdin?.end();
+    const written = (await text(child.stderr)).trimEnd().split("\n");
+    expect(written.map((line) => JSON.parse(line).i)).toEqual(Array.from({ length: lines }, (_, i) => i));
+    expect(await ended).toEqual([0, null]);
+  });
+
+  test("none blocks it if their reader has gone", async () => {
+    const { child, ended } = start(lines, "pipe");
+    child.stderr?.destroy();
+    child.stdin?.end();
+    expect(await ended).toEqual([0, null]);
+  });
+
+  test("none makes it fail if the disk is full", async () => {
+    const full = openSync("/dev/full", "w");
+    const { child, ended } = start(lines, full);
+    closeSync(full);
+    child.stdin?.end();
+    expect(await ended).toEqual([0, null]);
+  });
+});
+
+const MANY = 10_000;
+
+describe.each([
+  ["JSON", "undefined"],
+  ["text", "(line) => line"],
+])("if nobody reads a log of %s", (_, format) => {
+  test("the program continues, and ends", async () => {
+    const { child, ended, logged } = start(MANY, "pipe", format);
+    await logged();
+    child.stdin?.end();
+    expect(await ended).toEqual([0, null]);
+  });
+
+  test("lines beyond a limit are lost, and a line in their place says how many", async () => {
+    const { child, closed, logged } = start(MANY, "pipe", format);
+    await logged();
+    let written = "";
+    child.stderr?.on("data", (chunk) => {
+      written += chunk;
+    });
+    // Read again, it says so without another line.
+    await expect.poll(() => written, { timeout: 20_000 }).toContain('"lost":');
+    child.stdin?.end("one more");
+    expect(await closed).toEqual([0, null]);
+    const lines = written
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    const at = lines.findIndex(({ lost }) => lost > 0);
+    expect(lines[at]).toMatchObject({ level: 40, time: expect.stringMatching(/^20.*Z$/) });
+    // Those before the gap are whole and in order, and take up to the limit.
+    const before = lines.slice(0, at).map(({ i }) => i);
+    expect(before).toEqual(Array.from({ length: at }, (_, i) => i));
+    expect(at).toBeGreaterThan(1_000);
+    expect(lines[at].lost).toBe(MANY - at);
+    expect(lines.slice(at + 1).map(({ i }) => i)).toEqual([MANY]);
+  });
+});
