@@ -64,10 +64,10 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
 /** The outer bwrap: a host process that counts in its sandbox's group. */
 export const OWN_PROCESSES = 1;
 
-/** {@link groupUsage} of a sandbox's groups, without {@link OWN_PROCESSES}. */
+/** {@link groupUsage} of a sandbox's groups, without {@link OWN_PROCESSES}, which may have ended. */
 export function usageInside(directories: ReadonlyMap<string, string>): Partial<EngineUsage> {
   const { pids, ...rest } = groupUsage(directories);
-  return pids === undefined ? rest : { ...rest, pids: pids - OWN_PROCESSES };
+  return pids === undefined ? rest : { ...rest, pids: Math.max(0, pids - OWN_PROCESSES) };
 }
 
 /** How long to wait for the last processes of a group to end. */

@@ -1,4 +1,4 @@
-import { childrenOf, Slices, statOf } from "../outside/host-process.ts";
+import { childrenOf, Slices, statOf, threadsOf } from "../outside/host-process.ts";
 import type { EngineUsage } from "../port.ts";
 
 /** Clock ticks per second in /proc: the same on every Linux that Node runs on. */
@@ -6,8 +6,8 @@ const TICKS = 100;
 const PAGE_BYTES = 4096;
 
 /**
- * The usage of processes and all their descendants. The CPU time of ended children counts with their parent. Yields to
- * the event loop: a sandbox may have thousands of processes.
+ * The usage of processes and all their descendants. The CPU time of ended children counts with their parent, and
+ * threads count as processes. Yields to the event loop: a sandbox may have thousands of them.
  */
 export async function usageOfTree(roots: readonly number[]): Promise<EngineUsage> {
   const usage = { memoryBytes: 0, cpuNanos: 0, pids: 0 };
@@ -19,11 +19,15 @@ export async function usageOfTree(roots: readonly number[]): Promise<EngineUsage
     const fields = statOf(pid);
     if (fields === undefined || seen.has(pid)) continue;
     seen.add(pid);
-    left.push(...childrenOf(pid));
+    const threads = Number(fields[17]);
+    for (const thread of threads > 1 ? threadsOf(pid) : [pid]) {
+      if (slices.over) await slices.rest();
+      left.push(...childrenOf(pid, thread));
+    }
     const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
     usage.cpuNanos += (ticks * 1e9) / TICKS;
     usage.memoryBytes += Number(fields[21]) * PAGE_BYTES;
-    usage.pids++;
+    usage.pids += Math.max(1, threads);
   }
   return usage;
 }

@@ -78,9 +78,18 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** The children of a process's first thread. */
-export function childrenOf(pid: number): number[] {
-  return (readText(`/proc/${pid}/task/${pid}/children`) ?? "").split(" ").filter(Boolean).map(Number);
+/** The children of one of a process's threads, by default of the first. */
+export function childrenOf(pid: number, thread = pid): number[] {
+  return (readText(`/proc/${pid}/task/${thread}/children`) ?? "").split(" ").filter(Boolean).map(Number);
+}
+
+/** The threads of a process; empty if it has ended. */
+export function threadsOf(pid: number): number[] {
+  try {
+    return readdirSync(`/proc/${pid}/task`).map(Number);
+  } catch {
+    return [];
+  }
 }
 
 /** Reads every process of a scope that has not ended. Yields to the event loop. */

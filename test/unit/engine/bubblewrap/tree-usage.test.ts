@@ -24,3 +24,20 @@ test("the usage of many processes is added up with turns of the event loop betwe
   expect(usage.memoryBytes).toBeGreaterThan(PROCESSES * 4096);
   expect(turns).toBeGreaterThan(0);
 });
+
+test("threads count, and so do the children of every thread", async () => {
+  const script = [
+    "import subprocess, threading, time",
+    "def work():",
+    "    subprocess.Popen(['sleep', '60'])",
+    "    print('started', flush=True)",
+    "    time.sleep(60)",
+    "threading.Thread(target=work).start()",
+  ].join("\n");
+  const child = spawn("python3", ["-c", script], { detached: true, stdio: ["ignore", "pipe", "ignore"] });
+  const pid = child.pid as number;
+  onTestFinished(() => void process.kill(-pid, "SIGKILL"));
+  await once(child.stdout, "data");
+  // Two threads of Python, and one process.
+  expect((await usageOfTree([pid])).pids).toBe(3);
+});

@@ -2,6 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { expect, onTestFinished, test } from "vitest";
+import { usageInside } from "../../../../src/engine/bubblewrap/control-group.ts";
 import { groupUsage } from "../../../../src/engine/outside/cgroup.ts";
 
 /** Directories with these files, by controller. */
@@ -50,4 +51,10 @@ test("what no controller measures is left out, and cache never makes memory nega
   expect(groupUsage(groupsWith({ "": { ...V2, "memory.current": "10\n" } }))).toMatchObject({
     memoryBytes: 0,
   });
+});
+
+test("a bubblewrap sandbox has one process less than its group, and never fewer than none", () => {
+  expect(usageInside(groupsWith({ pids: V1.pids }))).toEqual({ pids: 3 });
+  // All have ended, and the service does not know it yet.
+  expect(usageInside(groupsWith({ pids: { "pids.current": "0\n" } }))).toEqual({ pids: 0 });
 });
