@@ -8,6 +8,8 @@ const GATHER_BYTES = 4_096;
 const GATHER_MS = 100;
 /** How much of a log waits if it cannot be written: nobody reads it, or the disk is full. */
 const MAX_WAITING_BYTES = 1024 * 1024;
+/** Pause between attempts to write while that much waits. */
+const FULL_RETRY_MS = 1;
 /** At exit: how long to wait for a reader that takes nothing, and for one that is slow. */
 const END_IDLE_MS = 1_000;
 const END_MS = 5_000;
@@ -57,6 +59,7 @@ class LogOutput {
   #gathered = "";
   #gatheredBytes = 0;
   #lost = 0;
+  #lastFailedMs = 0;
 
   /** @param gapLine returns the line to write in place of lost lines */
   constructor(fd: number, gatherBytes: number, gapLine: (lost: number) => string) {
@@ -66,16 +69,27 @@ class LogOutput {
   }
 
   write(line: string): void {
+    if (!this.#gather(line)) {
+      // The reader may have taken some since the last attempt. A failed one takes longer than all else done for a line.
+      const isDue = performance.now() >= this.#lastFailedMs + FULL_RETRY_MS;
+      if (isDue) this.flush();
+      if (!isDue || !this.#gather(line)) {
+        this.#lost++;
+        return;
+      }
+    }
+    if (this.#gatheredBytes >= this.#gatherBytes) this.flush();
+  }
+
+  /** Returns whether there was space. */
+  #gather(line: string): boolean {
     const text = this.#lost === 0 ? line : this.#gapLine(this.#lost) + line;
     const bytes = Buffer.byteLength(text);
-    if (this.#waiting.length + this.#gatheredBytes + bytes > MAX_WAITING_BYTES) {
-      this.#lost++;
-      return;
-    }
+    if (this.#waiting.length + this.#gatheredBytes + bytes > MAX_WAITING_BYTES) return false;
     this.#lost = 0;
     this.#gathered += text;
     this.#gatheredBytes += bytes;
-    if (this.#gatheredBytes >= this.#gatherBytes) this.flush();
+    return true;
   }
 
   /** Writes what can be written now. Returns why some is left: the code of an error. */
@@ -89,6 +103,7 @@ class LogOutput {
       this.#writeWaiting();
       return undefined;
     } catch (error) {
+      this.#lastFailedMs = performance.now();
       return codeOf(error);
     }
   }

@@ -9,17 +9,20 @@ const MODULE = path.join(import.meta.dirname, "../../../src/cli/service-log.ts")
 
 /**
  * A program that logs `lines` numbered lines, says so on stdout, logs one more each time it reads something, and exits
- * when its stdin ends. `format`: how, as source code.
+ * when its stdin ends. `format`: how, as source code. `then`: what it does at once after it said so, without a turn of
+ * its event loop.
  */
-function start(lines: number, stderr: number | "pipe", format = "undefined") {
+function start(lines: number, stderr: number | "pipe", format = "undefined", then = "") {
   const code = `
+    const { readSync, writeSync } = await import("node:fs");
     const { serviceLog } = await import(${JSON.stringify(MODULE)});
     const log = serviceLog({ base: undefined }, ${format});
     let i = 0;
     const add = () => log.info({ i: i++, text: "x".repeat(300) }, "line");
     process.stdin.once("data", () => {
       while (i < ${lines}) add();
-      process.stdout.write("logged");
+      writeSync(1, "logged");
+      ${then}
       process.stdin.on("data", add);
     });`;
   const child = spawn(process.execPath, ["--input-type=module", "--eval", code], {
@@ -68,6 +71,20 @@ describe.each([1, 10, 30, 1_000])("of a program that ends after %i lines", (line
 
 const MANY = 10_000;
 
+/** Parses a log, whose lines and gaps must be whole, in order, and as many as were logged. */
+function readLog(written: string) {
+  const lines: { i?: number; lost?: number }[] = written
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  let next = 0;
+  for (const { i, lost = 0 } of lines) {
+    if (lost === 0) expect(i).toBe(next++);
+    else next += lost;
+  }
+  return { lines, gaps: lines.filter(({ lost = 0 }) => lost > 0) };
+}
+
 describe.each([
   ["JSON", "undefined"],
   ["text", "(line) => line"],
@@ -90,17 +107,33 @@ describe.each([
     await expect.poll(() => written, { timeout: 20_000 }).toContain('"lost":');
     child.stdin?.end("one more");
     expect(await closed).toEqual([0, null]);
-    const lines = written
-      .trimEnd()
-      .split("\n")
-      .map((line) => JSON.parse(line));
-    const at = lines.findIndex(({ lost }) => lost > 0);
-    expect(lines[at]).toMatchObject({ level: 40, time: expect.stringMatching(/^20.*Z$/) });
-    // Those before the gap are whole and in order, and take up to the limit.
-    const before = lines.slice(0, at).map(({ i }) => i);
-    expect(before).toEqual(Array.from({ length: at }, (_, i) => i));
-    expect(at).toBeGreaterThan(1_000);
-    expect(lines[at].lost).toBe(MANY - at);
-    expect(lines.slice(at + 1).map(({ i }) => i)).toEqual([MANY]);
+    const { lines, gaps } = readLog(written);
+    expect(gaps[0]).toMatchObject({ level: 40, time: expect.stringMatching(/^20.*Z$/) });
+    // As much as the limit precedes the first gap.
+    expect(lines.indexOf(gaps[0] ?? {})).toBeGreaterThan(1_000);
+    expect(lines.at(-1)).toMatchObject({ i: MANY });
   });
+});
+
+test("lines beyond the limit are written if the reader has made space since", async () => {
+  const waitForInput = `
+    for (let read = 0; read === 0; )
+      try {
+        read = readSync(0, Buffer.alloc(10));
+      } catch {
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+      }`;
+  const addMore = "for (let more = 0; more < 5; more++) add();";
+  const { child, closed, logged } = start(MANY, "pipe", "undefined", `${waitForInput}\n${addMore}`);
+  await logged();
+  let written = "";
+  child.stderr?.on("data", (chunk) => {
+    written += chunk;
+  });
+  await expect.poll(() => written.length, { timeout: 20_000 }).toBeGreaterThan(60_000);
+  child.stdin?.end("go on");
+  expect(await closed).toEqual([0, null]);
+  const { lines } = readLog(written);
+  const last = lines.slice(-5).map(({ i }) => i);
+  expect(last).toEqual([0, 1, 2, 3, 4].map((more) => MANY + more));
 });
