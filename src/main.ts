@@ -1,4 +1,6 @@
 import { isBuiltin } from "node:module";
+import type { Writable } from "node:stream";
+import { within } from "./base/async.ts";
 import { keepCompiled, keepCompiledForUser } from "./base/compile-cache.ts";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
 import { Failed } from "./cli/exit.ts";
@@ -7,6 +9,9 @@ import { VERSION } from "./version.ts";
 
 /** The Node version that the service needs. Clients also run on 20. */
 const SERVICE_NODE = 24;
+
+/** How long readers of stdout and stderr may take for what is left when the program ends. */
+const SLOW_READER_MS = 2_000;
 
 const program = {
   io: {
@@ -41,8 +46,19 @@ async function main(args: readonly string[]): Promise<void> {
   if (args[0] !== "serve") keepCompiledForUser();
   const { runProgram } = await import("./cli/program.ts");
   const exitCode = await runProgram(args, program);
+  process.exitCode = exitCode;
+  // A pipe whose reader is slow may not have taken why the program ends.
+  await within(Promise.all([process.stdout, process.stderr].map(written)), SLOW_READER_MS);
   // Do not wait for anything that is still open, such as a stdin that nobody reads.
   process.exit(exitCode);
+}
+
+/** Waits until everything on a stream is written, or cannot be. */
+function written(stream: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    if (stream.writableLength === 0) resolve();
+    else stream.write("", () => resolve());
+  });
 }
 
 /** Loads the service on demand: a client's command does not wait for its code, and runs on an older Node. */

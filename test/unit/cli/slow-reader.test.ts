@@ -1,0 +1,62 @@
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, constants, mkdtempSync, openSync, rmSync } from "node:fs";
+import { Socket } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { expect, onTestFinished, test } from "vitest";
+
+const MAIN = path.join(import.meta.dirname, "../../../src/main.ts");
+
+/** A FIFO. Node reads from the pipes that it makes for a child before anything asks it to. */
+function openPipe(): { readonly reader: number; readonly writer: number } {
+  const dir = mkdtempSync(path.join(tmpdir(), "berth-fifo-"));
+  onTestFinished(() => rmSync(dir, { recursive: true }));
+  const file = path.join(dir, "stderr");
+  execFileSync("mkfifo", [file]);
+  const reader = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  return { reader, writer: openSync(file, constants.O_WRONLY) };
+}
+
+/** Runs a command that fails, and whose stderr is full. Once it has tried to write there, it says so on stdout. */
+function failOnFullStderr() {
+  const code = `
+    const { writeSync } = await import("node:fs");
+    // The first use makes it non-blocking.
+    const { stderr } = process;
+    for (const bytes of [4096, 1])
+      try {
+        for (;;) writeSync(2, "x".repeat(bytes));
+      } catch {}
+    const write = stderr.write.bind(stderr);
+    stderr.write = (...args) => {
+      const result = write(...args);
+      writeSync(1, "tried");
+      return result;
+    };
+    process.argv.push("berth", "ls", "--address", "nonsense:");
+    await import(${JSON.stringify(MAIN)});`;
+  const { reader, writer } = openPipe();
+  const child = spawn(process.execPath, ["--input-type=module", "--eval", code], {
+    stdio: ["ignore", "pipe", writer],
+    timeout: 30_000,
+    killSignal: "SIGKILL",
+  });
+  closeSync(writer);
+  return { reader, tried: once(child.stdout as Socket, "data"), exited: once(child, "exit") };
+}
+
+test("why a command fails is written to a stderr that is read late", async () => {
+  const { reader, tried, exited } = failOnFullStderr();
+  await tried;
+  const stderr = new Socket({ fd: reader, readable: true, writable: false });
+  expect(await text(stderr)).toMatch(/^x+berth: .*nonsense/);
+  expect(await exited).toEqual([2, null]);
+});
+
+test("a stderr that nobody reads does not keep a command from ending", async () => {
+  const { reader, exited } = failOnFullStderr();
+  expect(await exited).toEqual([2, null]);
+  closeSync(reader);
+});
