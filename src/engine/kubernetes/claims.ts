@@ -1,11 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import type {
-  CoreV1EventList,
-  V1PersistentVolumeClaim,
-  V1PersistentVolumeClaimList,
-  V1Pod,
-} from "@kubernetes/client-node";
+import type { CoreV1EventList, V1PersistentVolumeClaim, V1Pod } from "@kubernetes/client-node";
 import { within } from "../../base/async.ts";
 import { BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
@@ -61,7 +56,6 @@ const VOLUME = "/volume";
 /** Where it mounts a second claim. */
 const OTHER = "/other-volume";
 
-const PAGE = 250;
 const GONE_POLL_MS = 200;
 const REMOVE_TIMEOUT_MS = 60_000;
 /** How long to keep asking an API server after its answer was lost. Longer than a restart takes. */
@@ -145,25 +139,16 @@ export class Claims implements EngineVolumes {
   async list(signal?: AbortSignal): Promise<EngineVolume[]> {
     const { api, facts } = this.#parts;
     const labelSelector = `${INSTANCE_LABEL}=${instanceLabel(facts.instance)}`;
-    const found: EngineVolume[] = [];
-    for (let next: string | undefined = ""; next !== undefined; ) {
-      const query = new URLSearchParams({ labelSelector, limit: String(PAGE) });
-      if (next !== "") query.set("continue", next);
-      const page: V1PersistentVolumeClaimList = await api.call(
-        "GET",
-        `${api.path("persistentvolumeclaims")}?${query}`,
-        "listing claims",
-        { signal },
-      );
-      // Other claims of the instance, such as the one for its own data, have no such annotation.
-      const ours = page.items.filter(
-        ({ metadata }) => metadata?.annotations?.[ANNOTATION.owner] !== undefined,
-      );
-      found.push(...ours.map((claim) => this.#describe(claim)));
-      next = page.metadata?._continue ?? (page.metadata as { continue?: string } | undefined)?.continue;
-      if (next === "") next = undefined;
-    }
-    return found;
+    const { items } = await api.list<V1PersistentVolumeClaim, V1PersistentVolumeClaim>(
+      api.path("persistentvolumeclaims"),
+      "listing claims",
+      (claim) => claim,
+      { labelSelector, signal },
+    );
+    // Other claims of the instance, such as the one for its own data, have no such annotation.
+    return items
+      .filter(({ metadata }) => metadata?.annotations?.[ANNOTATION.owner] !== undefined)
+      .map((claim) => this.#describe(claim));
   }
 
   async remove(name: string, signal?: AbortSignal): Promise<void> {

@@ -28,7 +28,7 @@ import { isRefusal, quoted, refusalOf } from "./errors.ts";
 import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
-import { type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
+import { largestNodeOf, type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
 import { InstanceLease } from "./lease.ts";
 import { NetworkGuard } from "./network/guard.ts";
 import { PolicyKeeper } from "./network/keeper.ts";
@@ -117,7 +117,7 @@ export class KubernetesEngine implements Engine {
   readonly #keeper: PolicyKeeper;
   /** Set if the operator declares that the cluster enforces NetworkPolicy. */
   readonly #guard: NetworkGuard | undefined;
-  #info: EngineInfo | undefined;
+  readonly #largestNode: ReturnType<typeof largestNodeOf>;
 
   private constructor(options: KubernetesEngineOptions, api: Api, lease: InstanceLease | undefined) {
     this.#options = options;
@@ -125,6 +125,7 @@ export class KubernetesEngine implements Engine {
     this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
     this.#warnings = new PodWarnings(api);
+    this.#largestNode = largestNodeOf(api);
     const remove = (name: string) => this.#removeHelper(name);
     const newName = () => {
       const name = newPodName();
@@ -169,9 +170,11 @@ export class KubernetesEngine implements Engine {
     this.#lease?.assertHeld();
     const { networkPolicy } = this.#options;
     await untilAborted(this.#guard?.look() ?? Promise.resolve(), signal);
-    const options = { isolation: this.#isolation, networkPolicy, guard: this.#guard };
-    this.#info = await readInfo(this.#api, options, signal);
-    return this.#info;
+    const options = {
+      ...{ isolation: this.#isolation, networkPolicy, guard: this.#guard },
+      largestNode: this.#largestNode,
+    };
+    return readInfo(this.#api, options, signal);
   }
 
   /** Waits for the test of the network, and returns why a network is not enforced. Undefined without `enforced`. */

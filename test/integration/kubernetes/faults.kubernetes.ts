@@ -5,6 +5,9 @@ import { failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../support/images.ts";
 import { kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+import { openEngine } from "../engine/kubernetes/support.ts";
+
+const MANY_PODS = 120;
 
 let api: ApiProxy;
 let app: TestApp;
@@ -121,6 +124,40 @@ test("a pod that Kubernetes created all the same is removed with the failed crea
   once(makesPod, { status: 500, made: true });
   expect(await failureOf(app.client.createSandbox())).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
   expect(await podNames()).toEqual([]);
+});
+
+test("many pods are listed in small pages, and from the start again if a page has expired", async () => {
+  const { engine, instance } = await openEngine({ kubeconfig: api.kubeconfig });
+  // Nothing schedules them.
+  const items = Array.from({ length: MANY_PODS }, (_, i) => ({
+    ...{ apiVersion: "v1", kind: "Pod" },
+    metadata: {
+      name: `${instance}-${i}`,
+      labels: { "berth.dev/instance": instance, "berth.dev/role": "sandbox" },
+    },
+    spec: { schedulerName: "nobody", containers: [{ name: "main", image: "x" }] },
+  }));
+  const list = { apiVersion: "v1", kind: "List", items };
+  await kubectl(["create", `--namespace=${NAMESPACE}`, "--filename=-"], { input: JSON.stringify(list) });
+  const isOwnList = ({ isWatch, query }: ApiRequest): boolean =>
+    !isWatch && query.get("labelSelector") === `berth.dev/instance=${instance}`;
+  once((request) => isOwnList(request) && request.query.has("continue"), { status: 410, reason: "Expired" });
+  const found = await engine.list();
+  expect(new Set(found.map(({ ref }) => ref)).size).toBe(MANY_PODS);
+  expect(found).toHaveLength(MANY_PODS);
+  const limits = api.requests.filter(isOwnList).map(({ query }) => Number(query.get("limit")));
+  // An answer is parsed in one go, while no other call gets on.
+  expect(Math.max(...limits)).toBeLessThanOrEqual(50);
+  // One page and the one that expired; then all of them.
+  expect(limits).toHaveLength(2 + Math.ceil(MANY_PODS / 50));
+});
+
+test("nodes are not listed again for each health check", async () => {
+  const { engine } = await openEngine({ kubeconfig: api.kubeconfig });
+  const seen = api.requests.length;
+  for (let i = 0; i < 3; i++) await engine.info();
+  // The service of this file asks too, at most once.
+  expect(api.requests.slice(seen).filter(({ path }) => path === "/api/v1/nodes").length).toBeLessThan(3);
 });
 
 describe("a claim", () => {
