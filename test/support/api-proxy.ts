@@ -19,12 +19,13 @@ export interface ApiRequest {
 }
 
 /**
- * What happens to a call. `hang`: accepts it and never answers. A status: refuses it in the API server's form; with
- * `made`, after the API server has carried it out. `silent`: opens a watch without events. `end`: opens a watch and
- * ends it normally at once.
+ * What happens to a call. `hang`: accepts it and never answers. `unanswered`: carries it out and never answers. A
+ * status: refuses it in the API server's form; with `made`, after the API server has carried it out. `silent`: opens a
+ * watch without events. `end`: opens a watch and ends it normally at once.
  */
 export type ApiFault =
   | "hang"
+  | "unanswered"
   | "silent"
   | "end"
   | { readonly status: number; readonly reason?: string; readonly message?: string; readonly made?: boolean };
@@ -86,7 +87,7 @@ export class ApiProxy implements AsyncDisposable {
       if (fault === "end") answer.end();
       return;
     }
-    if (fault !== undefined && !fault.made) {
+    if (typeof fault === "object" && !fault.made) {
       refuse(answer, fault);
       return;
     }
@@ -94,6 +95,10 @@ export class ApiProxy implements AsyncDisposable {
     const to = new URL(url, this.#target);
     const options = { method, headers: { ...headers, host: to.host }, ca: this.#ca };
     const onward = https.request(to, options, (from) => {
+      if (fault === "unanswered") {
+        from.resume();
+        return;
+      }
       if (fault !== undefined) {
         from.resume().once("end", () => refuse(answer, fault));
         return;

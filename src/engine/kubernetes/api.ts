@@ -6,7 +6,7 @@ import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { KubeConfig } from "@kubernetes/client-node";
 import { WebSocket } from "ws";
-import { untilAborted } from "../../base/async.ts";
+import { rest, untilAborted } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import { ApiError, isPassing, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 
@@ -50,6 +50,9 @@ export interface WatchEvent<T> {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
+/** How long a call may take before the API server is asked something simple, and how long that may take. */
+const QUIET_MS = 2_500;
+const SIMPLE_ANSWER_MS = 7_500;
 /** The API server closes a watch after this time. The next watch continues from there. */
 const WATCH_SECONDS = 300;
 /** API servers send a bookmark at least every minute, so a watch that is silent for longer than this is dead. */
@@ -131,7 +134,9 @@ export class Api {
   async call<T>(method: string, path: string, doing: string, call: ApiCall = {}): Promise<T> {
     const { signal, timeoutMs = CALL_TIMEOUT_MS, contentType = "application/json" } = call;
     throwIfAborted(signal);
-    const late = AbortSignal.timeout(timeoutMs);
+    const over = new AbortController();
+    const silence = this.#silence(over.signal);
+    const late = AbortSignal.any([AbortSignal.timeout(timeoutMs), silence]);
     const ends = signal === undefined ? late : AbortSignal.any([signal, late]);
     try {
       const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
@@ -152,6 +157,8 @@ export class Api {
     } catch (error) {
       const cause = late.aborted && !signal?.aborted ? new NoAnswerError() : error;
       throw translateError(cause, doing, signal);
+    } finally {
+      over.abort();
     }
   }
 
@@ -291,6 +298,27 @@ export class Api {
     request.on("error", reject);
     request.end(body);
     return promise;
+  }
+
+  /**
+   * Returns a signal that aborts when the API server leaves a simple question unanswered. A call may take long, for
+   * instance if the cluster's webhooks check it. A server that answers nothing at all is away.
+   */
+  #silence(over: AbortSignal): AbortSignal {
+    const silent = new AbortController();
+    const ask = async (): Promise<void> => {
+      while (!over.aborted) {
+        await rest(QUIET_MS, over);
+        if (over.aborted) return;
+        const late = AbortSignal.timeout(SIMPLE_ANSWER_MS);
+        const ends = AbortSignal.any([over, late]);
+        const answer = await untilAborted(this.#send("GET", "version", ends), ends).catch(() => undefined);
+        answer?.resume();
+        if (late.aborted && answer === undefined) return silent.abort();
+      }
+    };
+    void ask();
+    return silent.signal;
   }
 
   async #access(): Promise<RequestOptions & { headers: Record<string, string> }> {

@@ -2,7 +2,7 @@ import type { Server } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Pod } from "@kubernetes/client-node";
 import { untilAborted, within } from "../../base/async.ts";
-import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import { BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
 import { OrphanedPipes } from "../orphaned-pipes.ts";
@@ -24,7 +24,7 @@ import type {
 } from "../port.ts";
 import { Api, type ApiOptions } from "./api.ts";
 import { Claims } from "./claims.ts";
-import { isRefusal, quoted, refusalOf } from "./errors.ts";
+import { isRefusal, isUnanswered, quoted, refusalOf } from "./errors.ts";
 import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
@@ -223,7 +223,11 @@ export class KubernetesEngine implements Engine {
     } catch (error) {
       const refused = refusalOf(await making.then(undefined, (made: unknown) => made));
       // The pod may have been created even if the API server failed.
-      if (refused === undefined || refused.status >= 500) await within(this.#removeNamed(name), CLEAN_UP_MS);
+      if (refused === undefined || refused.status >= 500) {
+        // A server that does not answer confirms no removal. What it creates late, the next lists show.
+        const isAway = isUnanswered(error) || hasReason(signal?.reason, "ENGINE_UNAVAILABLE");
+        await within(this.#removeNamed(name), isAway ? 0 : CLEAN_UP_MS);
+      }
       throw (await this.volumes?.explain(error, spec.mounts)) ?? error;
     }
   }

@@ -126,6 +126,38 @@ test("a pod that Kubernetes created all the same is removed with the failed crea
   expect(await podNames()).toEqual([]);
 });
 
+test("an API server that stops answering fails a create in seconds; what it created all the same is removed later", async () => {
+  api.fault = (request) => (makesPod(request) ? "unanswered" : "hang");
+  const began = performance.now();
+  expect(await failureOf(app.client.createSandbox())).toMatchObject({
+    code: "UNAVAILABLE",
+    reason: "ENGINE_UNAVAILABLE",
+  });
+  expect(performance.now() - began).toBeLessThan(25_000);
+  expect(await podNames()).toHaveLength(1);
+  api.fault = () => undefined;
+  await expect.poll(() => podNames(), { timeout: 90_000, interval: 500 }).toEqual([]);
+  // Other tests use the service once it has noticed.
+  await eventually(
+    () =>
+      app.client.createSandbox().then(
+        ({ sandbox_id: id }) => app.client.deleteSandbox(id).then(() => true),
+        () => false,
+      ),
+    {
+      timeoutMs: 30_000,
+    },
+  );
+}, 180_000);
+
+test("a create that the API server still works on may take longer than a simple answer", async () => {
+  api.fault = async (request) => {
+    if (makesPod(request)) await new Promise((resolve) => setTimeout(resolve, 15_000));
+    return undefined;
+  };
+  await expectMade(app.client.createSandbox());
+});
+
 test("many pods are listed in small pages, and from the start again if a page has expired", async () => {
   const { engine, instance } = await openEngine({ kubeconfig: api.kubeconfig });
   // Nothing schedules them.
