@@ -60,6 +60,8 @@ const GONE_POLL_MS = 200;
 const REMOVE_TIMEOUT_MS = 60_000;
 /** How long to keep asking an API server after its answer was lost. Longer than a restart takes. */
 const ANSWER_MS = 15_000;
+/** How long a claim may still appear after the call that creates it has failed. API servers end calls after a minute. */
+const LATE_MS = 5 * 60_000;
 const SETUP_TIMEOUT_MS = 30_000;
 /** How long a failed start waits for its pod to be removed. */
 const CLEAN_UP_MS = 10_000;
@@ -70,6 +72,8 @@ export class Claims implements EngineVolumes {
   readonly clones: boolean;
   readonly sizeBytes: number;
   readonly #parts: ClaimsParts;
+  /** Failed calls that may have created a claim nevertheless: the claim's name, by the call's nonce. */
+  readonly #unsure = new Map<string, { readonly name: string; readonly failedAt: number }>();
 
   constructor(parts: ClaimsParts) {
     this.#parts = parts;
@@ -91,6 +95,7 @@ export class Claims implements EngineVolumes {
   async make(volume: VolumeLabels, { cloneOf }: { readonly cloneOf?: string } = {}): Promise<boolean> {
     const { api, facts, options, assertHeld } = this.#parts;
     assertHeld();
+    await this.#removeUnsure(volume.name);
     const body = claimOf(volume, facts.instance, options);
     const nonce = randomUUID();
     Object.assign(body.metadata?.annotations ?? {}, { [ANNOTATION.making]: nonce });
@@ -102,8 +107,11 @@ export class Claims implements EngineVolumes {
     } catch (error) {
       // Check the reason: a quota that changes meanwhile is also a conflict.
       if (refusalOf(error)?.reason === "AlreadyExists") return false;
-      const wasMade = mayHaveHappened(error) ? await this.#wasMade(volume.name, nonce) : undefined;
-      if (wasMade !== undefined) return wasMade;
+      if (mayHaveHappened(error)) {
+        const wasMade = await this.#wasMade(volume.name, nonce);
+        if (wasMade !== undefined) return wasMade;
+        this.#unsure.set(nonce, { name: volume.name, failedAt: performance.now() });
+      }
       const words = quoted(refusalOf(error)?.message ?? "");
       if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
         throw new BerthError(
@@ -130,6 +138,25 @@ export class Claims implements EngineVolumes {
     return undefined;
   }
 
+  /** Removes the claims that failed calls created nevertheless. */
+  async removeLeft(): Promise<void> {
+    const names = new Set([...this.#unsure.values()].map(({ name }) => name));
+    for (const name of names) await this.#removeUnsure(name);
+  }
+
+  async #removeUnsure(name: string): Promise<void> {
+    const { assertHeld } = this.#parts;
+    for (const [nonce, call] of this.#unsure) {
+      if (call.name !== name) continue;
+      assertHeld();
+      const { annotations, uid } = (await this.#get(name))?.metadata ?? {};
+      const isThere = annotations?.[ANNOTATION.making] === nonce;
+      // A later call may have created another claim of this name meanwhile.
+      if (isThere) await this.#delete(name, uid);
+      if (isThere || performance.now() - call.failedAt > LATE_MS) this.#unsure.delete(nonce);
+    }
+  }
+
   async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {
     const claim = await this.#get(name, signal);
     const isOurs = claim?.metadata?.labels?.[INSTANCE_LABEL] === instanceLabel(this.#parts.facts.instance);
@@ -152,19 +179,27 @@ export class Claims implements EngineVolumes {
   }
 
   async remove(name: string, signal?: AbortSignal): Promise<void> {
-    const { api, assertHeld } = this.#parts;
-    assertHeld();
-    if ((await this.find(name, signal)) === undefined) return;
+    this.#parts.assertHeld();
+    if ((await this.find(name, signal)) !== undefined) await this.#delete(name, undefined, signal);
+  }
+
+  /** Deletes a claim, with `uid` only that one, and waits until it is gone. */
+  async #delete(name: string, uid: string | undefined, signal?: AbortSignal): Promise<void> {
+    const { api } = this.#parts;
     const timeout = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
     const limit = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+    const isThere = async (): Promise<boolean> => {
+      const found = await this.#get(name, limit);
+      return found !== undefined && (uid === undefined || found.metadata?.uid === uid);
+    };
     try {
       await api.call("DELETE", api.path(`persistentvolumeclaims/${name}`), "removing a claim", {
+        ...(uid !== undefined && { body: { preconditions: { uid } } }),
         signal: limit,
       });
-      while ((await this.#get(name, limit)) !== undefined)
-        await sleep(GONE_POLL_MS, undefined, { signal: limit });
+      while (await isThere()) await sleep(GONE_POLL_MS, undefined, { signal: limit });
     } catch (error) {
-      if (isRefusal(error, 404)) return;
+      if (isRefusal(error, 404) || (uid !== undefined && isRefusal(error, 409))) return;
       throwIfAborted(signal);
       if (!timeout.aborted) throw error;
       throw new BerthError(

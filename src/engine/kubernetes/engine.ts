@@ -275,6 +275,9 @@ export class KubernetesEngine implements Engine {
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     const pods = await this.#pods.list(signal);
     this.#removeLeft(pods);
+    void this.volumes?.removeLeft().catch((error: unknown) => {
+      this.#options.logger.warn({ err: error }, "could not remove a claim; Berth tries again later");
+    });
     return pods.filter(({ metadata }) => metadata?.labels?.[ROLE_LABEL] === "sandbox").map(describePod);
   }
 

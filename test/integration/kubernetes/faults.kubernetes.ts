@@ -211,6 +211,38 @@ describe("a claim", () => {
     expect(found.trim()).toBe(`persistentvolumeclaim/${claim}`);
     await app.client.call("WorkspaceService/CleanupWorkspace", { ...name, force: true });
   });
+
+  const isClaims = ({ path }: ApiRequest): boolean => path.includes("/persistentvolumeclaims");
+  /** Lets the API server create a claim and then answer nothing about claims. The call fails. */
+  const failToMake = async (workspace_id: string): Promise<void> => {
+    api.fault = (request) => {
+      if (makesClaim(request)) return { status: 504, made: true };
+      return isClaims(request) ? { status: 503 } : undefined;
+    };
+    const making = app.client.call("WorkspaceService/CreateWorkspace", { workspace_id });
+    expect(await failureOf(making)).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+    expect(await claims()).toHaveLength(1);
+    api.fault = () => undefined;
+  };
+  const claims = async (): Promise<string[]> => {
+    const selector = `--selector=berth.dev/instance=${app.instance}`;
+    const names = await kubectl(["get", "pvc", `--namespace=${NAMESPACE}`, selector, "--output=name"]);
+    return names.split("\n").filter((name) => name !== "");
+  };
+
+  test("that an API server created before it went away does not keep its workspace's id", async () => {
+    await failToMake("freed");
+    const name = { workspace_id: "freed" };
+    const again = app.client.call("WorkspaceService/CreateWorkspace", name);
+    await expect(again).resolves.toMatchObject({ created: true });
+    expect(await claims()).toHaveLength(1);
+    await app.client.call("WorkspaceService/CleanupWorkspace", { ...name, force: true });
+  });
+
+  test("that an API server created before it went away is removed, even if nobody asks for it again", async () => {
+    await failToMake("left");
+    await expect.poll(claims, { timeout: 100_000, interval: 1_000 }).toEqual([]);
+  }, 180_000);
 });
 
 test("the pod of an image check is removed later if it cannot be removed at once", async () => {
