@@ -124,7 +124,13 @@ export class ApiProxy implements AsyncDisposable {
     const to = new URL(request.url ?? "", this.#target);
     const onward = https.request(to, { headers: { ...request.headers, host: to.host }, ca: this.#ca });
     onward.on("error", () => socket.destroy());
-    onward.on("response", () => socket.destroy());
+    onward.on("response", (refusal) => {
+      const type = refusal.headers["content-type"] ?? "text/plain";
+      socket.write(
+        `HTTP/1.1 ${refusal.statusCode} Refused\r\ncontent-type: ${type}\r\nconnection: close\r\n\r\n`,
+      );
+      refusal.pipe(socket);
+    });
     onward.on("upgrade", (from, far: Socket, head: Buffer) => {
       this.#keep(far);
       const lines = [`HTTP/1.1 101 Switching Protocols`];

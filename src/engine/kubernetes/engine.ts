@@ -51,7 +51,7 @@ import {
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { passesShells, USAGE_COMMAND } from "./scripts.ts";
-import { setUp, untilStarted } from "./start.ts";
+import { POD_END_MS, setUp, untilStarted } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
 import { waitingPods } from "./waiting.ts";
 import { PodWarnings } from "./warnings.ts";
@@ -92,8 +92,6 @@ const REMOVE_TIMEOUT_MS = 60_000;
 const GONE_POLL_MS = 1_000;
 /** How long a failed create waits for its pod to be gone. After that, the removal continues in the background. */
 const CLEAN_UP_MS = 10_000;
-/** How long it takes until the end of a pod is visible, once its processes have ended. */
-const POD_END_MS = 4_000;
 
 /** Roles of Berth's own short-lived pods. */
 const HELPER_ROLES: ReadonlySet<string> = new Set(["probe", "network-probe", "volume"]);
