@@ -1,7 +1,13 @@
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
 import { ApiProxy, type ApiRequest } from "../../support/api-proxy.ts";
+import { useApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
 import { kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+import { RunDriver } from "../../support/run-driver.ts";
+import { Worker } from "../../support/worker.ts";
+import { WorkspaceClient } from "../../support/workspaces.ts";
 import { failure, spec } from "../engine/docker/support.ts";
 import { openEngine } from "../engine/kubernetes/support.ts";
 
@@ -91,5 +97,87 @@ describe("a create whose pod", () => {
         });
       await expect.poll(() => podNames(), { timeout: 20_000 }).toEqual([]);
     }
+  });
+});
+
+describe("a node that is drained", () => {
+  const app = useApp({ engine: "kubernetes", warmPools: [{ image: TEST_IMAGE, count: 1 }] });
+  const workspaces = new WorkspaceClient(() => app.client);
+  const words = "evicted by an operator from the node node";
+  const message = expect.stringContaining(words);
+
+  const warmReady = async (): Promise<boolean> =>
+    (await app.client.call("SandboxService/GetStats", {})).warm_pools?.[0]?.ready === 1;
+
+  test("takes its sandboxes with it: each caller is told so, workspaces keep their files, the warm pool fills again", async () => {
+    const { client } = app;
+    await eventually(warmReady, { timeoutMs: 60_000 });
+    const { sandbox_id: id } = await client.createSandbox({ user: "nobody" });
+    const [busy, idle] = [new Worker(client, "busy"), new Worker(client, "idle")];
+    await busy.create("bash", undefined, { sandbox_id: id });
+    await idle.create("bash", undefined, { sandbox_id: id });
+    await idle.bash("x=1");
+    const { sandbox } = await workspaces.ensure("drained");
+    await client.output(sandbox?.sandbox_id ?? "", "echo kept >file");
+    const run = await RunDriver.start(client, { sandbox_id: id });
+    const call = failureOf(busy.bash("echo >/tmp/started; sleep 600"));
+    const streaming = client.exec(id, "echo started; sleep 600");
+    await streaming.until("started");
+    const waiting = client.run(id, "sleep 600");
+    const until = "until [ -e /tmp/started ]; do sleep 0.05; done; echo started";
+    expect(await client.output(id, until)).toBe("started\n");
+    await eventually(warmReady, { timeoutMs: 60_000 });
+
+    // As kubectl drain does.
+    const pods = await podNames(app.instance);
+    expect(pods).toHaveLength(3);
+    await Promise.all(pods.map(evict));
+
+    const exit = { cause: "EXIT_CAUSE_SANDBOX_TERMINATED", message };
+    expect((await streaming.result).exit).toMatchObject(exit);
+    expect((await waiting).exit_status).toMatchObject(exit);
+    expect(await call).toMatchObject({ reason: "SANDBOX_TERMINATED", message });
+    expect(await failureOf(idle.bash("echo $x"))).toMatchObject({ reason: "SESSION_LOST", message });
+    expect(await run.get()).toMatchObject({ state: "RUN_STATE_ERROR", message });
+    const ended = await eventually(
+      async () => {
+        const found = await client.getSandbox(id);
+        return found.state === "SANDBOX_STATE_TERMINATED" && found;
+      },
+      { timeoutMs: 30_000 },
+    );
+    expect(ended.termination).toMatchObject({ cause: "TERMINATION_CAUSE_REMOVED_EXTERNALLY", message });
+    expect(await failureOf(client.run(id, "true"))).toMatchObject({ message });
+
+    const again = await workspaces.sandbox("drained");
+    expect(await client.output(again, "cat file")).toBe("kept\n");
+    await eventually(warmReady, { timeoutMs: 60_000 });
+    await workspaces.cleanup("drained", { force: true });
+  });
+});
+
+describe("a warm sandbox whose pod others delete", () => {
+  const proxied = useApp({
+    ...{ engine: "kubernetes", kubeconfig: api.kubeconfig, warmPools: [{ image: TEST_IMAGE, count: 1 }] },
+  });
+
+  test("while it is claimed is replaced by a new one", async () => {
+    const { client } = proxied;
+    const isReady = async (): Promise<boolean> =>
+      (await client.call("SandboxService/GetStats", {})).warm_pools?.[0]?.ready === 1;
+    await eventually(isReady, { timeoutMs: 60_000 });
+    const [pod = ""] = await podNames(proxied.instance);
+    let deleting: Promise<void> | undefined;
+    api.fault = async ({ path }) => {
+      if (!path.endsWith("/resize")) return undefined;
+      deleting ??= remove(pod, "--force", "--grace-period=0");
+      await deleting;
+      return undefined;
+    };
+    // With other limits than the pool's.
+    const { sandbox_id: id } = await client.createSandbox({ resources: { cpu_millis: 700 } });
+    expect(deleting).toBeDefined();
+    expect(await client.output(id, "echo lives")).toBe("lives\n");
+    await client.deleteSandbox(id);
   });
 });
