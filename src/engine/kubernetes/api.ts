@@ -6,7 +6,7 @@ import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { KubeConfig } from "@kubernetes/client-node";
 import { WebSocket } from "ws";
-import { rest, untilAborted } from "../../base/async.ts";
+import { rest, untilAborted, within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import { ApiError, isPassing, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 
@@ -52,7 +52,9 @@ export interface WatchEvent<T> {
 const CALL_TIMEOUT_MS = 30_000;
 /** How long a call may take before the API server is asked something simple, and how long that may take. */
 const QUIET_MS = 2_500;
-const SIMPLE_ANSWER_MS = 7_500;
+const SIMPLE_ANSWER_MS = 7_000;
+/** How long to look for an answer that arrived while the event loop was held up. */
+const HELD_UP_MS = 500;
 /** The API server closes a watch after this time. The next watch continues from there. */
 const WATCH_SECONDS = 300;
 /** API servers send a bookmark at least every minute, so a watch that is silent for longer than this is dead. */
@@ -310,11 +312,18 @@ export class Api {
       while (!over.aborted) {
         await rest(QUIET_MS, over);
         if (over.aborted) return;
-        const late = AbortSignal.timeout(SIMPLE_ANSWER_MS);
-        const ends = AbortSignal.any([over, late]);
-        const answer = await untilAborted(this.#send("GET", "version", ends), ends).catch(() => undefined);
-        answer?.resume();
-        if (late.aborted && answer === undefined) return silent.abort();
+        let isAnswered = false;
+        const asked = this.#send("GET", "version", over)
+          .then(
+            (answer) => void answer.resume(),
+            () => {},
+          )
+          .then(() => {
+            isAnswered = true;
+          });
+        await within(asked, SIMPLE_ANSWER_MS);
+        if (!isAnswered) await within(asked, HELD_UP_MS);
+        if (!isAnswered) return silent.abort();
       }
     };
     void ask();

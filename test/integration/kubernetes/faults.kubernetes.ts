@@ -1,10 +1,17 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { spawn } from "node:child_process";
+import { once as onceEmitted } from "node:events";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { Api } from "../../../src/engine/kubernetes/api.ts";
 import { type ApiFault, ApiProxy, type ApiRequest } from "../../support/api-proxy.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../support/images.ts";
 import { kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+import { newDataDir } from "../../support/settings.ts";
 import { openEngine } from "../engine/kubernetes/support.ts";
 
 const MANY_PODS = 120;
@@ -157,6 +164,34 @@ test("a create that the API server still works on may take longer than a simple 
   };
   await expectMade(app.client.createSandbox());
 });
+
+test("a service that was held up does not take the API server for away", async () => {
+  // In another process: it answers while this one is held up.
+  const script = `require("node:http").createServer((request, answer) =>
+    setTimeout(() => answer.end("{}"), request.url === "/slow" ? 15000 : 1000),
+  ).listen(0, "127.0.0.1", function () { console.log(this.address().port); })`;
+  const server = spawn(process.execPath, ["-e", script], { stdio: ["ignore", "pipe", "inherit"] });
+  onTestFinished(() => void server.kill());
+  const [line] = await onceEmitted(createInterface(server.stdout), "line");
+  const file = path.join(newDataDir(), "kubeconfig");
+  const config = {
+    ...{ apiVersion: "v1", kind: "Config", "current-context": "c", users: [] },
+    clusters: [
+      { name: "c", cluster: { server: `http://127.0.0.1:${line}`, "insecure-skip-tls-verify": true } },
+    ],
+    contexts: [{ name: "c", context: { cluster: "c" } }],
+  };
+  writeFileSync(file, JSON.stringify(config));
+  const slow = await Api.open({ kubeconfig: file });
+  const call = slow.call("GET", "slow", "testing");
+  call.catch(() => {});
+  // It asks for the version, and is held up before the answer.
+  await new Promise((resolve) => setTimeout(resolve, 3_000));
+  // In the phase of the event loop after which timers come first.
+  await new Promise((resolve) => setImmediate(resolve));
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 9_000);
+  await expect(call).resolves.toEqual({});
+}, 60_000);
 
 test("many pods are listed in small pages, and from the start again if a page has expired", async () => {
   const { engine, instance } = await openEngine({ kubeconfig: api.kubeconfig });
