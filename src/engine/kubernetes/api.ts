@@ -273,7 +273,8 @@ export class Api {
       await untilAborted(Promise.race([once(socket, "open"), refused]), signal);
     } catch (error) {
       socket.terminate();
-      throw translateError(error, doing, signal);
+      const isLate = /handshake has timed out/.test((error as Error).message);
+      throw translateError(isLate ? new NoAnswerError() : error, doing, signal);
     }
     keepAlive(socket);
     return socket;

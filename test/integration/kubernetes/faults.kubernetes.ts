@@ -12,6 +12,7 @@ import { eventually } from "../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../support/images.ts";
 import { kubectl, NAMESPACE } from "../../support/kubernetes.ts";
 import { newDataDir } from "../../support/settings.ts";
+import { failure, run, spec } from "../engine/docker/support.ts";
 import { openEngine } from "../engine/kubernetes/support.ts";
 
 const MANY_PODS = 120;
@@ -156,6 +157,16 @@ test("an API server that stops answering fails a create in seconds; what it crea
     },
   );
 }, 180_000);
+
+test("a command that the API server does not answer says so", async () => {
+  const { engine } = await openEngine({ kubeconfig: api.kubeconfig });
+  const { ref } = await engine.create(spec({ user: "nobody" }));
+  api.fault = (request) => (isExec(request) ? "hang" : undefined);
+  expect(await failure(run(engine, ref, ["true"]), "ENGINE_UNAVAILABLE")).toMatchObject({
+    message: "The API server did not answer in time while starting a process.",
+  });
+  await engine.remove(ref);
+});
 
 test("a create that the API server still works on may take longer than a simple answer", async () => {
   api.fault = async (request) => {
