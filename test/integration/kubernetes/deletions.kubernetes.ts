@@ -109,7 +109,7 @@ describe("a node that is drained", () => {
   const warmReady = async (): Promise<boolean> =>
     (await app.client.call("SandboxService/GetStats", {})).warm_pools?.[0]?.ready === 1;
 
-  test("takes its sandboxes with it: each caller is told so, workspaces keep their files, the warm pool fills again", async () => {
+  test("takes its sandboxes with it: each caller gets the reason, workspaces keep their files, the warm pool fills again", async () => {
     const { client } = app;
     await eventually(warmReady, { timeoutMs: 60_000 });
     const { sandbox_id: id } = await client.createSandbox({ user: "nobody" });
