@@ -1,6 +1,7 @@
 import { performance } from "node:perf_hooks";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { mallocTrimmer } from "./malloc-trim.ts";
 
 /** Tunes V8 for a service that streams bytes. Call it before there is much garbage. */
 export function tuneMemory(): void {
@@ -36,32 +37,64 @@ const CHECK_MS = 2_000;
 const IDLE_PART = 0.05;
 /** A collection takes tens of milliseconds, so it needs at least this much growth since the last one. */
 const MIN_GROWTH_BYTES = 16 << 20;
+/** The same for the first collection after the event loop was busy. */
+const MIN_GROWTH_AFTER_WORK_BYTES = 4 << 20;
 
-/** Collects all garbage before it returns. `last-resort` also drops optional parts of the heap. */
-type Collect = (options: { type: "major"; execution: "sync"; flavor: "regular" | "last-resort" }) => void;
+interface IdleOptions {
+  /** How often to check. Default 2,000. */
+  readonly checkMs?: number;
+  /** Collects all garbage before it returns. `last-resort` also drops optional parts of the heap. */
+  readonly collect?: (options: {
+    type: "major";
+    execution: "sync";
+    flavor: "regular" | "last-resort";
+  }) => void;
+  /** Returns memory that the C library has free to the system. */
+  readonly trim?: () => void;
+}
 
 /**
  * Collects garbage when the event loop is idle: once after the start, and whenever enough garbage may have accumulated
  * since. V8 collects only when memory is allocated, so an idle service would keep the garbage of its start or of a
  * flood of output. Garbage that was still in use at the last count stays until memory has grown by as much again.
  *
- * @param checkMs how often to check, until the process ends or the timer is cleared
+ * At the next idle check it trims the C library's memory. Freed buffers are between others that are in use, so the
+ * process would keep them.
+ *
+ * @returns the timer of the checks, which continue until it is cleared
  */
-export function collectWhenIdle(checkMs = CHECK_MS, collect: Collect = collector()): NodeJS.Timeout {
+export function collectWhenIdle({
+  checkMs = CHECK_MS,
+  collect = collector(),
+  trim = mallocTrimmer(),
+}: IdleOptions = {}): NodeJS.Timeout {
   let leastBytes: number | undefined;
+  let hasWorked = true;
+  let isTrimmed = false;
   let last = performance.eventLoopUtilization();
   const timer = setInterval(() => {
     const { utilization } = performance.eventLoopUtilization(last);
     last = performance.eventLoopUtilization();
-    if (utilization > IDLE_PART) return;
-    if (leastBytes !== undefined) {
-      const bytes = usedBytes();
-      leastBytes = Math.min(leastBytes, bytes);
-      if (bytes < leastBytes + MIN_GROWTH_BYTES) return;
+    if (utilization > IDLE_PART) {
+      hasWorked = true;
+      isTrimmed = false;
+      return;
     }
-    const flavor = leastBytes === undefined ? "last-resort" : "regular";
-    collect({ type: "major", execution: "sync", flavor });
-    leastBytes = usedBytes();
+    const bytes = usedBytes();
+    const minGrowth = hasWorked ? MIN_GROWTH_AFTER_WORK_BYTES : MIN_GROWTH_BYTES;
+    hasWorked = false;
+    if (leastBytes === undefined || bytes >= leastBytes + minGrowth) {
+      const flavor = leastBytes === undefined ? "last-resort" : "regular";
+      collect({ type: "major", execution: "sync", flavor });
+      leastBytes = usedBytes();
+      // V8 frees buffers in other threads, after the collection.
+      isTrimmed = false;
+      return;
+    }
+    leastBytes = Math.min(leastBytes, bytes);
+    if (isTrimmed) return;
+    trim();
+    isTrimmed = true;
   }, checkMs);
   return timer.unref();
 }

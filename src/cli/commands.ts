@@ -17,6 +17,7 @@ export const COMMANDS: Readonly<Record<string, MakeCommand>> = {
   ps: async (host) => (await import("./commands/ps.ts")).psCommand(host),
   logs: async (host) => (await import("./commands/logs.ts")).logsCommand(host),
   ls: async (host) => (await import("./commands/ls.ts")).lsCommand(host),
+  top: async (host) => (await import("./commands/top.ts")).topCommand(host),
   rm: async (host) => (await import("./commands/rm.ts")).rmCommand(host),
   inspect: async (host) => (await import("./commands/inspect.ts")).inspectCommand(host),
   update: async (host) => (await import("./commands/update.ts")).updateCommand(host),

@@ -72,7 +72,7 @@ export interface Engine {
    */
   events(signal: AbortSignal): AsyncIterable<EngineEvent>;
 
-  /** What a sandbox uses right now. */
+  /** What a running or paused sandbox uses right now. */
   usage(ref: string, signal?: AbortSignal): Promise<EngineUsage>;
 
   /**
@@ -352,9 +352,11 @@ export type EngineEvent =
 
 /** The resource usage of a sandbox. */
 export interface EngineUsage {
+  /** Without page cache that the kernel can reclaim at any time. */
   readonly memoryBytes: number;
   /** CPU time since its start, in nanoseconds. */
   readonly cpuNanos: number;
+  /** Processes and threads. */
   readonly pids: number;
 }
 

@@ -1,4 +1,4 @@
-import { ELF, machineCode, staticExecutable } from "./elf.ts";
+import { ELF, machineCode, staticExecutable } from "../base/elf.ts";
 
 interface Machine {
   readonly number: number;

@@ -3,11 +3,13 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type CreateSandboxRequest,
   type DeleteSandboxRequest,
+  type GetSandboxUsageRequest,
   type GetStatsRequest,
   type GetStatsResponseSchema,
   type KeepAliveSandboxRequest,
   type ListSandboxesRequest,
   type PauseSandboxRequest,
+  type ResourceUsageSchema,
   type ResumeSandboxRequest,
   type Sandbox,
   type SandboxService,
@@ -36,6 +38,7 @@ import {
   toWireEvent,
   toWireIsolation,
   toWireSandbox,
+  toWireUsage,
 } from "./convert/sandbox.ts";
 import { toWireSharedUsage } from "./convert/workspace.ts";
 import { withKeepalive } from "./stream.ts";
@@ -108,6 +111,14 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     const filter = { labels: labels("label_selector", request.labelSelector), states };
     const { items, next } = this.#parts.sandboxes.list(ownerOf(context), filter, pageSlice(request));
     return { sandboxes: items.map(toWireSandbox), nextPageToken: nextPageToken(next) };
+  }
+
+  async getSandboxUsage(
+    request: GetSandboxUsageRequest,
+    context: HandlerContext,
+  ): Promise<{ usage: MessageInitShape<typeof ResourceUsageSchema> }> {
+    const used = await this.#parts.sandboxes.usage(sandboxName(context, request), context.signal);
+    return { usage: toWireUsage(used) };
   }
 
   async updateSandbox(request: UpdateSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {

@@ -18,9 +18,10 @@ import { assertGeneration, notFound, notRunning, type SandboxRecord } from "./re
 import { Reconciler } from "./recover.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
-import type { SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
+import type { ResourceUsage, SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
 import { fitSpec, type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
 import { TenantQuotas } from "./tenant-quotas.ts";
+import { UsageMeter } from "./usage-meter.ts";
 import {
   POOL_OWNER,
   type PreparedPool,
@@ -106,6 +107,7 @@ export class SandboxManager {
   readonly #creator: SandboxCreator;
   readonly #sweeper: ExpirySweeper;
   readonly #reconciler: Reconciler;
+  readonly #meter: UsageMeter;
   #shutdown: Promise<string[]> | undefined;
 
   constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
@@ -133,6 +135,7 @@ export class SandboxManager {
     this.#retries = retries;
     this.#deleter = deleter;
     this.#warmPool = warmPool;
+    this.#meter = new UsageMeter(engine, clock);
     this.#sweeper = sweeper;
     this.#creator = new SandboxCreator({ ...shared, deleter, warmPool, sweeper });
     this.#reconciler = new Reconciler({
@@ -229,6 +232,29 @@ export class SandboxManager {
     const record = this.#findAlive(name);
     record.touch();
     return this.#view(record);
+  }
+
+  /**
+   * What a running or paused sandbox uses now. Takes no lease, because that would keep the sandbox alive.
+   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SANDBOX_TERMINATED`,
+   *   `TOO_MANY_OPERATIONS`, `ENGINE_UNAVAILABLE`.
+   */
+  async usage(name: SandboxName, signal: AbortSignal): Promise<ResourceUsage> {
+    const record = this.#find(name);
+    const { phase } = record;
+    if (phase.state !== "RUNNING" && phase.state !== "PAUSED") throw notRunning(record);
+    const { capabilities } = this.#monitor.info;
+    const used = await this.#meter.measure(phase.engine.ref, this.#monitor.lost, signal);
+    const { memoryBytes, cpuMillis, pidsLimit } = record.spec.resources;
+    return {
+      memoryBytes: used.memoryBytes,
+      memoryLimitBytes: capabilities.memoryLimit ? memoryBytes : undefined,
+      cpuNanos: used.cpuNanos,
+      cpuLimitMillis: capabilities.cpuLimit ? cpuMillis : undefined,
+      processes: used.pids,
+      processLimit: capabilities.pidsLimit ? pidsLimit : undefined,
+      measureTimeMs: used.measureTimeMs,
+    };
   }
 
   /** Emits an event that does not change the sandbox. Does nothing for an ended sandbox. */

@@ -77,6 +77,20 @@ export interface SandboxView {
   readonly networkOpen: boolean;
 }
 
+/** What a sandbox uses, and its limits. A limit is undefined if the engine enforces none. */
+export interface ResourceUsage {
+  readonly memoryBytes: number;
+  readonly memoryLimitBytes: number | undefined;
+  /** Since its container started. */
+  readonly cpuNanos: number;
+  readonly cpuLimitMillis: number | undefined;
+  /** Processes and threads. */
+  readonly processes: number;
+  readonly processLimit: number | undefined;
+  /** When it was measured: wall time in milliseconds. */
+  readonly measureTimeMs: number;
+}
+
 /** What happened to a sandbox. */
 export type SandboxEventBody =
   | { readonly type: "CREATING" | "RUNNING" | "PAUSED" | "RESUMED" | "UPDATED" }

@@ -182,6 +182,38 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     change("src/sandboxes/delete.ts", "      record.leases.abortAll(deleted);\n", ""),
   ),
   defect(
+    "each of many calls measures the sandbox",
+    {
+      file: "test/unit/sandboxes/usage.test.ts",
+      title: "many callers share one measurement of a sandbox, which one of them cannot cancel",
+    },
+    change(
+      "src/sandboxes/usage-meter.ts",
+      "let measuring = this.#measuring.get(ref);",
+      "let measuring: Promise<Measurement> | undefined;",
+    ),
+  ),
+  defect(
+    "the processes of a sandbox are added up without turns of the event loop",
+    {
+      file: "test/unit/engine/bubblewrap/tree-usage.test.ts",
+      title: "the usage of many processes is added up with turns of the event loop between them",
+    },
+    change("src/engine/bubblewrap/tree-usage.ts", "if (slices.over) await slices.rest();", "void slices;"),
+  ),
+  defect(
+    "a measurement keeps its sandbox alive",
+    {
+      file: "test/unit/sandboxes/usage.test.ts",
+      title: "a measurement does not count as use, of a paused sandbox either",
+    },
+    change(
+      "src/sandboxes/manager.ts",
+      "    const used = await this.#meter.measure(",
+      "    record.touch();\n    const used = await this.#meter.measure(",
+    ),
+  ),
+  defect(
     "a link in the place of a workspace's directory is followed",
     {
       file: "test/integration/workspaces/references.test.ts",

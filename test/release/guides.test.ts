@@ -61,6 +61,7 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     `,
     writes: [
       'berth_tenant_sandboxes{tenant="acme"} 1',
+      " / 512\n",
       "sleep 600",
       "berth-box-",
       '"berth.v1.SandboxService/GetSandbox","NOT_FOUND","SANDBOX_NOT_FOUND"]',

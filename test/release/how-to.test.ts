@@ -166,31 +166,24 @@ test("adding an RPC goes as the guide says", TIMEOUT, async ({ signal }) => {
   const edits = [
     after("proto/berth/v1/sandbox.proto", "service SandboxService {"),
     append("proto/berth/v1/sandbox.proto"),
-    all(
-      before("src/sandboxes/manager.ts", "\n  /** Freezes every process."),
-      replace(
-        "src/sandboxes/manager.ts",
-        "import ",
-        'import type { EngineUsage } from "../engine/port.ts";\nimport ',
-      ),
-    ),
+    before("src/sandboxes/manager.ts", "\n  /** Freezes every process."),
     all(
       before(handler, "\n  async pauseSandbox("),
       replace(
         handler,
         "import ",
-        'import type { GetSandboxUsageRequest, GetSandboxUsageResponseSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";\nimport ',
+        'import type { GetSandboxOomKillsRequest, GetSandboxOomKillsResponseSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";\nimport ',
       ),
     ),
     all(
       after("test/support/wire.ts", "WorkspaceAnswers {"),
       replace(
         "test/integration/rpc/hostile-input.test.ts",
-        "DeleteSandbox GetStats",
-        "DeleteSandbox GetSandboxUsage GetStats",
+        "DeleteSandbox GetSandboxUsage",
+        "DeleteSandbox GetSandboxOomKills GetSandboxUsage",
       ),
     ),
-    asFile("test/integration/sandboxes/usage.test.ts"),
+    asFile("test/integration/sandboxes/oom-kills.test.ts"),
   ];
   await follow("docs/how-to/add-an-rpc.md", edits, signal);
 });

@@ -113,8 +113,9 @@ test("runs every block of its README, and its example, in Node 20", async () => 
   expect(printed[1]).toBe("got one\n\nEXITED 0\nready\n\nSIGNALED\nTimeoutError\n");
   expect(printed[2]).toBe("1000000\n1000000\n{ entryCount: 1, size: 1000000 }\nnew.txt\n");
   expect(printed[3]).toBe("[ 'result.txt' ]\n");
-  expect(printed[6]).toBe("Step 1: 1\nStep 2: 2\nStep 3: 3\n");
-  expect(printed[7]).toContain("NOT_FOUND");
+  expect(printed[4]).toMatch(/^cores: [\d.]+\nbytes: \d+ of 536870912\nprocesses: \d+ of 512\n$/);
+  expect(printed[7]).toBe("Step 1: 1\nStep 2: 2\nStep 3: 3\n");
+  expect(printed[8]).toContain("NOT_FOUND");
   expect(await passes(node, ["fix-test.js"])).toMatch(/\nFINISHED\n$/);
 });
 

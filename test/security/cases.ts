@@ -252,6 +252,21 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "what transcripts hold together is not bounded",
     ),
     hostile(
+      "a flood of measurements of what sandboxes use",
+      [
+        at(
+          "unit/sandboxes/usage.test.ts",
+          "many callers share one measurement of a sandbox, which one of them cannot cancel",
+        ),
+        at(
+          "unit/engine/bubblewrap/tree-usage.test.ts",
+          "the usage of many processes is added up with turns of the event loop between them",
+        ),
+      ],
+      "each of many calls measures the sandbox",
+      "the processes of a sandbox are added up without turns of the event loop",
+    ),
+    hostile(
       "descriptors",
       [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",

@@ -15,7 +15,15 @@ import type {
 } from "../../src/engine/port.ts";
 
 /** The steps of an engine that a test may delay or fail. */
-export type EngineStep = "ensureImage" | "create" | "pause" | "resume" | "remove" | "list" | "setResources";
+export type EngineStep =
+  | "ensureImage"
+  | "create"
+  | "pause"
+  | "resume"
+  | "remove"
+  | "list"
+  | "setResources"
+  | "usage";
 
 /**
  * An engine without containers, for what a real one cannot be made to do at the right moment: thousands of
@@ -136,8 +144,10 @@ export class MemoryEngine implements Engine {
     }
   }
 
-  async usage(): Promise<EngineUsage> {
-    return { memoryBytes: 0, cpuNanos: 0, pids: 1 };
+  async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
+    await this.#step("usage", ref, signal);
+    this.#find(ref);
+    return { memoryBytes: 1024, cpuNanos: 1_500_000_000, pids: 3 };
   }
 
   async spawn(): Promise<SpawnedProcess> {

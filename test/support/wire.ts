@@ -55,6 +55,16 @@ export interface Sandbox {
   readonly termination: Termination | null;
 }
 
+export interface ResourceUsage {
+  readonly memory_bytes: number;
+  readonly memory_limit_bytes?: number;
+  readonly cpu_time: Duration;
+  readonly cpu_limit_millis?: number;
+  readonly processes: number;
+  readonly process_limit?: number;
+  readonly measure_time: Timestamp;
+}
+
 export interface Stats {
   waiting_sandboxes?: number;
   waiting?: { sandbox_id?: string; reason: string; message: string; image: string }[];
@@ -181,6 +191,7 @@ export interface UnaryAnswers extends FileAnswers, RunAnswers, SessionAnswers, W
     readonly sandboxes: readonly Sandbox[];
     readonly next_page_token: string;
   };
+  "SandboxService/GetSandboxUsage": { readonly usage: ResourceUsage };
   "SandboxService/UpdateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/KeepAliveSandbox": { readonly sandbox: Sandbox };
   "SandboxService/PauseSandbox": { readonly sandbox: Sandbox };

@@ -54,6 +54,30 @@ async def test_a_sandbox_from_its_making_to_its_end(berth: AsyncBerth) -> None:
     await berth.sandboxes.delete("no-such-sandbox")
 
 
+async def test_what_a_sandbox_uses(berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create(memory_bytes=200 << 20, cpu_millis=1000, pids_limit=90) as sandbox:
+        idle = await sandbox.usage()
+        assert (idle.memory_limit_bytes, idle.cpu_limit_millis, idle.process_limit) == (200 << 20, 1000, 90)
+        async with sandbox.exec(["python3", "-c", "x = bytearray(64 << 20)\nwhile True: pass"]):
+            busy = await sandbox.usage()
+            async with asyncio.timeout(30):
+                while busy.memory_bytes < 64 << 20 or busy.cpu_time < idle.cpu_time + 0.2:
+                    await asyncio.sleep(0.02)
+                    busy = await sandbox.usage()
+            assert busy.processes > idle.processes and busy.measure_time > idle.measure_time
+            assert busy.measure_time.tzinfo is not None
+    with pytest.raises(errors.SandboxNotRunningError):
+        await sandbox.usage()
+
+
+def test_what_a_sandbox_uses_without_asyncio(sync_berth: Berth) -> None:
+    with sync_berth.sandboxes.create() as sandbox:
+        before = sandbox.refresh().last_used_time
+        usage = sandbox.usage()
+        assert usage.memory_bytes > 0 and usage.processes > 0 and usage.cpu_time >= 0
+        assert sandbox.refresh().last_used_time == before
+
+
 async def _until_the_end(berth: AsyncBerth, sandbox_id: str) -> AsyncIterator[SandboxEvent]:
     async for event in berth.sandboxes.events(sandbox_id=sandbox_id):
         yield event

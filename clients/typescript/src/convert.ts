@@ -15,6 +15,7 @@ import type {
   Mount,
   Path,
   ProcessInfo,
+  ResourceUsage,
   SandboxEvent,
   SandboxInfo,
   SandboxSpec,
@@ -33,6 +34,7 @@ import {
   type GetStatsResponse,
   IsolationLevel,
   NetworkMode,
+  type ResourceUsage as ResourceUsageMessage,
   type Sandbox,
   type SandboxEvent as SandboxEventMessage,
   SandboxEventType,
@@ -187,6 +189,20 @@ function termination(message: TerminationMessage | undefined): Termination | und
   if (message === undefined) return undefined;
   const { cause, message: text, time } = message;
   return { cause: nameOf(TerminationCause, cause), message: text, time: date(time) };
+}
+
+export function resourceUsage(message: ResourceUsageMessage | undefined): ResourceUsage {
+  const { memoryBytes, memoryLimitBytes, cpuTime, measureTime, ...rest } = present(message);
+  const { cpuLimitMillis, processes, processLimit } = rest;
+  return {
+    memoryBytes: Number(memoryBytes),
+    memoryLimitBytes: memoryLimitBytes === undefined ? undefined : Number(memoryLimitBytes),
+    cpuTimeMs: ms(cpuTime),
+    cpuLimitMillis,
+    processes,
+    processLimit,
+    measureTime: timestampDate(present(measureTime)),
+  };
 }
 
 export function stats(message: GetStatsResponse): Stats {

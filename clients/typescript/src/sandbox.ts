@@ -1,9 +1,18 @@
 import { CommandResult } from "./command-result.ts";
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
-import { command, content, duration, exitStatus, present, processInfo, sandboxInfo } from "./convert.ts";
+import {
+  command,
+  content,
+  duration,
+  exitStatus,
+  present,
+  processInfo,
+  resourceUsage,
+  sandboxInfo,
+} from "./convert.ts";
 import { Files } from "./files.ts";
 import { DEFAULT_OUTPUT_BYTES, type OutputCallbacks, Process } from "./process.ts";
-import type { Command, Content, ProcessInfo, SandboxInfo } from "./types.ts";
+import type { Command, Content, ProcessInfo, ResourceUsage, SandboxInfo } from "./types.ts";
 import { OnDisconnect } from "./v1/process_pb.js";
 import type { Sandbox as SandboxMessage } from "./v1/sandbox_pb.js";
 
@@ -166,6 +175,18 @@ export class Sandbox implements AsyncDisposable {
     const { sandboxId } = this;
     const call = (options: object) => this.#connection.sandboxes.getSandbox({ sandboxId }, options);
     return this.#update(await this.#connection.again(call, signal));
+  }
+
+  /**
+   * Measures what it uses, running or paused. That is not a use: it does not restart the idle time.
+   *
+   * Two calls give the CPU time it uses: the difference of their `cpuTimeMs`, divided by that of their `measureTime`, is
+   * 1 for one core. Let at least a second pass between them. Throws SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING.
+   */
+  async usage({ signal }: CallSettings = {}): Promise<ResourceUsage> {
+    const { sandboxId } = this;
+    const call = (options: object) => this.#connection.sandboxes.getSandboxUsage({ sandboxId }, options);
+    return resourceUsage((await this.#connection.again(call, signal)).usage);
   }
 
   /** Restarts its idle time, as every use does. */

@@ -108,6 +108,22 @@ export interface SandboxInfo {
   readonly termination: Termination | undefined;
 }
 
+/** What a sandbox used when it was measured, and its limits. A limit is undefined if the service enforces none. */
+export interface ResourceUsage {
+  /** Without file cache that the kernel can reclaim. */
+  readonly memoryBytes: number;
+  readonly memoryLimitBytes: number | undefined;
+  /** CPU time of all cores together, since the sandbox started. */
+  readonly cpuTimeMs: number;
+  /** In thousandths of a core. */
+  readonly cpuLimitMillis: number | undefined;
+  /** Processes and threads. */
+  readonly processes: number;
+  readonly processLimit: number | undefined;
+  /** When it was measured, by the service's clock. */
+  readonly measureTime: Date;
+}
+
 /** The figures of the service. */
 export interface Stats {
   readonly totalSandboxes: number;

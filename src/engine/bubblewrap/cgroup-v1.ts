@@ -6,12 +6,10 @@ import { makeDirectories } from "../../base/make-directories.ts";
 import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
-import { removeGroup } from "./control-group.ts";
+import { OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
-/** The outer bwrap: a host process that counts in its sandbox's group. */
-const OWN_PROCESSES = 1;
 
 /** The directories of the service's own groups, by controller. */
 type Hierarchies = ReadonlyMap<string, string>;
@@ -127,15 +125,7 @@ class GroupV1 implements ControlGroup {
   }
 
   usage(): Partial<EngineUsage> {
-    const memory = readCount(this.#file("memory", "memory.usage_in_bytes"));
-    const cache = readCount(this.#file("memory", "memory.stat"), "total_inactive_file") ?? 0;
-    const cpuNanos = readCount(this.#file("cpuacct", "cpuacct.usage"));
-    const pids = readCount(this.#file("pids", "pids.current"));
-    return {
-      ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
-      ...(cpuNanos !== undefined && { cpuNanos }),
-      ...(pids !== undefined && { pids: pids - OWN_PROCESSES }),
-    };
+    return usageInside(this.#dirs);
   }
 
   async remove(): Promise<void> {

@@ -7,7 +7,7 @@ import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import { readText } from "../outside/host-process.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
-import { removeGroup } from "./control-group.ts";
+import { OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
@@ -15,8 +15,6 @@ const CONTROLLERS = ["memory", "cpu", "pids"] as const;
 /** Name of the group for the host's processes that serve sandboxes, outside every sandbox's limits. */
 const ATTENDANTS = "attendants";
 const FREEZE_LOOK_MS = 2;
-/** The outer bwrap: a host process that counts in its sandbox's group. */
-const OWN_PROCESSES = 1;
 
 /** Control groups of version 2, which has a single hierarchy. */
 export class CgroupsV2 implements ControlGroups {
@@ -167,15 +165,7 @@ class GroupV2 implements ControlGroup {
   }
 
   usage(): Partial<EngineUsage> {
-    const memory = readCount(this.#file("memory.current"));
-    const cache = readCount(this.#file("memory.stat"), "inactive_file") ?? 0;
-    const cpuMicros = readCount(this.#file("cpu.stat"), "usage_usec");
-    const pids = readCount(this.#file("pids.current"));
-    return {
-      ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
-      ...(cpuMicros !== undefined && { cpuNanos: cpuMicros * 1000 }),
-      ...(pids !== undefined && { pids: pids - OWN_PROCESSES }),
-    };
+    return usageInside(new Map([["", this.#dir]]));
   }
 
   remove(): Promise<void> {

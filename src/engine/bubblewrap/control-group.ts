@@ -1,5 +1,6 @@
 import { rmdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
+import { groupUsage } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 
 /** What the service can limit with control groups on this machine. */
@@ -59,6 +60,15 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
     async remove() {},
   }),
 };
+
+/** The outer bwrap: a host process that counts in its sandbox's group. */
+export const OWN_PROCESSES = 1;
+
+/** {@link groupUsage} of a sandbox's groups, without {@link OWN_PROCESSES}. */
+export function usageInside(directories: ReadonlyMap<string, string>): Partial<EngineUsage> {
+  const { pids, ...rest } = groupUsage(directories);
+  return pids === undefined ? rest : { ...rest, pids: pids - OWN_PROCESSES };
+}
 
 /** How long to wait for the last processes of a group to end. */
 const REMOVE_MS = 10_000;

@@ -150,8 +150,12 @@ export class BubblewrapEngine implements Engine {
     return this.#events.listen(signal);
   }
 
-  async usage(ref: string): Promise<EngineUsage> {
-    return this.#running(ref).usage();
+  async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
+    throwIfAborted(signal);
+    const usage = await this.#running(ref).usage();
+    // What ended meanwhile uses nothing.
+    this.#running(ref);
+    return usage;
   }
 
   async spawn(

@@ -1,5 +1,5 @@
 import { release } from "node:os";
-import { ELF, machineCode, staticExecutable } from "../elf.ts";
+import { ELF, machineCode, staticExecutable } from "../../base/elf.ts";
 import { FILTER_PROGRAMS } from "./filter-programs.ts";
 
 /** Docker's default filter of system calls, for a process to load. */

@@ -17,6 +17,7 @@ import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
 import type { Started } from "./launcher.ts";
+import { usageOfTree } from "./tree-usage.ts";
 
 /** A starting process keeps a CPU busy: several at once would not start sooner, and would delay other sandboxes. */
 const STARTS_AT_ONCE = 1;
@@ -143,7 +144,7 @@ export class BubblewrapSandbox {
   }
 
   /** Its current usage, by its control groups, else by its process tree. */
-  usage(): EngineUsage {
+  async usage(): Promise<EngineUsage> {
     const counted = this.group.usage();
     const { memoryBytes, cpuNanos, pids } = counted;
     if (memoryBytes !== undefined && cpuNanos !== undefined && pids !== undefined) {
@@ -151,7 +152,7 @@ export class BubblewrapSandbox {
     }
     // Everything inside descends from process 1 or from an attendant's child.
     const roots = [this.initPid, ...[...this.#attendants].flatMap(childrenOf)];
-    return { ...usageOfTree(roots), ...counted };
+    return { ...(await usageOfTree(roots)), ...counted };
   }
 
   pause(signal?: AbortSignal): Promise<void> {
@@ -271,26 +272,4 @@ async function processGone(pid: number, startTime: string | undefined): Promise<
     if (state === "Z" || state === "X") return;
     await sleep(pauseMs);
   }
-}
-
-/** Clock ticks per second in /proc: the same on every Linux that Node runs on. */
-const TICKS = 100;
-const PAGE_BYTES = 4096;
-
-/** The usage of processes and all their descendants. The CPU time of ended children counts with their parent. */
-function usageOfTree(roots: readonly number[]): EngineUsage {
-  const usage = { memoryBytes: 0, cpuNanos: 0, pids: 0 };
-  const seen = new Set<number>();
-  const left = [...roots];
-  for (let pid = left.pop(); pid !== undefined; pid = left.pop()) {
-    const fields = statOf(pid);
-    if (fields === undefined || seen.has(pid)) continue;
-    seen.add(pid);
-    left.push(...childrenOf(pid));
-    const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
-    usage.cpuNanos += (ticks * 1e9) / TICKS;
-    usage.memoryBytes += Number(fields[21]) * PAGE_BYTES;
-    usage.pids++;
-  }
-  return usage;
 }

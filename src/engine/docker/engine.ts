@@ -334,6 +334,10 @@ export class DockerEngine implements Engine {
   }
 
   async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
+    await this.outside(ref, signal);
+    const seen = this.#outside.usage(ref);
+    if (seen !== undefined) return seen;
+    // Docker answers only when it next measures the container, up to a second later.
     const stats = await this.#daemon.call(
       "reading a container's use",
       (docker, abortSignal) => {

@@ -4,6 +4,7 @@ import {
   type Freezer,
   groupDirectories,
   groupFreezer,
+  groupUsage,
   isFull,
   NO_FREEZER,
   readCount,
@@ -18,7 +19,7 @@ import {
   readProcess,
   signalProcess,
 } from "../outside/host-process.ts";
-import type { OutsideControl } from "../port.ts";
+import type { EngineUsage, OutsideControl } from "../port.ts";
 import { parseLabels } from "./container-config.ts";
 import type { StartGate } from "./start-gate.ts";
 
@@ -35,6 +36,8 @@ export class OutsideViews {
   readonly #views = new Map<string, OutsideControl | undefined>();
   readonly #opening = new Map<string, Promise<OutsideControl | undefined>>();
   readonly #freezers = new Map<string, Freezer>();
+  /** Containers' control groups, for {@link groupUsage}. */
+  readonly #groups = new Map<string, ReadonlyMap<string, string>>();
   readonly #namespaces = new NamespaceTable();
   /** Functions that kill a container's first process. */
   readonly #ends = new Map<string, () => void>();
@@ -69,6 +72,17 @@ export class OutsideViews {
     this.#opening.delete(ref);
     this.#ends.delete(ref);
     this.#freezers.delete(ref);
+    this.#groups.delete(ref);
+  }
+
+  /**
+   * What a container uses, by its control groups. Undefined before {@link of}, if they are not accessible, and once the
+   * container has ended.
+   */
+  usage(ref: string): EngineUsage | undefined {
+    const { memoryBytes, cpuNanos, pids } = groupUsage(this.#groups.get(ref) ?? new Map());
+    if (memoryBytes === undefined || cpuNanos === undefined || !pids) return undefined;
+    return { memoryBytes, cpuNanos, pids };
   }
 
   /**
@@ -94,6 +108,7 @@ export class OutsideViews {
     const mountinfo = await readFile("/proc/self/mountinfo", "latin1");
     const found = groupDirectories(groups.join("\n"), mountinfo);
     const directories = new Map([...found].filter(([, directory]) => directory.includes(ref)));
+    this.#groups.set(ref, directories);
     const unified = directories.get("");
     const freezer = directories.get("freezer") ?? unified;
     const memory = directories.get("memory") ?? unified;

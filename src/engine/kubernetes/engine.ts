@@ -50,7 +50,7 @@ import {
 } from "./pod.ts";
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
-import { passesShells, USAGE_COMMAND } from "./scripts.ts";
+import { parseUsage, passesShells, USAGE_COMMAND } from "./scripts.ts";
 import { POD_END_MS, setUp, untilStarted } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
 import { waitingPods } from "./waiting.ts";
@@ -286,21 +286,11 @@ export class KubernetesEngine implements Engine {
   async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
     this.#running(ref);
     const { name } = parseRef(ref);
-    const { stdout } = await runPlain(this.#api, name, USAGE_COMMAND, signal);
-    const [memoryBytes, cpuNanos, pids] = stdout.trim().split(" ").map(Number);
-    if (
-      !pids ||
-      memoryBytes === undefined ||
-      cpuNanos === undefined ||
-      !(memoryBytes >= 0) ||
-      !(cpuNanos >= 0)
-    ) {
-      throw new BerthError("ENGINE_UNAVAILABLE", "The sandbox's resource usage cannot be read.", {
-        retryAfterMs: 1000,
-      });
-    }
-    // Do not count the shell that reads the figures.
-    return { memoryBytes, cpuNanos, pids: pids - 1 };
+    const { stdout, status } = await runPlain(this.#api, name, USAGE_COMMAND, signal);
+    const usage = parseUsage(stdout);
+    if (usage !== undefined) return usage;
+    const unreadable = "The sandbox's resource usage cannot be read.";
+    throw startError(status) ?? new BerthError("ENGINE_UNAVAILABLE", unreadable, { retryAfterMs: 1000 });
   }
 
   async spawn(

@@ -1,5 +1,5 @@
 import { quote } from "../../base/shell-quote.ts";
-import type { EngineMount } from "../port.ts";
+import type { EngineMount, EngineUsage } from "../port.ts";
 import { userEntry } from "../user-entry.ts";
 import { LOOK_UP_USER } from "../user-lookup.ts";
 
@@ -262,17 +262,29 @@ export const PROBE_COMMAND = [
 ] as const;
 
 /**
- * Prints how much the container uses: memory in bytes, CPU time in nanoseconds, and processes, including this shell.
+ * Prints how much the container uses, for {@link parseUsage}: memory in bytes without page cache that the kernel can
+ * reclaim at any time, CPU time in nanoseconds, and processes, including this shell.
  */
 export const USAGE_COMMAND = [
   "/bin/sh",
   "-c",
   `r() { read -r v <"$1"; }
+f() { n=0; while read -r k v; do [ "$k" != "$1" ] || n=$v; done <"$2"; }
 cd /sys/fs/cgroup
-if r memory/memory.usage_in_bytes; then m=$v; r cpuacct/cpuacct.usage; c=$v; r pids/pids.current; p=$v
-else r memory.current; m=$v; while read -r k v; do [ $k != usage_usec ] || c=\${v}000; done <cpu.stat; r pids.current; p=$v; fi 2>/dev/null
-printf '%s %s %s\\n' "$m" "$c" "$p"`,
+if r memory/memory.usage_in_bytes; then m=$v; f total_inactive_file memory/memory.stat; r cpuacct/cpuacct.usage; c=$v; r pids/pids.current; p=$v
+else r memory.current; m=$v; f usage_usec cpu.stat; c=\${n}000; f inactive_file memory.stat; r pids.current; p=$v; fi 2>/dev/null
+printf '%s %s %s\\n' "$((m-n))" "$c" "$p"`,
 ] as const;
+
+/**
+ * Parses what {@link USAGE_COMMAND} printed, without its shell. Undefined if it is not that: it comes from a shell of the
+ * sandbox, which code in it may have replaced.
+ */
+export function parseUsage(printed: string): EngineUsage | undefined {
+  const [, memory, cpu, pids] = /^(-?\d{1,15}) (\d{1,18}) (\d{1,7})\n$/.exec(printed) ?? [];
+  if (!Number(pids)) return undefined;
+  return { memoryBytes: Math.max(0, Number(memory)), cpuNanos: Number(cpu), pids: Number(pids) - 1 };
+}
 
 /** The executable for an architecture, escaped for printf. Nodes may have another architecture than the service. */
 function octal(arch: NodeJS.Architecture): string {

@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { EngineUsage } from "../port.ts";
 
 /** Whether the processes of a sandbox are frozen. */
 export type Stillness =
@@ -88,6 +89,30 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
     }
   }
   return found;
+}
+
+/**
+ * What control groups measure.
+ * @param directories by controller for version 1, and under `""` for version 2.
+ */
+export function groupUsage(directories: ReadonlyMap<string, string>): Partial<EngineUsage> {
+  const read = (controller: string, v1: string, v2: string, keys: { v1?: string; v2?: string } = {}) => {
+    const own = directories.get(controller);
+    const unified = directories.get("");
+    if (own !== undefined) return readCount(path.join(own, v1), keys.v1);
+    return unified === undefined ? undefined : readCount(path.join(unified, v2), keys.v2);
+  };
+  const memory = read("memory", "memory.usage_in_bytes", "memory.current");
+  // The kernel can reclaim this page cache at any time.
+  const cacheKeys = { v1: "total_inactive_file", v2: "inactive_file" };
+  const cache = read("memory", "memory.stat", "memory.stat", cacheKeys) ?? 0;
+  const cpu = read("cpuacct", "cpuacct.usage", "cpu.stat", { v2: "usage_usec" });
+  const pids = read("pids", "pids.current", "pids.current");
+  return {
+    ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
+    ...(cpu !== undefined && { cpuNanos: directories.has("cpuacct") ? cpu : cpu * 1000 }),
+    ...(pids !== undefined && { pids }),
+  };
 }
 
 /** Whether a group is at or near its limit of processes. */

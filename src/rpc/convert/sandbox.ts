@@ -1,5 +1,6 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import {
+  type ResourceUsageSchema,
   type SandboxEventSchema,
   SandboxEventType,
   SandboxSchema,
@@ -17,6 +18,7 @@ import { parseDomainRule } from "../../egress/domains.ts";
 import type { IsolationLevel, NetworkMode } from "../../engine/port.ts";
 import type {
   Mount,
+  ResourceUsage,
   SandboxEvent,
   SandboxSpec,
   SandboxState,
@@ -144,6 +146,19 @@ export function toWireSandbox(view: SandboxView): WireSandbox {
     activeOperations: view.activeOperations,
     termination: view.termination && toWireTermination(view.termination),
   });
+}
+
+export function toWireUsage(usage: ResourceUsage): MessageInitShape<typeof ResourceUsageSchema> {
+  const { memoryLimitBytes, cpuLimitMillis, processLimit } = usage;
+  return {
+    memoryBytes: BigInt(usage.memoryBytes),
+    cpuTime: msToDuration(usage.cpuNanos / 1e6),
+    processes: usage.processes,
+    measureTime: msToTimestamp(usage.measureTimeMs),
+    ...(memoryLimitBytes !== undefined && { memoryLimitBytes: BigInt(memoryLimitBytes) }),
+    ...(cpuLimitMillis !== undefined && { cpuLimitMillis }),
+    ...(processLimit !== undefined && { processLimit }),
+  };
 }
 
 export function toWireIsolation(level: IsolationLevel): WireIsolation {

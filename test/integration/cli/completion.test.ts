@@ -52,6 +52,7 @@ const TYPED: [line: string, becomes: () => string][] = [
   ["berth workspace lo", () => "berth workspace lookup "],
   ["berth exec --tim", () => "berth exec --timeout "],
   ["berth exec b", () => `berth exec ${sandbox} `],
+  ["berth top b", () => `berth top ${sandbox} `],
   ["berth kill p", () => `berth kill ${job} `],
   ["berth ls --state=pau", () => "berth ls --state=paused "],
   // Neither a sandbox nor a directory is a complete path.

@@ -71,6 +71,18 @@ describe("lists", () => {
     expect(await ok("runs", "ls", "--state", "error")).toBe("ID  STATE  STEP  AGE  SANDBOX  NAME");
   });
 
+  test("of what sandboxes use begin with the one that uses the most CPU time", async () => {
+    const [busy, idle] = [await ok("create", "--memory", "256MiB"), await ok("create")];
+    await ok("exec", "-d", busy, "--", "sh", "-c", "while :; do :; done");
+    await expect.poll(() => ok("top", "-q"), { timeout: 30_000 }).toBe(`${busy}\n${idle}`);
+    const [headings, first] = (await ok("top", busy)).split("\n");
+    expect(headings).toMatch(/^ID +STATE +CPU +MEMORY +PIDS$/);
+    expect(first).toMatch(
+      new RegExp(`^${busy} +running +\\d+\\.\\d% +[\\d.]+ [KM]iB / 256 MiB +\\d+ / 512$`),
+    );
+    await ok("rm", "--grace", "0s", busy, idle);
+  });
+
   test("states are coloured on a terminal, and elsewhere only if forced", async () => {
     const sandbox = await ok("create");
     const row = async (options: HereOptions) => (await berth(["ls"], options)).stdout.split("\n")[1];

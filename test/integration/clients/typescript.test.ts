@@ -52,6 +52,27 @@ test("creates a sandbox, which the end of a block deletes", async () => {
   });
 });
 
+test("measures what a sandbox uses, which is not a use of it", async () => {
+  await using made = await berth.sandboxes.create({ memoryBytes: 200 << 20, cpuMillis: 1000, pidsLimit: 90 });
+  const { lastUsedTime } = made.info;
+  const idle = await made.usage();
+  expect(idle).toMatchObject({ memoryLimitBytes: 200 << 20, cpuLimitMillis: 1000, processLimit: 90 });
+  expect(idle.processes).toBeGreaterThan(0);
+  expect((await made.refresh()).lastUsedTime).toEqual(lastUsedTime);
+  await using _busy = await made.exec(["python3", "-c", "x = bytearray(64 << 20)\nwhile True: pass"]).start();
+  await expect
+    .poll(async () => (await made.usage()).memoryBytes, { timeout: 30_000 })
+    .toBeGreaterThan(64 << 20);
+  await expect
+    .poll(async () => (await made.usage()).cpuTimeMs, { timeout: 30_000 })
+    .toBeGreaterThan(idle.cpuTimeMs + 200);
+  const busy = await made.usage();
+  expect(busy.processes).toBeGreaterThan(idle.processes);
+  expect(busy.measureTime.getTime()).toBeGreaterThan(idle.measureTime.getTime());
+  await made.delete({ graceMs: 0 });
+  await expect(made.usage()).rejects.toMatchObject({ reason: "SANDBOX_NOT_RUNNING" });
+});
+
 test("runs a command to its end", async () => {
   const result = await sandbox.run("printf out; printf err >&2; exit 3", { env: { A: "b" } });
   expect(result).toMatchObject({ stdout: "out", stderr: "err", exitCode: 3, ok: false, truncated: false });

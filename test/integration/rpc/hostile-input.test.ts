@@ -228,7 +228,7 @@ const GENERAL = [
   "berth.v1.ProcessService: AttachProcess WriteStdin SignalProcess ResizeTerminal GetProcess ListProcesses",
   "berth.v1.RunService: CreateRun StartRun ReportStep KeepAliveRun CancelRun ResetRun GetRun ListRuns DeleteRun WatchRun",
   "berth.v1.SandboxService: CreateSandbox GetSandbox ListSandboxes UpdateSandbox KeepAliveSandbox PauseSandbox ResumeSandbox",
-  "berth.v1.SandboxService: DeleteSandbox GetStats WatchEvents",
+  "berth.v1.SandboxService: DeleteSandbox GetSandboxUsage GetStats WatchEvents",
   "berth.v1.SessionService: CreateSessions ExecuteToolStream ExecuteToolBatch RefreshSessions ReinitializeSession",
   "berth.v1.SessionService: ListSessions ListTools ViewSession",
   "berth.v1.WorkspaceService: CreateWorkspace GetWorkspace ListWorkspaces EnsureWorkspaceSandbox StopWorkspaceSandbox",

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { collectWhenIdle } from "../../../src/base/memory.ts";
 
 /** Loaded in separate processes, because V8 is tuned once per process. */
@@ -19,10 +19,14 @@ test("an idle process collects once after its start, and when enough garbage may
   setFlagsFromString("--expose-gc");
   const gc: (options: unknown) => void = runInNewContext("gc");
   const flavors: string[] = [];
-  const timer = collectWhenIdle(20, (options) => {
-    flavors.push(options.flavor);
-    // Collect the garbage of earlier tests before this one counts.
-    gc(options);
+  const timer = collectWhenIdle({
+    checkMs: 20,
+    collect: (options) => {
+      flavors.push(options.flavor);
+      // Collect the garbage of earlier tests before this one counts.
+      gc(options);
+    },
+    trim() {},
   });
   onTestFinished(() => clearInterval(timer));
   await expect.poll(() => flavors).toEqual(["last-resort"]);
@@ -35,9 +39,43 @@ test("an idle process collects once after its start, and when enough garbage may
   expect(kept.length).toBe(32 << 20);
 });
 
+test("memory is trimmed at the check after a collection, and after work, once", async () => {
+  const acts: string[] = [];
+  const timer = collectWhenIdle({
+    checkMs: 20,
+    collect: () => acts.push("collect"),
+    trim: () => acts.push("trim"),
+  });
+  onTestFinished(() => clearInterval(timer));
+  await expect.poll(() => acts).toEqual(["collect", "trim"]);
+  await sleep(200);
+  expect(acts).toEqual(["collect", "trim"]);
+  const until = performance.now() + 60;
+  while (performance.now() < until);
+  await expect.poll(() => acts.filter((act) => act === "trim")).toHaveLength(2);
+});
+
+test("freed buffers between others that are in use leave the process", async () => {
+  const script = `
+    import { readFileSync } from "node:fs";
+    import { setTimeout as sleep } from "node:timers/promises";
+    import { collectWhenIdle, tuneMemory } from ${MODULE};
+    const mebibytes = () => (Number(readFileSync("/proc/self/statm", "latin1").split(" ")[1]) * 4) / 1024;
+    globalThis.buffers = Array.from({ length: 1_600 }, () => Buffer.allocUnsafeSlow(65_536).fill(1));
+    buffers = buffers.filter((_, index) => index % 16 === 0);
+    const before = mebibytes();
+    collectWhenIdle({ checkMs: 50 });
+    for (let check = 0; check < 200 && mebibytes() > before - 60; check++) await sleep(50);
+    console.log(before - mebibytes());
+    process.exit();`;
+  vi.stubEnv("MALLOC_MMAP_THRESHOLD_", "1048576");
+  onTestFinished(() => void vi.unstubAllEnvs());
+  expect(Number(await run(script))).toBeGreaterThan(60);
+});
+
 test("a busy process does not", async () => {
   const flavors: string[] = [];
-  const timer = collectWhenIdle(20, ({ flavor }) => flavors.push(flavor));
+  const timer = collectWhenIdle({ checkMs: 20, collect: ({ flavor }) => flavors.push(flavor) });
   onTestFinished(() => clearInterval(timer));
   const until = performance.now() + 300;
   while (performance.now() < until) {
@@ -55,7 +93,7 @@ test("V8 collects what nothing refers to", async () => {
       globalThis.registry = new FinalizationRegistry(resolve);
       registry.register(Buffer.alloc(65_536), "collected");
     });
-    collectWhenIdle(50);
+    collectWhenIdle({ checkMs: 50 });
     const limit = setTimeout(() => console.log("kept"), 60_000);
     console.log(await collected);
     clearTimeout(limit);`;
@@ -73,7 +111,7 @@ test("streaming through an idle process takes little memory, and few collections
     new PerformanceObserver((list) => {
       for (const { detail } of list.getEntries()) if (detail.kind === 4) major++;
     }).observe({ entryTypes: ["gc"] });
-    const timer = collectWhenIdle(50);
+    const timer = collectWhenIdle({ checkMs: 50 });
     while (major === 0) await sleep(10);
     clearInterval(timer);
     // The longer a heap is idle, the less V8 lets it grow.
@@ -106,9 +144,12 @@ test("a process that may open no more files lives on", async () => {
     } catch (error) {
       console.log(error.code);
     }
-    const timer = collectWhenIdle(20, () => {
-      setImmediate(() => console.log("collected"));
-      clearInterval(timer);
+    const timer = collectWhenIdle({
+      checkMs: 20,
+      collect() {
+        setImmediate(() => console.log("collected"));
+        clearInterval(timer);
+      },
     });
     timer.ref();`;
   const node = [process.execPath, "--input-type=module", "-e", script];

@@ -19,6 +19,7 @@ test.each<[string[], string]>([
   ],
   [["ls", "-q", "--json"], "--json, --quiet and --format exclude each other: each says what is written"],
   [["ps", "-q", "--format", "json", "x"], "--json, --quiet and --format exclude each other"],
+  [["top", "-l", "a=b", "x"], "--label and ids exclude each other: each says which sandboxes"],
   [
     ["ls", "--format", "yaml"],
     "--format: \"yaml\" is not a format; write json, table or a template, as '{{.ID}}'",

@@ -59,6 +59,11 @@ def time(value: Timestamp) -> datetime | None:
     """A Timestamp in UTC. None if it is not set."""
     if value.seconds == 0 and value.nanos == 0:
         return None
+    return moment(value)
+
+
+def moment(value: Timestamp) -> datetime:
+    """A Timestamp in UTC, which is always set."""
     # Rounds down: rounded up, the last moment of the year 9999 would be out of range.
     return datetime.fromtimestamp(value.seconds, timezone.utc) + timedelta(microseconds=value.nanos // 1000)
 
@@ -261,6 +266,19 @@ def sandbox(given: sandbox_pb2.Sandbox) -> types.SandboxInfo:
         termination=termination(given.termination) if given.HasField("termination") else None,
         # Not a lambda, so that results can be pickled.
         read_spec=functools.partial(spec_of, given.spec),
+    )
+
+
+def resource_usage(given: sandbox_pb2.ResourceUsage) -> types.ResourceUsage:
+    """What a sandbox uses."""
+    return types.ResourceUsage(
+        memory_bytes=given.memory_bytes,
+        memory_limit_bytes=given.memory_limit_bytes if given.HasField("memory_limit_bytes") else None,
+        cpu_time=seconds(given.cpu_time),
+        cpu_limit_millis=given.cpu_limit_millis if given.HasField("cpu_limit_millis") else None,
+        processes=given.processes,
+        process_limit=given.process_limit if given.HasField("process_limit") else None,
+        measure_time=moment(given.measure_time),
     )
 
 

@@ -126,6 +126,24 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True)
+class ResourceUsage:
+    """What a sandbox used when it was measured, and its limits. A limit is None if the service enforces none."""
+
+    #: Bytes, without file cache that the kernel can reclaim.
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    #: Seconds of CPU time of all cores together, since the sandbox started.
+    cpu_time: float
+    #: In thousandths of a core.
+    cpu_limit_millis: int | None
+    #: Processes and threads.
+    processes: int
+    process_limit: int | None
+    #: When it was measured, by the service's clock.
+    measure_time: datetime
+
+
+@dataclass(frozen=True)
 class SandboxUsage:
     """How a sandbox is used."""
 

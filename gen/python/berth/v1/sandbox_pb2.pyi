@@ -827,6 +827,135 @@ class GetSandboxResponse(_message.Message):
 Global___GetSandboxResponse: _TypeAlias = GetSandboxResponse  # noqa: Y015
 
 @_typing.final
+class GetSandboxUsageRequest(_message.Message):
+    """GetSandboxUsageRequest names a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox's id. Required."""
+    generation: _builtins.int
+    """The generation the caller expects; a replaced sandbox is refused. Set it in
+    the second of two calls whose cpu_time is compared. Optional.
+    """
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSandboxUsageRequest: _TypeAlias = GetSandboxUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetSandboxUsageResponse(_message.Message):
+    """GetSandboxUsageResponse holds the usage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def usage(self) -> Global___ResourceUsage:
+        """What the sandbox uses."""
+
+    def __init__(
+        self,
+        *,
+        usage: Global___ResourceUsage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSandboxUsageResponse: _TypeAlias = GetSandboxUsageResponse  # noqa: Y015
+
+@_typing.final
+class ResourceUsage(_message.Message):
+    """ResourceUsage is what a sandbox used when it was measured, and its limits. The
+    parts of Berth that run in it, such as idle shells, count too. On Kubernetes a
+    shell in the sandbox measures it, so code in the sandbox can falsify it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    CPU_TIME_FIELD_NUMBER: _builtins.int
+    CPU_LIMIT_MILLIS_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    PROCESS_LIMIT_FIELD_NUMBER: _builtins.int
+    MEASURE_TIME_FIELD_NUMBER: _builtins.int
+    memory_bytes: _builtins.int
+    """Bytes of memory, files on a tmpfs and buffers of the kernel included, but
+    not the page cache that the kernel can reclaim.
+    """
+    memory_limit_bytes: _builtins.int
+    """The most memory it may use, as Resources.memory_bytes; beyond it the kernel
+    kills processes of the sandbox. Unset: the engine does not limit the memory
+    of a whole sandbox.
+    """
+    cpu_limit_millis: _builtins.int
+    """The most CPU time it may use, in thousandths of a core, as
+    Resources.cpu_millis. Unset: no limit.
+    """
+    processes: _builtins.int
+    """Processes and threads."""
+    process_limit: _builtins.int
+    """The most processes and threads it may have, as Resources.pids_limit. Unset:
+    no limit.
+    """
+    @_builtins.property
+    def cpu_time(self) -> _duration_pb2.Duration:
+        """CPU time that all its processes used since the sandbox started, on all
+        cores together. For a sandbox from a warm pool this includes the time before
+        its create. Where the engine has no control groups, commands that have ended
+        may not count, so that it can also decrease.
+        """
+
+    @_builtins.property
+    def measure_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was measured, by the server's clock."""
+
+    def __init__(
+        self,
+        *,
+        memory_bytes: _builtins.int = ...,
+        memory_limit_bytes: _builtins.int | None = ...,
+        cpu_time: _duration_pb2.Duration | None = ...,
+        cpu_limit_millis: _builtins.int | None = ...,
+        processes: _builtins.int = ...,
+        process_limit: _builtins.int | None = ...,
+        measure_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_limit_millis", b"_cpu_limit_millis", "_memory_limit_bytes", b"_memory_limit_bytes", "_process_limit", b"_process_limit", "cpu_limit_millis", b"cpu_limit_millis", "cpu_time", b"cpu_time", "measure_time", b"measure_time", "memory_limit_bytes", b"memory_limit_bytes", "process_limit", b"process_limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_limit_millis", b"_cpu_limit_millis", "_memory_limit_bytes", b"_memory_limit_bytes", "_process_limit", b"_process_limit", "cpu_limit_millis", b"cpu_limit_millis", "cpu_time", b"cpu_time", "measure_time", b"measure_time", "memory_bytes", b"memory_bytes", "memory_limit_bytes", b"memory_limit_bytes", "process_limit", b"process_limit", "processes", b"processes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_limit_millis: _TypeAlias = _typing.Literal["cpu_limit_millis"]  # noqa: Y015
+    _WhichOneofArgType__cpu_limit_millis: _TypeAlias = _typing.Literal["_cpu_limit_millis", b"_cpu_limit_millis"]  # noqa: Y015
+    _WhichOneofReturnType__memory_limit_bytes: _TypeAlias = _typing.Literal["memory_limit_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_limit_bytes: _TypeAlias = _typing.Literal["_memory_limit_bytes", b"_memory_limit_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__process_limit: _TypeAlias = _typing.Literal["process_limit"]  # noqa: Y015
+    _WhichOneofArgType__process_limit: _TypeAlias = _typing.Literal["_process_limit", b"_process_limit"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_limit_millis) -> _WhichOneofReturnType__cpu_limit_millis | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_limit_bytes) -> _WhichOneofReturnType__memory_limit_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__process_limit) -> _WhichOneofReturnType__process_limit | None: ...
+
+Global___ResourceUsage: _TypeAlias = ResourceUsage  # noqa: Y015
+
+@_typing.final
 class ListSandboxesRequest(_message.Message):
     """ListSandboxesRequest selects sandboxes."""
 

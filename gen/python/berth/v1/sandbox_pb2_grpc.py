@@ -35,6 +35,11 @@ class SandboxServiceStub(object):
                 request_serializer=berth_dot_v1_dot_sandbox__pb2.ListSandboxesRequest.SerializeToString,
                 response_deserializer=berth_dot_v1_dot_sandbox__pb2.ListSandboxesResponse.FromString,
                 )
+        self.GetSandboxUsage = channel.unary_unary(
+                '/berth.v1.SandboxService/GetSandboxUsage',
+                request_serializer=berth_dot_v1_dot_sandbox__pb2.GetSandboxUsageRequest.SerializeToString,
+                response_deserializer=berth_dot_v1_dot_sandbox__pb2.GetSandboxUsageResponse.FromString,
+                )
         self.UpdateSandbox = channel.unary_unary(
                 '/berth.v1.SandboxService/UpdateSandbox',
                 request_serializer=berth_dot_v1_dot_sandbox__pb2.UpdateSandboxRequest.SerializeToString,
@@ -115,6 +120,27 @@ class SandboxServiceServicer(object):
         """ListSandboxes lists sandboxes, newest first.
 
         Errors: INVALID_ARGUMENT for a bad page size, token or selector.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSandboxUsage(self, request, context):
+        """GetSandboxUsage measures the memory, CPU time and processes of a running or
+        paused sandbox. It is not a use of the sandbox: it neither moves
+        last_used_time nor keeps the sandbox alive.
+
+        Two calls give the share of a CPU that the sandbox uses: the difference of
+        their cpu_time, divided by the difference of their measure_time. A share of
+        1 is one core. Let at least a second pass between them: calls at the same
+        time may get the same measurement.
+
+        Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+        (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,
+        SANDBOX_REPLACED); ABORTED (SANDBOX_TERMINATED) if it ends meanwhile;
+        UNAVAILABLE (ENGINE_UNAVAILABLE) also if the measurement takes more than
+        10 s; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) where the measurement needs a
+        process in the sandbox (Kubernetes) and there is no room for one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,6 +251,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     request_deserializer=berth_dot_v1_dot_sandbox__pb2.ListSandboxesRequest.FromString,
                     response_serializer=berth_dot_v1_dot_sandbox__pb2.ListSandboxesResponse.SerializeToString,
             ),
+            'GetSandboxUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSandboxUsage,
+                    request_deserializer=berth_dot_v1_dot_sandbox__pb2.GetSandboxUsageRequest.FromString,
+                    response_serializer=berth_dot_v1_dot_sandbox__pb2.GetSandboxUsageResponse.SerializeToString,
+            ),
             'UpdateSandbox': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateSandbox,
                     request_deserializer=berth_dot_v1_dot_sandbox__pb2.UpdateSandboxRequest.FromString,
@@ -324,6 +355,23 @@ class SandboxService(object):
         return grpc.experimental.unary_unary(request, target, '/berth.v1.SandboxService/ListSandboxes',
             berth_dot_v1_dot_sandbox__pb2.ListSandboxesRequest.SerializeToString,
             berth_dot_v1_dot_sandbox__pb2.ListSandboxesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetSandboxUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/berth.v1.SandboxService/GetSandboxUsage',
+            berth_dot_v1_dot_sandbox__pb2.GetSandboxUsageRequest.SerializeToString,
+            berth_dot_v1_dot_sandbox__pb2.GetSandboxUsageResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

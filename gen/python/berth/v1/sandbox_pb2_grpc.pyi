@@ -66,6 +66,23 @@ class SandboxServiceStub:
 
     Errors: INVALID_ARGUMENT for a bad page size, token or selector.
     """
+    GetSandboxUsage: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxUsageRequest, _sandbox_pb2.GetSandboxUsageResponse]
+    """GetSandboxUsage measures the memory, CPU time and processes of a running or
+    paused sandbox. It is not a use of the sandbox: it neither moves
+    last_used_time nor keeps the sandbox alive.
+
+    Two calls give the share of a CPU that the sandbox uses: the difference of
+    their cpu_time, divided by the difference of their measure_time. A share of
+    1 is one core. Let at least a second pass between them: calls at the same
+    time may get the same measurement.
+
+    Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+    (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,
+    SANDBOX_REPLACED); ABORTED (SANDBOX_TERMINATED) if it ends meanwhile;
+    UNAVAILABLE (ENGINE_UNAVAILABLE) also if the measurement takes more than
+    10 s; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) where the measurement needs a
+    process in the sandbox (Kubernetes) and there is no room for one.
+    """
     UpdateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.UpdateSandboxRequest, _sandbox_pb2.UpdateSandboxResponse]
     """UpdateSandbox changes labels, idle_timeout or max_lifetime of a live sandbox.
 
@@ -163,6 +180,23 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """ListSandboxes lists sandboxes, newest first.
 
     Errors: INVALID_ARGUMENT for a bad page size, token or selector.
+    """
+    GetSandboxUsage: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxUsageRequest, _sandbox_pb2.GetSandboxUsageResponse]  # type: ignore[assignment]
+    """GetSandboxUsage measures the memory, CPU time and processes of a running or
+    paused sandbox. It is not a use of the sandbox: it neither moves
+    last_used_time nor keeps the sandbox alive.
+
+    Two calls give the share of a CPU that the sandbox uses: the difference of
+    their cpu_time, divided by the difference of their measure_time. A share of
+    1 is one core. Let at least a second pass between them: calls at the same
+    time may get the same measurement.
+
+    Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+    (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,
+    SANDBOX_REPLACED); ABORTED (SANDBOX_TERMINATED) if it ends meanwhile;
+    UNAVAILABLE (ENGINE_UNAVAILABLE) also if the measurement takes more than
+    10 s; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) where the measurement needs a
+    process in the sandbox (Kubernetes) and there is no room for one.
     """
     UpdateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.UpdateSandboxRequest, _sandbox_pb2.UpdateSandboxResponse]  # type: ignore[assignment]
     """UpdateSandbox changes labels, idle_timeout or max_lifetime of a live sandbox.
@@ -276,6 +310,29 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListSandboxes lists sandboxes, newest first.
 
         Errors: INVALID_ARGUMENT for a bad page size, token or selector.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSandboxUsage(
+        self,
+        request: _sandbox_pb2.GetSandboxUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.GetSandboxUsageResponse, _abc.Awaitable[_sandbox_pb2.GetSandboxUsageResponse]]:
+        """GetSandboxUsage measures the memory, CPU time and processes of a running or
+        paused sandbox. It is not a use of the sandbox: it neither moves
+        last_used_time nor keeps the sandbox alive.
+
+        Two calls give the share of a CPU that the sandbox uses: the difference of
+        their cpu_time, divided by the difference of their measure_time. A share of
+        1 is one core. Let at least a second pass between them: calls at the same
+        time may get the same measurement.
+
+        Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+        (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,
+        SANDBOX_REPLACED); ABORTED (SANDBOX_TERMINATED) if it ends meanwhile;
+        UNAVAILABLE (ENGINE_UNAVAILABLE) also if the measurement takes more than
+        10 s; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) where the measurement needs a
+        process in the sandbox (Kubernetes) and there is no room for one.
         """
 
     @_abc_1.abstractmethod

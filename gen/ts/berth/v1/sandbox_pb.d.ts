@@ -508,6 +508,126 @@ export declare type GetSandboxResponse = Message<"berth.v1.GetSandboxResponse"> 
 export declare const GetSandboxResponseSchema: GenMessage<GetSandboxResponse>;
 
 /**
+ * GetSandboxUsageRequest names a sandbox.
+ *
+ * @generated from message berth.v1.GetSandboxUsageRequest
+ */
+export declare type GetSandboxUsageRequest = Message<"berth.v1.GetSandboxUsageRequest"> & {
+  /**
+   * The sandbox's id. Required.
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * The generation the caller expects; a replaced sandbox is refused. Set it in
+   * the second of two calls whose cpu_time is compared. Optional.
+   *
+   * @generated from field: int64 generation = 2;
+   */
+  generation: bigint;
+};
+
+/**
+ * Describes the message berth.v1.GetSandboxUsageRequest.
+ * Use `create(GetSandboxUsageRequestSchema)` to create a new message.
+ */
+export declare const GetSandboxUsageRequestSchema: GenMessage<GetSandboxUsageRequest>;
+
+/**
+ * GetSandboxUsageResponse holds the usage.
+ *
+ * @generated from message berth.v1.GetSandboxUsageResponse
+ */
+export declare type GetSandboxUsageResponse = Message<"berth.v1.GetSandboxUsageResponse"> & {
+  /**
+   * What the sandbox uses.
+   *
+   * @generated from field: berth.v1.ResourceUsage usage = 1;
+   */
+  usage?: ResourceUsage | undefined;
+};
+
+/**
+ * Describes the message berth.v1.GetSandboxUsageResponse.
+ * Use `create(GetSandboxUsageResponseSchema)` to create a new message.
+ */
+export declare const GetSandboxUsageResponseSchema: GenMessage<GetSandboxUsageResponse>;
+
+/**
+ * ResourceUsage is what a sandbox used when it was measured, and its limits. The
+ * parts of Berth that run in it, such as idle shells, count too. On Kubernetes a
+ * shell in the sandbox measures it, so code in the sandbox can falsify it.
+ *
+ * @generated from message berth.v1.ResourceUsage
+ */
+export declare type ResourceUsage = Message<"berth.v1.ResourceUsage"> & {
+  /**
+   * Bytes of memory, files on a tmpfs and buffers of the kernel included, but
+   * not the page cache that the kernel can reclaim.
+   *
+   * @generated from field: int64 memory_bytes = 1;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * The most memory it may use, as Resources.memory_bytes; beyond it the kernel
+   * kills processes of the sandbox. Unset: the engine does not limit the memory
+   * of a whole sandbox.
+   *
+   * @generated from field: optional int64 memory_limit_bytes = 2;
+   */
+  memoryLimitBytes?: bigint | undefined;
+
+  /**
+   * CPU time that all its processes used since the sandbox started, on all
+   * cores together. For a sandbox from a warm pool this includes the time before
+   * its create. Where the engine has no control groups, commands that have ended
+   * may not count, so that it can also decrease.
+   *
+   * @generated from field: google.protobuf.Duration cpu_time = 3;
+   */
+  cpuTime?: Duration | undefined;
+
+  /**
+   * The most CPU time it may use, in thousandths of a core, as
+   * Resources.cpu_millis. Unset: no limit.
+   *
+   * @generated from field: optional int32 cpu_limit_millis = 4;
+   */
+  cpuLimitMillis?: number | undefined;
+
+  /**
+   * Processes and threads.
+   *
+   * @generated from field: int32 processes = 5;
+   */
+  processes: number;
+
+  /**
+   * The most processes and threads it may have, as Resources.pids_limit. Unset:
+   * no limit.
+   *
+   * @generated from field: optional int32 process_limit = 6;
+   */
+  processLimit?: number | undefined;
+
+  /**
+   * When it was measured, by the server's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp measure_time = 7;
+   */
+  measureTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message berth.v1.ResourceUsage.
+ * Use `create(ResourceUsageSchema)` to create a new message.
+ */
+export declare const ResourceUsageSchema: GenMessage<ResourceUsage>;
+
+/**
  * ListSandboxesRequest selects sandboxes.
  *
  * @generated from message berth.v1.ListSandboxesRequest
@@ -2071,6 +2191,30 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof ListSandboxesRequestSchema;
     output: typeof ListSandboxesResponseSchema;
+  },
+  /**
+   * GetSandboxUsage measures the memory, CPU time and processes of a running or
+   * paused sandbox. It is not a use of the sandbox: it neither moves
+   * last_used_time nor keeps the sandbox alive.
+   *
+   * Two calls give the share of a CPU that the sandbox uses: the difference of
+   * their cpu_time, divided by the difference of their measure_time. A share of
+   * 1 is one core. Let at least a second pass between them: calls at the same
+   * time may get the same measurement.
+   *
+   * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+   * (SANDBOX_NOT_RUNNING while it is created or deleted and after its end,
+   * SANDBOX_REPLACED); ABORTED (SANDBOX_TERMINATED) if it ends meanwhile;
+   * UNAVAILABLE (ENGINE_UNAVAILABLE) also if the measurement takes more than
+   * 10 s; RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) where the measurement needs a
+   * process in the sandbox (Kubernetes) and there is no room for one.
+   *
+   * @generated from rpc berth.v1.SandboxService.GetSandboxUsage
+   */
+  getSandboxUsage: {
+    methodKind: "unary";
+    input: typeof GetSandboxUsageRequestSchema;
+    output: typeof GetSandboxUsageResponseSchema;
   },
   /**
    * UpdateSandbox changes labels, idle_timeout or max_lifetime of a live sandbox.

@@ -1,5 +1,5 @@
 import { addressBytes } from "../../../base/cidr.ts";
-import { ELF, machineCode, staticExecutable } from "../../elf.ts";
+import { ELF, machineCode, staticExecutable } from "../../../base/elf.ts";
 
 /*
  * Programs that connect and listen, for pods of any image, where only a shell is certain to exist. Each reads a socket

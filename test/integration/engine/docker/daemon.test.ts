@@ -36,12 +36,16 @@ class FaultProxy {
   });
   hangs = false;
 
-  async listen(): Promise<void> {
-    await new Promise<void>((resolve) => this.#server.listen(this.path, resolve));
+  /** Listens at its path, or at a free TCP port. Returns its address as in `DOCKER_HOST`. */
+  async listen(over: "unix" | "tcp" = "unix"): Promise<string> {
+    const at = over === "unix" ? { path: this.path } : { host: "127.0.0.1", port: 0 };
+    await new Promise<void>((resolve) => this.#server.listen(at, resolve));
     onTestFinished(() => {
       this.cut();
       this.#server.close();
     });
+    const address = this.#server.address();
+    return typeof address === "object" ? `tcp://127.0.0.1:${address?.port}` : `unix://${address}`;
   }
 
   get connections(): number {
@@ -61,8 +65,8 @@ class FaultProxy {
 
 async function proxied(timeouts = {}): Promise<{ engine: DockerEngine; proxy: FaultProxy }> {
   const proxy = new FaultProxy();
-  await proxy.listen();
-  const engine = new DockerEngine({ instance, logger: silent, host: `unix://${proxy.path}`, timeouts });
+  const host = await proxy.listen();
+  const engine = new DockerEngine({ instance, logger: silent, host, timeouts });
   onTestFinished(() => engine.close());
   return { engine, proxy };
 }
@@ -173,5 +177,36 @@ describe("with a connection that breaks", () => {
     await sleep(100);
     proxy.cut();
     await failure(next, "ENGINE_UNAVAILABLE");
+  });
+});
+
+describe("what a container uses", () => {
+  test("is read from its control groups, which a daemon that hangs does not delay", async () => {
+    const { engine, proxy } = await proxied({ callMs: 300 });
+    const { ref } = await engine.create(spec());
+    // Processes that start the container may still be there for a moment.
+    await expect.poll(async () => (await engine.usage(ref)).pids, { timeout: 30_000 }).toBe(2);
+    proxy.hangs = true;
+    await expect(engine.usage(ref)).resolves.toMatchObject({ pids: 2 });
+    proxy.hangs = false;
+  });
+
+  test("is what Docker says, where its control groups are not accessible", async () => {
+    const { engine } = await proxied();
+    const { ref } = await engine.create(spec());
+    const host = await new FaultProxy().listen("tcp");
+    const remote = new DockerEngine({ instance, logger: silent, host });
+    onTestFinished(() => remote.close());
+    // The container is idle once its first processes have started.
+    await expect.poll(async () => (await engine.usage(ref)).pids, { timeout: 30_000 }).toBe(2);
+    const before = await engine.usage(ref);
+    const told = await remote.usage(ref);
+    const after = await engine.usage(ref);
+    expect(told.pids).toBe(2);
+    expect(told.cpuNanos).toBeGreaterThanOrEqual(before.cpuNanos - 50e6);
+    expect(told.cpuNanos).toBeLessThanOrEqual(after.cpuNanos);
+    expect(Math.abs(told.memoryBytes - after.memoryBytes)).toBeLessThan(1 << 20);
+    await engine.remove(ref);
+    await failure(remote.usage(ref), "SANDBOX_TERMINATED");
   });
 });

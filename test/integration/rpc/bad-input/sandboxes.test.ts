@@ -10,20 +10,37 @@ describe("calls about a sandbox refuse", () => {
   const unknown = { code: "NOT_FOUND", reason: "SANDBOX_NOT_FOUND", says: "sbx_nothing" };
   const mask = (...paths: string[]): Request => ({ update_mask: { paths } });
   const cases: readonly (Refusal & { readonly method: Parameters<typeof app.client.call>[0] })[] = [
-    ...(["GetSandbox", "KeepAliveSandbox", "PauseSandbox", "ResumeSandbox", "UpdateSandbox"] as const).map(
+    ...(
+      [
+        "GetSandbox",
+        "GetSandboxUsage",
+        "KeepAliveSandbox",
+        "PauseSandbox",
+        "ResumeSandbox",
+        "UpdateSandbox",
+      ] as const
+    ).map((method) => ({
+      method: `SandboxService/${method}` as const,
+      because: "an unknown id",
+      request: { sandbox_id: "sbx_nothing", ...(method === "UpdateSandbox" && mask("labels")) },
+      ...unknown,
+    })),
+    ...(["GetSandbox", "GetSandboxUsage", "KeepAliveSandbox", "PauseSandbox", "DeleteSandbox"] as const).map(
       (method) => ({
         method: `SandboxService/${method}` as const,
-        because: "an unknown id",
-        request: { sandbox_id: "sbx_nothing", ...(method === "UpdateSandbox" && mask("labels")) },
-        ...unknown,
+        because: "no id",
+        request: {},
+        says: "sandbox_id",
       }),
     ),
-    ...(["GetSandbox", "KeepAliveSandbox", "PauseSandbox", "DeleteSandbox"] as const).map((method) => ({
-      method: `SandboxService/${method}` as const,
-      because: "no id",
-      request: {},
-      says: "sandbox_id",
-    })),
+    {
+      method: "SandboxService/GetSandboxUsage",
+      because: "another generation",
+      request: () => ({ sandbox_id: here.id, generation: 9 }),
+      code: "FAILED_PRECONDITION",
+      reason: "SANDBOX_REPLACED",
+      says: "generation",
+    },
     {
       method: "SandboxService/DeleteSandbox",
       because: "a negative grace",

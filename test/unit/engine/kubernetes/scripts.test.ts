@@ -1,7 +1,15 @@
 import { spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import fc from "fast-check";
-import { expect, test } from "vitest";
-import { type SpawnText, spawnText } from "../../../../src/engine/kubernetes/scripts.ts";
+import { expect, onTestFinished, test } from "vitest";
+import {
+  parseUsage,
+  type SpawnText,
+  spawnText,
+  USAGE_COMMAND,
+} from "../../../../src/engine/kubernetes/scripts.ts";
 
 const request: SpawnText = {
   endNonce: "e".repeat(32),
@@ -74,4 +82,61 @@ test("variables that shells drop or change go through env, and so does a program
   const words = wordsOf(spawnText({ ...request, env }));
   expect(words.slice(6)).toEqual(["4", "PLAIN=1", "--", "env", "--", "odd.name=2", "IFS=/", "true"]);
   expect(wordsOf(spawnText({ ...request, argv: ["-x"] })).slice(6)).toEqual(["2", "--", "env", "--", "-x"]);
+});
+
+test("a usage is what the script prints, and nothing that other code may print", () => {
+  expect(parseUsage("1048576 2000000000 4\n")).toEqual({
+    memoryBytes: 1_048_576,
+    cpuNanos: 2_000_000_000,
+    pids: 3,
+  });
+  // The kernel counts memory and page cache one after the other.
+  expect(parseUsage("-4096 5000 1\n")).toEqual({ memoryBytes: 0, cpuNanos: 5000, pids: 0 });
+  const wrong = [
+    "",
+    "\n",
+    "  \n",
+    "1 2\n",
+    "1.5 2 3\n",
+    "1 -2 3\n",
+    "1 2 0\n",
+    "1e9 2 3\n",
+    "1 2 3\n4 5 6\n",
+  ];
+  const large = [`${"9".repeat(16)} 2 3\n`, `1 ${"9".repeat(19)} 3\n`, "1 2 99999999\n", "Infinity 2 3\n"];
+  for (const text of [...wrong, ...large]) expect(parseUsage(text)).toBeUndefined();
+});
+
+/** The files of a container's control groups, by version. */
+const GROUPS = {
+  1: {
+    "memory/memory.usage_in_bytes": "9000\n",
+    "memory/memory.stat": "cache 1\ninactive_file 5\ntotal_inactive_file 1000\ntotal_active_file 3\n",
+    "cpuacct/cpuacct.usage": "7000000\n",
+    "pids/pids.current": "4\n",
+  },
+  2: {
+    "memory.current": "9000\n",
+    "memory.stat": "anon 1\ninactive_anon 5\ninactive_file 1000\nactive_file 3\n",
+    "cpu.stat": "usage_usec 7000\nuser_usec 1\n",
+    "pids.current": "4\n",
+  },
+  // gVisor's has no statistics of memory.
+  "1, without memory.stat": {
+    "memory/memory.usage_in_bytes": "8000\n",
+    "cpuacct/cpuacct.usage": "7000000\n",
+    "pids/pids.current": "4\n",
+  },
+} as const;
+
+test.each(Object.entries(GROUPS))("the usage of control groups of version %s is read", (_, files) => {
+  const dir = mkdtempSync(path.join(tmpdir(), "berth-groups-"));
+  onTestFinished(() => rmSync(dir, { recursive: true }));
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });
+    writeFileSync(path.join(dir, name), text);
+  }
+  const [shell, ...args] = USAGE_COMMAND.map((word) => word.replace("/sys/fs/cgroup", dir));
+  const { stdout } = spawnSync(shell ?? "", args);
+  expect(parseUsage(stdout.toString())).toEqual({ memoryBytes: 8000, cpuNanos: 7_000_000, pids: 3 });
 });

@@ -13,7 +13,30 @@ export const ELF = {
 const LOAD_ADDRESS = 0x40_0000;
 
 /** The largest page of the machines above. */
-export const PAGE = 0x1_0000;
+const PAGE = 0x1_0000;
+
+/** Where the contents of a {@link sharedLibrary} start, and where its writable part does, in the file. */
+export const LIBRARY_START = ELF.headerBytes + 4 * ELF.segmentBytes;
+const DATA_START = 0x200;
+/** Address of the 16 writable bytes of a {@link sharedLibrary}. They are on a page of their own. */
+export const LIBRARY_DATA = PAGE + DATA_START;
+/** Sizes of a symbol, and of an entry of the dynamic table. */
+export const SYMBOL_BYTES = 24;
+const ENTRY_BYTES = 16;
+/** Kinds of entries of the dynamic table. */
+export const DYNAMIC = {
+  hash: 4,
+  strings: 5,
+  symbols: 6,
+  relocations: 7,
+  relocationsBytes: 8,
+  relocationBytes: 9,
+  stringsBytes: 10,
+  symbolBytes: 11,
+  init: 12,
+  initArray: 25,
+  initArrayBytes: 27,
+} as const;
 
 interface Header {
   readonly type: number;
@@ -25,7 +48,7 @@ interface Header {
 }
 
 /** Writes a header for ELF64, little-endian, version 1. */
-export function writeHeader(file: Buffer, { type, machine, segments, entry = 0 }: Header): void {
+function writeHeader(file: Buffer, { type, machine, segments, entry = 0 }: Header): void {
   file.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1]);
   file.writeUInt16LE(type, 16);
   file.writeUInt16LE(machine, 18);
@@ -48,7 +71,7 @@ interface Segment {
 }
 
 /** Writes a program header; the first segment has index 0. */
-export function writeSegment(file: Buffer, index: number, { type, flags, at, to, bytes }: Segment): void {
+function writeSegment(file: Buffer, index: number, { type, flags, at, to, bytes }: Segment): void {
   const start = ELF.headerBytes + index * ELF.segmentBytes;
   file.writeUInt32LE(type, start);
   file.writeUInt32LE(flags, start + 4);
@@ -79,5 +102,36 @@ export function staticExecutable(
   writeHeader(file, { ...header, entry: LOAD_ADDRESS + start });
   const flags = ELF.flag.read | ELF.flag.execute;
   writeSegment(file, 0, { type: ELF.segment.load, flags, at: 0, to: LOAD_ADDRESS, bytes: file.length });
+  return file;
+}
+
+/**
+ * A shared library that needs no other library.
+ * @param contents from address {@link LIBRARY_START} on, at most 224 bytes; read-only.
+ * @param hasCode whether they are executable too. A file system may forbid that.
+ * @param table the entries of its dynamic table.
+ */
+export function sharedLibrary(
+  machine: number,
+  contents: Buffer,
+  hasCode: boolean,
+  table: readonly (readonly [kind: number, value: number])[],
+): Buffer {
+  const tableStart = DATA_START + 16;
+  const file = Buffer.alloc(tableStart + (table.length + 1) * ENTRY_BYTES);
+  writeHeader(file, { type: ELF.type.sharedObject, machine, segments: 4 });
+  const { segment, flag } = ELF;
+  const flags = flag.read | flag.write;
+  // Some loaders write to the dynamic table.
+  const writable = (at: number) => ({ flags, at, to: PAGE + at, bytes: file.length - at });
+  const access = hasCode ? flag.read | flag.execute : flag.read;
+  writeSegment(file, 0, { type: segment.load, flags: access, at: 0, to: 0, bytes: DATA_START });
+  writeSegment(file, 1, { type: segment.load, ...writable(DATA_START) });
+  writeSegment(file, 2, { type: segment.dynamic, ...writable(tableStart) });
+  writeSegment(file, 3, { type: segment.stack, flags, at: 0, to: 0, bytes: 0 });
+  contents.copy(file, LIBRARY_START);
+  for (const [index, entry] of table.entries())
+    for (const [place, value] of entry.entries())
+      file.writeBigUInt64LE(BigInt(value), tableStart + index * ENTRY_BYTES + place * 8);
   return file;
 }

@@ -1,0 +1,53 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { groupUsage } from "../../../../src/engine/outside/cgroup.ts";
+
+/** Directories with these files, by controller. */
+function groupsWith(files: Readonly<Record<string, Readonly<Record<string, string>>>>): Map<string, string> {
+  const root = mkdtempSync(path.join(tmpdir(), "berth-groups-"));
+  onTestFinished(() => rmSync(root, { recursive: true }));
+  return new Map(
+    Object.entries(files).map(([controller, texts]) => {
+      const dir = path.join(root, controller || "unified");
+      mkdirSync(dir);
+      for (const [name, text] of Object.entries(texts)) writeFileSync(path.join(dir, name), text);
+      return [controller, dir];
+    }),
+  );
+}
+
+const V1 = {
+  memory: {
+    "memory.usage_in_bytes": "9000\n",
+    "memory.stat": "inactive_file 5\ntotal_inactive_file 1000\ntotal_active_file 3\n",
+  },
+  cpuacct: { "cpuacct.usage": "7000000\n" },
+  pids: { "pids.current": "4\n" },
+};
+const V2 = {
+  "memory.current": "9000\n",
+  "memory.stat": "anon 1\ninactive_anon 5\ninactive_file 1000\nactive_file 3\n",
+  "cpu.stat": "usage_usec 7000\nuser_usec 1\n",
+  "pids.current": "4\n",
+};
+const USAGE = { memoryBytes: 8000, cpuNanos: 7_000_000, pids: 4 };
+
+test.each<[string, Parameters<typeof groupsWith>[0]]>([
+  ["version 1", V1],
+  ["version 2", { "": V2 }],
+  ["version 1, next to a version 2 without controllers", { ...V1, "": { "cpu.stat": "usage_usec 1\n" } }],
+  ["both versions", { memory: V1.memory, "": { ...V2, "memory.current": "1\n" } }],
+])("the usage of control groups of %s is read", (_, files) => {
+  expect(groupUsage(groupsWith(files))).toEqual(USAGE);
+});
+
+test("what no controller measures is left out, and cache never makes memory negative", () => {
+  expect(groupUsage(new Map())).toEqual({});
+  expect(groupUsage(new Map([["", "/nonexistent"]]))).toEqual({});
+  expect(groupUsage(groupsWith({ pids: V1.pids }))).toEqual({ pids: 4 });
+  expect(groupUsage(groupsWith({ "": { ...V2, "memory.current": "10\n" } }))).toMatchObject({
+    memoryBytes: 0,
+  });
+});
