@@ -65,9 +65,9 @@ const SILENT_WATCH_MS = 90_000;
  */
 const ATTEMPTS = 3;
 const FIRST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 2_000;
 /** Objects per answer of a list. An answer is parsed in one go: fifty pods block the event loop for some 8 ms. */
 const PAGE = 50;
-const MAX_PAUSE_MS = 2_000;
 /** Limit of a line of a watch, which is one object. The API server limits objects to about 3 MiB. */
 const MAX_ANSWER_BYTES = 64 << 20;
 const EXEC_PROTOCOL = "v5.channel.k8s.io";
