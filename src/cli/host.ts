@@ -161,15 +161,15 @@ export async function certificateOf(
       `${cert.source}: ${address.text} is called without TLS, and so without a certificate; write https://HOST:PORT`,
     );
   }
-  const { checkClientCertificate } = await import("../../clients/typescript/src/client-certificate.ts");
-  return usable(() => {
-    const [certPem, keyPem] = [readText(cert.source, cert.file), readText(key.source, key.file)];
-    checkClientCertificate(
-      { name: `${cert.source}: ${cert.file}`, text: certPem },
-      { name: `${key.source}: ${key.file}`, text: keyPem },
-    );
-    return { cert: certPem, key: keyPem };
-  });
+  const { keyPairOf } = await import("../../clients/typescript/src/client-certificate.ts");
+  const pem = ({ source, file }: NamedFile) => ({ name: source, file });
+  return usable(() => keyPairOf(pem(cert), pem(key))());
+}
+
+/** A file, and what named it. */
+interface NamedFile {
+  readonly source: string;
+  readonly file: string;
 }
 
 /** A file by the first of its sources that names one. */
@@ -178,7 +178,7 @@ function namedFile(
   flag: string | undefined,
   inProfile: string | undefined,
   variable: string | undefined,
-): { readonly source: string; readonly file: string } | undefined {
+): NamedFile | undefined {
   if (flag !== undefined) return { source: `--${option}`, file: flag };
   if (inProfile !== undefined) return { source: `${option} of the profile`, file: inProfile };
   if (!variable) return undefined;

@@ -114,7 +114,7 @@ export class FileManager {
   /** @throws `FILE_NOT_FOUND`, `DIRECTORY_NOT_EMPTY`, `INVALID_ARGUMENT` for the root. */
   remove(request: PathRequest & RemoveOptions, signal: AbortSignal): Promise<void> {
     return this.#run(request, signal, (op) =>
-      removeFile(op, op.path(request.path), request, request.path.field),
+      removeFile(op, op.entry(request.path), request, request.path.field),
     );
   }
 
@@ -125,7 +125,7 @@ export class FileManager {
   ): Promise<FileInfo> {
     const { source, target } = request;
     return this.#run(request, signal, (op) =>
-      moveFile(op, op.path(source), op.path(target), request, target.field),
+      moveFile(op, op.entry(source), op.path(target), request, target.field),
     );
   }
 

@@ -3,7 +3,7 @@ import { within } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
-import { type RequestedPath, resolvePath } from "./path.ts";
+import { type RequestedPath, resolveEntry, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost, type ScriptOptions } from "./running-script.ts";
 import { type Subject, scriptError, withoutVanished } from "./script.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
@@ -83,6 +83,11 @@ export class Operation {
   /** Makes a path in the sandbox absolute. @throws `INVALID_ARGUMENT`. */
   path(requested: RequestedPath): ByteString {
     return resolvePath(fromText(this.#init.lease.sandbox.spec.workingDir), requested);
+  }
+
+  /** The same for something that is removed or moved: see {@link resolveEntry}. */
+  entry(requested: RequestedPath): ByteString {
+    return resolveEntry(fromText(this.#init.lease.sandbox.spec.workingDir), requested);
   }
 
   /** Runs a script to its end and returns its output. @throws the error of {@link scriptError} if it fails. */

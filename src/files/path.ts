@@ -39,6 +39,21 @@ export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedP
   return path;
 }
 
+/**
+ * Like {@link resolvePath}, for something that is removed or moved. That may be the working directory, without which no
+ * command starts, only if its absolute path is given: "rm -r ." is refused as well.
+ */
+export function resolveEntry(workingDir: ByteString, requested: RequestedPath): ByteString {
+  const path = resolvePath(workingDir, requested);
+  if (!requested.bytes.startsWith("/") && isSame(namesOf(path), namesOf(workingDir))) {
+    throw invalidArgument(
+      requested.field,
+      "it is the working directory, where commands start. Name what is in it, or give the absolute path that is meant.",
+    );
+  }
+  return path;
+}
+
 /** The path of an entry of a directory. */
 export function childPath(directory: ByteString, name: ByteString): ByteString {
   return directory === "/" ? `/${name}` : `${directory}/${name}`;

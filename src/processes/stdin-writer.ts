@@ -38,6 +38,8 @@ export class StdinWriter {
     await this.#turn(signal);
     try {
       if (offset > this.#taken) {
+        // The missing bytes may be those that the job no longer took.
+        if (this.#room.state === "failed") throw this.#room.error;
         throw new BerthError(
           "OFFSET_OUT_OF_RANGE",
           `offset: ${offset} leaves a hole: ${this.#taken} bytes were written so far. Write from there.`,

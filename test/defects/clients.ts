@@ -40,4 +40,42 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: CLIENT, title: "one signal serves many calls at once" },
   },
+  {
+    name: "a renewed certificate is never read",
+    changes: [
+      {
+        file: "clients/typescript/src/client-certificate.ts",
+        from: "if ([cert, key].every",
+        to: "if (false && [cert, key].every",
+      },
+    ],
+    test: { file: FAULTS, title: "reads the files of a certificate again for a new connection" },
+  },
+  {
+    name: "what follows a long stdin is written before its end",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "Promise<void> {\n    this.#writeRest();\n",
+        to: "Promise<void> {\n",
+      },
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "      this.#writeRest();\n",
+        to: "      setTimeout(() => this.#writeRest(), 100);\n",
+      },
+    ],
+    test: { file: CLIENT, title: "a command gets stdin that is longer than a message may be" },
+  },
+  {
+    name: "with a callback, 0 as the most output keeps nothing",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "const most = maxOutputBytes || DEFAULT_OUTPUT_BYTES;",
+        to: "const most = maxOutputBytes;",
+      },
+    ],
+    test: { file: CLIENT, title: "0 as the most output to keep is the default, on every path" },
+  },
 ];

@@ -158,4 +158,18 @@ export const FILE_DEFECTS: readonly Defect[] = [
       title: "the shell that opened a large file serves the next operation",
     },
   },
+  {
+    name: "the working directory is removed as .",
+    changes: [
+      {
+        file: "src/files/manager.ts",
+        from: "removeFile(op, op.entry(request.path)",
+        to: "removeFile(op, op.path(request.path)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/typescript.test.ts",
+      title: "does not remove or move the directory in which commands start",
+    },
+  },
 ];

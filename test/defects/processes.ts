@@ -139,7 +139,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/shell/script.ts",
-        from: '": </proc/self/fd/0"',
+        from: '"command : </proc/self/fd/0"',
         to: '":"',
       },
     ],
@@ -267,6 +267,28 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/processes/shell/lane-pool.test.ts",
       title: "a spare lane is opened after a moment, so that a command can get its lane first",
+    },
+  },
+  {
+    name: "stdin that nobody took is reported as bytes that the caller left out",
+    changes: [
+      {
+        file: "src/processes/stdin-writer.ts",
+        from: '        if (this.#room.state === "failed") throw this.#room.error;\n        throw',
+        to: "        throw",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/input.test.ts",
+      title: "reports why the job accepts no input, also at each retry",
+    },
+  },
+  {
+    name: "a job whose end comes late has the exit code 0",
+    changes: [{ file: "src/processes/shell/script.ts", from: "\nexit $s`;", to: "`;" }],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "every kind of shell ends with the exit code of its job",
     },
   },
 ];

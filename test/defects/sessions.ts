@@ -137,4 +137,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "successive temporary sessions reuse the place of the one before",
     },
   },
+  {
+    name: "an interrupted task of python stays in the event loop",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "        task.cancel()\n        _finish(task)\n",
+        to: "        raise\n",
+      },
+    ],
+    test: {
+      file: PYTHON,
+      title: "what fails, ends or hangs while it is awaited is reported as without await",
+    },
+  },
 ];

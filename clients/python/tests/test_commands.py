@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import hashlib
 import signal
+import uuid
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -34,6 +39,29 @@ async def test_a_command_gets_what_it_is_given(sandbox: AsyncSandbox) -> None:
     assert (late.status.cause, late.stdout) == ("TIMED_OUT", "before\n")
 
 
+async def test_what_is_given_wrong_is_named(sandbox: AsyncSandbox, sync_berth: Berth) -> None:
+    assert (await sandbox.run("pwd", working_dir=PurePosixPath("/tmp"))).stdout == "/tmp\n"
+    wrong: Any
+    for wrong, message in (
+        (None, "the command must be a str or a sequence of str, not NoneType"),
+        (b"true", "the command must be a str or a sequence of str, not bytes"),
+        (["sleep", 1], r"command\[1\] must be a str, not int"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            await sandbox.run(wrong)
+    for wrong in (timedelta(seconds=1), "1s"):
+        with pytest.raises(TypeError, match="a time is a number of seconds, not "):
+            await sandbox.run("true", timeout=wrong)
+
+    async def callback(text: str) -> None:
+        raise AssertionError(text)
+
+    same = sync_berth.sandboxes.get(sandbox.sandbox_id)
+    wrong = callback
+    with pytest.raises(TypeError, match="a coroutine function, which only AsyncBerth can call"):
+        await asyncio.to_thread(same.run, "echo lost", on_stdout=wrong)
+
+
 async def test_long_output_keeps_head_and_tail(sandbox: AsyncSandbox) -> None:
     command = "echo first; seq 100000; echo last"
     result = await sandbox.run(command, max_output_bytes=1000)
@@ -43,6 +71,44 @@ async def test_long_output_keeps_head_and_tail(sandbox: AsyncSandbox) -> None:
     assert len(result.stdout_bytes) == 1000 and live.stdout_bytes == result.stdout_bytes
     assert result.stdout.startswith("first\n1\n") and result.stdout.endswith("\nlast\n")
     assert "".join(heard).count("\n") == 100_002
+
+
+async def test_0_is_the_default_output(sandbox: AsyncSandbox) -> None:
+    command = "head -c 1100000 /dev/zero | tr '\\0' x"
+    kept = [
+        await sandbox.run(command, max_output_bytes=0),
+        await sandbox.run(command, max_output_bytes=0, on_stdout=lambda _: None),
+        await sandbox.exec(command).result(0),
+    ]
+    assert [len(each.stdout_bytes) for each in kept] == [1 << 20] * 3
+
+
+async def test_stdin_longer_than_a_message(sandbox: AsyncSandbox, sync_berth: Berth) -> None:
+    data = bytes(range(251)) * 21_000
+    total = hashlib.sha256(data).hexdigest()
+    same = sync_berth.sandboxes.get(sandbox.sandbox_id)
+    again = {"request_id": uuid.uuid4().hex}
+    every: list[dict[str, Any]] = [{}, again, again, {"on_stdout": print}]
+    for options in every:
+        result = await sandbox.run("sha256sum; echo end >&2", stdin=data, check=True, **options)
+        assert (result.stdout[:64], result.stderr) == (total, "end\n")
+    assert (await asyncio.to_thread(same.run, "sha256sum", stdin=data)).stdout[:64] == total
+    # Its output comes while it reads, and more may be written.
+    async with sandbox.exec("cat", stdin=data, keep_stdin_open=True) as process:
+        reading = asyncio.create_task(process.result(max_output_bytes=16 << 20))
+        await process.write("more")
+        await process.close_stdin()
+        assert (await reading).stdout_bytes == data + b"more"
+    # It need not read all of it.
+    assert len((await sandbox.run("head -c 3", stdin=bytes(30 << 20))).stdout_bytes) == 3
+    late = await sandbox.run("exec sleep 100", stdin=bytes(30 << 20), timeout=0.3)
+    assert late.status.cause == "TIMED_OUT"
+    with same.exec("head -c 3", stdin=bytes(30 << 20)) as sync_process:
+        assert len(sync_process.result().stdout_bytes) == 3
+    # A detached one has all of it once it has started.
+    detached = await sandbox.exec("sha256sum > sum", stdin=data, detach=True).start()
+    assert (await sandbox.attach(detached.process_id).wait()).exit_code == 0
+    assert (await sandbox.run("cat sum")).stdout[:64] == total
 
 
 async def test_iterating_gives_the_bytes_and_whole_characters(sandbox: AsyncSandbox) -> None:

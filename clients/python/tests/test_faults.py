@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 import uuid
@@ -122,6 +124,35 @@ async def test_a_certificate_is_presented() -> None:
         AsyncBerth(address, client_cert="/no", client_key=key)
 
 
+async def test_a_certificate_may_be_renewed(tmp_path: Path) -> None:
+    """Renewing is replacing two files, one after the other."""
+    address, good = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    other = Path(os.environ["BERTH_TEST_OTHER_CA"])
+    cert, key = tmp_path / "my.pem", tmp_path / "my.key"
+
+    def put(source: Path) -> None:
+        cert.write_bytes(source.read_bytes())
+        key.write_bytes(source.with_suffix(".key").read_bytes())
+
+    put(other)
+    own: dict[str, Any] = {"client_cert": cert, "client_key": key}
+    async with AsyncBerth(address, ca=good, **own, retry_for=0) as berth:
+        with Berth(address, ca=good, **own, retry_for=0) as sync_berth:
+            with pytest.raises(errors.UnavailableError):
+                await berth.sandboxes.stats()
+            with pytest.raises(errors.UnavailableError):
+                sync_berth.sandboxes.stats()
+            cert.write_bytes(good.read_bytes())
+            with pytest.raises(errors.UnavailableError):
+                await berth.sandboxes.stats()
+            put(good)
+            # The certificate is accepted, and then the missing token is refused.
+            with pytest.raises(errors.UnauthenticatedError):
+                await berth.sandboxes.stats()
+            with pytest.raises(errors.UnauthenticatedError):
+                sync_berth.sandboxes.stats()
+
+
 class Tokens:
     """The tokens file of the guarded service, and its only token in a file for clients."""
 
@@ -177,6 +208,46 @@ class Tokens:
                     return
             await asyncio.sleep(0.1)
         raise AssertionError("the service did not apply the tokens file")
+
+
+async def test_calls_go_on_when_a_certificate_is_renewed(tmp_path: Path) -> None:
+    """A renewal moves later calls to another connection."""
+    tokens = Tokens(tmp_path)
+    await tokens.settled()
+    address, good = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    pair = tmp_path / "pair.pem"
+
+    def renew() -> None:
+        new = pair.with_suffix(".new")
+        new.write_bytes(good.read_bytes() + good.with_suffix(".key").read_bytes())
+        new.replace(pair)
+
+    renew()
+    own: dict[str, Any] = {"ca": good, "client_cert": pair, "client_key": pair, "token_file": tokens.file}
+    async with AsyncBerth(address, **own) as berth, berth.sandboxes.create() as sandbox:
+        with Berth(address, **own) as sync_berth:
+            same = sync_berth.sandboxes.get(sandbox.sandbox_id)
+            command = "read line; echo $line"
+            async with sandbox.exec(command, keep_stdin_open=True) as process:
+                with same.exec(command, keep_stdin_open=True) as sync_process:
+                    for _ in range(2):
+                        renew()
+                        gc.collect()
+                        await berth.sandboxes.stats()
+                        sync_berth.sandboxes.stats()
+                    await process.write("one\n")
+                    sync_process.write("two\n")
+                    assert (await process.result()).stdout == "one\n"
+                    assert sync_process.result().stdout == "two\n"
+        # A client that is closed after a renewal still ends what it runs.
+        async with AsyncBerth(address, **own) as other:
+            left = await (await other.sandboxes.get(sandbox.sandbox_id)).exec("sleep 1000").start()
+            renew()
+        with Berth(address, **own) as sync_other:
+            sync_left = sync_other.sandboxes.get(sandbox.sandbox_id).exec("sleep 1000").start()
+            renew()
+        for process_id in (left.process_id, sync_left.process_id):
+            assert (await asyncio.wait_for(sandbox.attach(process_id).wait(), 20)).signal == signal.SIGKILL
 
 
 async def test_a_token_file_may_be_replaced(tmp_path: Path) -> None:
@@ -362,6 +433,24 @@ async def test_stdin_is_written_once_wherever_the_connection_breaks(link: Link, 
                     await process.write(data[start : start + (1 << 20)])
                 await process.close_stdin()
                 assert (await reading).stdout_bytes == data
+
+
+async def test_long_stdin_is_written_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    data = bytes(range(256)) * 30_000
+    async with AsyncBerth(link.address, retry_for=20) as far, berth.sandboxes.create() as sandbox:
+        same = await far.sandboxes.get(sandbox.sandbox_id)
+        async with same.exec("cat", stdin=data, reconnect=20) as process:
+            echoed = b""
+            for cut in (1, 2, 3, None):
+                while cut is None or len(echoed) < cut << 20:
+                    chunk = await process.read()
+                    if chunk is None:
+                        break
+                    echoed += chunk.data
+                if cut is not None:
+                    link.cut()
+            assert echoed == data
+            assert process.status and process.status.ok
 
 
 async def test_downloads_and_events_go_on(link: Link, berth: AsyncBerth) -> None:

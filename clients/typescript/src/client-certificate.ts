@@ -1,20 +1,51 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
-import { AccessError } from "./profile.ts";
+import { statSync } from "node:fs";
+import { AccessError, readText } from "./profile.ts";
 
-/** Text in PEM, and how errors name it. */
-export interface Pem {
+/** Text in PEM, or a file with it, and how errors name it. */
+export type PemSource =
+  | { readonly name: string; readonly text: string }
+  | { readonly name: string; readonly file: string };
+
+interface Pem {
   readonly name: string;
   readonly text: string;
 }
 
+/** A certificate and its key, in PEM. */
+export interface KeyPair {
+  readonly cert: string;
+  readonly key: string;
+}
+
 /**
- * Checks a client's certificate and its key. Without this, some faults would appear only as a broken connection.
- * @throws AccessError that names what is wrong
+ * Returns a client's certificate and its key. Reads them again if they are in files, which may be replaced at any time.
+ * The first time, they must belong together. Later, what cannot be used leaves the previous ones in force: one of the
+ * files may be written before the other.
+ * @throws AccessError that names what is wrong: without this, some faults would appear only as a broken connection
  */
-export function checkClientCertificate(cert: Pem, key: Pem): void {
+export function keyPairOf(cert: PemSource, key: PemSource): () => KeyPair {
+  let pair = readPair(cert, key);
+  return () => {
+    try {
+      // What the shell pipes in can be read only once.
+      if ([cert, key].every((it) => "text" in it || statSync(it.file).isFile())) pair = readPair(cert, key);
+    } catch {}
+    return pair;
+  };
+}
+
+function readPair(certSource: PemSource, keySource: PemSource): KeyPair {
+  const [cert, key] = [read(certSource), read(keySource)];
   if (!readCertificate(cert).checkPrivateKey(readKey(key))) {
     throw new AccessError(`${key.name} holds another key than that of the certificate`);
   }
+  return { cert: cert.text, key: key.text };
+}
+
+function read(source: PemSource): Pem {
+  if ("text" in source) return source;
+  return { name: `${source.name}: ${source.file}`, text: readText(source.name, source.file) };
 }
 
 function readCertificate({ name, text }: Pem): X509Certificate {

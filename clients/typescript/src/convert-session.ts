@@ -1,5 +1,5 @@
 /** Between the messages of sessions and what users see. */
-import { toJson } from "@bufbuild/protobuf";
+import { type JsonValue, toJson } from "@bufbuild/protobuf";
 import { ValueSchema } from "@bufbuild/protobuf/wkt";
 import { date, ms } from "./convert.ts";
 import { nameOf } from "./enum-name.ts";
@@ -64,11 +64,12 @@ export function reinitialized(answer: ReinitializeSessionResponse): Reinitialize
   };
 }
 
-export function toolResult({ code = 0, message, data, attachments, meta }: ExecuteToolResponse): ToolResult {
+export function toolResult<Data = JsonValue>(response: ExecuteToolResponse): ToolResult<Data> {
+  const { code = 0, message, data, attachments, meta } = response;
   return {
     code,
     message,
-    data: data === undefined || data.kind.case === undefined ? null : toJson(ValueSchema, data),
+    data: (data === undefined || data.kind.case === undefined ? null : toJson(ValueSchema, data)) as Data,
     attachments: attachments.map(({ mediaType, content, name }) => ({ mediaType, content, name })),
     meta: {
       tool: meta?.tool ?? "",

@@ -73,6 +73,19 @@ export function duration(ms: number | undefined): Duration | undefined {
   return create(DurationSchema, { seconds: BigInt(Math.trunc(nanos / 1e9)), nanos: nanos % 1e9 || 0 });
 }
 
+/** @throws TypeError for a fraction, and for anything else that callers in plain JavaScript may pass */
+export function whole(name: string, value: number): bigint {
+  if (!Number.isSafeInteger(value)) throw new TypeError(`${name} must be a whole number, not ${value}.`);
+  return BigInt(value);
+}
+
+/** Variables without those that are undefined, as the environment of Node's own child processes. */
+export function variables(env: Readonly<Record<string, string | undefined>> = {}): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
+  );
+}
+
 export function ms(message: Duration | undefined): number {
   return message === undefined ? 0 : durationMs(message);
 }
@@ -117,11 +130,16 @@ export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxS
     workingDir,
     user,
     runtime,
-    ...(env && { env: { ...env } }),
+    ...(env && { env: variables(env) }),
     secretEnv: { ...secretEnv },
     ...(labels && { labels: { ...labels } }),
     ...((memoryBytes || cpuMillis || pidsLimit || diskBytes) && {
-      resources: { memoryBytes: BigInt(memoryBytes), cpuMillis, pidsLimit, diskBytes: BigInt(diskBytes) },
+      resources: {
+        memoryBytes: whole("memoryBytes", memoryBytes),
+        cpuMillis,
+        pidsLimit,
+        diskBytes: whole("diskBytes", diskBytes),
+      },
     }),
     ...(network && { network: { mode: networkMode(network) } }),
     egressDomains: [...egressDomains],

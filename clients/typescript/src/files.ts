@@ -100,7 +100,8 @@ export class Files {
 
   /**
    * Writes a file from a web stream, a Blob or an async iterable, as fast as the sandbox accepts it. The new content
-   * replaces the old at the end, in one step: a failure keeps the old content.
+   * replaces the old at the end, in one step: a failure keeps the old content. A string is content as well, never the
+   * path of a local file: for one, pass `createReadStream(file)`.
    */
   async upload(path: Path, source: Source, options: WriteOptions = {}): Promise<FileInfo> {
     if (!this.#connection.streamsRequests) return this.#uploadInPieces(path, source, options);

@@ -4,7 +4,7 @@ import tls from "node:tls";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { DEFAULT_ADDRESS, type Endpoint, parseAddress } from "./address.ts";
 import { BerthClient } from "./client.ts";
-import { checkClientCertificate } from "./client-certificate.ts";
+import { type KeyPair, keyPairOf, type PemSource } from "./client-certificate.ts";
 import type { ClientSettings, Link } from "./connection.ts";
 import { Http2Connection } from "./http2-connection.ts";
 import { type Access, AccessError, findAccess, readText } from "./profile.ts";
@@ -25,6 +25,9 @@ export interface TlsSettings {
   readonly cert?: string | Uint8Array | undefined;
   /** The private key of `cert`, in PEM, without a passphrase. */
   readonly key?: string | Uint8Array | undefined;
+  /** Files with the same, in place of `cert` and `key`. They may be replaced at any time: each new connection reads them. */
+  readonly certFile?: string | undefined;
+  readonly keyFile?: string | undefined;
   /**
    * The name that the service's certificate is for. Calls use it as their host, so the service must accept it (`berth
    * serve --allow-host`). Default: the address's host, or "localhost" for a Unix socket.
@@ -76,22 +79,37 @@ export class Berth extends BerthClient {
     }
     const ca =
       tls.ca ?? (access.tlsCa === undefined ? undefined : readText("tls-ca of the profile", access.tlsCa));
-    const options = { ...(ca !== undefined && { ca: pem(ca) }), ...certificate };
-    return new Berth(linkTo(endpoint, options, tls.serverName), settings, access.token);
+    const authorities = ca === undefined ? {} : { ca: pem(ca) };
+    const secrets = { authorities, certificate };
+    return new Berth(linkTo(endpoint, secrets, tls.serverName), settings, access.token);
   }
 }
 
-function linkTo(endpoint: Endpoint, secrets: tls.SecureContextOptions, serverName?: string): Link {
+/** What secures a connection. */
+interface Secrets {
+  readonly authorities: { readonly ca?: string };
+  /** Returns the certificate to present on the next connection. */
+  readonly certificate: (() => KeyPair) | undefined;
+}
+
+function linkTo(endpoint: Endpoint, { authorities, certificate }: Secrets, serverName?: string): Link {
   const { address, baseUrl, socketPath } = endpoint;
-  const options = { ...secrets, ...(serverName && { servername: serverName }) };
+  const options = { ...authorities, ...(serverName && { servername: serverName }) };
   const secure = baseUrl.startsWith("https:");
+  const openSecurely = () => {
+    const { hostname, port } = new URL(baseUrl);
+    const host = hostname.replace(/^\[(.*)\]$/, "$1");
+    const place = socketPath === undefined ? { host, port: Number(port || 443) } : { path: socketPath };
+    const name = socketPath === undefined ? host : "localhost";
+    const servername = net.isIP(name) ? {} : { servername: name };
+    return tls.connect({ ...place, ...servername, ALPNProtocols: ["h2"], ...options, ...certificate?.() });
+  };
   const createConnection =
-    socketPath === undefined
-      ? undefined
-      : () =>
-          secure
-            ? tls.connect({ path: socketPath, ALPNProtocols: ["h2"], servername: "localhost", ...options })
-            : net.connect(socketPath);
+    secure && (socketPath !== undefined || certificate !== undefined)
+      ? openSecurely
+      : socketPath === undefined
+        ? undefined
+        : () => net.connect(socketPath);
   const sessionManager = new Http2Connection(
     baseUrl,
     { pingIntervalMs: PING_INTERVAL_MS, pingTimeoutMs: PING_TIMEOUT_MS },
@@ -108,25 +126,31 @@ function linkTo(endpoint: Endpoint, secrets: tls.SecureContextOptions, serverNam
   return { address, transport, streamsRequests: true, close: () => sessionManager.abort() };
 }
 
-/** The certificate to present, checked, with its key: the given one, otherwise the profile's. */
+/** Returns the certificate to present, checked, with its key: the given one, otherwise the profile's. */
 function certificateOf(
-  { cert, key }: TlsSettings,
+  { cert, key, certFile, keyFile }: TlsSettings,
   { clientCert, clientKey }: Access,
-): { readonly cert: string; readonly key: string } | undefined {
-  const given = cert !== undefined || key !== undefined;
-  if (given && (cert === undefined || key === undefined)) {
+): (() => KeyPair) | undefined {
+  const own = pemOf("tls.cert", cert, certFile);
+  const secret = pemOf("tls.key", key, keyFile);
+  if (own && secret) return keyPairOf(own, secret);
+  if (own || secret) {
     throw new AccessError("tls.cert and tls.key belong together, and only one of them is given.");
   }
-  const read = (name: "cert" | "key", content: string | Uint8Array | undefined, file: string | undefined) => {
-    if (content !== undefined) return { name: `tls.${name}, the content of a file,`, text: textOf(content) };
-    if (file === undefined || given) return undefined;
-    const what = `client-${name} of the profile`;
-    return { name: `${what}: ${file}`, text: readText(what, file) };
-  };
-  const [own, secret] = [read("cert", cert, clientCert), read("key", key, clientKey)];
-  if (own === undefined || secret === undefined) return undefined;
-  checkClientCertificate(own, secret);
-  return { cert: own.text, key: secret.text };
+  if (clientCert === undefined || clientKey === undefined) return undefined;
+  return keyPairOf(
+    { name: "client-cert of the profile", file: clientCert },
+    { name: "client-key of the profile", file: clientKey },
+  );
+}
+
+function pemOf(
+  name: string,
+  content: string | Uint8Array | undefined,
+  file: string | undefined,
+): PemSource | undefined {
+  if (content !== undefined) return { name: `${name}, the content of a file,`, text: textOf(content) };
+  return file === undefined ? undefined : { name: `${name}File`, file };
 }
 
 function textOf(content: string | Uint8Array): string {

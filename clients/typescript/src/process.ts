@@ -19,7 +19,7 @@ import {
 /** Bytes kept of each stream by default. */
 export const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
 /** Bytes of stdin in one message. */
-const PIECE_BYTES = 1024 * 1024;
+export const PIECE_BYTES = 1024 * 1024;
 const SIGKILL = 9;
 /** How long the request to end a command may take after its reader has left. */
 const END_MS = 10_000;
@@ -30,9 +30,16 @@ export interface OutputCallbacks {
   readonly onStderr?: OutputCallback | undefined;
 }
 
+/** Stdin that is too long for the message that starts a command. */
+export interface RestOfStdin {
+  readonly data: Uint8Array;
+  /** Whether end of file follows. */
+  readonly close: boolean;
+}
+
 /** What a {@link Process} follows: a command to start, or an existing one. */
 export type Origin =
-  | { readonly exec: MessageInitShape<typeof ExecRequestSchema> }
+  | { readonly exec: MessageInitShape<typeof ExecRequestSchema>; readonly rest?: RestOfStdin | undefined }
   | { readonly attach: MessageInitShape<typeof AttachProcessRequestSchema> };
 
 type Events = AsyncIterator<ExecResponse | AttachProcessResponse>;
@@ -84,15 +91,19 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   #ended = false;
   #stdinOffset: bigint | undefined;
   #writing: Promise<unknown> = Promise.resolve();
+  #rest: RestOfStdin | undefined;
+  /** Why the rest of stdin could not be written. */
+  #failure: { readonly error: unknown } | undefined;
 
   constructor(connection: Connection, origin: Origin, reconnectMs: number, signal: AbortSignal | undefined) {
     this.#connection = connection;
-    this.#origin = origin;
+    this.#origin = "exec" in origin ? { exec: origin.exec } : origin;
     this.#reconnectMs = reconnectMs;
     this.#signal = signal;
     this.#owned = "exec" in origin && origin.exec.onDisconnect !== OnDisconnect.DETACH;
     if ("exec" in origin) {
       this.#stdinOffset = BigInt(origin.exec.stdin?.length ?? 0);
+      this.#rest = origin.rest;
     } else {
       this.processId = origin.attach.processId ?? "";
       this.stdoutOffset = Number(origin.attach.stdoutOffset ?? 0);
@@ -100,7 +111,10 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     }
   }
 
-  /** Starts the command unless it has started, and keeps it until `end`. Throws BerthError if it cannot start. */
+  /**
+   * Starts the command unless it has started, and keeps it until `end`. Throws BerthError if it cannot start. A command
+   * with `detach` has all of its `stdin` then.
+   */
   async start(): Promise<this> {
     this.#held = true;
     try {
@@ -113,6 +127,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       // It continues without a reader, but a reader that does not read would block it. `read` connects again.
       this.#disconnect();
       this.#connection.release(this);
+      await this.#writing;
+      if (this.#failure) throw this.#failure.error;
     }
     return this;
   }
@@ -131,13 +147,14 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     return this.#end();
   }
 
-  /** Waits for the end and collects the output, at most so many bytes of each stream (default 1 MiB): of a longer one, head and tail. */
+  /** Waits for the end and collects the output, at most so many bytes of each stream: of a longer one, head and tail. Default, also for 0: 1 MiB. */
   async result({
-    maxOutputBytes = DEFAULT_OUTPUT_BYTES,
+    maxOutputBytes = 0,
     onStdout,
     onStderr,
   }: OutputCallbacks & { readonly maxOutputBytes?: number | undefined } = {}): Promise<CommandResult> {
-    const kept = { stdout: new Kept(maxOutputBytes), stderr: new Kept(maxOutputBytes) };
+    const most = maxOutputBytes || DEFAULT_OUTPUT_BYTES;
+    const kept = { stdout: new Kept(most), stderr: new Kept(most) };
     let lost = false;
     for await (const chunk of this) {
       kept[chunk.stream].add(chunk.data);
@@ -252,6 +269,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   async #next(): Promise<void> {
     try {
       this.#signal?.throwIfAborted();
+      if (this.#failure) throw this.#failure.error;
       this.#stream ??= this.#connect();
       const { done, value } = await this.#stream.events.next();
       if (this.#ended) return;
@@ -261,6 +279,10 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     } catch (cause) {
       this.#disconnect();
       if (this.#ended) return;
+      if (this.#failure) {
+        await this.end();
+        throw this.#failure.error;
+      }
       const error = this.#connection.failureOf(cause, this.#options, this.#signal);
       if (BerthError.is(error)) return await this.#recover(error);
       await this.end();
@@ -331,6 +353,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     } else if (event.case === "started") {
       this.processId = event.value.processId;
       this.startTime = date(event.value.startTime);
+      this.#writeRest();
     } else if (event.case === "exited") {
       this.status = exitStatus(event.value);
       this.#disconnect();
@@ -355,9 +378,23 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     }
   }
 
+  /** Writes the rest of stdin while output is read. Nothing else is written before. */
+  #writeRest(): void {
+    const rest = this.#rest;
+    this.#rest = undefined;
+    if (rest === undefined) return;
+    unlessOver(this.#write(rest.data, rest.close)).catch((error: unknown) => {
+      if (this.#ended) return;
+      this.#failure = { error };
+      this.#disconnect();
+    });
+  }
+
   #write(data: Uint8Array, close: boolean): Promise<void> {
+    this.#writeRest();
     const written = this.#writing.then(async () => {
       await this.#started();
+      if (this.#failure) throw this.#failure.error;
       // An empty write returns the offset of stdin.
       let offset = this.#stdinOffset ?? (await this.#writePiece(0n, new Uint8Array(), false));
       // Unknown until this write succeeds: otherwise what a failed write has written would be subtracted from the next.

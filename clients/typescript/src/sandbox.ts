@@ -9,9 +9,11 @@ import {
   processInfo,
   resourceUsage,
   sandboxInfo,
+  variables,
+  whole,
 } from "./convert.ts";
 import { Files } from "./files.ts";
-import { DEFAULT_OUTPUT_BYTES, type OutputCallbacks, Process } from "./process.ts";
+import { DEFAULT_OUTPUT_BYTES, type OutputCallbacks, PIECE_BYTES, Process } from "./process.ts";
 import type { Command, Content, ProcessInfo, ResourceUsage, SandboxInfo } from "./types.ts";
 import { OnDisconnect } from "./v1/process_pb.js";
 import type { Sandbox as SandboxMessage } from "./v1/sandbox_pb.js";
@@ -20,10 +22,13 @@ const PAGE = 1000;
 /** How long a command waits for its caller to reconnect. */
 const RECONNECT_MS = 10_000;
 
+/** The most stdin in the message that starts a command, which has room for the longest command and environment too. */
+const MOST_STDIN = 2 * 1024 * 1024;
+
 /** How a command is run. */
 export interface CommandOptions extends CallSettings {
-  /** Environment; it overrides the sandbox's. */
-  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Environment; it overrides the sandbox's. Variables that are undefined are left out. */
+  readonly env?: Readonly<Record<string, string | undefined>> | undefined;
   /** Variables, each with the name of the service's secret that is its value. */
   readonly secretEnv?: Readonly<Record<string, string>> | undefined;
   /** Whether to replace those values by "[redacted]" in what it writes. Default false. */
@@ -34,7 +39,7 @@ export interface CommandOptions extends CallSettings {
   readonly user?: string | undefined;
   /** How long it may run. Default: the sandbox's (300,000). */
   readonly timeoutMs?: number | undefined;
-  /** At most 4 MiB. `write` takes any size. */
+  /** Of any length. More than 2 MiB are written while the command runs. */
   readonly stdin?: Content | undefined;
   /** The run that it belongs to. */
   readonly runId?: string | undefined;
@@ -58,7 +63,7 @@ export interface ExecOptions extends CommandOptions {
 
 /** How a command is run to its end. */
 export interface RunCommandOptions extends CommandOptions, OutputCallbacks {
-  /** Maximum bytes kept of each stream; of a longer one, its head and tail. Default 1 MiB. */
+  /** Maximum bytes kept of each stream; of a longer one, its head and tail. Default, also for 0: 1 MiB. At most 16 MiB. */
   readonly maxOutputBytes?: number | undefined;
   /** Throws CommandError unless the command ends with exit code 0. */
   readonly check?: boolean | undefined;
@@ -94,31 +99,42 @@ export class Sandbox implements AsyncDisposable {
    */
   exec(line: Command, options: ExecOptions = {}): Process {
     const { reconnectMs = RECONNECT_MS, detach = false, terminal, keepStdinOpen = false, signal } = options;
+    const fields = this.#commandFields(line, options);
+    const isLong = fields.stdin.length > MOST_STDIN;
+    const rest = isLong
+      ? { data: fields.stdin.subarray(PIECE_BYTES), close: !keepStdinOpen && !terminal }
+      : undefined;
     const exec = {
-      ...this.#commandFields(line, options),
-      keepStdinOpen,
+      ...fields,
+      // A copy, so that it does not keep the rest in memory.
+      ...(isLong && { stdin: new Uint8Array(fields.stdin.subarray(0, PIECE_BYTES)) }),
+      keepStdinOpen: keepStdinOpen || isLong,
       ...(terminal && { terminal: { columns: terminal.columns, rows: terminal.rows } }),
       onDisconnect: detach ? OnDisconnect.DETACH : OnDisconnect.KILL,
       disconnectGrace: detach ? undefined : duration(reconnectMs),
-      outputLimitBytes: BigInt(options.outputLimitBytes ?? 0),
+      outputLimitBytes: whole("outputLimitBytes", options.outputLimitBytes ?? 0),
       // If the connection breaks before the command is known to have started, it still starts only once.
       requestId: options.requestId ?? newRequestId(),
     };
-    return new Process(this.#connection, { exec }, reconnectMs, signal);
+    return new Process(this.#connection, { exec, rest }, reconnectMs, signal);
   }
 
   /**
    * Runs a command to its end and returns its result.
    *
    * If the call is aborted or its connection breaks, the command ends. With a `requestId` the command continues, and
-   * the same call again gets its result. With a callback the call is an `exec`, and survives a broken connection.
+   * the same call again gets its result. With a callback, or more than 2 MiB of stdin, the call is an `exec`, and
+   * survives a broken connection.
    */
   async run(line: Command, options: RunCommandOptions = {}): Promise<CommandResult> {
-    const { onStdout, onStderr, maxOutputBytes, check = false, signal, ...rest } = options;
+    const { onStdout, onStderr, maxOutputBytes, check = false, ...rest } = options;
+    const stdin = content(options.stdin ?? "");
+    const isLong = stdin.length > MOST_STDIN;
+    const settings = { ...rest, stdin, detach: isLong && options.requestId !== undefined };
     const result =
-      onStdout || onStderr
-        ? await this.exec(line, { ...rest, signal }).result({ onStdout, onStderr, maxOutputBytes })
-        : await this.#run(line, options);
+      onStdout || onStderr || isLong
+        ? await this.exec(line, settings).result({ onStdout, onStderr, maxOutputBytes })
+        : await this.#run(line, { ...options, stdin });
     return check ? result.check() : result;
   }
 
@@ -126,7 +142,7 @@ export class Sandbox implements AsyncDisposable {
     const { maxOutputBytes = DEFAULT_OUTPUT_BYTES, requestId = "", signal } = options;
     const request = {
       ...this.#commandFields(line, options),
-      maxOutputBytes: BigInt(maxOutputBytes),
+      maxOutputBytes: whole("maxOutputBytes", maxOutputBytes),
       requestId,
     };
     const call = (settings: object) => this.#connection.processes.runCommand(request, settings);
@@ -249,7 +265,7 @@ export class Sandbox implements AsyncDisposable {
     return {
       sandboxId: this.sandboxId,
       command: command(line),
-      env: env ? { ...env } : {},
+      env: variables(env),
       secretEnv: { ...secretEnv },
       redactSecrets,
       workingDir: workingDir ?? "",

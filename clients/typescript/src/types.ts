@@ -373,13 +373,13 @@ export interface ToolMeta {
   readonly executionTimeMs: number;
 }
 
-/** What a tool reported. */
-export interface ToolResult {
+/** What a tool reported. `Data` is what the caller knows of `data`; nothing checks it. */
+export interface ToolResult<Data = JsonValue> {
   /** 0: success. 4001: the tool failed. 5006: it exceeded its timeout. */
   readonly code: number;
   /** "success", or what went wrong. */
   readonly message: string;
-  readonly data: JsonValue;
+  readonly data: Data;
   readonly attachments: readonly Attachment[];
   readonly meta: ToolMeta;
   /** Whether `code` is 0. The result of a command, such as its exit code, is in `data`. */

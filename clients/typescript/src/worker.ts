@@ -5,6 +5,7 @@ import { BerthError } from "./errors.ts";
 import type {
   BatchResult,
   JsonObject,
+  JsonValue,
   Reinitialized,
   SessionInfo,
   SessionResource,
@@ -69,30 +70,35 @@ export class Worker implements AsyncDisposable {
    * Runs a tool, such as "bash:run", on the worker's session of its type, or on a temporary one.
    *
    * The tool reports `code` (0: success), `message` and `data`; binary data, such as a screenshot, is in `attachments`.
+   * `execute<{ result: string | null }>(…)` gives `data` a type, which nothing checks.
    * If the tool could not run, throws TOOL_NOT_FOUND, INVALID_ARGUMENT for bad params, SESSION_LOST or
    * SESSION_START_FAILED.
    */
-  async execute(tool: string, params: JsonObject = {}, options: ExecuteOptions = {}): Promise<ToolResult> {
+  async execute<Data = JsonValue>(
+    tool: string,
+    params: JsonObject = {},
+    options: ExecuteOptions = {},
+  ): Promise<ToolResult<Data>> {
     const { requestId = "", signal } = options;
     const request = { ...this.#toolFields(tool, params, options), requestId };
     const call = (settings: object) => this.#connection.sessions.executeTool(request, settings);
-    return toolResult(
+    return toolResult<Data>(
       await (requestId === "" ? this.#connection.once(call, signal) : this.#connection.again(call, signal)),
     );
   }
 
   /** Runs a tool like `execute`: yields its output as it is written, then its result. Leaving the loop ends the tool. */
-  async *executeStream(
+  async *executeStream<Data = JsonValue>(
     tool: string,
     params: JsonObject = {},
     options: Omit<ExecuteOptions, "requestId"> = {},
-  ): AsyncGenerator<ToolOutput | ToolResult, void, undefined> {
+  ): AsyncGenerator<ToolOutput | ToolResult<Data>, void, undefined> {
     const request = this.#toolFields(tool, params, options);
     const call = (settings: object) => this.#connection.sessions.executeToolStream(request, settings);
     for await (const { event } of this.#connection.stream(call, options.signal)) {
       if (event.case === "output") yield { stream: streamName(event.value.stream), data: event.value.data };
       if (event.case !== "response") continue;
-      yield toolResult(event.value);
+      yield toolResult<Data>(event.value);
       return;
     }
     throw new BerthError("The service ended the stream without saying what the tool came to.");

@@ -1,5 +1,6 @@
 import { getSystemErrorMap } from "node:util";
 import type { Command } from "commander";
+import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../../base/errors.ts";
 import { download } from "../copy/download.ts";
 import { parseCopy } from "../copy/place.ts";
@@ -7,12 +8,15 @@ import { CopyProgress } from "../copy/progress.ts";
 import { upload } from "../copy/upload.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
+import { reasonOf } from "../failure.ts";
+import { idValue } from "../flags.ts";
 import { visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
 
 interface CpFlags extends ClientFlags {
   readonly user?: string;
   readonly parents?: boolean;
+  readonly sandbox?: string;
 }
 
 /** `berth cp`: copies files and directories into and out of a sandbox. */
@@ -32,6 +36,7 @@ export function cpCommand(host: CommandHost): Command {
       "-u, --user <user>",
       "user to act as in the sandbox: a name or uid[:gid] (default: the sandbox's)",
     )
+    .option("--sandbox <id>", "sandbox, where its id contains a colon or a slash; then write :PATH")
     .option("-p, --parents", "create missing parent directories of a target in the sandbox")
     .argument("<source>", "what to copy")
     .argument("<target>", "where to")
@@ -42,11 +47,12 @@ export function cpCommand(host: CommandHost): Command {
         "berth cp -p ./src SANDBOX:/app/src",
         "berth cp SANDBOX:/workspace/out/. ./results",
         "berth cp SANDBOX:report.json - | jq .",
+        "berth cp --sandbox team:7 :report.json .",
       ),
     )
     .action(
       host.action(async (source: string, target: string, flags: CpFlags) => {
-        const copy = parseCopy(source, target);
+        const copy = parseCopy(source, target, idValue("--sandbox", flags.sandbox));
         const { io, interrupts } = host;
         return withClient(host, flags, EXIT.failed, async (client) => {
           const progress = new CopyProgress(io);
@@ -68,6 +74,11 @@ export function cpCommand(host: CommandHost): Command {
             else await download(parts, copy.from, copy.to, io.stdout);
             return EXIT.ok;
           } catch (error) {
+            const { sandboxId, path } = copy.direction === "up" ? copy.to : copy.from;
+            if (reasonOf(error) === ErrorReason.SANDBOX_NOT_FOUND && path.includes(":")) {
+              const hint = "If its id contains a colon, name it apart: --sandbox ID, and then :PATH";
+              throw new Failed(`There is no sandbox "${visible(sandboxId)}".`, { hint, cause: error });
+            }
             throw localFailure(error);
           } finally {
             progress.end();

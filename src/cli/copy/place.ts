@@ -18,24 +18,30 @@ export type LocalPlace = Exclude<Place, SandboxPlace>;
 
 /**
  * Parses the arguments of a copy.
+ * @param named the id of the sandbox, which the arguments then leave out: `:PATH`
  * @throws UsageError unless exactly one end is in a sandbox
  */
-export function parseCopy(source: string, target: string): Copy {
-  const from = parsePlace(source);
-  const to = parsePlace(target);
+export function parseCopy(source: string, target: string, named?: string): Copy {
+  const from = parsePlace(source, named);
+  const to = parsePlace(target, named);
   if (from.kind === "sandbox" && to.kind !== "sandbox") return { direction: "down", from, to };
   if (from.kind !== "sandbox" && to.kind === "sandbox") return { direction: "up", from, to };
   const both = from.kind === "sandbox" ? "both sides are in sandboxes" : "neither side is in a sandbox";
+  if (named !== undefined) throw new UsageError(`${both}; with --sandbox, write :PATH for one of them`);
   throw new UsageError(
     `${both}; write: berth cp FILE SANDBOX:PATH, or berth cp SANDBOX:PATH FILE (./a:b for a file with a colon)`,
   );
 }
 
-/** Parses `-`, `SANDBOX:PATH` or a local path. A slash before any colon makes it local. */
-function parsePlace(text: string): Place {
+/**
+ * Parses `-`, `SANDBOX:PATH` or a local path. A slash before any colon makes it local. If the sandbox is named, `:PATH`
+ * is in it, and everything else is local.
+ */
+function parsePlace(text: string, named: string | undefined): Place {
   if (text === "") throw new UsageError("a path is empty; write: berth cp FILE SANDBOX:PATH");
   if (text === "-") return { kind: "stream" };
-  const [, sandboxId, inside] = /^([^:/]+):(.*)$/s.exec(text) ?? [];
+  const [, found, inside] = (named === undefined ? /^([^:/]+):(.*)$/s : /^(:)(.*)$/s).exec(text) ?? [];
+  const sandboxId = found && (named ?? found);
   if (sandboxId === undefined || inside === undefined) return { kind: "local", path: text };
   return { kind: "sandbox", sandboxId, path: inside === "" ? "." : inside };
 }

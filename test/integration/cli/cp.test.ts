@@ -89,6 +89,18 @@ describe("a file", () => {
     expect((await lstat(`${here}/back`)).mode & 0o777).toBe(0o750);
   });
 
+  test("is copied to and from a sandbox whose id contains colons and slashes", async () => {
+    const id = "team:7/a b";
+    expect((await service.run(["create", "--id", id])).exitCode).toBe(0);
+    await writeFile(`${here}/f`, "x");
+    expect(await cp("--sandbox", id, `${here}/f`, ":/tmp/g:h")).toEqual(SILENT);
+    expect(await cp("--sandbox", id, ":/tmp/g:h", "-")).toEqual({ ...SILENT, stdout: "x" });
+    const { exitCode, stderr } = await cp(`${here}/f`, `${id}:/tmp/g`);
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain("--sandbox");
+    expect((await service.run(["rm", id])).exitCode).toBe(0);
+  });
+
   test("copied to an existing directory keeps its own name", async () => {
     await writeFile(`${here}/f`, "x");
     expect(await cp(`${here}/f`, `${SANDBOX}:${there}`)).toEqual(SILENT);

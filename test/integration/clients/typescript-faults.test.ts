@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import http2 from "node:http2";
 import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -230,6 +230,46 @@ test("presents a certificate to a service that requires one", async () => {
   );
 });
 
+test("reads the files of a certificate again for a new connection", async () => {
+  const place = await mkdtemp(path.join(directory, "renewed-"));
+  const [server, old, renewed] = await Promise.all(
+    ["server", "old", "renewed"].map((name) => makeCertificate(place, name)),
+  );
+  if (!server || !old || !renewed) throw new Error("no certificates");
+  const guarded = await ServeProcess.start([], {
+    BERTH_ENGINE: "bubblewrap",
+    BERTH_TLS_CERT: server.cert,
+    BERTH_TLS_KEY: server.key,
+    BERTH_TLS_CLIENT_CA: renewed.cert,
+  });
+  onTestFinished(() => guarded.dispose());
+  const [certFile, keyFile] = [path.join(place, "my.pem"), path.join(place, "my.key")];
+  const put = async (from: { readonly cert: string; readonly key: string }) => {
+    await copyFile(from.cert, certFile);
+    await copyFile(from.key, keyFile);
+  };
+  const address = `https://${guarded.address}`;
+  await mkdir(path.join(place, "berth"));
+  const mine = { address, "tls-ca": server.cert, "client-cert": certFile, "client-key": keyFile };
+  await writeFile(path.join(place, "berth/profiles.json"), JSON.stringify({ mine }));
+  vi.stubEnv("XDG_CONFIG_HOME", place);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const tls = { ca: await readFile(server.cert), certFile, keyFile };
+  for (const [to, settings] of [
+    [address, { tls }],
+    ["", { profile: "mine" }],
+  ] as const) {
+    await put(old);
+    const berth = connect(to, { ...settings, retryForMs: 0 });
+    expect(await failureOf(berth.sandboxes.stats())).toMatchObject({ code: "UNAVAILABLE" });
+    // Half of the new pair: the old one stays in force.
+    await copyFile(renewed.cert, certFile);
+    expect(await failureOf(berth.sandboxes.stats())).toMatchObject({ code: "UNAVAILABLE" });
+    await put(renewed);
+    await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+  }
+});
+
 /** A service with tokens, and a client that has one in a file. */
 async function tokenInFile() {
   const tokens = new TokensFile();
@@ -420,6 +460,20 @@ test("writes to stdin once, and downloads to the end, over connections that brea
   expect((await process.result()).stdout).toBe("0\n1\n2\n3\n4\n");
 
   const bytes = new Uint8Array(8 << 20).map((_, at) => (at * 31) & 0xff);
+  const echoed: Uint8Array[] = [];
+  const echo = far.exec("cat", { stdin: bytes });
+  for (let cuts = 0; ; ) {
+    const chunk = await echo.read();
+    if (chunk === undefined) break;
+    echoed.push(chunk.data);
+    if (echo.stdoutOffset < (cuts + 1) << 20 || cuts === 3) continue;
+    cuts++;
+    link.cut();
+    await link.restore();
+  }
+  expect(Buffer.concat(echoed).equals(bytes)).toBe(true);
+  expect(echo.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+
   await sandbox.files.write("big", bytes);
   const pieces: Uint8Array[] = [];
   for await (const piece of far.files.download("big")) {

@@ -1,3 +1,4 @@
+import { createHash, randomUUID } from "node:crypto";
 import { getEventListeners } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -83,6 +84,42 @@ test("runs a command to its end", async () => {
   expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
 });
 
+test("0 as the most output to keep is the default, on every path", async () => {
+  const line = "head -c 1100000 /dev/zero | tr '\\0' x";
+  const kept = [
+    await sandbox.run(line, { maxOutputBytes: 0 }),
+    await sandbox.run(line, { maxOutputBytes: 0, onStdout: () => {} }),
+    await sandbox.exec(line).result({ maxOutputBytes: 0 }),
+  ];
+  expect(kept.map(({ stdoutBytes }) => stdoutBytes.length)).toEqual([1 << 20, 1 << 20, 1 << 20]);
+});
+
+test("a command gets stdin that is longer than a message may be", async () => {
+  const stdin = new Uint8Array((5 << 20) + 1).map((_, at) => at % 251);
+  const sum = createHash("sha256").update(stdin).digest("hex");
+  const requestId = randomUUID();
+  for (const options of [{}, { requestId }, { requestId }, { onStdout: () => {} }]) {
+    const result = await sandbox.run("sha256sum; echo end >&2", { stdin, check: true, ...options });
+    expect(result.stdout.slice(0, 64)).toBe(sum);
+    expect(result.stderr).toBe("end\n");
+  }
+  // Its output comes while it reads, and more may be written.
+  await using process = sandbox.exec("cat", { stdin, keepStdinOpen: true });
+  const result = process.result({ maxOutputBytes: 16 << 20 });
+  await process.write("more");
+  await process.closeStdin();
+  expect(Buffer.concat([stdin, Buffer.from("more")]).equals((await result).stdoutBytes)).toBe(true);
+  // It need not read all of it.
+  expect((await sandbox.run("head -c 3", { stdin: new Uint8Array(30 << 20) })).stdoutBytes.length).toBe(3);
+  expect(
+    (await sandbox.run("exec sleep 100", { stdin: new Uint8Array(30 << 20), timeoutMs: 300 })).status.cause,
+  ).toBe("TIMED_OUT");
+  // A detached one has all of it once it has started.
+  const detached = await sandbox.exec("sha256sum > sum; sleep 0", { stdin, detach: true }).start();
+  expect((await sandbox.attach(detached.processId).wait()).exitCode).toBe(0);
+  expect((await sandbox.run("cat sum")).stdout.slice(0, 64)).toBe(sum);
+});
+
 test("a result prints its output as text", async () => {
   const result = await sandbox.run("echo hello");
   expect(inspect(result)).toContain("CommandResult {\n  stdout: 'hello\\n',\n  stderr: '',\n  exitCode: 0,");
@@ -95,6 +132,14 @@ test("names what callers without types get wrong", async () => {
     'network is "NONE" or "EGRESS", not "egress".',
   );
   await expect(sandbox.run(given(undefined))).rejects.toThrow("The command must be a string or an array");
+  await expect(berth.sandboxes.create({ memoryBytes: given("1GiB") })).rejects.toThrow(
+    "memoryBytes must be a whole number, not 1GiB.",
+  );
+  await expect(sandbox.run("true", { maxOutputBytes: 1.5 })).rejects.toThrow(
+    "maxOutputBytes must be a whole number, not 1.5.",
+  );
+  const env = { UNSET: undefined, SET: "yes" };
+  expect((await sandbox.run("echo ${UNSET-unset} $SET", { env })).stdout).toBe("unset yes\n");
   const data = "The data must be a string, a Uint8Array or an ArrayBuffer, not";
   await expect(sandbox.files.write("wrong", given({}))).rejects.toThrow(`${data} Object.`);
   await expect(sandbox.files.upload("wrong", given(null))).rejects.toThrow(`${data} Null.`);
@@ -250,10 +295,25 @@ test("calls with much to send do not hinder each other", async () => {
 
 test("a request that is refused for its size harms no later call", async () => {
   const refused = await sandbox
-    .run("cat", { stdin: new Uint8Array(30 << 20) })
+    .run("cat", { env: { LONG: "x".repeat(30 << 20) } })
     .catch((error) => error.reason);
   expect(refused).toBe("MESSAGE_TOO_LARGE");
   expect((await sandbox.run("echo on")).stdout).toBe("on\n");
+});
+
+test("does not remove or move the directory in which commands start", async () => {
+  await sandbox.files.write("here/kept", "x");
+  for (const call of [
+    sandbox.files.remove(".", { recursive: true }),
+    sandbox.files.remove("here/..", { recursive: true, allowMissing: true }),
+    sandbox.files.move(".", "/tmp/there"),
+  ]) {
+    await expect(call).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining("it is the working directory, where commands start."),
+    });
+  }
+  expect((await sandbox.run("cat here/kept")).stdout).toBe("x");
 });
 
 test("transfers archives", async () => {
@@ -299,7 +359,8 @@ test("creates sessions and calls their tools", async () => {
     await expect(mine.view("bash")).rejects.toMatchObject({ reason: "UNSUPPORTED" });
   }
   expect(await worker.list()).toEqual([]);
-  const temporary = await worker.execute("bash:run", { command: "echo once" });
+  const temporary = await worker.execute<{ stdout: string }>("bash:run", { command: "echo once" });
+  expect(temporary.data.stdout).toBe("once\n");
   expect(temporary.meta.temporarySession).toBe(true);
   const { tools, resourceTypes } = await berth.sessions.tools();
   expect(tools.map(({ name }) => name)).toContain("bash:run");

@@ -67,6 +67,72 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
   });
 
+  test("await works outside of functions, in one event loop for all calls", async () => {
+    const define = "import asyncio\nasync def twice(n):\n    await asyncio.sleep(0)\n    return 2 * n\n";
+    expect((await run(`${define}y = await twice(20)\nprint(y)\nawait twice(y + 1)`)).data).toMatchObject({
+      stdout: "40\n",
+      result: "82",
+      error: null,
+    });
+    expect((await run("_ + y")).data.result).toBe("122");
+    await run(
+      "async def count():\n    for i in range(3): yield i\nasync for i in count(): last = i\nloop = asyncio.get_running_loop()\nq = asyncio.Queue()\n",
+    );
+    expect(
+      (await run("last, [i async for i in count()], loop is asyncio.get_event_loop()")).data.result,
+    ).toBe("(2, [0, 1, 2], True)");
+    // A task that is left behind goes on when another call awaits.
+    await run("async def put():\n    print('late')\n    await q.put('kept')\ntask = loop.create_task(put())");
+    expect((await run("task.done()")).data).toMatchObject({ stdout: "", result: "False" });
+    expect((await run("await q.get()")).data).toMatchObject({ stdout: "late\n", result: "'kept'" });
+    expect((await run("asyncio.run(twice(4))")).data.result).toBe("8");
+    expect((await run("await twice(5)")).data.result).toBe("10");
+  });
+
+  test("what fails, ends or hangs while it is awaited is reported as without await", async () => {
+    await run("import asyncio, sys\nasync def fail():\n    await asyncio.sleep(0)\n    return 1 / 0\n");
+    const { error } = (await run("await fail()")).data;
+    expect(error).toMatchObject({ name: "ZeroDivisionError" });
+    expect(error?.traceback).toMatch(
+      /^Traceback.*\n {2}File "<call \d+>", line 1, in <module>\n[\s\S]*in fail\n/,
+    );
+    expect(error?.traceback).not.toMatch(/asyncio|_awaited/);
+    expect((await run("await asyncio.sleep(0)\nsys.exit(3)")).data.error).toMatchObject({
+      name: "SystemExit",
+    });
+    expect((await run("await 1")).data.error).toMatchObject({ name: "TypeError" });
+    for (const wrong of [
+      "def f():\n    await fail()",
+      "await fail(",
+      "return await fail()",
+      "lambda: await f()",
+    ])
+      expect((await run(wrong)).data.error).toMatchObject({ name: "SyntaxError" });
+    expect((await run("await fail()\nfrom __future__ import annotations")).data.error?.value).toMatch(
+      /^from __future__ imports must occur/,
+    );
+    const sleeping = "async def hang():\n    try: await asyncio.sleep(1000)\n    finally: print('closed')\n";
+    for (const code of [`${sleeping}await hang()`, "async def spin():\n    while True: pass\nawait spin()"]) {
+      const interrupted = await run(code, 0.5);
+      expect(interrupted.data.error?.traceback).toMatch(
+        /^Traceback.*\n {2}File "<call \d+>", line \d, in <module>\n.*\n {2}File "<call \d+>", line 2, in (hang|spin)\n/,
+      );
+      expect(interrupted).toMatchObject({
+        code: 5006,
+        data: { timed_out: true, session_lost: false, error: { name: "KeyboardInterrupt" } },
+      });
+    }
+    const late = await run("await hang()", 0.5);
+    expect(late).toMatchObject({ code: 5006, data: { stdout: "closed\n", session_lost: false } });
+    expect((await run("len(asyncio.all_tasks(asyncio.get_event_loop()))")).data.result).toBe("0");
+    // One that does not let itself be canceled.
+    await run(
+      "async def stay():\n    while True:\n        try: await asyncio.sleep(1000)\n        except asyncio.CancelledError: pass\n",
+    );
+    expect(await run("await stay()", 0.5)).toMatchObject({ code: 5006, data: { session_lost: false } });
+    expect((await run("await asyncio.sleep(0, 'well')")).data.result).toBe("'well'");
+  });
+
   test("a timeout interrupts, and the state stays", async () => {
     await run("kept = 'yes'");
     const late = await run("import time\nprint('started')\nwhile True: time.sleep(0.1)", 0.5);
@@ -81,6 +147,9 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
     const spin = await run("while True: pass", 0.3);
     expect(spin).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: false } });
+    expect(spin.data.error?.traceback).toMatch(
+      /^Traceback.*\n {2}File "<call \d+>", line 1, in <module>\n.*\nKeyboardInterrupt\n$/,
+    );
     expect((await run("kept")).data.result).toBe("'yes'");
   });
 

@@ -131,6 +131,16 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       code: 4001,
       message: expect.stringMatching(/no-such-program .*No such file/),
     });
+    // A slow shell is still looking for the program when the call returns.
+    for (const [command, problem] of [
+      ["no-such-program; exit $?", "exit code 127: the program was not found"],
+      ["/etc/passwd", "exit code 126: the program cannot be executed"],
+    ]) {
+      await expect
+        .poll(() => other.ask("launch", { command }), { timeout: 20_000 })
+        .toMatchObject({ code: 4001, message: expect.stringContaining(problem ?? "") });
+    }
+    expect(await other.ask("launch", { command: "exit 3" })).toMatchObject({ code: 0 });
     await other.worker.destroy("vm");
   });
 

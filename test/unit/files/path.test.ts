@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { resolvePath } from "../../../src/files/path.ts";
+import { resolveEntry, resolvePath } from "../../../src/files/path.ts";
 
 const HOME = "/workspace/home";
 
@@ -24,6 +24,16 @@ test.each([
   ["..a/a..", `${HOME}/..a/a..`],
 ])("%s is %s", (path, absolute) => {
   expect(resolve(path)).toBe(absolute);
+});
+
+test("what is removed or moved is the working directory only by its absolute path", () => {
+  const entry = (bytes: string, workingDir = HOME) => resolveEntry(workingDir, { field: "path", bytes });
+  for (const path of [".", "./", "a/..", "a/./../."]) {
+    expect(() => entry(path)).toThrow("path: it is the working directory");
+    expect(() => entry(path, "/")).toThrow("path: it is the working directory");
+  }
+  expect(entry("/workspace/home/")).toBe(HOME);
+  expect(entry("a/../b")).toBe(`${HOME}/b`);
 });
 
 test.each([

@@ -51,6 +51,9 @@ describe("stdin", () => {
       const written = process.writeStdin(0, Buffer.from("data"), false, never);
       await expect(written).rejects.toThrow("nobody reads");
     }
+    // Of a caller whose first bytes, such as those of its request, are the ones that were not taken.
+    const next = process.writeStdin(4, Buffer.from("more"), false, never);
+    await expect(next).rejects.toThrow("nobody reads");
   });
 
   test("lets a caller leave while the job does not read", async () => {

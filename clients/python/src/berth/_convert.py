@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
@@ -42,6 +42,8 @@ def duration(seconds: float | None) -> Duration | None:
     """Converts seconds to a Duration. None stays None: the service's default."""
     if seconds is None:
         return None
+    if not hasattr(seconds, "__float__"):
+        raise TypeError(f"a time is a number of seconds, not {type(seconds).__name__}: {seconds!r}")
     if math.isnan(seconds) or math.isinf(seconds):
         raise ValueError(f"{seconds} is not a number of seconds; leave it out for the service's default")
     nanos = round(seconds * 1e9)
@@ -91,6 +93,22 @@ def texts(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | Non
         if not isinstance(each, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{name}[{key!r}] must be a str, not {type(each).__name__}")
     return given
+
+
+def working_dir(given: str | PurePath) -> str:
+    """A directory for the wire."""
+    return given.as_posix() if isinstance(given, PurePath) else given
+
+
+def argv(command: Sequence[str]) -> Sequence[str]:
+    """Returns the program with its arguments. Raises TypeError that says what is no text; protobuf's error does not."""
+    # Callers without a type checker pass anything.
+    if isinstance(command, (bytes, bytearray)) or not isinstance(command, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the command must be a str or a sequence of str, not {type(command).__name__}")
+    for index, each in enumerate(command):
+        if not isinstance(each, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"command[{index}] must be a str, not {type(each).__name__}")
+    return command
 
 
 #: Numbers on Linux, of all signals that other systems number differently, and others that programs handle.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import ssl
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +21,9 @@ from berth._profile import find_access
 from berth.errors import BerthError, error_of
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
+
+#: Seconds that a call may go on after the certificate of its connection was renewed.
+RETIRED_FOR = 24 * 3600
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
@@ -38,8 +43,8 @@ class Endpoint:
     address: str
     #: In gRPC's syntax.
     target: str
-    #: None: no TLS.
-    credentials: grpc.ChannelCredentials | None
+    #: Returns what secures the next connection: the same object until its files have changed. None: no TLS.
+    credentials: Callable[[], grpc.ChannelCredentials] | None
     #: Returns the token to send with a call.
     token: Callable[[], str | None]
     options: tuple[tuple[str, int], ...]
@@ -105,10 +110,45 @@ def endpoint(
     return Endpoint(
         address=address,
         target=target,
-        credentials=_credentials(ca, client_cert, client_key) if secure else None,
+        credentials=_Credentials(ca, client_cert, client_key) if secure else None,
         token=access.token,
         options=tuple(options.items()),
     )
+
+
+class _Credentials:
+    """What secures connections. Files are read again once they have changed; then what cannot be used leaves the
+    previous content in force, since one file may be written before another.
+    """
+
+    def __init__(self, ca: Pem | None, client_cert: Pem | None, client_key: Pem | None) -> None:
+        self._sources = (ca, client_cert, client_key)
+        self._version = self._version_now()
+        self._made = _credentials(*self._sources)
+
+    def __call__(self) -> grpc.ChannelCredentials:
+        version = self._version_now()
+        if version is not None and version != self._version:
+            self._version = version
+            with contextlib.suppress(ValueError, OSError):
+                self._made = _credentials(*self._sources)
+        return self._made
+
+    def _version_now(self) -> list[tuple[int, int, int]] | None:
+        """What changes when a file is written or replaced. None: nothing to read again."""
+        version: list[tuple[int, int, int]] = []
+        for source in self._sources:
+            if source is None or isinstance(source, bytes):
+                continue
+            try:
+                found = os.stat(source)
+            except OSError:
+                return None
+            # What the shell pipes in can be read only once.
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            version.append((found.st_ino, found.st_ctime_ns, found.st_size))
+        return version
 
 
 def _credentials(ca: Pem | None, client_cert: Pem | None, client_key: Pem | None) -> grpc.ChannelCredentials:

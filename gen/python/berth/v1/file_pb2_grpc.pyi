@@ -82,8 +82,9 @@ class FileServiceStub:
     tree. For a symbolic link it removes the link itself. A recursive removal
     that fails may have removed part of the tree.
 
-    Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
-    unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
+    Errors: INVALID_ARGUMENT for the root directory, or a relative path that means
+    the working directory, such as "."; NOT_FOUND (FILE_NOT_FOUND) unless
+    allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
     (DIRECTORY_NOT_EMPTY).
     """
     MoveFile: _grpc.UnaryUnaryMultiCallable[_file_pb2.MoveFileRequest, _file_pb2.MoveFileResponse]
@@ -91,7 +92,8 @@ class FileServiceStub:
     moves the link itself. Within one file system the move is atomic; otherwise
     it is a copy, then a removal of the source.
 
-    Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
+    Errors: INVALID_ARGUMENT when the target is inside the source, or the source
+    is a relative path that means the working directory; NOT_FOUND
     (FILE_NOT_FOUND) when the source or the target's parent is missing;
     ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
     FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,
@@ -245,8 +247,9 @@ class FileServiceAsyncStub(FileServiceStub):
     tree. For a symbolic link it removes the link itself. A recursive removal
     that fails may have removed part of the tree.
 
-    Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
-    unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
+    Errors: INVALID_ARGUMENT for the root directory, or a relative path that means
+    the working directory, such as "."; NOT_FOUND (FILE_NOT_FOUND) unless
+    allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
     (DIRECTORY_NOT_EMPTY).
     """
     MoveFile: _aio.UnaryUnaryMultiCallable[_file_pb2.MoveFileRequest, _file_pb2.MoveFileResponse]  # type: ignore[assignment]
@@ -254,7 +257,8 @@ class FileServiceAsyncStub(FileServiceStub):
     moves the link itself. Within one file system the move is atomic; otherwise
     it is a copy, then a removal of the source.
 
-    Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
+    Errors: INVALID_ARGUMENT when the target is inside the source, or the source
+    is a relative path that means the working directory; NOT_FOUND
     (FILE_NOT_FOUND) when the source or the target's parent is missing;
     ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
     FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,
@@ -429,8 +433,9 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         tree. For a symbolic link it removes the link itself. A recursive removal
         that fails may have removed part of the tree.
 
-        Errors: INVALID_ARGUMENT for the root directory; NOT_FOUND (FILE_NOT_FOUND)
-        unless allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
+        Errors: INVALID_ARGUMENT for the root directory, or a relative path that means
+        the working directory, such as "."; NOT_FOUND (FILE_NOT_FOUND) unless
+        allow_missing; ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION
         (DIRECTORY_NOT_EMPTY).
         """
 
@@ -444,7 +449,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         moves the link itself. Within one file system the move is atomic; otherwise
         it is a copy, then a removal of the source.
 
-        Errors: INVALID_ARGUMENT when the target is inside the source; NOT_FOUND
+        Errors: INVALID_ARGUMENT when the target is inside the source, or the source
+        is a relative path that means the working directory; NOT_FOUND
         (FILE_NOT_FOUND) when the source or the target's parent is missing;
         ALREADY_EXISTS (FILE_EXISTS unless overwrite, REQUEST_ID_REUSED);
         FAILED_PRECONDITION (FILE_KIND when only one of the two is a directory,

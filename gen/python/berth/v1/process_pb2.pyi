@@ -643,9 +643,9 @@ class RunCommandRequest(_message.Message):
     stdin: _builtins.bytes
     """Bytes for its stdin; end of file follows immediately."""
     max_output_bytes: _builtins.int
-    """Maximum bytes to return of each stream. Default 1 MiB; at most 16 MiB. Of a
-    longer stream, the head and the tail are returned, each half that many
-    bytes.
+    """Maximum bytes to return of each stream. Default, also for 0: 1 MiB; at most
+    16 MiB. Of a longer stream, the head and the tail are returned, each half
+    that many bytes.
     """
     run_id: _builtins.str
     """The run it belongs to, which must be RUNNING. The process is killed when

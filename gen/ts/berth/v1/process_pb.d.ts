@@ -538,9 +538,9 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   stdin: Uint8Array;
 
   /**
-   * Maximum bytes to return of each stream. Default 1 MiB; at most 16 MiB. Of a
-   * longer stream, the head and the tail are returned, each half that many
-   * bytes.
+   * Maximum bytes to return of each stream. Default, also for 0: 1 MiB; at most
+   * 16 MiB. Of a longer stream, the head and the tail are returned, each half
+   * that many bytes.
    *
    * @generated from field: int64 max_output_bytes = 9;
    */

@@ -20,6 +20,9 @@ export const CUT = "...";
  * would end the interpreter. A forked child ends with the exit code of a program but runs no exit handlers: they belong
  * to the interpreter, and those of multiprocessing would end its pools.
  *
+ * Code may use `await` outside of functions. It then runs in an event loop of the interpreter, which stands still
+ * between executions: tasks that are left behind go on in the next execution that awaits something.
+ *
  * The driver has its own references to builtins and to what it calls, so that code that replaces them does not break
  * it. A builtin that was deleted or replaced by something that cannot be called is restored after the execution.
  */
@@ -27,7 +30,7 @@ export const PYTHON_DRIVER = `
 import _signal, ast, base64, builtins, collections, io, json, os, signal, sys, threading, traceback, types
 _builtins = {name: value for name, value in vars(builtins).items() if callable(value)}
 globals().update((name, value) for name, value in _builtins.items() if name[0] != '_')
-from ast import Expr, Expression, parse
+from ast import Expr, Expression, parse, PyCF_ALLOW_TOP_LEVEL_AWAIT
 from base64 import b64encode
 from json.encoder import encode_basestring_ascii as _quoted
 from linecache import cache as _lines
@@ -44,7 +47,8 @@ _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
 MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = ${MAX_TEXT}, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
-_execution, _answer = 0, {}
+CO_COROUTINE = 128
+_execution, _answer, _loop = 0, {}, None
 _pid = getpid()
 
 def _is_running(frame):
@@ -128,6 +132,48 @@ def _bounded(text):
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()
 
+def _compiled(tree, name, mode):
+    try: return compile(tree, name, mode)
+    except SyntaxError as error: first = error
+    # Not at once: older versions would accept await in a function that is not async.
+    code = compile(tree, name, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if not code.co_flags & CO_COROUTINE: raise first
+    return code
+
+def _awaited(coroutine):
+    global _loop
+    import asyncio
+    if _loop is None or _loop.is_closed(): _loop = asyncio.new_event_loop()
+    # asyncio.run() leaves none.
+    asyncio.set_event_loop(_loop)
+    task = _loop.create_task(coroutine)
+    task.add_done_callback(lambda _: _loop.stop())
+    try: _finish(task)
+    except BaseException as error:
+        # An interrupt hits the loop, not the task. Its traceback is to show what was awaited.
+        task.cancel()
+        _finish(task)
+        trace = error.__traceback__
+        try: task.result()
+        except asyncio.CancelledError as canceled: trace = canceled.__traceback__
+        except BaseException: pass
+        raise error.with_traceback(_from_code(trace))
+    # As the loop would raise it, the traceback would begin with the loop's frames.
+    return task.result()
+
+def _from_code(trace):
+    start = trace
+    while start is not None and not start.tb_frame.f_code.co_filename.startswith('<call '): start = start.tb_next
+    return start or trace
+
+def _finish(task):
+    while not task.done(): _loop.run_forever()
+
+def _evaluated(tree, name, mode):
+    code = _compiled(tree, name, mode)
+    value = eval(code, _module.__dict__)
+    return _awaited(value) if code.co_flags & CO_COROUTINE else value
+
 def _run(code):
     name = '<call %d>' % _execution
     _module.__builtins__ = builtins
@@ -135,8 +181,8 @@ def _run(code):
     _lines.pop('<call %d>' % (_execution - 1000), None)
     tree = parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None
-    exec(compile(tree, name, 'exec'), _module.__dict__)
-    value = last and eval(compile(Expression(last.value), name, 'eval'), _module.__dict__)
+    _evaluated(tree, name, 'exec')
+    value = last and _evaluated(Expression(last.value), name, 'eval')
     if value is not None: _module._ = value
     return {'result': None if value is None else _told(repr(value)), 'plots': _plots()}
 
@@ -150,6 +196,10 @@ def _error(error):
     except BaseException: text = '<no message: str() failed>'
     trace = error.__traceback__
     while trace is not None and _is_own(trace.tb_frame): trace = trace.tb_next
+    last = trace
+    while last is not None:
+        if last.tb_next is not None and last.tb_next.tb_frame.f_code is _interrupted.__code__: last.tb_next = None
+        last = last.tb_next
     try: lines = format_exception(type(error), error, trace)
     except BaseException: lines = [name, ': ', text]
     return {'name': name, 'value': _told(text), 'traceback': _told(''.join(lines))}

@@ -23,7 +23,8 @@ const runParams = z.strictObject({
 const run = defineTool({
   name: "run",
   description:
-    "Runs Python code in the session's interpreter. Variables and imports stay for the next call. Returns stdout, stderr, " +
+    "Runs Python code in the session's interpreter. Variables and imports stay for the next call. `await` works outside of " +
+    "functions; tasks in the background go on only while a call awaits something. Returns stdout, stderr, " +
     "result (the last expression's repr, or null), error ({name, value, traceback} or null), timed_out, truncated, " +
     "session_lost (the interpreter ended) and session_restarted (it was lost before this call, and restarted). " +
     "Open matplotlib figures come as PNG attachments and are closed.",

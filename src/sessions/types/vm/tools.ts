@@ -219,7 +219,7 @@ const fail = defineTool({
 const launch = defineTool({
   name: "launch",
   description:
-    "Starts a program on the desktop, and does not wait for it; it ends with the session. What it prints is dropped. Returns pid. Look for its window with windows.",
+    "Starts a program on the desktop, and does not wait for it; it ends with the session. What it prints is dropped. Returns pid. Fails if there is no such program. Look for its window with windows.",
   params: z.strictObject({ command }),
   timeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => {

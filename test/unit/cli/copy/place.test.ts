@@ -13,6 +13,19 @@ describe("both ends of a copy", () => {
     expect(parseCopy(target, source)).toEqual({ direction: "down", from: to, to: from });
   });
 
+  test("of a sandbox that is named apart, because of the characters in its id", () => {
+    const to = { kind: "sandbox", sandboxId: "a:b/c", path: "d:e" };
+    const from = { kind: "local", path: "box:f" };
+    expect(parseCopy("box:f", ":d:e", "a:b/c")).toEqual({ direction: "up", from, to });
+    expect(parseCopy(":", "-", "a:b/c")).toEqual({
+      direction: "down",
+      from: { ...to, path: "." },
+      to: { kind: "stream" },
+    });
+    expect(() => parseCopy("f", "a:b/c:d", "a:b/c")).toThrow("neither side is in a sandbox; with --sandbox");
+    expect(() => parseCopy(":f", ":d", "a:b/c")).toThrow("both sides are in sandboxes; with --sandbox");
+  });
+
   test.each([
     ["a", "b", "neither side is in a sandbox"],
     ["-", "-", "neither side is in a sandbox"],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from types import TracebackType
 
 from berth import _convert
 from berth._async.files import AsyncFiles
-from berth._async.process import DEFAULT_OUTPUT_BYTES, AsyncProcess
+from berth._async.process import DEFAULT_OUTPUT_BYTES, PIECE_BYTES, AsyncProcess
 from berth._async.subscription import AsyncSubscription
 from berth._async.transport import AsyncStream, AsyncTransport, Callback, Pending, pending
 from berth.types import (
@@ -28,6 +29,8 @@ from berth.v1 import process_pb2, sandbox_pb2
 _PAGE = 1000
 #: How long a command waits for its caller to reconnect.
 _RECONNECT_S = 10.0
+#: The most stdin in the request that starts a command, which has room for the longest command and environment too.
+_MOST_STDIN = 2 * 1024 * 1024
 
 
 class AsyncSandbox:
@@ -58,7 +61,7 @@ class AsyncSandbox:
         *,
         env: Mapping[str, str] | None = None,
         secret_env: Mapping[str, str] | None = None,
-        working_dir: str = "",
+        working_dir: str | PurePath = "",
         user: str = "",
         timeout: float | None = None,
         stdin: Content = b"",
@@ -77,8 +80,8 @@ class AsyncSandbox:
 
         `command`: a command line for /bin/sh, or a list of the program and its arguments, run without a shell.
         `secret_env`: variables, each with the name of the service's secret that is its value; `redact_secrets` writes
-        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300). `stdin`: at
-        most 4 MiB; with `keep_stdin_open`, `write` takes any size.
+        "[redacted]" for them in its output. `timeout`: seconds it may run; by default the sandbox's (300). `stdin`: of
+        any length; more than 2 MiB are written while the command runs. With `keep_stdin_open`, `write` adds to it.
         `terminal`: gives it a terminal of so many columns and rows. `output_limit_bytes`: kills it when it writes
         more (default: no limit). `detach`: it continues when its reader leaves. `reconnect`: seconds the client may
         take to restore a broken connection before the command ends. `run_id`: the run it belongs to. `request_id`: an
@@ -88,16 +91,21 @@ class AsyncSandbox:
         The start raises SandboxNotFoundError, SandboxNotRunningError, InvalidArgumentError for a working directory or
         user that does not exist, or TooManyOperationsError. A program that does not exist is a result: exit code 127.
         """
+        data = _convert.content(stdin)
+        rest = None
+        if len(data) > _MOST_STDIN:
+            rest = memoryview(data)[PIECE_BYTES:], not keep_stdin_open and terminal is None
+            data = data[:PIECE_BYTES]
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
-            working_dir=working_dir,
+            working_dir=_convert.working_dir(working_dir),
             user=user,
             timeout=_convert.duration(timeout),
-            stdin=_convert.content(stdin),
-            keep_stdin_open=keep_stdin_open,
+            stdin=data,
+            keep_stdin_open=keep_stdin_open or rest is not None,
             terminal=None if terminal is None else process_pb2.Terminal(columns=terminal[0], rows=terminal[1]),
             on_disconnect=process_pb2.ON_DISCONNECT_DETACH if detach else process_pb2.ON_DISCONNECT_KILL,
             disconnect_grace=None if detach else _convert.duration(reconnect),
@@ -106,7 +114,7 @@ class AsyncSandbox:
             request_id=request_id,
         )
         _set_command(request, command)
-        return AsyncProcess(self.transport, request, reconnect)
+        return AsyncProcess(self.transport, request, reconnect, rest)
 
     async def run(
         self,
@@ -114,7 +122,7 @@ class AsyncSandbox:
         *,
         env: Mapping[str, str] | None = None,
         secret_env: Mapping[str, str] | None = None,
-        working_dir: str = "",
+        working_dir: str | PurePath = "",
         user: str = "",
         timeout: float | None = None,
         stdin: Content = b"",
@@ -128,15 +136,18 @@ class AsyncSandbox:
     ) -> CommandResult:
         """Runs a command to its end and returns its result.
 
-        Parameters as for `exec`. Of a stream longer than `max_output_bytes`, head and tail are kept. `on_stdout` and
+        Parameters as for `exec`. Of a stream longer than `max_output_bytes` (at most 16 MiB; 0: the default, 1 MiB), head
+        and tail are kept. `on_stdout` and
         `on_stderr` get the output as it arrives, as text. `check` raises CommandError unless the command ends with
         exit code 0.
 
         If the call is canceled or its connection breaks, the command ends. With a `request_id` the command continues,
-        and the same call again gets its result. With a callback the call is an `exec`, and survives a broken
-        connection.
+        and the same call again gets its result. With a callback, or more than 2 MiB of stdin, the call is an `exec`,
+        and survives a broken connection.
         """
-        if on_stdout is not None or on_stderr is not None:
+        stdin = _convert.content(stdin)
+        is_long = len(stdin) > _MOST_STDIN
+        if on_stdout is not None or on_stderr is not None or is_long:
             process = self.exec(
                 command,
                 env=env,
@@ -146,6 +157,7 @@ class AsyncSandbox:
                 user=user,
                 timeout=timeout,
                 stdin=stdin,
+                detach=is_long and request_id != "",
                 run_id=run_id,
                 request_id=request_id,
             )
@@ -156,10 +168,10 @@ class AsyncSandbox:
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
-            working_dir=working_dir,
+            working_dir=_convert.working_dir(working_dir),
             user=user,
             timeout=_convert.duration(timeout),
-            stdin=_convert.content(stdin),
+            stdin=stdin,
             max_output_bytes=max_output_bytes,
             run_id=run_id,
             request_id=request_id,
@@ -291,7 +303,7 @@ class AsyncSandboxes:
         sandbox_id: str = "",
         env: Mapping[str, str] | None = None,
         secret_env: Mapping[str, str] | None = None,
-        working_dir: str = "",
+        working_dir: str | PurePath = "",
         user: str = "",
         memory_bytes: int = 0,
         cpu_millis: int = 0,
@@ -320,7 +332,7 @@ class AsyncSandboxes:
             image=image,
             env=env or {},
             secret_env=secret_env or {},
-            working_dir=working_dir,
+            working_dir=_convert.working_dir(working_dir),
             user=user,
             memory_bytes=memory_bytes,
             cpu_millis=cpu_millis,
@@ -419,4 +431,4 @@ def _set_command(
     if isinstance(command, str):
         request.shell = command
     else:
-        request.argv.args.extend(command)
+        request.argv.args.extend(_convert.argv(command))

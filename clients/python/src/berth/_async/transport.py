@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, Union, cast
 
 import grpc
 import grpc.aio
 
-from berth._endpoint import Endpoint
+from berth._endpoint import RETIRED_FOR, Endpoint
 from berth._retry import Pauses, is_passing
 from berth.errors import BerthError, CanceledError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
@@ -104,13 +106,25 @@ class AsyncStream(Generic[R]):
         self._call.cancel()
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A channel, and what it was made for."""
+
+    loop: asyncio.AbstractEventLoop
+    channel: grpc.aio.Channel
+    stubs: Stubs
+    credentials: grpc.ChannelCredentials | None
+
+
 class AsyncTransport:
     """One connection to a service, made by the first call, in the running event loop."""
 
     def __init__(self, endpoint: Endpoint, retry_for: float) -> None:
         self.endpoint = endpoint
         self.retry_for = retry_for
-        self._made: tuple[asyncio.AbstractEventLoop, grpc.aio.Channel, Stubs] | None = None
+        self._made: _Made | None = None
+        #: Channels whose certificate was renewed, and when. Calls that run on them go on.
+        self._retired: list[tuple[float, grpc.aio.Channel]] = []
         self._closed = False
         self._open: set[Releasable] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,20 +133,30 @@ class AsyncTransport:
     def stubs(self) -> Stubs:
         """The generated stubs, for the running event loop."""
         loop = asyncio.get_running_loop()
-        if self._made is None:
+        made = self._made
+        if made is not None and made.loop is not loop:
+            raise RuntimeError("this AsyncBerth belongs to another event loop; make one in each loop")
+        credentials = self.endpoint.credentials and self.endpoint.credentials()
+        if made is None or (made.credentials is not credentials and not self._closed):
             if self._closed:
                 raise RuntimeError("this client is closed; make another one")
-            channel = self._connect()
-            self._made = (loop, channel, Stubs(channel))
-        if self._made[0] is not loop:
-            raise RuntimeError("this AsyncBerth belongs to another event loop; make one in each loop")
-        return self._made[2]
+            if made is not None:
+                self._retire(made.channel)
+            channel = self._connect(credentials)
+            self._made = made = _Made(loop, channel, Stubs(channel), credentials)
+        return made.stubs
 
-    def _connect(self) -> grpc.aio.Channel:
+    def _connect(self, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
         target, options = self.endpoint.target, self.endpoint.options
-        if self.endpoint.credentials is None:
+        if credentials is None:
             return grpc.aio.insecure_channel(target, options=options)
-        return grpc.aio.secure_channel(target, self.endpoint.credentials, options=options)
+        return grpc.aio.secure_channel(target, credentials, options=options)
+
+    def _retire(self, channel: grpc.aio.Channel) -> None:
+        now = time.monotonic()
+        while self._retired and self._retired[0][0] < now - RETIRED_FOR:
+            self.later(self._retired.pop(0)[1].close)
+        self._retired.append((now, channel))
 
     async def unary(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
@@ -220,8 +244,10 @@ class AsyncTransport:
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         made, self._made = self._made, None
-        if made is not None:
-            await made[1].close()
+        channels = [channel for _, channel in self._retired] + ([made.channel] if made is not None else [])
+        self._retired.clear()
+        for channel in channels:
+            await channel.close()
 
 
 class Pending(Coroutine[Any, Any, T]):
@@ -295,3 +321,16 @@ async def invoke(callback: Callback | None, text: str) -> None:
 async def in_thread(act: Callable[[], T]) -> T:
     """Does blocking work outside the event loop."""
     return await asyncio.to_thread(act)
+
+
+Background = asyncio.Task[None]
+
+
+def background(act: Callable[[], Coroutine[object, object, None]]) -> Background:
+    """Does something in the background."""
+    return asyncio.get_running_loop().create_task(act())
+
+
+async def finished(work: Background) -> None:
+    """Waits for the end of what runs in the background, and leaves it alone if the wait is canceled."""
+    await asyncio.wait([work])

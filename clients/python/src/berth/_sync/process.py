@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Literal, Union
 
 from berth import _convert
-from berth._sync.transport import Callback, Lock, Stream, Transport, invoke, pause
+from berth._sync.transport import Background, Callback, Lock, Stream, Transport, background, finished
+from berth._sync.transport import invoke, pause
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError, ConnectionLostError, ProcessStateError
@@ -22,7 +23,7 @@ from berth.v1 import process_pb2
 
 DEFAULT_OUTPUT_BYTES = 1024 * 1024
 #: Bytes of stdin in one message.
-_PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 
 _Event = Union[process_pb2.ExecResponse, process_pb2.AttachProcessResponse]
 _Name = Literal["stdout", "stderr"]
@@ -54,8 +55,14 @@ class Process:
         transport: Transport,
         request: process_pb2.ExecRequest | process_pb2.AttachProcessRequest,
         reconnect: float,
+        rest: tuple[bytes | memoryview, bool] | None = None,
     ) -> None:
         self._transport = transport
+        #: Stdin that is too long for the request, and whether end of file follows.
+        self._rest = rest
+        self._writing_rest: Background | None = None
+        #: Why the rest of stdin could not be written.
+        self._failure: Exception | None = None
         self._request = request
         self._reconnect = reconnect
         self._stream: Stream[process_pb2.ExecResponse] | Stream[process_pb2.AttachProcessResponse] | None
@@ -88,7 +95,9 @@ class Process:
             self.stderr_offset = request.stderr_offset
 
     def start(self) -> Process:
-        """Starts the command unless it has started. Raises BerthError if it cannot start."""
+        """Starts the command unless it has started. Raises BerthError if it cannot start. A command with `detach` has
+        all of its `stdin` then.
+        """
         connected = self._stream is not None
         self._begin()
         if self._ended and not self._started:
@@ -97,6 +106,7 @@ class Process:
             # It continues without a reader, but a reader that does not read would block it. `read` connects again.
             self._disconnect()
             self._transport.release(self)
+            self._rest_written()
         return self
 
     def read(self) -> Chunk | None:
@@ -128,9 +138,10 @@ class Process:
         on_stdout: Callback | None = None,
         on_stderr: Callback | None = None,
     ) -> CommandResult:
-        """Waits for the end and collects the output, up to a number of bytes per stream. Of a longer one, keeps head
-        and tail.
+        """Waits for the end and collects the output, up to a number of bytes per stream (0: the default, 1 MiB). Of a
+        longer one, keeps head and tail.
         """
+        max_output_bytes = max_output_bytes or DEFAULT_OUTPUT_BYTES
         kept = {"stdout": Kept(max_output_bytes), "stderr": Kept(max_output_bytes)}
         lost = False
         for chunk in self:
@@ -180,6 +191,8 @@ class Process:
             return
         self._ended = True
         self._transport.release(self)
+        if self._writing_rest is not None:
+            self._writing_rest.cancel()
         try:
             if self._owned and self.status is None and self.process_id:
                 with contextlib.suppress(BerthError):
@@ -227,15 +240,22 @@ class Process:
     def _next(self) -> Chunk | None:
         """Takes the next event; returns the output in it, if there is any."""
         try:
+            if self._failure is not None:
+                raise self._failure
             if self._stream is None:
                 self._stream = self._connect()
             event: _Event | None = self._stream.read()
             if event is None and self._ended:
                 return None
+            if event is None and self._failure is not None:
+                raise self._failure
             if event is None:
                 raise BerthError("the service ended the stream without saying how the command ended")
         except BerthError as error:
             self._disconnect()
+            if error is self._failure:
+                self.end()
+                raise
             self._recover(error)
             return None
         except BaseException:
@@ -306,6 +326,8 @@ class Process:
             self._started = True
             self.process_id = event.started.process_id
             self.start_time = _convert.time(event.started.start_time)
+            if self._rest is not None:
+                self._writing_rest = background(self._write_rest)
         elif kind == "exited":
             self.status = _convert.exit_status(event.exited)
             self._transport.release(self)
@@ -328,8 +350,30 @@ class Process:
             if rest:
                 self._early.append(Chunk(name, offset, b"", rest))
 
+    def _write_rest(self) -> None:
+        """Writes the rest of stdin while output is read."""
+        (data, close), self._rest = self._rest or (b"", False), None
+        try:
+            with contextlib.suppress(ProcessStateError):
+                self._write_pieces(data, close)
+        except Exception as error:
+            if not self._ended:
+                self._failure = error
+                self._disconnect()
+
+    def _rest_written(self) -> None:
+        """Waits until nothing is left of the stdin that the command was given."""
+        if self._writing_rest is not None:
+            finished(self._writing_rest)
+        if self._failure is not None:
+            raise self._failure
+
     def _write(self, data: bytes, close: bool) -> None:
         self.start()
+        self._rest_written()
+        self._write_pieces(data, close)
+
+    def _write_pieces(self, data: bytes | memoryview, close: bool) -> None:
         with self._stdin_lock:
             # Unknown until this write succeeds: otherwise what a failed write has written would be subtracted from
             # the next.
@@ -339,8 +383,8 @@ class Process:
                 offset = self._write_piece(0, b"", False)
             view = memoryview(data)
             while True:
-                piece = bytes(view[:_PIECE_BYTES])
-                view = view[_PIECE_BYTES:]
+                piece = bytes(view[:PIECE_BYTES])
+                view = view[PIECE_BYTES:]
                 last = len(view) == 0
                 offset = self._write_piece(offset, piece, close and last)
                 if last:

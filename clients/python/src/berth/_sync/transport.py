@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import grpc
 
-from berth._endpoint import Endpoint
+from berth._endpoint import RETIRED_FOR, Endpoint
 from berth._retry import Pauses, is_passing
 from berth.errors import BerthError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
@@ -86,6 +88,16 @@ class Stream(Generic[R]):
         self._call.cancel()
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A channel, and what it was made for."""
+
+    pid: int
+    channel: grpc.Channel
+    stubs: Stubs
+    credentials: grpc.ChannelCredentials | None
+
+
 class Transport:
     """One connection to a service, made by the first call."""
 
@@ -93,35 +105,49 @@ class Transport:
         self.endpoint = endpoint
         self.retry_for = retry_for
         self._lock = threading.Lock()
-        self._made: tuple[int, grpc.Channel, Stubs] | None = None
+        self._made: _Made | None = None
+        #: Channels whose certificate was renewed, and when. Calls that run on them go on.
+        self._retired: list[tuple[float, grpc.Channel]] = []
         self._closed = False
         self._open: set[Releasable] = set()
 
     @property
     def stubs(self) -> Stubs:
         """The generated stubs."""
-        made = self._made or self._make()
-        if made[0] != os.getpid():
+        credentials = self.endpoint.credentials and self.endpoint.credentials()
+        made = self._made
+        if made is not None and made.pid != os.getpid():
             raise RuntimeError(
                 "this client was used before a fork, which its connection does not survive: make another one in "
                 "the child process, or start processes by spawn"
             )
-        return made[2]
+        if made is None or (made.credentials is not credentials and not self._closed):
+            made = self._make(credentials)
+        return made.stubs
 
-    def _make(self) -> tuple[int, grpc.Channel, Stubs]:
+    def _make(self, credentials: grpc.ChannelCredentials | None) -> _Made:
         with self._lock:
-            if self._made is None:
+            made = self._made
+            if made is None or (made.credentials is not credentials and not self._closed):
                 if self._closed:
                     raise RuntimeError("this client is closed; make another one")
-                channel = self._connect()
-                self._made = (os.getpid(), channel, Stubs(channel))
-            return self._made
+                if made is not None:
+                    self._retire(made.channel)
+                channel = self._connect(credentials)
+                self._made = made = _Made(os.getpid(), channel, Stubs(channel), credentials)
+            return made
 
-    def _connect(self) -> grpc.Channel:
+    def _connect(self, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
         target, options = self.endpoint.target, self.endpoint.options
-        if self.endpoint.credentials is None:
+        if credentials is None:
             return grpc.insecure_channel(target, options=options)
-        return grpc.secure_channel(target, self.endpoint.credentials, options=options)
+        return grpc.secure_channel(target, credentials, options=options)
+
+    def _retire(self, channel: grpc.Channel) -> None:
+        now = time.monotonic()
+        while self._retired and self._retired[0][0] < now - RETIRED_FOR:
+            self._retired.pop(0)[1].close()
+        self._retired.append((now, channel))
 
     def unary(
         self, method: grpc.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
@@ -194,8 +220,10 @@ class Transport:
         for resource in list(self._open):
             resource.end()
         made, self._made = self._made, None
-        if made is not None and made[0] == os.getpid():
-            made[1].close()
+        if made is not None and made.pid == os.getpid():
+            for channel in [channel for _, channel in self._retired] + [made.channel]:
+                channel.close()
+            self._retired.clear()
 
 
 def pending(made: T) -> T:
@@ -209,11 +237,34 @@ def pause(seconds: float) -> None:
 
 
 def invoke(callback: Callback | None, text: str) -> None:
-    """Calls a callback, if there is one."""
-    if callback is not None:
-        callback(text)
+    """Calls a callback, if there is one. Raises TypeError for a coroutine function, which would never run."""
+    if callback is None:
+        return
+    made = callback(text)
+    if inspect.iscoroutine(made):
+        made.close()
+        raise TypeError("the callback is a coroutine function, which only AsyncBerth can call")
 
 
 def in_thread(act: Callable[[], T]) -> T:
     """Does something that blocks."""
     return act()
+
+
+class Background(threading.Thread):
+    """Something that runs in the background."""
+
+    def cancel(self) -> None:
+        """It ends by itself: nobody can interrupt a thread."""
+
+
+def background(act: Callable[[], None]) -> Background:
+    """Does something in the background."""
+    thread = Background(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def finished(work: Background) -> None:
+    """Waits for the end of what runs in the background."""
+    work.join()

@@ -23,6 +23,9 @@ WHEEL_A_TURN = 10
 MAX_PROGRAMS = 64
 # How long a launch waits for the bus and the window manager.
 READY_SECONDS = 3
+# How long a launch waits for a shell that finds no such program, and how it ends then.
+FAIL_SECONDS = 0.2
+NOT_STARTED = (126, 127)
 
 
 class Desktop:
@@ -244,10 +247,17 @@ class Desktop:
         while not self._is_ready() and time.monotonic() < deadline:
             yield STEP_SECONDS
         directory = self._processes.working_directory
+        ended = []
         try:
-            process = self._processes.start("program", argv, lambda *_: None, cwd=directory if os.path.isdir(directory) else None)
+            process = self._processes.start("program", argv, lambda _, status: ended.append(status), cwd=directory if os.path.isdir(directory) else None)
         except (OSError, ValueError) as error:
             raise Failure("%s could not be started: %s." % (argv[0], getattr(error, "strerror", None) or error))
+        deadline = time.monotonic() + FAIL_SECONDS
+        while argv[0] == "/bin/sh" and not ended and time.monotonic() < deadline:
+            yield STEP_SECONDS
+        if ended and os.WIFEXITED(ended[0]) and os.WEXITSTATUS(ended[0]) in NOT_STARTED:
+            raise Failure("The command ended at once with exit code %d: the program %s." % (
+                os.WEXITSTATUS(ended[0]), "was not found" if os.WEXITSTATUS(ended[0]) == 127 else "cannot be executed"))
         return {"pid": process.pid}
 
     def _is_ready(self):
