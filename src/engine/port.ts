@@ -334,6 +334,8 @@ export interface EngineSandboxEnd {
   readonly outOfMemory: boolean;
   /** The cause in the engine's words, if it says more than the fields above: an eviction, a lost node. */
   readonly cause?: string;
+  /** Whether it was ended from outside, not by what ran in it. */
+  readonly isRemoved?: true;
   /** The node it ran on, if the node is lost: its processes may still run there. */
   readonly lostNode?: string;
 }

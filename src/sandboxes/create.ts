@@ -242,7 +242,8 @@ export class SandboxCreator {
     } catch (error) {
       observer.ending(leasedOf(warm, spec));
       await engine.remove(warm.ref);
-      if (spec.mounts.length > 0 && hasReason(error, "UNSUPPORTED")) return undefined;
+      const isGone = hasReason(error, "SANDBOX_TERMINATED");
+      if (isGone || (spec.mounts.length > 0 && hasReason(error, "UNSUPPORTED"))) return undefined;
       throw error;
     }
   }

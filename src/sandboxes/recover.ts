@@ -207,12 +207,14 @@ export class Reconciler implements EngineFollower {
     this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
-  #ended(record: SandboxRecord, { exitCode, outOfMemory, cause, lostNode }: EngineSandboxEnd): void {
+  #ended(record: SandboxRecord, end: EngineSandboxEnd): void {
+    const { exitCode, outOfMemory, cause, isRemoved, lostNode } = end;
     if (lostNode !== undefined)
       this.#lost(record, "ENGINE_LOST", `Its node ${lostNode} was lost.`, { node: lostNode });
     else if (outOfMemory)
       this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process: out of memory.");
-    else if (cause !== undefined) this.#lost(record, "EXITED", `${cause.replace(/\.$/, "")}.`);
+    else if (cause !== undefined)
+      this.#lost(record, isRemoved ? "REMOVED_EXTERNALLY" : "EXITED", `${cause.replace(/\.$/, "")}.`);
     else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
   }
 

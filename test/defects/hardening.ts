@@ -18,7 +18,13 @@ function defect(name: string, file: string, title: string, ...changes: Change[])
 export const HARDENING_DEFECTS: readonly Defect[] = [
   {
     name: "a service whose log nobody reads stops answering",
-    changes: [{ file: "src/cli/service-log.ts", from: "  void process.stderr;\n", to: "" }],
+    changes: [
+      {
+        file: "src/cli/service-log.ts",
+        from: "this.#waiting = this.#waiting.subarray(writeSync(this.#fd, this.#waiting));",
+        to: "try { this.#waiting = this.#waiting.subarray(writeSync(this.#fd, this.#waiting)); } catch {}",
+      },
+    ],
     test: {
       file: "test/unit/cli/service-log.test.ts",
       title: "the program continues, and ends",

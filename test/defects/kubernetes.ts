@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
+const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
 const NETWORK = "test/integration/kubernetes/network.kubernetes.ts";
 const POLICIES = "test/unit/engine/kubernetes/network-policies.test.ts";
@@ -42,7 +43,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/kubernetes/engine.ts",
-        from: "await within(this.#removeNamed(name), CLEAN_UP_MS);",
+        from: "await within(this.#removeNamed(name), isAway ? 0 : CLEAN_UP_MS);",
         to: "await Promise.resolve();",
       },
     ],
@@ -193,6 +194,46 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/kubernetes/workspaces.kubernetes.ts",
       title: "a claim of another instance is neither found nor removed",
+    },
+  },
+  {
+    name: "kubernetes: a create waits for an API server that answers nothing",
+    changes: [
+      { file: "src/engine/kubernetes/api.ts", from: "if (!isAnswered) return silent.abort();", to: "" },
+    ],
+    test: {
+      file: FAULTS,
+      title:
+        "an API server that stops answering fails a create in seconds; what it created all the same is removed later",
+    },
+  },
+  {
+    name: "kubernetes: a claim that was created although nobody said so keeps its workspace's id",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: "    await this.#removeUnsure(volume.name);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FAULTS,
+      title: "that an API server created before it went away does not keep its workspace's id",
+    },
+  },
+  {
+    name: "kubernetes: a create returns a sandbox that is about to end",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "  await throwIfEnding(parts, pod, 0);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/deletions.kubernetes.ts",
+      title: "%s before its set-up fails with that",
+      row: "an operator evicts",
     },
   },
 ];

@@ -139,7 +139,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/shell/script.ts",
-        from: '": </proc/self/fd/0"',
+        from: '"command : </proc/self/fd/0"',
         to: '":"',
       },
     ],
@@ -281,6 +281,14 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/processes/input.test.ts",
       title: "reports why the job accepts no input, also at each retry",
+    },
+  },
+  {
+    name: "a job whose end comes late has the exit code 0",
+    changes: [{ file: "src/processes/shell/script.ts", from: "\nexit $s`;", to: "`;" }],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "every kind of shell ends with the exit code of its job",
     },
   },
 ];

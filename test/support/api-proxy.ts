@@ -19,12 +19,13 @@ export interface ApiRequest {
 }
 
 /**
- * What happens to a call. `hang`: accepts it and never answers. A status: refuses it in the API server's form; with
- * `made`, after the API server has carried it out. `silent`: opens a watch without events. `end`: opens a watch and
- * ends it normally at once.
+ * What happens to a call. `hang`: accepts it and never answers. `unanswered`: carries it out and never answers. A
+ * status: refuses it in the API server's form; with `made`, after the API server has carried it out. `silent`: opens a
+ * watch without events. `end`: opens a watch and ends it normally at once.
  */
 export type ApiFault =
   | "hang"
+  | "unanswered"
   | "silent"
   | "end"
   | { readonly status: number; readonly reason?: string; readonly message?: string; readonly made?: boolean };
@@ -86,7 +87,7 @@ export class ApiProxy implements AsyncDisposable {
       if (fault === "end") answer.end();
       return;
     }
-    if (fault !== undefined && !fault.made) {
+    if (typeof fault === "object" && !fault.made) {
       refuse(answer, fault);
       return;
     }
@@ -94,6 +95,10 @@ export class ApiProxy implements AsyncDisposable {
     const to = new URL(url, this.#target);
     const options = { method, headers: { ...headers, host: to.host }, ca: this.#ca };
     const onward = https.request(to, options, (from) => {
+      if (fault === "unanswered") {
+        from.resume();
+        return;
+      }
       if (fault !== undefined) {
         from.resume().once("end", () => refuse(answer, fault));
         return;
@@ -119,7 +124,13 @@ export class ApiProxy implements AsyncDisposable {
     const to = new URL(request.url ?? "", this.#target);
     const onward = https.request(to, { headers: { ...request.headers, host: to.host }, ca: this.#ca });
     onward.on("error", () => socket.destroy());
-    onward.on("response", () => socket.destroy());
+    onward.on("response", (refusal) => {
+      const type = refusal.headers["content-type"] ?? "text/plain";
+      socket.write(
+        `HTTP/1.1 ${refusal.statusCode} Refused\r\ncontent-type: ${type}\r\nconnection: close\r\n\r\n`,
+      );
+      refusal.pipe(socket);
+    });
     onward.on("upgrade", (from, far: Socket, head: Buffer) => {
       this.#keep(far);
       const lines = [`HTTP/1.1 101 Switching Protocols`];

@@ -113,7 +113,7 @@ async function diagnoseAddress(
   const another = "Choose another address, as: berth serve --listen 127.0.0.1:7071";
   if (problem.code !== "EADDRINUSE") {
     const found = `${text} cannot be listened on: ${problem.message}`;
-    return { subject, status: "missing", found, fix: another.replace("7071", "7070") };
+    return { subject, status: "missing", found, fix: another };
   }
   const presented = await presentedCertificate(parseServiceAddress(text));
   const found =

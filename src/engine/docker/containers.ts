@@ -29,7 +29,7 @@ export interface CreatedContainer extends SetupReport {
 /** How long a caller waits for the cleanup of a failed create. After that, the cleanup continues in the background. */
 const CLEANUP_PATIENCE_MS = 5_000;
 
-/** When to look again for a container whose create got no answer. It may appear late. */
+/** When to look again for a container whose create got no answer and may appear late, or that could not be removed. */
 const LATE_LOOKS_MS = [1_000, 5_000, 30_000];
 
 /** A unique container name. It contains the sandbox id if the id is valid in a name. */
@@ -135,16 +135,14 @@ export class ContainerMaker {
       (error: unknown) => answerTo(error) !== undefined,
     );
     const remove = () => removeContainer(this.#daemon, name, { timeoutMs: this.#timeouts.removeMs });
-    const isGone =
-      answered &&
-      (await remove().then(
-        () => true,
-        () => false,
-      ));
-    if (isGone) return;
     const signal = this.#closing.signal;
     for (const delayMs of LATE_LOOKS_MS) {
-      await remove().catch(() => {});
+      const isGone = await remove().then(
+        () => true,
+        () => false,
+      );
+      // Without an answer it may still appear.
+      if (isGone && answered) return;
       await sleep(delayMs, undefined, { signal }).catch(() => {});
     }
     return remove();

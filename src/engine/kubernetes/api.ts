@@ -6,9 +6,9 @@ import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { KubeConfig } from "@kubernetes/client-node";
 import { WebSocket } from "ws";
-import { untilAborted } from "../../base/async.ts";
+import { rest, untilAborted, within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
-import { ApiError, isPassing, NoAnswerError, translateError } from "./errors.ts";
+import { ApiError, isPassing, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 
 /** Where the API server is, and how the service authenticates. */
 export interface ApiOptions {
@@ -37,6 +37,12 @@ interface ApiCall {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** A page of a list. */
+interface Page<T> {
+  readonly metadata?: { readonly resourceVersion?: string; readonly continue?: string };
+  readonly items: readonly T[];
+}
+
 /** An event of a watch. */
 export interface WatchEvent<T> {
   readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
@@ -44,6 +50,11 @@ export interface WatchEvent<T> {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
+/** How long a call may take before the API server is asked something simple, and how long that may take. */
+const QUIET_MS = 2_500;
+const SIMPLE_ANSWER_MS = 7_000;
+/** How long to look for an answer that arrived while the event loop was held up. */
+const HELD_UP_MS = 500;
 /** The API server closes a watch after this time. The next watch continues from there. */
 const WATCH_SECONDS = 300;
 /** API servers send a bookmark at least every minute, so a watch that is silent for longer than this is dead. */
@@ -55,6 +66,8 @@ const SILENT_WATCH_MS = 90_000;
 const ATTEMPTS = 3;
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 2_000;
+/** Objects per answer of a list. An answer is parsed in one go: fifty pods block the event loop for some 8 ms. */
+const PAGE = 50;
 /** Limit of a line of a watch, which is one object. The API server limits objects to about 3 MiB. */
 const MAX_ANSWER_BYTES = 64 << 20;
 const EXEC_PROTOCOL = "v5.channel.k8s.io";
@@ -123,7 +136,9 @@ export class Api {
   async call<T>(method: string, path: string, doing: string, call: ApiCall = {}): Promise<T> {
     const { signal, timeoutMs = CALL_TIMEOUT_MS, contentType = "application/json" } = call;
     throwIfAborted(signal);
-    const late = AbortSignal.timeout(timeoutMs);
+    const over = new AbortController();
+    const silence = this.#silence(over.signal);
+    const late = AbortSignal.any([AbortSignal.timeout(timeoutMs), silence]);
     const ends = signal === undefined ? late : AbortSignal.any([signal, late]);
     try {
       const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
@@ -144,6 +159,46 @@ export class Api {
     } catch (error) {
       const cause = late.aborted && !signal?.aborted ? new NoAnswerError() : error;
       throw translateError(cause, doing, signal);
+    } finally {
+      over.abort();
+    }
+  }
+
+  /**
+   * Lists objects in pages, all of the same state of the cluster.
+   * @param pick returns what to keep of each object.
+   * @throws as {@link call}.
+   */
+  async list<T, Picked>(
+    path: string,
+    doing: string,
+    pick: (object: T) => Picked,
+    options: { readonly labelSelector?: string; readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<{ readonly items: Picked[]; readonly resourceVersion: string }> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#list(path, doing, pick, options);
+      } catch (error) {
+        // The API server has forgotten the state of the first pages.
+        if (!isRefusal(error, 410) || attempt === ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  async #list<T, Picked>(
+    path: string,
+    doing: string,
+    pick: (object: T) => Picked,
+    { labelSelector, signal }: { readonly labelSelector?: string; readonly signal?: AbortSignal | undefined },
+  ): Promise<{ readonly items: Picked[]; readonly resourceVersion: string }> {
+    const query = new URLSearchParams({ limit: String(PAGE), ...(labelSelector && { labelSelector }) });
+    const items: Picked[] = [];
+    for (;;) {
+      const page = await this.call<Page<T>>("GET", `${path}?${query}`, doing, { signal });
+      for (const item of page.items) items.push(pick(item));
+      const { continue: next = "", resourceVersion = "" } = page.metadata ?? {};
+      if (next === "") return { items, resourceVersion };
+      query.set("continue", next);
     }
   }
 
@@ -218,7 +273,8 @@ export class Api {
       await untilAborted(Promise.race([once(socket, "open"), refused]), signal);
     } catch (error) {
       socket.terminate();
-      throw translateError(error, doing, signal);
+      const isLate = /handshake has timed out/.test((error as Error).message);
+      throw translateError(isLate ? new NoAnswerError() : error, doing, signal);
     }
     keepAlive(socket);
     return socket;
@@ -245,6 +301,34 @@ export class Api {
     request.on("error", reject);
     request.end(body);
     return promise;
+  }
+
+  /**
+   * Returns a signal that aborts when the API server leaves a simple question unanswered. A call may take long, for
+   * instance if the cluster's webhooks check it. A server that answers nothing at all is away.
+   */
+  #silence(over: AbortSignal): AbortSignal {
+    const silent = new AbortController();
+    const ask = async (): Promise<void> => {
+      while (!over.aborted) {
+        await rest(QUIET_MS, over);
+        if (over.aborted) return;
+        let isAnswered = false;
+        const asked = this.#send("GET", "version", over)
+          .then(
+            (answer) => void answer.resume(),
+            () => {},
+          )
+          .then(() => {
+            isAnswered = true;
+          });
+        await within(asked, SIMPLE_ANSWER_MS);
+        if (!isAnswered) await within(asked, HELD_UP_MS);
+        if (!isAnswered) return silent.abort();
+      }
+    };
+    void ask();
+    return silent.signal;
   }
 
   async #access(): Promise<RequestOptions & { headers: Record<string, string> }> {

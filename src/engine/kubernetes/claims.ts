@@ -1,11 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import type {
-  CoreV1EventList,
-  V1PersistentVolumeClaim,
-  V1PersistentVolumeClaimList,
-  V1Pod,
-} from "@kubernetes/client-node";
+import type { CoreV1EventList, V1PersistentVolumeClaim, V1Pod } from "@kubernetes/client-node";
 import { within } from "../../base/async.ts";
 import { BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
@@ -61,11 +56,12 @@ const VOLUME = "/volume";
 /** Where it mounts a second claim. */
 const OTHER = "/other-volume";
 
-const PAGE = 250;
 const GONE_POLL_MS = 200;
 const REMOVE_TIMEOUT_MS = 60_000;
 /** How long to keep asking an API server after its answer was lost. Longer than a restart takes. */
 const ANSWER_MS = 15_000;
+/** How long a claim may still appear after the call that creates it has failed. API servers end calls after a minute. */
+const LATE_MS = 5 * 60_000;
 const SETUP_TIMEOUT_MS = 30_000;
 /** How long a failed start waits for its pod to be removed. */
 const CLEAN_UP_MS = 10_000;
@@ -76,6 +72,8 @@ export class Claims implements EngineVolumes {
   readonly clones: boolean;
   readonly sizeBytes: number;
   readonly #parts: ClaimsParts;
+  /** Failed calls that may have created a claim nevertheless: the claim's name, by the call's nonce. */
+  readonly #unsure = new Map<string, { readonly name: string; readonly failedAt: number }>();
 
   constructor(parts: ClaimsParts) {
     this.#parts = parts;
@@ -97,6 +95,7 @@ export class Claims implements EngineVolumes {
   async make(volume: VolumeLabels, { cloneOf }: { readonly cloneOf?: string } = {}): Promise<boolean> {
     const { api, facts, options, assertHeld } = this.#parts;
     assertHeld();
+    await this.#removeUnsure(volume.name);
     const body = claimOf(volume, facts.instance, options);
     const nonce = randomUUID();
     Object.assign(body.metadata?.annotations ?? {}, { [ANNOTATION.making]: nonce });
@@ -108,8 +107,11 @@ export class Claims implements EngineVolumes {
     } catch (error) {
       // Check the reason: a quota that changes meanwhile is also a conflict.
       if (refusalOf(error)?.reason === "AlreadyExists") return false;
-      const wasMade = mayHaveHappened(error) ? await this.#wasMade(volume.name, nonce) : undefined;
-      if (wasMade !== undefined) return wasMade;
+      if (mayHaveHappened(error)) {
+        const wasMade = await this.#wasMade(volume.name, nonce);
+        if (wasMade !== undefined) return wasMade;
+        this.#unsure.set(nonce, { name: volume.name, failedAt: performance.now() });
+      }
       const words = quoted(refusalOf(error)?.message ?? "");
       if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
         throw new BerthError(
@@ -136,6 +138,25 @@ export class Claims implements EngineVolumes {
     return undefined;
   }
 
+  /** Removes the claims that failed calls created nevertheless. */
+  async removeLeft(): Promise<void> {
+    const names = new Set([...this.#unsure.values()].map(({ name }) => name));
+    for (const name of names) await this.#removeUnsure(name);
+  }
+
+  async #removeUnsure(name: string): Promise<void> {
+    const { assertHeld } = this.#parts;
+    for (const [nonce, call] of this.#unsure) {
+      if (call.name !== name) continue;
+      assertHeld();
+      const { annotations, uid } = (await this.#get(name))?.metadata ?? {};
+      const isThere = annotations?.[ANNOTATION.making] === nonce;
+      // A later call may have created another claim of this name meanwhile.
+      if (isThere) await this.#delete(name, uid);
+      if (isThere || performance.now() - call.failedAt > LATE_MS) this.#unsure.delete(nonce);
+    }
+  }
+
   async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {
     const claim = await this.#get(name, signal);
     const isOurs = claim?.metadata?.labels?.[INSTANCE_LABEL] === instanceLabel(this.#parts.facts.instance);
@@ -145,41 +166,40 @@ export class Claims implements EngineVolumes {
   async list(signal?: AbortSignal): Promise<EngineVolume[]> {
     const { api, facts } = this.#parts;
     const labelSelector = `${INSTANCE_LABEL}=${instanceLabel(facts.instance)}`;
-    const found: EngineVolume[] = [];
-    for (let next: string | undefined = ""; next !== undefined; ) {
-      const query = new URLSearchParams({ labelSelector, limit: String(PAGE) });
-      if (next !== "") query.set("continue", next);
-      const page: V1PersistentVolumeClaimList = await api.call(
-        "GET",
-        `${api.path("persistentvolumeclaims")}?${query}`,
-        "listing claims",
-        { signal },
-      );
-      // Other claims of the instance, such as the one for its own data, have no such annotation.
-      const ours = page.items.filter(
-        ({ metadata }) => metadata?.annotations?.[ANNOTATION.owner] !== undefined,
-      );
-      found.push(...ours.map((claim) => this.#describe(claim)));
-      next = page.metadata?._continue ?? (page.metadata as { continue?: string } | undefined)?.continue;
-      if (next === "") next = undefined;
-    }
-    return found;
+    const { items } = await api.list<V1PersistentVolumeClaim, V1PersistentVolumeClaim>(
+      api.path("persistentvolumeclaims"),
+      "listing claims",
+      (claim) => claim,
+      { labelSelector, signal },
+    );
+    // Other claims of the instance, such as the one for its own data, have no such annotation.
+    return items
+      .filter(({ metadata }) => metadata?.annotations?.[ANNOTATION.owner] !== undefined)
+      .map((claim) => this.#describe(claim));
   }
 
   async remove(name: string, signal?: AbortSignal): Promise<void> {
-    const { api, assertHeld } = this.#parts;
-    assertHeld();
-    if ((await this.find(name, signal)) === undefined) return;
+    this.#parts.assertHeld();
+    if ((await this.find(name, signal)) !== undefined) await this.#delete(name, undefined, signal);
+  }
+
+  /** Deletes a claim, with `uid` only that one, and waits until it is gone. */
+  async #delete(name: string, uid: string | undefined, signal?: AbortSignal): Promise<void> {
+    const { api } = this.#parts;
     const timeout = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
     const limit = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+    const isThere = async (): Promise<boolean> => {
+      const found = await this.#get(name, limit);
+      return found !== undefined && (uid === undefined || found.metadata?.uid === uid);
+    };
     try {
       await api.call("DELETE", api.path(`persistentvolumeclaims/${name}`), "removing a claim", {
+        ...(uid !== undefined && { body: { preconditions: { uid } } }),
         signal: limit,
       });
-      while ((await this.#get(name, limit)) !== undefined)
-        await sleep(GONE_POLL_MS, undefined, { signal: limit });
+      while (await isThere()) await sleep(GONE_POLL_MS, undefined, { signal: limit });
     } catch (error) {
-      if (isRefusal(error, 404)) return;
+      if (isRefusal(error, 404) || (uid !== undefined && isRefusal(error, 409))) return;
       throwIfAborted(signal);
       if (!timeout.aborted) throw error;
       throw new BerthError(

@@ -9,11 +9,16 @@ const CAUSES: Readonly<Record<string, string>> = {
   TerminationByKubelet: "ended by",
 };
 
+/** The one among them that the pod itself may have brought about, by using too much of the node. */
+const BY_KUBELET = "TerminationByKubelet";
+
 /**
  * Why Kubernetes itself ends a pod; undefined if it does not. Needs no permission to see nodes, because what happens to
  * a node shows in its pods too.
  */
-export function disruptionOf(pod: V1Pod): Pick<EngineSandboxEnd, "cause" | "lostNode"> | undefined {
+export function disruptionOf(
+  pod: V1Pod,
+): Pick<EngineSandboxEnd, "cause" | "isRemoved" | "lostNode"> | undefined {
   const node = pod.spec?.nodeName;
   const target = condition(pod, "DisruptionTarget");
   const { reason = "", message = "" } = target?.status === "True" ? target : {};
@@ -24,7 +29,8 @@ export function disruptionOf(pod: V1Pod): Pick<EngineSandboxEnd, "cause" | "lost
   const ends = pod.metadata?.deletionTimestamp !== undefined || isOver(pod);
   if (what === undefined || !ends) return undefined;
   const words = pod.status?.message || message;
-  return { cause: `${what} the node ${node}${words === "" ? "" : `: ${words}`}`.slice(0, 500).trim() };
+  const cause = `${what} the node ${node}${words === "" ? "" : `: ${words}`}`.slice(0, 500).trim();
+  return { cause, ...(reason !== BY_KUBELET && { isRemoved: true }) };
 }
 
 function isNodeLost(pod: V1Pod, reason: string): boolean {

@@ -2,7 +2,7 @@ import type { Server } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Pod } from "@kubernetes/client-node";
 import { untilAborted, within } from "../../base/async.ts";
-import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import { BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
 import { OrphanedPipes } from "../orphaned-pipes.ts";
@@ -24,11 +24,11 @@ import type {
 } from "../port.ts";
 import { Api, type ApiOptions } from "./api.ts";
 import { Claims } from "./claims.ts";
-import { isRefusal, quoted, refusalOf } from "./errors.ts";
+import { isRefusal, isUnanswered, quoted, refusalOf } from "./errors.ts";
 import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
-import { type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
+import { largestNodeOf, type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
 import { InstanceLease } from "./lease.ts";
 import { NetworkGuard } from "./network/guard.ts";
 import { PolicyKeeper } from "./network/keeper.ts";
@@ -51,7 +51,7 @@ import {
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { parseUsage, passesShells, USAGE_COMMAND } from "./scripts.ts";
-import { setUp, untilStarted } from "./start.ts";
+import { POD_END_MS, setUp, untilStarted } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
 import { waitingPods } from "./waiting.ts";
 import { PodWarnings } from "./warnings.ts";
@@ -92,8 +92,6 @@ const REMOVE_TIMEOUT_MS = 60_000;
 const GONE_POLL_MS = 1_000;
 /** How long a failed create waits for its pod to be gone. After that, the removal continues in the background. */
 const CLEAN_UP_MS = 10_000;
-/** How long it takes until the end of a pod is visible, once its processes have ended. */
-const POD_END_MS = 4_000;
 
 /** Roles of Berth's own short-lived pods. */
 const HELPER_ROLES: ReadonlySet<string> = new Set(["probe", "network-probe", "volume"]);
@@ -117,7 +115,7 @@ export class KubernetesEngine implements Engine {
   readonly #keeper: PolicyKeeper;
   /** Set if the operator declares that the cluster enforces NetworkPolicy. */
   readonly #guard: NetworkGuard | undefined;
-  #info: EngineInfo | undefined;
+  readonly #largestNode: ReturnType<typeof largestNodeOf>;
 
   private constructor(options: KubernetesEngineOptions, api: Api, lease: InstanceLease | undefined) {
     this.#options = options;
@@ -125,6 +123,7 @@ export class KubernetesEngine implements Engine {
     this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
     this.#warnings = new PodWarnings(api);
+    this.#largestNode = largestNodeOf(api);
     const remove = (name: string) => this.#removeHelper(name);
     const newName = () => {
       const name = newPodName();
@@ -169,9 +168,11 @@ export class KubernetesEngine implements Engine {
     this.#lease?.assertHeld();
     const { networkPolicy } = this.#options;
     await untilAborted(this.#guard?.look() ?? Promise.resolve(), signal);
-    const options = { isolation: this.#isolation, networkPolicy, guard: this.#guard };
-    this.#info = await readInfo(this.#api, options, signal);
-    return this.#info;
+    const options = {
+      ...{ isolation: this.#isolation, networkPolicy, guard: this.#guard },
+      largestNode: this.#largestNode,
+    };
+    return readInfo(this.#api, options, signal);
   }
 
   /** Waits for the test of the network, and returns why a network is not enforced. Undefined without `enforced`. */
@@ -220,7 +221,11 @@ export class KubernetesEngine implements Engine {
     } catch (error) {
       const refused = refusalOf(await making.then(undefined, (made: unknown) => made));
       // The pod may have been created even if the API server failed.
-      if (refused === undefined || refused.status >= 500) await within(this.#removeNamed(name), CLEAN_UP_MS);
+      if (refused === undefined || refused.status >= 500) {
+        // A server that does not answer confirms no removal. What it creates late, the next lists show.
+        const isAway = isUnanswered(error) || hasReason(signal?.reason, "ENGINE_UNAVAILABLE");
+        await within(this.#removeNamed(name), isAway ? 0 : CLEAN_UP_MS);
+      }
       throw (await this.volumes?.explain(error, spec.mounts)) ?? error;
     }
   }
@@ -268,6 +273,9 @@ export class KubernetesEngine implements Engine {
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     const pods = await this.#pods.list(signal);
     this.#removeLeft(pods);
+    void this.volumes?.removeLeft().catch((error: unknown) => {
+      this.#options.logger.warn({ err: error }, "could not remove a claim; Berth tries again later");
+    });
     return pods.filter(({ metadata }) => metadata?.labels?.[ROLE_LABEL] === "sandbox").map(describePod);
   }
 

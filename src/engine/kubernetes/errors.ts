@@ -61,6 +61,11 @@ export function mayHaveHappened(error: unknown): boolean {
   return !/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH)$|CERT/.test(code);
 }
 
+/** Whether a call failed because the API server did not answer. */
+export function isUnanswered(error: unknown): boolean {
+  return error instanceof BerthError && error.cause instanceof NoAnswerError;
+}
+
 /** The API server's refusal behind an error. */
 export function refusalOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error;

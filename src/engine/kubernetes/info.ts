@@ -1,4 +1,4 @@
-import type { V1NodeList, VersionInfo } from "@kubernetes/client-node";
+import type { V1Node, VersionInfo } from "@kubernetes/client-node";
 import { BerthError } from "../../base/errors.ts";
 import type { EngineInfo, EngineSandboxSpec, IsolationLevel } from "../port.ts";
 import type { Api } from "./api.ts";
@@ -11,8 +11,16 @@ import type { NetworkGuard } from "./network/guard.ts";
  */
 export type NetworkPolicyWord = "enforced" | "open" | undefined;
 
+/** What a node has for pods. */
+interface NodeSize {
+  readonly cpus: number;
+  readonly memoryBytes: number;
+}
+
+/** How long what is known of the nodes is reused. */
+const NODES_MS = 60_000;
 /** For a service without the permission to see nodes: no limit here. The scheduler enforces the real one. */
-const UNKNOWN = { cpus: 4096, memoryBytes: 2 ** 50 };
+const UNKNOWN: NodeSize = { cpus: 4096, memoryBytes: 2 ** 50 };
 
 /** Describes the cluster and its capabilities. Also verifies that the service may list pods. */
 export async function readInfo(
@@ -22,12 +30,14 @@ export async function readInfo(
     readonly networkPolicy: NetworkPolicyWord;
     /** Undefined unless the network policy is `enforced`. */
     readonly guard: Pick<NetworkGuard, "problemOf" | "warning"> | undefined;
+    /** {@link largestNodeOf} the cluster. */
+    readonly largestNode: (signal?: AbortSignal) => Promise<NodeSize>;
   },
   signal?: AbortSignal,
 ): Promise<EngineInfo> {
   const [version, room] = await Promise.all([
     api.call<VersionInfo>("GET", "version", "asking for its version", { signal }),
-    largestNode(api, signal),
+    options.largestNode(signal),
     api.call("GET", `${api.path("pods")}?limit=1`, "listing pods", { signal }),
   ]);
   return {
@@ -52,15 +62,31 @@ export async function readInfo(
   };
 }
 
-async function largestNode(api: Api, signal?: AbortSignal): Promise<{ cpus: number; memoryBytes: number }> {
+/**
+ * Returns a function that asks for the largest node, and reuses the answer for a minute: a health check comes every few
+ * seconds, and nodes are large objects.
+ */
+export function largestNodeOf(api: Api): (signal?: AbortSignal) => Promise<NodeSize> {
+  let known: { readonly size: NodeSize; readonly at: number } | undefined;
+  return async (signal) => {
+    const at = performance.now();
+    if (known === undefined || at - known.at > NODES_MS) known = { size: await largestNode(api, signal), at };
+    return known.size;
+  };
+}
+
+async function largestNode(api: Api, signal?: AbortSignal): Promise<NodeSize> {
   try {
-    const { items } = await api.call<V1NodeList>("GET", "api/v1/nodes?limit=500", "listing nodes", {
-      signal,
+    const sizeOf = ({ status }: V1Node): NodeSize => ({
+      cpus: parseQuantity(status?.allocatable?.cpu ?? "0"),
+      memoryBytes: parseQuantity(status?.allocatable?.memory ?? "0"),
     });
+    const { items } = await api.list("api/v1/nodes", "listing nodes", sizeOf, { signal });
     if (items.length === 0) return UNKNOWN;
-    const largest = (name: string) =>
-      Math.max(...items.map(({ status }) => parseQuantity(status?.allocatable?.[name] ?? "0")));
-    return { cpus: Math.max(1, Math.floor(largest("cpu"))), memoryBytes: largest("memory") };
+    return {
+      cpus: Math.max(1, Math.floor(Math.max(...items.map(({ cpus }) => cpus)))),
+      memoryBytes: Math.max(...items.map(({ memoryBytes }) => memoryBytes)),
+    };
   } catch (error) {
     if (isRefusal(error, 403)) return UNKNOWN;
     throw error;

@@ -1,4 +1,4 @@
-import type { V1ContainerStatus, V1Pod, V1PodList } from "@kubernetes/client-node";
+import type { V1ContainerStatus, V1Pod } from "@kubernetes/client-node";
 import { rest, untilAborted } from "../../base/async.ts";
 import { abortError, type BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
@@ -6,8 +6,6 @@ import type { Api, WatchEvent } from "./api.ts";
 import { ApiError, isRefusal, NoAnswerError, translateError } from "./errors.ts";
 import { CONTAINER, INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
 
-/** Pods per answer. An answer is parsed in one go, which blocks the event loop. */
-const PAGE = 250;
 const MAX_RETRY_MS = 5_000;
 /** After a watch that lasted this long, the next one starts at once. */
 const CALM_MS = 5_000;
@@ -86,8 +84,8 @@ export class Pods {
   }
 
   async list(signal?: AbortSignal): Promise<V1Pod[]> {
-    const { pods } = await this.#list(signal);
-    return pods;
+    const { items } = await this.#list(signal);
+    return items;
   }
 
   listen(listener: PodListener): () => void {
@@ -139,8 +137,8 @@ export class Pods {
       const lists = version === undefined;
       try {
         if (version === undefined) {
-          const { pods, resourceVersion } = await this.#list(signal);
-          this.#replace(pods);
+          const { items, resourceVersion } = await this.#list(signal);
+          this.#replace(items);
           version = resourceVersion;
           this.#isListed = true;
           this.#tried.resolve();
@@ -171,24 +169,10 @@ export class Pods {
     return this.#api.watch<V1Pod>(this.#api.path("pods"), query, signal);
   }
 
-  async #list(signal?: AbortSignal): Promise<{ pods: V1Pod[]; resourceVersion: string }> {
-    const pods: V1Pod[] = [];
-    let version = "";
-    for (let next: string | undefined = ""; next !== undefined; ) {
-      const query = new URLSearchParams({ labelSelector: this.#selector, limit: String(PAGE) });
-      if (next !== "") query.set("continue", next);
-      const page: V1PodList = await this.#api.call<V1PodList>(
-        "GET",
-        `${this.#api.path("pods")}?${query}`,
-        "listing pods",
-        { signal },
-      );
-      pods.push(...page.items.map(essence));
-      version = page.metadata?.resourceVersion ?? "";
-      next = page.metadata?._continue ?? (page.metadata as { continue?: string } | undefined)?.continue;
-      if (next === "") next = undefined;
-    }
-    return { pods, resourceVersion: version };
+  #list(signal?: AbortSignal): Promise<{ readonly items: V1Pod[]; readonly resourceVersion: string }> {
+    return this.#api.list(this.#api.path("pods"), "listing pods", essence, {
+      ...{ labelSelector: this.#selector, signal },
+    });
   }
 
   #take({ type, object }: WatchEvent<V1Pod>): void {

@@ -1,13 +1,17 @@
 import type { V1Pod } from "@kubernetes/client-node";
-import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
+import { abortError, BerthError, hasReason, invalidArgument } from "../../base/errors.ts";
 import type { EngineMount } from "../port.ts";
 import type { Api } from "./api.ts";
+import { disruptionOf } from "./disruption.ts";
 import { quoted } from "./errors.ts";
 import { containerStatus, endOf } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { runPlain } from "./process.ts";
 import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
 import type { PodWarnings } from "./warnings.ts";
+
+/** How long it takes until the end of a pod is visible, once its processes have ended. */
+export const POD_END_MS = 4_000;
 
 /** What {@link untilStarted} needs. */
 interface StartParts {
@@ -55,7 +59,7 @@ export async function untilStarted(
       (pod) => pod.metadata?.name === name,
       (pod) => {
         if (pod === undefined) {
-          if (seen !== undefined) throw startFailed("its pod was deleted meanwhile", "");
+          if (seen !== undefined) throw endedMeanwhile(undefined);
           return undefined;
         }
         seen = pod;
@@ -80,7 +84,9 @@ export async function untilStarted(
 /** Returns the pod if it runs; undefined while it may still start. */
 function look(pod: V1Pod, image: string, ends: boolean): V1Pod | undefined {
   const { running, terminated, waiting } = containerStatus(pod)?.state ?? {};
-  if (ends ? terminated?.exitCode === 0 : running !== undefined) return pod;
+  if (ends && terminated?.exitCode === 0) return pod;
+  if (isEnding(pod)) throw endedMeanwhile(pod);
+  if (!ends && running !== undefined) return pod;
   const { reason = "", message = "" } = waiting ?? {};
   if (
     /^(ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName|ImageInspectError|RegistryUnavailable)$/.test(
@@ -98,6 +104,32 @@ function look(pod: V1Pod, image: string, ends: boolean): V1Pod | undefined {
   throw startFailed("its main process ended at once. The image needs a working /bin/sh", words);
 }
 
+/** Whether somebody or Kubernetes itself ends a pod. */
+function isEnding(pod: V1Pod): boolean {
+  return pod.metadata?.deletionTimestamp !== undefined || disruptionOf(pod) !== undefined;
+}
+
+/** The error for a pod that has ended, is being ended, or is gone. */
+function endedMeanwhile(pod: V1Pod | undefined): BerthError {
+  const isDeleted = pod?.metadata?.deletionTimestamp !== undefined && disruptionOf(pod) === undefined;
+  if (pod === undefined || isDeleted) return startFailed("its pod was deleted meanwhile", "");
+  const { cause, outOfMemory } = endOf(pod) ?? {};
+  return startFailed("its pod ended meanwhile", cause ?? (outOfMemory ? "out of memory" : ""));
+}
+
+/** Throws if a new pod ends. @param ms how long to wait for a sign of that. */
+async function throwIfEnding({ pods, signal }: StartParts, name: string, ms: number): Promise<void> {
+  const limit = AbortSignal.timeout(ms);
+  const ended = await pods
+    .until(
+      (pod) => pod.metadata?.name === name,
+      (pod) => (pod === undefined || isEnding(pod) || endOf(pod) !== undefined ? { pod } : undefined),
+      signal === undefined ? limit : AbortSignal.any([signal, limit]),
+    )
+    .catch(() => undefined);
+  if (ended !== undefined) throw endedMeanwhile(ended.pod);
+}
+
 /** Why a pod waits: the scheduler's words if no node accepts it. */
 export function pendingCause(pod: V1Pod): string {
   const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
@@ -109,17 +141,33 @@ export function pendingCause(pod: V1Pod): string {
 
 /** Prepares a new pod: scripts, working directory, volumes. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */
 export async function setUp(
-  { api, timeoutMs, signal }: StartParts,
+  parts: StartParts,
   pod: string,
   workingDir: string,
   user: string,
   mounts: readonly EngineMount[],
 ): Promise<void> {
+  try {
+    await runSetUp(parts, pod, setupCommand(workingDir, user, mounts));
+  } catch (error) {
+    // A pod that others end refuses the set-up or breaks it off, which may be seen before its end.
+    if (hasReason(error, "SANDBOX_TERMINATED") || hasReason(error, "ENGINE_UNAVAILABLE"))
+      await throwIfEnding(parts, pod, POD_END_MS);
+    throw error;
+  }
+  await throwIfEnding(parts, pod, 0);
+}
+
+async function runSetUp(
+  { api, timeoutMs, signal }: StartParts,
+  pod: string,
+  command: readonly string[],
+): Promise<void> {
   const limit = AbortSignal.timeout(timeoutMs);
   const { stdout, stderr, exitCode } = await runPlain(
     api,
     pod,
-    setupCommand(workingDir, user, mounts),
+    command,
     signal === undefined ? limit : AbortSignal.any([signal, limit]),
   ).catch((error: unknown) => {
     if (signal?.aborted || !limit.aborted) throw error;

@@ -20,6 +20,9 @@ export function parseLeader(text: string): LeaderId {
 }
 
 // Parts common to all kinds of shells.
+//
+// A shell ends with the exit code of its last job: if output holds up the markers, the engine may report the shell's end
+// before they arrive.
 
 /** Lets a shell survive a signal to its process group. */
 const SURVIVE_SIGNALS = "trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM";
@@ -41,9 +44,10 @@ const JOB_PIPES = "1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-";
 /**
  * Runs after a job's shell has reported how the job ended: waits until a service runs, by reopening stdin. The report
  * stays in the shell's pipes only while the shell holds them open. Without a service, no process has the named pipe
- * open for writing, so opening it blocks. Opening other pipes never blocks.
+ * open for writing, so opening it blocks. Opening other pipes never blocks. Without `command`, a shell that cannot open it
+ * would end with a code of its own.
  */
-const AWAIT_READER = ": </proc/self/fd/0";
+const AWAIT_READER = "command : </proc/self/fd/0";
 
 /** Shell builtins, which `exec` does not run. */
 const BUILTINS =
@@ -152,7 +156,7 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
 ${RUN_JOB}
-A() { n=$1; trap '${AWAIT_READER}' 0; B; J "$2"; }
+A() { n=$1 s=; trap '${AWAIT_READER};exit $s' 0; B; J "$2"; }
 I=/proc/1/task/1/children
 [ $PPID = 0 ] || { x=; read -r x </proc/$PPID/stat; set -- \${x##*) }; [ "$4" = 1 ] || [ "$2" = 0 ] || I=/-; }
 B() { g=-; read -r g <$I; }
@@ -301,7 +305,8 @@ t=
 while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
 "; done
 eval "$t"
-${AWAIT_READER}`;
+${AWAIT_READER}
+exit $s`;
 
 /** Makes a {@link PRESTARTED_SHELL} run its job. */
 export function prestartedJobText(request: JobRequest, nonce: string): ShellText {
@@ -334,7 +339,8 @@ ${READ_START}
 set -- $?
 printf '%sE%s;' "$BERTH_NONCE" $1 >&3
 printf '%sE%s;' "$BERTH_NONCE" $1 >&4
-${AWAIT_READER}`;
+${AWAIT_READER}
+exit $1`;
 
 /**
  * With a terminal, the job replaces the shell: the terminal ends when the job ends. The job starts when a line arrives,

@@ -81,7 +81,8 @@ describe("a sandbox that Kubernetes ends", () => {
     const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`;
     await kubectl(["create", "--raw", path, "--filename=-"], { input: JSON.stringify(eviction) });
     const message = expect.stringContaining("evicted by an operator from the node node");
-    expect((await ended(id)).termination).toMatchObject({ message });
+    const cause = "TERMINATION_CAUSE_REMOVED_EXTERNALLY";
+    expect((await ended(id)).termination).toMatchObject({ cause, message });
     expect((await exec.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SANDBOX_TERMINATED", message });
   });
 

@@ -1,6 +1,6 @@
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
-import type { V1NetworkPolicy, V1NetworkPolicyList, V1NodeList } from "@kubernetes/client-node";
+import type { V1NetworkPolicy, V1NetworkPolicyList, V1Node } from "@kubernetes/client-node";
 import { addressCidr, parseCidr } from "../../../base/cidr.ts";
 import type { Logger } from "../../../base/logger.ts";
 import type { Api } from "../api.ts";
@@ -133,13 +133,13 @@ export class PolicyKeeper {
   async #nodes(): Promise<string[]> {
     const { api } = this.#parts;
     try {
-      const { items } = await api.call<V1NodeList>("GET", "api/v1/nodes?limit=5000", "listing nodes");
-      return items.flatMap(({ spec, status }) => [
+      const { items } = await api.list("api/v1/nodes", "listing nodes", ({ spec, status }: V1Node) => [
         ...(spec?.podCIDRs ?? []),
         ...(status?.addresses ?? [])
           .filter(({ address }) => isIP(address))
           .map(({ address }) => addressCidr(address)),
       ]);
+      return items.flat();
     } catch (error) {
       if (isRefusal(error, 403)) return [];
       throw error;

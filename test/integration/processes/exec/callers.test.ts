@@ -47,14 +47,15 @@ describe("a caller that leaves", () => {
 
   test("and does not come back within the grace period loses the command", async () => {
     const execution = app.client.exec(bench.id, "echo on; exec sleep 666", {
-      disconnect_grace: seconds(2),
+      // On Kubernetes it takes a second or two to list processes.
+      disconnect_grace: seconds(6),
     });
     await execution.until("on");
     execution.cancel();
     const startedAt = performance.now();
     expect(await running("sleep 666")).toContain("sleep 666");
     expect((await left(await execution.processId)).cause).toBe("EXIT_CAUSE_CANCELED");
-    expect(performance.now() - startedAt).toBeGreaterThan(1_500);
+    expect(performance.now() - startedAt).toBeGreaterThan(5_500);
     expect(await running("sleep 666")).toEqual([]);
   });
 

@@ -40,7 +40,8 @@ test.each([
   ["preempted", "PreemptionByScheduler", "ended for a pod of higher priority on the node n1: Words."],
   ["under pressure", "TerminationByKubelet", "ended by the node n1: Words."],
 ])("an end on a node that answers is not a lost node: %s", (_how, reason, cause) => {
-  expect(disruptionOf(pod(reason, READY))).toEqual({ cause });
+  const removed = reason === "TerminationByKubelet" ? {} : { isRemoved: true };
+  expect(disruptionOf(pod(reason, READY))).toEqual({ cause, ...removed });
 });
 
 test("a pod that is not ready, or will be evicted but is not deleted yet, has not ended", () => {
