@@ -32,6 +32,22 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a log that was full loses lines that its reader would take",
+    changes: [{ file: "src/cli/service-log.ts", from: "if (isDue) this.flush();", to: "" }],
+    test: {
+      file: "test/unit/cli/service-log.test.ts",
+      title: "lines beyond the limit are written if the reader has made space since",
+    },
+  },
+  {
+    name: "a command does not wait for a slow reader of its message",
+    changes: [{ file: "src/main.ts", from: "stream.writableLength === 0", to: "true" }],
+    test: {
+      file: "test/unit/cli/slow-reader.test.ts",
+      title: "why a command fails is written to a stderr that is read late",
+    },
+  },
+  {
     name: "a service whose log is on a full disk ends",
     changes: [{ file: "src/cli/service-log.ts", from: "return codeOf(error);", to: "throw error;" }],
     test: { file: "test/unit/cli/service-log.test.ts", title: "none makes it fail if the disk is full" },

@@ -202,6 +202,14 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     change("src/engine/bubblewrap/tree-usage.ts", "if (slices.over) await slices.rest();", "void slices;"),
   ),
   defect(
+    "what a program's second thread starts does not count as the sandbox's",
+    {
+      file: "test/unit/engine/bubblewrap/tree-usage.test.ts",
+      title: "threads count, and so do the children of every thread",
+    },
+    change("src/engine/bubblewrap/tree-usage.ts", "threads > 1 ? threadsOf(pid) : [pid]", "[pid]"),
+  ),
+  defect(
     "a measurement keeps its sandbox alive",
     {
       file: "test/unit/sandboxes/usage.test.ts",

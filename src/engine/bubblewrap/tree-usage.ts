@@ -15,7 +15,6 @@ export async function usageOfTree(roots: readonly number[]): Promise<EngineUsage
   const left = [...roots];
   const slices = new Slices();
   for (let pid = left.pop(); pid !== undefined; pid = left.pop()) {
-    if (slices.over) await slices.rest();
     const fields = statOf(pid);
     if (fields === undefined || seen.has(pid)) continue;
     seen.add(pid);
