@@ -445,6 +445,26 @@ test("reports what was received if the connection stays lost", async () => {
   expect(rest.stdout).toBe("");
 });
 
+test("writes all of a long stdin over connections that break, however long calls are retried", async () => {
+  const link = await linked();
+  await using sandbox = await connect().sandboxes.create();
+  const far = await connect(link.address, { retryForMs: 0 }).sandboxes.get(sandbox.sandboxId);
+  const bytes = new Uint8Array(4 << 20).map((_, at) => (at * 31) & 0xff);
+  const echo = async () => {
+    const echoed: Uint8Array[] = [];
+    let cuts = 0;
+    for await (const { data, offset } of far.exec("cat", { stdin: bytes, reconnectMs: 20_000 })) {
+      echoed.push(data);
+      if (offset + data.length < (cuts + 1) << 20 || cuts === 2) continue;
+      cuts++;
+      link.cut();
+      await link.restore();
+    }
+    return Buffer.concat(echoed).equals(bytes);
+  };
+  await expect(echo()).resolves.toBe(true);
+});
+
 test("writes to stdin once, and downloads to the end, over connections that break", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
