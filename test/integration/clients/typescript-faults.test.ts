@@ -1,6 +1,16 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import {
+  appendFile,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import http2 from "node:http2";
 import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -267,6 +277,11 @@ test("reads the files of a certificate again for a new connection", async () => 
     expect(await failureOf(berth.sandboxes.stats())).toMatchObject({ code: "UNAVAILABLE" });
     await put(renewed);
     await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+    // A chain of which not all is written yet.
+    const other = connect(to, { ...settings, retryForMs: 0 });
+    await appendFile(certFile, (await readFile(old.cert)).subarray(0, -40));
+    await expect(other.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+    expect(() => connect(to, settings)).toThrow(/holds a certificate that is cut off$/);
   }
 });
 
