@@ -191,7 +191,8 @@ class Process:
             return
         self._ended = True
         self._transport.release(self)
-        if self._writing_rest is not None:
+        # A command that continues gets the rest of its stdin.
+        if self._writing_rest is not None and self._owned:
             self._writing_rest.cancel()
         try:
             if self._owned and self.status is None and self.process_id:
