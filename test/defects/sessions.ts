@@ -142,13 +142,27 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/python/driver.ts",
-        from: "        task.cancel()\n        _finish(task)\n",
+        from: "        task.cancel()\n",
         to: "        raise\n",
       },
     ],
     test: {
       file: PYTHON,
       title: "what fails, ends or hangs while it is awaited is reported as without await",
+    },
+  },
+  {
+    name: "of python code that awaits, only the part that awaits runs in the event loop",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "value = _awaited(codes)",
+        to: "value = [_awaited([part]) if _awaits(part) else _evaluated(part) for part in codes][-1]",
+      },
+    ],
+    test: {
+      file: PYTHON,
+      title: "all of the code runs in the event loop if a part of it awaits",
     },
   },
 ];

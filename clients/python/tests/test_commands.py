@@ -109,6 +109,12 @@ async def test_stdin_longer_than_a_message(sandbox: AsyncSandbox, sync_berth: Be
     detached = await sandbox.exec("sha256sum > sum", stdin=data, detach=True).start()
     assert (await sandbox.attach(detached.process_id).wait()).exit_code == 0
     assert (await sandbox.run("cat sum")).stdout[:64] == total
+    # One whose reader leaves gets the rest of it.
+    left = sandbox.exec("echo started; sha256sum > sum", stdin=data, detach=True, timeout=20)
+    async for _ in left:
+        break
+    assert (await sandbox.attach(left.process_id).wait()).cause == "EXITED"
+    assert (await sandbox.run("cat sum")).stdout[:64] == total
 
 
 async def test_iterating_gives_the_bytes_and_whole_characters(sandbox: AsyncSandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import hashlib
 import json
@@ -151,6 +152,71 @@ async def test_a_certificate_may_be_renewed(tmp_path: Path) -> None:
                 await berth.sandboxes.stats()
             with pytest.raises(errors.UnauthenticatedError):
                 sync_berth.sandboxes.stats()
+
+
+def _sockets() -> int:
+    """How many sockets this process has open."""
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            count += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+    return count
+
+
+async def test_renewals_leave_no_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth._endpoint._IDLE_MS", 1000)
+    address, good = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    pair = tmp_path / "pair.pem"
+
+    def renew(text: bytes) -> None:
+        new = pair.with_suffix(".new")
+        new.write_bytes(good.read_bytes() + good.with_suffix(".key").read_bytes() + text)
+        new.replace(pair)
+
+    renew(b"")
+    own: dict[str, Any] = {"ca": good, "client_cert": pair, "client_key": pair}
+    async with AsyncBerth(address, **own) as berth:
+        with Berth(address, **own) as sync_berth:
+
+            async def call() -> None:
+                # The certificate is accepted, and then the missing token is refused.
+                with pytest.raises(errors.UnauthenticatedError):
+                    await berth.sandboxes.stats()
+                with pytest.raises(errors.UnauthenticatedError):
+                    sync_berth.sandboxes.stats()
+
+            await call()
+            # gRPC has some for itself.
+            few = _sockets() + 20
+            # The same content again.
+            for _ in range(20):
+                renew(b"")
+                await call()
+            assert _sockets() < few
+            for number in range(100):
+                renew(b"\n# %d\n" % number)
+                await call()
+            async with asyncio.timeout(30):
+                while _sockets() >= few:
+                    await asyncio.sleep(0.05)
+            await call()
+
+
+async def test_authorities_may_be_half_written(tmp_path: Path) -> None:
+    address, good = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    content = good.read_bytes()
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes("# Größe\n".encode() + content)
+    own: dict[str, Any] = {"client_cert": good, "client_key": good.with_suffix(".key")}
+    async with AsyncBerth(address, ca=ca, **own, retry_for=0) as berth:
+        for half in (content, content[:-40], content + content[:100], b"", content):
+            ca.write_bytes(half)
+            with pytest.raises(errors.BerthError) as caught:
+                await berth.sandboxes.stats()
+            assert caught.value.code == "UNAUTHENTICATED"
+    ca.write_bytes(content[:-40])
+    with pytest.raises(ValueError, match=r"^ca=.* cannot be used"):
+        AsyncBerth(address, ca=ca, **own)
 
 
 class Tokens:
@@ -437,7 +503,8 @@ async def test_stdin_is_written_once_wherever_the_connection_breaks(link: Link, 
 
 async def test_long_stdin_is_written_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
     data = bytes(range(256)) * 30_000
-    async with AsyncBerth(link.address, retry_for=20) as far, berth.sandboxes.create() as sandbox:
+    # However long other calls are retried.
+    async with AsyncBerth(link.address, retry_for=0) as far, berth.sandboxes.create() as sandbox:
         same = await far.sandboxes.get(sandbox.sandbox_id)
         async with same.exec("cat", stdin=data, reconnect=20) as process:
             echoed = b""

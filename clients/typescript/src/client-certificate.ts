@@ -49,11 +49,17 @@ function read(source: PemSource): Pem {
 }
 
 function readCertificate({ name, text }: Pem): X509Certificate {
+  let certificate: X509Certificate;
   try {
-    return new X509Certificate(blockOf(text, "CERTIFICATE"));
+    certificate = new X509Certificate(blockOf(text, "CERTIFICATE"));
   } catch (cause) {
     throw new AccessError(`${name} holds no certificate in PEM`, { cause });
   }
+  // Others may follow, up to the authority's.
+  if (text.split("-----BEGIN ").length !== text.split("-----END ").length) {
+    throw new AccessError(`${name} holds a certificate that is cut off`);
+  }
+  return certificate;
 }
 
 function readKey({ name, text }: Pem): KeyObject {

@@ -383,25 +383,32 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     const rest = this.#rest;
     this.#rest = undefined;
     if (rest === undefined) return;
-    unlessOver(this.#write(rest.data, rest.close)).catch((error: unknown) => {
+    // With the patience of the command: its start is one act.
+    const retryForMs = Math.max(this.#reconnectMs, this.#connection.retryForMs);
+    unlessOver(this.#write(rest.data, rest.close, retryForMs)).catch((error: unknown) => {
       if (this.#ended) return;
       this.#failure = { error };
       this.#disconnect();
     });
   }
 
-  #write(data: Uint8Array, close: boolean): Promise<void> {
+  #write(data: Uint8Array, close: boolean, retryForMs?: number): Promise<void> {
     this.#writeRest();
     const written = this.#writing.then(async () => {
       await this.#started();
       if (this.#failure) throw this.#failure.error;
       // An empty write returns the offset of stdin.
-      let offset = this.#stdinOffset ?? (await this.#writePiece(0n, new Uint8Array(), false));
+      let offset = this.#stdinOffset ?? (await this.#writePiece(0n, new Uint8Array(), false, retryForMs));
       // Unknown until this write succeeds: otherwise what a failed write has written would be subtracted from the next.
       this.#stdinOffset = undefined;
       for (let at = 0; at === 0 || at < data.length; at += PIECE_BYTES) {
         const last = at + PIECE_BYTES >= data.length;
-        offset = await this.#writePiece(offset, data.subarray(at, at + PIECE_BYTES), close && last);
+        offset = await this.#writePiece(
+          offset,
+          data.subarray(at, at + PIECE_BYTES),
+          close && last,
+          retryForMs,
+        );
       }
       this.#stdinOffset = offset;
     });
@@ -409,11 +416,12 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     return written;
   }
 
-  async #writePiece(offset: bigint, data: Uint8Array, close: boolean): Promise<bigint> {
+  async #writePiece(offset: bigint, data: Uint8Array, close: boolean, retryForMs?: number): Promise<bigint> {
     const request = { requestId: newRequestId(), processId: this.processId, offset, data, close };
     const answer = await this.#connection.again(
       (options) => this.#connection.processes.writeStdin(request, options),
       this.#signal,
+      retryForMs,
     );
     return answer.offset;
   }

@@ -1,6 +1,16 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import {
+  appendFile,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import http2 from "node:http2";
 import net, { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -267,6 +277,11 @@ test("reads the files of a certificate again for a new connection", async () => 
     expect(await failureOf(berth.sandboxes.stats())).toMatchObject({ code: "UNAVAILABLE" });
     await put(renewed);
     await expect(berth.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+    // A chain of which not all is written yet.
+    const other = connect(to, { ...settings, retryForMs: 0 });
+    await appendFile(certFile, (await readFile(old.cert)).subarray(0, -40));
+    await expect(other.sandboxes.stats()).resolves.toMatchObject({ engine: "bubblewrap" });
+    expect(() => connect(to, settings)).toThrow(/holds a certificate that is cut off$/);
   }
 });
 
@@ -443,6 +458,26 @@ test("reports what was received if the connection stays lost", async () => {
   expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
   const rest = await sandbox.attach(command.processId, { stdoutOffset: 7 }).result();
   expect(rest.stdout).toBe("");
+});
+
+test("writes all of a long stdin over connections that break, however long calls are retried", async () => {
+  const link = await linked();
+  await using sandbox = await connect().sandboxes.create();
+  const far = await connect(link.address, { retryForMs: 0 }).sandboxes.get(sandbox.sandboxId);
+  const bytes = new Uint8Array(4 << 20).map((_, at) => (at * 31) & 0xff);
+  const echo = async () => {
+    const echoed: Uint8Array[] = [];
+    let cuts = 0;
+    for await (const { data, offset } of far.exec("cat", { stdin: bytes, reconnectMs: 20_000 })) {
+      echoed.push(data);
+      if (offset + data.length < (cuts + 1) << 20 || cuts === 2) continue;
+      cuts++;
+      link.cut();
+      await link.restore();
+    }
+    return Buffer.concat(echoed).equals(bytes);
+  };
+  await expect(echo()).resolves.toBe(true);
 });
 
 test("writes to stdin once, and downloads to the end, over connections that break", async () => {

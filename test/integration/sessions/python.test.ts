@@ -89,6 +89,34 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("await twice(5)")).data.result).toBe("10");
   });
 
+  test("all of the code runs in the event loop if a part of it awaits", async () => {
+    const define = "import asyncio\nasync def twice(n):\n    await asyncio.sleep(0)\n    return 2 * n\n";
+    // A loop that code made before anything was awaited.
+    await run(`${define}task = asyncio.get_event_loop().create_task(twice(1))`);
+    expect((await run("await task")).data).toMatchObject({ result: "2", error: null });
+    expect((await run("task = asyncio.create_task(twice(2))\nawait task")).data).toMatchObject({
+      result: "4",
+      error: null,
+    });
+    expect((await run("await twice(2)\nasyncio.create_task(twice(3)).done()")).data).toMatchObject({
+      result: "False",
+      error: null,
+    });
+    await run("import contextvars, decimal\nvariable = contextvars.ContextVar('variable')");
+    expect(
+      (await run("await twice(3)\nvariable.set(None)\ndecimal.setcontext(decimal.Context(prec=3))")).data
+        .error,
+    ).toBeNull();
+    expect((await run("variable.get(), decimal.Decimal(1) / 3")).data.result).toBe(
+      "(None, Decimal('0.333'))",
+    );
+    await run("await twice(4)\nvariable.set(1)\n1 / 0");
+    expect((await run("variable.get()")).data.result).toBe("1");
+    for (const code of ["print('first')\nyield 2", "await twice(5)\nprint('first')\nyield 2"]) {
+      expect((await run(code)).data).toMatchObject({ stdout: "first\n", error: { name: "SyntaxError" } });
+    }
+  });
+
   test("what fails, ends or hangs while it is awaited is reported as without await", async () => {
     await run("import asyncio, sys\nasync def fail():\n    await asyncio.sleep(0)\n    return 1 / 0\n");
     const { error } = (await run("await fail()")).data;
@@ -129,7 +157,16 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await run(
       "async def stay():\n    while True:\n        try: await asyncio.sleep(1000)\n        except asyncio.CancelledError: pass\n",
     );
-    expect(await run("await stay()", 0.5)).toMatchObject({ code: 5006, data: { session_lost: false } });
+    const stays = await run("await stay()", 0.5);
+    expect(stays).toMatchObject({ code: 5006, data: { session_lost: false } });
+    expect(stays.data.error?.traceback).not.toMatch(/_awaited|another exception/);
+    const fails = await run(
+      "async def leave():\n    try: await asyncio.sleep(1000)\n    finally: 1 / 0\nawait leave()",
+      0.5,
+    );
+    expect(fails.data.error?.traceback).toMatch(
+      /line 4, in <module>\n.*\n.*line 3, in leave\n[\s\S]*KeyboardInterrupt\n$/,
+    );
     expect((await run("await asyncio.sleep(0, 'well')")).data.result).toBe("'well'");
   });
 

@@ -25,6 +25,10 @@ DEFAULT_ADDRESS = "127.0.0.1:7070"
 #: Seconds that a call may go on after the certificate of its connection was renewed.
 RETIRED_FOR = 24 * 3600
 
+#: After this time without calls, connections whose certificate may be renewed close until the next call. Otherwise
+#: those that a renewal replaced would stay.
+_IDLE_MS = 60_000
+
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 Pem = Union[str, "os.PathLike[str]", bytes]
@@ -104,6 +108,8 @@ def endpoint(
     }
     # Each client gets its own connection, so that one created after a fork does not share its parent's.
     options["grpc.use_local_subchannel_pool"] = 1
+    if any(source is not None and not isinstance(source, bytes) for source in (ca, client_cert, client_key)):
+        options["grpc.client_idle_timeout_ms"] = _IDLE_MS
     if _is_local(target):
         # There is no proxy between a client and its own machine, whatever the environment says.
         options["grpc.enable_http_proxy"] = 0
@@ -124,14 +130,18 @@ class _Credentials:
     def __init__(self, ca: Pem | None, client_cert: Pem | None, client_key: Pem | None) -> None:
         self._sources = (ca, client_cert, client_key)
         self._version = self._version_now()
-        self._made = _credentials(*self._sources)
+        self._content = _content(*self._sources)
+        self._made = grpc.ssl_channel_credentials(*self._content)
 
     def __call__(self) -> grpc.ChannelCredentials:
         version = self._version_now()
         if version is not None and version != self._version:
             self._version = version
             with contextlib.suppress(ValueError, OSError):
-                self._made = _credentials(*self._sources)
+                content = _content(*self._sources)
+                # Files may be written again with what they hold: that needs no other connection.
+                if content != self._content:
+                    self._content, self._made = content, grpc.ssl_channel_credentials(*content)
         return self._made
 
     def _version_now(self) -> list[tuple[int, int, int]] | None:
@@ -151,17 +161,26 @@ class _Credentials:
         return version
 
 
-def _credentials(ca: Pem | None, client_cert: Pem | None, client_key: Pem | None) -> grpc.ChannelCredentials:
-    """Reads and checks the files: gRPC would report an unreachable service instead."""
+def _content(
+    ca: Pem | None, client_cert: Pem | None, client_key: Pem | None
+) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """Reads and checks the files: gRPC would report an unreachable service instead. Returns roots, key and
+    certificate.
+    """
     roots = None if ca is None else _read("ca", ca, b"CERTIFICATE-----", "certificate")
+    if ca is not None and roots is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=roots.decode("ascii", "ignore"))
+        except ssl.SSLError as error:
+            raise ValueError(f"{_named('ca', ca)} cannot be used: {error}") from error
     if client_cert is None or client_key is None:
-        return grpc.ssl_channel_credentials(roots)
+        return roots, None, None
     cert = _read("client_cert", client_cert, b"CERTIFICATE-----", "certificate")
     key = _read("client_key", client_key, b"PRIVATE KEY-----", "private key")
     if b"ENCRYPTED" in key:
         raise ValueError(f"{_named('client_key', client_key)} is encrypted: give a key without a passphrase")
     _check_pair(cert, key)
-    return grpc.ssl_channel_credentials(roots, key, cert)
+    return roots, key, cert
 
 
 def _check_pair(cert: bytes, key: bytes) -> None:

@@ -32,12 +32,14 @@ _builtins = {name: value for name, value in vars(builtins).items() if callable(v
 globals().update((name, value) for name, value in _builtins.items() if name[0] != '_')
 from ast import Expr, Expression, parse, PyCF_ALLOW_TOP_LEVEL_AWAIT
 from base64 import b64encode
+from contextvars import copy_context
 from json.encoder import encode_basestring_ascii as _quoted
 from linecache import cache as _lines
 from os import _exit, close as _close, dup2, getpid, listdir, open as _open, write as _os_write, O_WRONLY
 from signal import SIGINT
 from threading import current_thread
 from traceback import format_exception
+from warnings import catch_warnings, simplefilter
 _scan = json.JSONDecoder().scan_once
 _own, _parse_code = globals(), parse.__code__
 _name_of = type.__dict__['__name__'].__get__
@@ -132,32 +134,59 @@ def _bounded(text):
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()
 
+# Returns an error instead of raising it: what comes before wrong code runs.
 def _compiled(tree, name, mode):
     try: return compile(tree, name, mode)
     except SyntaxError as error: first = error
     # Not at once: older versions would accept await in a function that is not async.
-    code = compile(tree, name, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if not code.co_flags & CO_COROUTINE: raise first
-    return code
+    try: code = compile(tree, name, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError as error: return error
+    return code if _awaits(code) else first
 
-def _awaited(coroutine):
+def _awaits(code):
+    return not isinstance(code, SyntaxError) and code.co_flags & CO_COROUTINE
+
+def _evaluated(code):
+    if isinstance(code, SyntaxError): raise code
+    return eval(code, _module.__dict__)
+
+def _current_loop(asyncio):
+    # Tasks that were created in it must not wait for another. If there is none, some versions make one and warn.
+    with catch_warnings():
+        simplefilter('ignore')
+        try: loop = asyncio.get_event_loop()
+        except RuntimeError: return asyncio.new_event_loop()
+    return asyncio.new_event_loop() if loop.is_closed() else loop
+
+def _awaited(codes):
     global _loop
     import asyncio
-    if _loop is None or _loop.is_closed(): _loop = asyncio.new_event_loop()
+    if _loop is None or _loop.is_closed(): _loop = _current_loop(asyncio)
     # asyncio.run() leaves none.
     asyncio.set_event_loop(_loop)
-    task = _loop.create_task(coroutine)
+    context, failure = {}, None
+    async def run():
+        nonlocal context
+        try:
+            for code in codes:
+                value = _evaluated(code)
+                if _awaits(code): value = await value
+            return value
+        finally: context = copy_context()
+    task = _loop.create_task(run())
     task.add_done_callback(lambda _: _loop.stop())
     try: _finish(task)
     except BaseException as error:
         # An interrupt hits the loop, not the task. Its traceback is to show what was awaited.
+        failure, trace = error, error.__traceback__
         task.cancel()
-        _finish(task)
-        trace = error.__traceback__
-        try: task.result()
-        except asyncio.CancelledError as canceled: trace = canceled.__traceback__
-        except BaseException: pass
-        raise error.with_traceback(_from_code(trace))
+        try:
+            _finish(task)
+            task.result()
+        except BaseException as end: trace = end.__traceback__
+    # The task has its own context. What code sets there is to stay, as without await.
+    for variable, value in context.items(): variable.set(value)
+    if failure is not None: raise failure.with_traceback(_from_code(trace))
     # As the loop would raise it, the traceback would begin with the loop's frames.
     return task.result()
 
@@ -169,11 +198,6 @@ def _from_code(trace):
 def _finish(task):
     while not task.done(): _loop.run_forever()
 
-def _evaluated(tree, name, mode):
-    code = _compiled(tree, name, mode)
-    value = eval(code, _module.__dict__)
-    return _awaited(value) if code.co_flags & CO_COROUTINE else value
-
 def _run(code):
     name = '<call %d>' % _execution
     _module.__builtins__ = builtins
@@ -181,8 +205,13 @@ def _run(code):
     _lines.pop('<call %d>' % (_execution - 1000), None)
     tree = parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None
-    _evaluated(tree, name, 'exec')
-    value = last and _evaluated(Expression(last.value), name, 'eval')
+    parts = [(tree, 'exec')] + ([(Expression(last.value), 'eval')] if last else [])
+    codes = (_compiled(part, name, mode) for part, mode in parts)
+    # All of it runs in the loop if any of it awaits. Other code is compiled part by part, as it runs.
+    if 'await' in code or 'async' in code: codes = list(codes)
+    if isinstance(codes, list) and any(map(_awaits, codes)): value = _awaited(codes)
+    else:
+        for part in codes: value = _evaluated(part)
     if value is not None: _module._ = value
     return {'result': None if value is None else _told(repr(value)), 'plots': _plots()}
 

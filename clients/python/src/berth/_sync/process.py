@@ -191,7 +191,8 @@ class Process:
             return
         self._ended = True
         self._transport.release(self)
-        if self._writing_rest is not None:
+        # A command that continues gets the rest of its stdin.
+        if self._writing_rest is not None and self._owned:
             self._writing_rest.cancel()
         try:
             if self._owned and self.status is None and self.process_id:
@@ -355,7 +356,8 @@ class Process:
         (data, close), self._rest = self._rest or (b"", False), None
         try:
             with contextlib.suppress(ProcessStateError):
-                self._write_pieces(data, close)
+                # With the patience of the command: its start is one act.
+                self._write_pieces(data, close, max(self._reconnect, self._transport.retry_for))
         except Exception as error:
             if not self._ended:
                 self._failure = error
@@ -373,29 +375,31 @@ class Process:
         self._rest_written()
         self._write_pieces(data, close)
 
-    def _write_pieces(self, data: bytes | memoryview, close: bool) -> None:
+    def _write_pieces(
+        self, data: bytes | memoryview, close: bool, retry_for: float | None = None
+    ) -> None:
         with self._stdin_lock:
             # Unknown until this write succeeds: otherwise what a failed write has written would be subtracted from
             # the next.
             offset, self._stdin_offset = self._stdin_offset, None
             if offset is None:
                 # An empty write returns the offset of stdin.
-                offset = self._write_piece(0, b"", False)
+                offset = self._write_piece(0, b"", False, retry_for)
             view = memoryview(data)
             while True:
                 piece = bytes(view[:PIECE_BYTES])
                 view = view[PIECE_BYTES:]
                 last = len(view) == 0
-                offset = self._write_piece(offset, piece, close and last)
+                offset = self._write_piece(offset, piece, close and last, retry_for)
                 if last:
                     break
             self._stdin_offset = offset
 
-    def _write_piece(self, offset: int, data: bytes, close: bool) -> int:
+    def _write_piece(self, offset: int, data: bytes, close: bool, retry_for: float | None) -> int:
         request = process_pb2.WriteStdinRequest(
             process_id=self.process_id, offset=offset, data=data, close=close
         )
-        answer = self._transport.retried(self._transport.stubs.processes.WriteStdin, request)
+        answer = self._transport.retried(self._transport.stubs.processes.WriteStdin, request, retry_for)
         return answer.offset
 
 
