@@ -152,7 +152,7 @@ export class BubblewrapSandbox {
       return { memoryBytes, cpuNanos, pids };
     }
     // Everything inside descends from process 1 or from an attendant's child.
-    const roots = [this.initPid, ...[...this.#attendants].flatMap(childrenOf)];
+    const roots = [this.initPid, ...[...this.#attendants].flatMap((pid) => childrenOf(pid))];
     return { ...(await usageOfTree(roots)), ...counted };
   }
 
