@@ -198,6 +198,25 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
+  test("an action waits for the page that a busy page opens only later", async () => {
+    const busy =
+      "setTimeout(() => { const end = performance.now() + 300; while (performance.now() < end); })";
+    await shell(
+      `echo '<title>Busy</title><form action=a.html><input name=q onkeypress="${busy}"></form><a onclick="${busy}; setTimeout(() => location = &quot;b.html&quot;, 5)">b</a>' >busy.html`,
+    );
+    const { stdout } = await shell("pwd");
+    const page = { url: `file://${stdout.trim()}/busy.html` };
+    await browser.ok("goto", page);
+    expect((await browser.ok("type", { selector: "input", text: "", submit: true })).url).toMatch(
+      /a\.html\?q=$/,
+    );
+    await browser.ok("goto", page);
+    expect((await browser.ok("click", { selector: "a" })).title).toBe("B");
+    await browser.ok("goto", page);
+    await browser.ok("type", { selector: "input", text: "" });
+    expect((await browser.ok("key", { key: "Enter" })).title).toBe("A");
+  });
+
   test("a part of a page that never loads does not block actions on the page", async () => {
     const server = `
 import http.server, threading

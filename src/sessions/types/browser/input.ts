@@ -1,9 +1,10 @@
 import { z } from "zod";
+import { rest } from "../../../base/async.ts";
 import type { BrowserUse } from "./browser.ts";
 import { boxOf, type ElementName, findElement, type Point } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { type Chord, type Key, keyOf, MODIFIER_BITS } from "./keys.ts";
-import { PREPARE_TYPING, SELECT, SET_VALUE } from "./page-scripts.ts";
+import { PREPARE_TYPING, REST, SELECT, SET_VALUE } from "./page-scripts.ts";
 import type { Tab } from "./tab.ts";
 
 type MouseButton = "left" | "right" | "middle";
@@ -14,7 +15,7 @@ const MAX_KEYS = 1_000;
 const KEYS_AT_ONCE = 50;
 /** How long an action waits for a page that it caused to load. */
 const SETTLE_MS = 5_000;
-/** A page that reacts to an action starts to load within this time. */
+/** A page reacts to an action at once, or by a timer of at most this time. */
 const REACT_MS = 30;
 const done = z.unknown();
 
@@ -165,6 +166,26 @@ export async function select(
 
 /** Waits for a page to react to an action, and for a page that it loads. */
 export async function settle(tab: Tab, signal: AbortSignal): Promise<void> {
-  await tab.untilOr(REACT_MS, () => tab.isLoading, signal);
+  const over = new AbortController();
+  const until = AbortSignal.any([signal, over.signal]);
+  let hadTime = false;
+  void Promise.allSettled([rest(REACT_MS, until), pageRests(tab, until)]).then(() => {
+    hadTime = true;
+    tab.changed();
+  });
+  try {
+    await tab.untilOr(SETTLE_MS, () => hadTime || tab.isLoading, signal);
+  } finally {
+    over.abort();
+  }
   await tab.untilOr(SETTLE_MS, () => !tab.isLoading, signal);
+}
+
+/**
+ * Waits by a timer of the page's own, which fires only after what the page has already scheduled, however busy it and
+ * the machine are. What that causes to load is announced before the answer.
+ */
+async function pageRests(tab: Tab, signal: AbortSignal): Promise<void> {
+  const page = { session: tab.session, frameId: tab.targetId };
+  await tab.callIn(page, REST, [REACT_MS], done, signal);
 }

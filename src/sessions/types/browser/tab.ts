@@ -263,7 +263,7 @@ export class Tab {
 
   /** Calls a function of page-scripts.ts in a frame, isolated from the page's own scripts. */
   async callIn<S extends z.ZodType>(
-    { session, frameId }: Frame,
+    { session, frameId }: Pick<Frame, "session" | "frameId">,
     script: string,
     args: readonly unknown[],
     answer: S,
@@ -348,6 +348,7 @@ export class Tab {
       functionDeclaration: script,
       arguments: args.map((value) => ({ value })),
       returnByValue: byValue,
+      awaitPromise: byValue,
       objectGroup: OBJECT_GROUP,
       ...target,
     };
