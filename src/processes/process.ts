@@ -29,7 +29,7 @@ const TERMINAL_AHEAD_BYTES = 128 * 1024;
 /** How long the end of a process may take in total, from its stop or timeout on. */
 const END_MS = 2_600;
 /** Bounds on how long a killed job may take to report how it ended. */
-const AFTER_KILL_MS = { max: 2_000, min: 100 };
+const AFTER_KILL_MS = { max: 2_000, min: 500 };
 
 /** What all processes share. */
 export interface ProcessParts {

@@ -57,6 +57,24 @@ describe("the timeout", () => {
     expect(bench.operations).toBe(0);
   });
 
+  test("leaves a job that was killed late the time to report its end", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 0 });
+    const [killing, killed] = [gate(), gate()];
+    bench.runner.killing = () => killing.promise;
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    bench.job.onSignal = (signal) => signal === SIGKILL && killed.resolve();
+    await bench.clock.advance(5_000);
+    // On a busy machine.
+    await bench.clock.advance(4_000);
+    killing.resolve();
+    await killed.promise;
+    await settled();
+    await bench.clock.advance(400);
+    bench.job.exit(137);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
+  });
+
   test("stays the cause of an end whose caller leaves meanwhile", async () => {
     const bench = await ProcessBench.start();
     const killing = gate();
