@@ -68,7 +68,12 @@ describe("its end", () => {
     service.signal("SIGTERM");
     // The same signal twice within a moment is one keystroke, forwarded by a parent.
     service.signal("SIGTERM");
-    const isReady = () => fetch(`http://${service.address}/readyz`).then(({ ok }) => ok);
+    const readyz = `http://${service.address}/readyz`;
+    const isReady = () =>
+      fetch(readyz).then(
+        ({ ok }) => ok,
+        () => false,
+      );
     await expect.poll(isReady).toBe(false);
     // It has taken the first one, and this one comes later than the moment.
     await sleep(300);
