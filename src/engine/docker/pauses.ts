@@ -9,6 +9,14 @@ import { answerTo, translateError } from "./errors.ts";
  */
 const PAUSE_SETTLE_MS = 300;
 
+/**
+ * How long to repeat a pause. A process freezes only when it gets CPU time, but runc gives up after some hundred
+ * milliseconds, and a busy machine or the container's own limit may not give it any by then.
+ */
+const FREEZE_MS = 10_000;
+const FREEZE_REST_MS = 50;
+const UNABLE_TO_FREEZE = /unable to freeze|waiting for the cgroup to freeze/i;
+
 /** What {@link Pauses} needs to pause and resume containers. */
 interface PauseParts {
   /** Asks Docker to pause or resume. @throws Docker's refusal, also if the container is already in that state. */
@@ -37,7 +45,7 @@ export class Pauses {
       if (rest > 0) await sleep(rest, undefined, { signal }).catch(() => throwIfAborted(signal));
     }
     try {
-      await this.#parts.call(ref, paused, signal);
+      await this.#call(ref, paused, signal);
       this.#noteChange(ref, paused);
     } catch (error) {
       if (!answerTo(error)) throw error;
@@ -55,6 +63,19 @@ export class Pauses {
 
   forget(ref: string): void {
     this.#last.delete(ref);
+  }
+
+  async #call(ref: string, paused: boolean, signal: AbortSignal | undefined): Promise<void> {
+    const begin = performance.now();
+    for (;;) {
+      try {
+        return await this.#parts.call(ref, paused, signal);
+      } catch (error) {
+        const text = answerTo(error)?.text ?? "";
+        if (!UNABLE_TO_FREEZE.test(text) || performance.now() - begin > FREEZE_MS) throw error;
+      }
+      await sleep(FREEZE_REST_MS, undefined, { signal }).catch(() => throwIfAborted(signal));
+    }
   }
 
   #noteChange(ref: string, paused: boolean): void {

@@ -67,6 +67,24 @@ test("a frozen container that Docker believes to be running is thawed", async ()
   expect(daemon.thaws).toBe(1);
 });
 
+test("a pause is repeated while the runtime cannot freeze the container", async () => {
+  const text = "Cannot pause container x: OCI runtime pause failed: unable to freeze: unknown";
+  const unable = Object.assign(new Error(text), { statusCode: 500, json: { message: text } });
+  let calls = 0;
+  const call = async () => {
+    if (++calls < 4) throw translateError(unable, "pausing a container");
+  };
+  const pauses = new Pauses({
+    call,
+    state: async () => ({ Running: true, Paused: false }),
+    thaw: async () => {},
+  });
+  await pauses.set("x", true);
+  expect(calls).toBe(4);
+  calls = Number.NEGATIVE_INFINITY;
+  await expect(pauses.set("y", true, AbortSignal.timeout(100))).rejects.toThrow();
+});
+
 test("other refusals are passed on", async () => {
   const daemon = new Daemon();
   daemon.running = false;
