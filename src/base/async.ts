@@ -40,6 +40,18 @@ export async function rest(ms: number, signal: AbortSignal | undefined): Promise
   await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
 }
 
+/** Several of them fit into every time for which {@link stayOpen} waits. */
+const STEP_MS = 100;
+
+/**
+ * Waits for `ms`, or until the signal aborts, for something that arrives from outside. The time counts in steps, and
+ * what has arrived is taken between them: after a halt, however long, the rest of the time is still to come. Does not
+ * keep the program running.
+ */
+export async function stayOpen(ms: number, signal?: AbortSignal): Promise<void> {
+  for (let left = ms; left > 0 && !signal?.aborted; left -= STEP_MS) await rest(STEP_MS, signal);
+}
+
 /** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the other calls still run. */
 export async function forEachConcurrently<T>(
   items: readonly T[],

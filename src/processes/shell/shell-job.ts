@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { stayOpen } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import { MarkerScanner, newMarkerNonce } from "../../base/markers.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/port.ts";
@@ -12,9 +12,8 @@ export const START_TIMEOUT_MS = 30_000;
 const MAX_HOLD_MS = 20;
 /** When to start asking the engine. The shell itself normally reports the end of short jobs. */
 export const ASK_ENGINE_AFTER_MS = 1_000;
-/** How long markers may take to arrive after the engine has reported that the shell ended: this many times as long. */
-const LATE_OUTPUT_STEPS = 5;
-const LATE_OUTPUT_STEP_MS = 100;
+/** How long markers may take to arrive after the engine has reported that the shell ended. */
+const LATE_OUTPUT_MS = 500;
 
 /**
  * A job in a shell that writes markers for the job's start and end to the job's own streams. Implements the state
@@ -274,9 +273,8 @@ export async function endFromEngine(
   try {
     const code = await spawned.wait(signal);
     onEnd();
-    // In steps, between which what has arrived is taken, also if the machine was halted meanwhile.
-    for (let step = 0; step < LATE_OUTPUT_STEPS && !streamsOver(); step++)
-      await sleep(LATE_OUTPUT_STEP_MS, undefined, { signal, ref: false });
+    if (!streamsOver()) await stayOpen(LATE_OUTPUT_MS, signal);
+    if (signal.aborted) return undefined;
     return { kind: "exited", code };
   } catch (cause) {
     if (signal.aborted) return undefined;
