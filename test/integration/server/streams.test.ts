@@ -73,10 +73,11 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     const stream = createClient(ProcessService, transport)
       .exec(shell("flood"), { headers })
       [Symbol.asyncIterator]();
-    await stream.next();
+    // On a busy machine the deadline may come before the first message.
+    await stream.next().catch(() => {});
     await eventually(() => server.record.open === 0);
     // And the reader cannot keep the call open.
-    await expect.poll(() => callsInFlight(server), { timeout: 20_000 }).toBe(0);
+    await expect.poll(() => callsInFlight(server)).toBe(0);
     await stream.return?.();
   });
 
@@ -130,7 +131,7 @@ test("a flood of cancels leaves no handler, no call and no stream", async () => 
   }
   expect(server.record.begun).toBeGreaterThan(floods / 2);
   await eventually(() => server.record.open === 0);
-  expect(await callsInFlight(server)).toBe(0);
+  await expect.poll(() => callsInFlight(server)).toBe(0);
 });
 
 test("a call is not delayed by streams that always have more, however many", async () => {
@@ -280,13 +281,13 @@ test("an upload that is reset right after its end is not whole, also while the e
   await connection.send(frame(FRAME.data, 0, 1, message));
   await eventually(() => server.record.uploaded === 1000);
   await connection.send(frame(FRAME.data, FLAG.endStream, 1));
-  // The end has been read, and the reset has arrived when the wait for it is over.
-  await sleep(3);
-  // Timers come after this turn.
+  // The end has been read after a whole turn, and the wait for a reset has begun. Timers come after this turn, so the
+  // reset has arrived when the wait is over, however busy the machine is.
+  await nextTurn();
   await nextTurn();
   void connection.send(reset(1));
   for (const since = performance.now(); performance.now() - since < 50; );
-  await eventually(() => server.record.uploadError !== undefined, { timeoutMs: 5_000 });
+  await eventually(() => server.record.uploadError !== undefined);
   expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
 });
 
