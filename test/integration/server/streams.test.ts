@@ -281,7 +281,7 @@ test("an upload that is reset right after its end is not whole, also while the e
   await connection.send(frame(FRAME.data, 0, 1, message));
   await eventually(() => server.record.uploaded === 1000);
   await connection.send(frame(FRAME.data, FLAG.endStream, 1));
-  // The end has been read after a whole turn, and the wait for a reset has begun. Timers come after this turn, so the
+  // The end has been read after a whole turn, and the wait for a reset has started. Timers come after this turn, so the
   // reset has arrived when the wait is over, however busy the machine is.
   await nextTurn();
   await nextTurn();
