@@ -378,7 +378,7 @@ export class Process {
       const kills = await this.#parts.control.newOomKills(this.sandbox);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
       // If the sandbox has ended too, no shell answers. Its end is reported soon, and becomes the cause.
-      else if (kills === undefined) await sandboxEnd(lease);
+      else if (kills === undefined) await sandboxEnd(this.sandbox, lease.signal, this.#parts.control);
     }
     this.#finish({ exitCode: end.code, message: end.message ?? "" });
   }

@@ -48,6 +48,7 @@ export class ReattachedJob implements Job {
   readonly #end = Promise.withResolvers<JobEnd>();
   readonly #closed = new AbortController();
   #spawned: SpawnedProcess | undefined;
+  #control: ProcessControl | undefined;
   #streamsOver = false;
   #learning: Promise<void> | undefined;
 
@@ -75,6 +76,7 @@ export class ReattachedJob implements Job {
    */
   follow(spawned: SpawnedProcess | undefined, control: ProcessControl): void {
     this.#spawned = spawned;
+    this.#control = control;
     // The unread output of its pipes may already have reported its end.
     if (this.#closed.signal.aborted) spawned?.close();
     void this.#watch(control);
@@ -165,7 +167,7 @@ export class ReattachedJob implements Job {
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     if (this.#codes.size > 0) return this.#exitedAsReported();
     if (end?.kind === "exited" && this.#isOwn(end.code)) return this.#exited(end.code);
-    await sandboxEnd(this.#closed);
+    await sandboxEnd(this.#init.sandbox, this.#closed.signal, this.#control);
     this.#finish(lost("The service was restarted while it ran: how it ended is not known."));
   }
 

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
@@ -227,6 +228,18 @@ describe("the end of a sandbox", () => {
   test("by itself ends its processes", async () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec({ onDisconnect: "DETACH" });
+    await bench.vanish();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
+  });
+
+  test("is why a process was killed with it, however late it is reported", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.runner.isEnding = true;
+    bench.job.exit(128 + SIGKILL);
+    await sleep(1_500);
+    expect(stream.status).toBeUndefined();
     await bench.vanish();
     await stream.over;
     expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
