@@ -50,6 +50,7 @@ export class ReattachedJob implements Job {
   #spawned: SpawnedProcess | undefined;
   #control: ProcessControl | undefined;
   #streamsOver = false;
+  #paused = false;
   #learning: Promise<void> | undefined;
 
   constructor(init: ReattachedInit, output: JobOutput) {
@@ -83,10 +84,12 @@ export class ReattachedJob implements Job {
   }
 
   pause(): void {
+    this.#paused = true;
     this.#spawned?.pause();
   }
 
   resume(): void {
+    this.#paused = false;
     this.#spawned?.resume();
   }
 
@@ -161,9 +164,11 @@ export class ReattachedJob implements Job {
   }
 
   async #learnEnd(): Promise<void> {
-    const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout(ENGINE_MS)]);
+    const { signal } = this.#closed;
+    const within = AbortSignal.any([signal, AbortSignal.timeout(ENGINE_MS)]);
+    const output = { isOver: () => this.#streamsOver, isPaused: () => this.#paused };
     const spawned = this.#spawned;
-    const end = spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit));
+    const end = spawned && (await endFromEngine(spawned, output, signal, { within }));
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     if (this.#codes.size > 0) return this.#exitedAsReported();
     if (end?.kind === "exited" && this.#isOwn(end.code)) return this.#exited(end.code);
