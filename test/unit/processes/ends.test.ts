@@ -58,6 +58,21 @@ describe("the timeout", () => {
     expect(bench.operations).toBe(0);
   });
 
+  test("leaves a killed process time to report how it ended, also after a kill that took long", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 0 });
+    const killing = gate();
+    bench.runner.killing = () => killing.promise;
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    bench.job.onSignal = () => {};
+    await bench.clock.advance(10_000);
+    killing.resolve();
+    await settled();
+    await bench.clock.advance(400);
+    bench.job.exit(128 + SIGKILL);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
+  });
+
   test("stays the cause of an end whose caller leaves meanwhile", async () => {
     const bench = await ProcessBench.start();
     const killing = gate();
