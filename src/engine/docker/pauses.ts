@@ -8,14 +8,13 @@ import { answerTo, translateError } from "./errors.ts";
  * then believes that a frozen container is running, and refuses to resume it.
  */
 const PAUSE_SETTLE_MS = 300;
-
 /**
- * How long to repeat a pause. A process freezes only when it gets CPU time, but runc gives up after some hundred
- * milliseconds, and a busy machine or the container's own limit may not give it any by then.
+ * runc gives the kernel a quarter of a second to freeze a container's processes, each of which needs a CPU for that, and
+ * then leaves the container running. On a busy machine that is not enough, so Berth asks again.
  */
-const FREEZE_MS = 10_000;
-const FREEZE_REST_MS = 50;
-const UNABLE_TO_FREEZE = /unable to freeze|waiting for the cgroup to freeze/i;
+const MAX_FREEZES = 40;
+const UNFROZEN = /unable to freeze|waiting for the cgroup to freeze/i;
+const FREEZE_PAUSE_MS = 50;
 
 /** What {@link Pauses} needs to pause and resume containers. */
 interface PauseParts {
@@ -41,8 +40,9 @@ export class Pauses {
   async set(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
     const last = this.#last.get(ref);
     if (last !== undefined && last.paused !== paused) {
-      const rest = last.at + PAUSE_SETTLE_MS - performance.now();
-      if (rest > 0) await sleep(rest, undefined, { signal }).catch(() => throwIfAborted(signal));
+      // A timer may be early, because it counts from the beginning of the event loop's turn.
+      const restMs = () => last.at + PAUSE_SETTLE_MS - performance.now();
+      while (restMs() > 0) await pause(restMs(), signal);
     }
     try {
       await this.#call(ref, paused, signal);
@@ -61,24 +61,27 @@ export class Pauses {
     }
   }
 
-  forget(ref: string): void {
-    this.#last.delete(ref);
-  }
-
-  async #call(ref: string, paused: boolean, signal: AbortSignal | undefined): Promise<void> {
-    const begin = performance.now();
-    for (;;) {
+  async #call(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
+    for (let freezes = 1; ; freezes++) {
       try {
         return await this.#parts.call(ref, paused, signal);
       } catch (error) {
-        const text = answerTo(error)?.text ?? "";
-        if (!UNABLE_TO_FREEZE.test(text) || performance.now() - begin > FREEZE_MS) throw error;
+        if (freezes === MAX_FREEZES || !UNFROZEN.test(answerTo(error)?.text ?? "")) throw error;
       }
-      await sleep(FREEZE_REST_MS, undefined, { signal }).catch(() => throwIfAborted(signal));
+      await pause(FREEZE_PAUSE_MS, signal);
     }
+  }
+
+  forget(ref: string): void {
+    this.#last.delete(ref);
   }
 
   #noteChange(ref: string, paused: boolean): void {
     this.#last.set(ref, { paused, at: performance.now() });
   }
+}
+
+/** Waits. @throws the signal's reason */
+async function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch(() => throwIfAborted(signal));
 }

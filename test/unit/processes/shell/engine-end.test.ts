@@ -10,7 +10,11 @@ test("output that arrived before the end that the engine reports is taken, also 
   let isOver = false;
   near.on("data", (chunk) => (output += chunk)).on("end", () => (isOver = true));
   const spawned = { wait: async () => 0 } as unknown as SpawnedProcess;
-  const ending = endFromEngine(spawned, () => isOver, new AbortController().signal);
+  const ending = endFromEngine(
+    spawned,
+    { isOver: () => isOver, isPaused: () => false },
+    new AbortController().signal,
+  );
   await setImmediate();
   far.end("last words");
   halt(1_000);
