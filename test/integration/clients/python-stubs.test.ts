@@ -23,7 +23,7 @@ async function report(): Promise<Report> {
     join(env.stdout.trim(), "bin/python"),
     ["-B", join(import.meta.dirname, "python_stubs.py")],
     // Without the caller's environment, so that no proxy is used between the stub and its server on loopback.
-    { env: { PYTHONPATH: join(root, "gen/python") }, timeout: 60_000 },
+    { env: { PYTHONPATH: join(root, "gen/python") }, timeout: 150_000 },
   );
   return JSON.parse(stdout);
 }
