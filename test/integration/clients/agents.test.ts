@@ -22,6 +22,7 @@ let client: Client;
 let packageDir: string;
 let python: string;
 
+// Only against hangs: on first use it creates the environment.
 beforeAll(async () => {
   const requirements = path.join(import.meta.dirname, "requirements.txt");
   const env = await run(path.join(root, "scripts/python-env.sh"), ["python-stubs", requirements]);
@@ -32,7 +33,7 @@ beforeAll(async () => {
   await run(python, [...pip, "--target", packageDir, path.join(root, "clients/python")]);
   service = await LastingService.start();
   client = new Client(service.address);
-});
+}, 600_000);
 
 afterAll(async () => {
   client?.close();

@@ -45,9 +45,10 @@ async function declared(): Promise<{ files: string[]; services: Record<string, s
 describe("the Python stubs", () => {
   let stubs: Report;
 
+  // Only against hangs: on first use it creates the environment.
   beforeAll(async () => {
     stubs = await report();
-  });
+  }, 600_000);
 
   it("are modules of berth.v1, two for each proto file", async () => {
     const { files } = await declared();
