@@ -23,7 +23,7 @@ async function report(): Promise<Report> {
     join(env.stdout.trim(), "bin/python"),
     ["-B", join(import.meta.dirname, "python_stubs.py")],
     // Without the caller's environment, so that no proxy is used between the stub and its server on loopback.
-    { env: { PYTHONPATH: join(root, "gen/python") }, timeout: 60_000 },
+    { env: { PYTHONPATH: join(root, "gen/python") }, timeout: 150_000 },
   );
   return JSON.parse(stdout);
 }
@@ -45,9 +45,10 @@ async function declared(): Promise<{ files: string[]; services: Record<string, s
 describe("the Python stubs", () => {
   let stubs: Report;
 
+  // Only against hangs: on first use it creates the environment.
   beforeAll(async () => {
     stubs = await report();
-  });
+  }, 600_000);
 
   it("are modules of berth.v1, two for each proto file", async () => {
     const { files } = await declared();

@@ -10,7 +10,7 @@ beforeAll(async () => {
 afterAll(() => python?.[Symbol.asyncDispose]());
 
 // Only against hangs: each test runs a whole Python suite, and on first use creates its environment.
-describe.concurrent("the Python client", { timeout: 300_000 }, () => {
+describe.concurrent("the Python client", { timeout: 600_000 }, () => {
   test("passes its tests with the newest grpcio and protobuf that it accepts", async () => {
     const output = await python.pytest("newest", "not vm");
     expect(output).toMatch(/^\d{2,} passed, \d+ deselected in /m);

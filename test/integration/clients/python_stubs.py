@@ -53,8 +53,8 @@ def calls():
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
-            answer = stub.GetSandbox(sandbox_pb2.GetSandboxRequest(sandbox_id="käfig"), timeout=10)
-            events = stub.WatchEvents(sandbox_pb2.WatchEventsRequest(after_sequence=1), timeout=10)
+            answer = stub.GetSandbox(sandbox_pb2.GetSandboxRequest(sandbox_id="käfig"), timeout=60)
+            events = stub.WatchEvents(sandbox_pb2.WatchEventsRequest(after_sequence=1), timeout=60)
             return {
                 "sandbox_id": answer.sandbox.sandbox_id,
                 "sequences": [item.event.sequence for item in events],

@@ -478,7 +478,7 @@ test("a detached command continues while nobody reads it, and its output can sti
 });
 
 test("a write after a failed write is whole", async () => {
-  await using hasty = Berth.connect(service.address, { timeoutMs: 700 });
+  await using hasty = Berth.connect(service.address, { timeoutMs: 5_000 });
   await using made = await berth.sandboxes.create();
   const there = await hasty.sandboxes.get(made.sandboxId);
   const command = "while [ ! -e go ]; do sleep 0.05; done; cat";

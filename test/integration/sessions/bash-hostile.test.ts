@@ -128,7 +128,10 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
 
   test.each(shared(CASES, here, ENGINES.length))("%s", async (_, command, expected) => {
     const seconds = expected.timed_out === true ? ENDLESS_SECONDS : LIMIT_SECONDS;
-    expect(await run(command, seconds)).toMatchObject({ timed_out: false, ...expected });
+    const wanted = { timed_out: false, ...expected };
+    // On a busy machine, an endless command may be stopped before it gets to what it does.
+    if (expected.timed_out === true) await expect.poll(() => run(command, seconds)).toMatchObject(wanted);
+    else expect(await run(command, seconds)).toMatchObject(wanted);
     await nextIsClean();
   });
 

@@ -58,6 +58,8 @@ const START_TIMEOUT_MS = 30_000;
 const CANCEL_MS = 5_000;
 /** How long the driver and what it started may take to end after EOF on stdin. */
 const CLOSE_MS = 3_000;
+/** The same if it completes a recording first. */
+const RECORDED_CLOSE_MS = 12_000;
 const MAX_REASON = 1_000;
 /** The exit code for a command that does not exist. */
 const NOT_FOUND = 127;
@@ -129,7 +131,7 @@ export class Desktop implements SessionBackend {
         argv: DRIVER_ARGV,
         env,
         workingDir,
-        closeMs: CLOSE_MS,
+        closeMs: record === undefined ? CLOSE_MS : RECORDED_CLOSE_MS,
         output: (chunk) => take(chunk),
       },
       signal,

@@ -15,7 +15,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # How long the driver may take to end after EOF on stdin.
 END_SECONDS = 0.7
 # The same if it completes a recording first.
-RECORDING_END_SECONDS = 2.5
+RECORDING_END_SECONDS = 10.5
 RECORDING_MARKER = "recording"
 KILL_ROUNDS = 100
 MAX_DISPLAYS = 1000
