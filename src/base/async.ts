@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 import { abortError } from "./errors.ts";
 
@@ -38,6 +38,21 @@ export async function within(work: Promise<unknown>, ms: number, clock?: Clock):
 /** Waits for `ms`, or until the signal aborts. Does not keep the program running. */
 export async function rest(ms: number, signal: AbortSignal | undefined): Promise<void> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
+}
+
+/** A halt of the machine, or a blocked event loop, counts as one of these parts of a {@link restAwake}. */
+const PARTS = 10;
+
+/**
+ * Waits for `ms` in which this process runs, or until the signal aborts: for others that are as busy as it is. What
+ * has arrived meanwhile is read before this returns.
+ */
+export async function restAwake(ms: number, signal?: AbortSignal): Promise<void> {
+  for (let part = 0; part < PARTS && !signal?.aborted; part++) {
+    await rest(ms / PARTS, signal);
+    // Runs after the poll for I/O.
+    await setImmediate();
+  }
 }
 
 /** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the other calls still run. */
