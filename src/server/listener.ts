@@ -303,6 +303,12 @@ export interface SessionOptions {
   readonly pingTimeoutMs: number;
 }
 
+/**
+ * The time to answer a ping is over when this many equal parts of it are. The event loop turns between them, and reads
+ * what has arrived: however long the service itself was halted, that counts as one part.
+ */
+const PING_PARTS = 10;
+
 /** Sets the connection's window, and ends the session if the client does not answer pings. */
 function superviseSession(session: http2.ServerHttp2Session, options: SessionOptions): void {
   session.on("error", () => session.destroy());
@@ -311,16 +317,20 @@ function superviseSession(session: http2.ServerHttp2Session, options: SessionOpt
   const interval = setInterval(() => {
     // A closing session refuses pings.
     if (session.closed || session.destroyed || deadline) return;
-    deadline = setTimeout(() => session.destroy(), options.pingTimeoutMs);
+    let parts = PING_PARTS;
+    deadline = setInterval(() => {
+      parts -= 1;
+      if (parts === 0) session.destroy();
+    }, options.pingTimeoutMs / PING_PARTS);
     session.ping(() => {
-      clearTimeout(deadline);
+      clearInterval(deadline);
       deadline = undefined;
     });
   }, options.pingIntervalMs);
   interval.unref();
   session.once("close", () => {
     clearInterval(interval);
-    clearTimeout(deadline);
+    clearInterval(deadline);
   });
 }
 

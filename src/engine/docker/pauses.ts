@@ -8,6 +8,13 @@ import { answerTo, translateError } from "./errors.ts";
  * then believes that a frozen container is running, and refuses to resume it.
  */
 const PAUSE_SETTLE_MS = 300;
+/**
+ * runc gives the kernel a quarter of a second to freeze a container's processes, each of which needs a CPU for that, and
+ * then leaves the container running. On a busy machine that is not enough, so Berth asks again.
+ */
+const MAX_FREEZES = 40;
+const UNFROZEN = /unable to freeze|waiting for the cgroup to freeze/i;
+const FREEZE_PAUSE_MS = 50;
 
 /** What {@link Pauses} needs to pause and resume containers. */
 interface PauseParts {
@@ -33,11 +40,12 @@ export class Pauses {
   async set(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
     const last = this.#last.get(ref);
     if (last !== undefined && last.paused !== paused) {
-      const rest = last.at + PAUSE_SETTLE_MS - performance.now();
-      if (rest > 0) await sleep(rest, undefined, { signal }).catch(() => throwIfAborted(signal));
+      // A timer may be early, because it counts from the beginning of the event loop's turn.
+      const restMs = () => last.at + PAUSE_SETTLE_MS - performance.now();
+      while (restMs() > 0) await pause(restMs(), signal);
     }
     try {
-      await this.#parts.call(ref, paused, signal);
+      await this.#call(ref, paused, signal);
       this.#noteChange(ref, paused);
     } catch (error) {
       if (!answerTo(error)) throw error;
@@ -53,6 +61,17 @@ export class Pauses {
     }
   }
 
+  async #call(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
+    for (let freezes = 1; ; freezes++) {
+      try {
+        return await this.#parts.call(ref, paused, signal);
+      } catch (error) {
+        if (freezes === MAX_FREEZES || !UNFROZEN.test(answerTo(error)?.text ?? "")) throw error;
+      }
+      await pause(FREEZE_PAUSE_MS, signal);
+    }
+  }
+
   forget(ref: string): void {
     this.#last.delete(ref);
   }
@@ -60,4 +79,9 @@ export class Pauses {
   #noteChange(ref: string, paused: boolean): void {
     this.#last.set(ref, { paused, at: performance.now() });
   }
+}
+
+/** Waits. @throws the signal's reason */
+async function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch(() => throwIfAborted(signal));
 }

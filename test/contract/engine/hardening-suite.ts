@@ -87,7 +87,8 @@ export function hardeningSuite({
   });
 
   test("every process has only a few capabilities, no way to gain more, and a filter of system calls", async () => {
-    const text = await inside("cat /proc/[0-9]*/status /proc/self/status");
+    // A process of an earlier command may end meanwhile.
+    const text = await inside("cat /proc/[0-9]*/status /proc/self/status 2>/dev/null || true");
     const processes = text.split(/^(?=Name:)/m);
     // Process 1, the main process, the shell and cat.
     expect(processes.length).toBeGreaterThanOrEqual(4);
@@ -183,7 +184,7 @@ print(seize)`;
   });
 
   test("only the sandbox's own processes are visible", async () => {
-    const commands = await inside("cat /proc/[0-9]*/comm");
+    const commands = await inside("cat /proc/[0-9]*/comm 2>/dev/null || true");
     expect(commands).not.toMatch(/^(node|dockerd|containerd|xargs|nsenter|systemd)/m);
     expect(commands.trim().split("\n").length).toBeLessThan(12);
   });

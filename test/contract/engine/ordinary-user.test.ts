@@ -2,7 +2,7 @@ import { text } from "node:stream/consumers";
 import { expect, onTestFinished, test } from "vitest";
 import { nodeAsOrdinaryUser } from "../../support/ordinary-user.ts";
 
-test("the whole suite passes with bubblewrap for an ordinary user", { timeout: 300_000 }, async () => {
+test("the whole suite passes with bubblewrap for an ordinary user", { timeout: 900_000 }, async () => {
   const { child } = nodeAsOrdinaryUser([
     ...["node_modules/vitest/vitest.mjs", "run", "--reporter=./test/contract/engine/json-line-reporter.ts"],
     ...["--config", "test/contract/engine/ordinary-user.config.ts", "--configLoader", "runner"],

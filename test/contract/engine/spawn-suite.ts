@@ -107,11 +107,19 @@ export function spawnSuite(subject: Subject): void {
       const ends: (Error | undefined)[] = [];
       const spawned = await subject.engine.spawn(
         ref,
-        { argv: ["sh", "-c", "sleep 0.5; echo later; echo done >/tmp/after-close"], stdin: false },
+        {
+          argv: [
+            "sh",
+            "-c",
+            "until [ -e /tmp/closed ]; do sleep 0.1; done; echo later; echo done >/tmp/after-close",
+          ],
+          stdin: false,
+        },
         { data() {}, end: (error) => ends.push(error) },
       );
       spawned.close();
       spawned.close();
+      await sh(subject.engine, ref, "echo >/tmp/closed");
       expect(await spawned.wait()).toBe(0);
       expect(ends).toMatchObject([{ reason: "CANCELED" }]);
       expect(await sh(subject.engine, ref, "cat /tmp/after-close")).toBe("done\n");
@@ -226,12 +234,13 @@ export function spawnSuite(subject: Subject): void {
     });
 
     test("is reported to callers that ask late or repeatedly, or after one gave up", async () => {
-      const argv = ["sh", "-c", "sleep 0.3; exit 5"];
+      const argv = ["sh", "-c", "until [ -e /tmp/given-up ]; do sleep 0.1; done; exit 5"];
       const spawned = await subject.engine.spawn(ref, { argv, stdin: false }, NOBODY_LISTENS);
       const abort = new AbortController();
       const givenUp = spawned.wait(abort.signal);
       setTimeout(() => abort.abort(), 20);
       await failure(givenUp, "CANCELED");
+      await sh(subject.engine, ref, "echo >/tmp/given-up");
       expect(await Promise.all([spawned.wait(), spawned.wait()])).toEqual([5, 5]);
       await sleep(100);
       expect(await spawned.wait()).toBe(5);

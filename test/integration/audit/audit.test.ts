@@ -41,7 +41,8 @@ function connect(token: string, headers: Readonly<Record<string, string>> = {}):
 function lines(method: string, count: number, file = auditLog): Promise<Line[]> {
   return eventually(
     async () => {
-      const all = (await readFile(file, "utf8")).split("\n").filter(Boolean);
+      // The rest is a line that is being written.
+      const all = (await readFile(file, "utf8")).split("\n").slice(0, -1);
       const found = all
         .map((line): Line => JSON.parse(line))
         .filter((line) => String(line.method).endsWith(method));

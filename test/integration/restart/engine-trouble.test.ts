@@ -30,7 +30,7 @@ test.each<Fault>(["refuse", "hang", "truncate"])(
   async (fault) => {
     proxy.fault = fault;
     await eventually(async () => !(await engineAnswers()));
-    const deadline = { deadline: Date.now() + 30_000 };
+    const deadline = { deadline: Date.now() + 120_000 };
     const refusals = await Promise.all([
       failureOf(app.client.call("SandboxService/CreateSandbox", {}, deadline)),
       failureOf(app.client.call("ProcessService/RunCommand", { sandbox_id: id, shell: "true" }, deadline)),
@@ -50,7 +50,7 @@ test.each<Fault>(["refuse", "hang", "truncate"])(
     await app.client.deleteSandbox(made.sandbox_id);
     expect((await app.client.call("SandboxService/GetStats")).total_sandboxes).toBe(1);
   },
-  150_000,
+  300_000,
 );
 
 test("sandboxes deleted while Docker is down are removed when it is back", async () => {
@@ -77,7 +77,7 @@ test("a container that is removed while its event is in transit counts as remove
     const ended = async (): Promise<boolean> =>
       (await own.client.getSandbox(sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
     // Until the next complete listing of the engine.
-    await eventually(ended, { timeoutMs: 90_000 });
+    await eventually(ended, { timeoutMs: 150_000 });
     expect((await own.client.getSandbox(sandbox_id)).termination?.cause).toBe(
       "TERMINATION_CAUSE_REMOVED_EXTERNALLY",
     );

@@ -1,13 +1,11 @@
-import path from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test } from "vitest";
-import { Seal } from "../../../src/state/seal.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { containerOf, processesIn, rawExec } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
+import { untilStored } from "../../support/stored-processes.ts";
 
 const SOON = { timeoutMs: 60_000 };
 const DETACHED = { on_disconnect: "ON_DISCONNECT_DETACH" };
@@ -43,18 +41,6 @@ afterEach(async () => {
   await expectNoContainers(service.instance);
 });
 
-/** Waits until the store has the commands' output so far, as a killed service leaves it. */
-async function kept(ids: readonly string[], stdoutBytes: number): Promise<void> {
-  const seal = Seal.ofFile(path.join(service.dataDir, "key"));
-  const store = new DatabaseSync(path.join(service.dataDir, "berth.db"), { readOnly: true });
-  const find = store.prepare("SELECT facts FROM processes WHERE process_id = ?");
-  const isKept = (id: string): boolean => {
-    const facts = find.get(id)?.facts;
-    return facts !== undefined && JSON.parse(seal.openText(facts)).written.stdout >= stdoutBytes;
-  };
-  await eventually(() => ids.every(isKept), SOON).finally(() => store.close());
-}
-
 async function statusOf(id: string) {
   return (await client.call("ProcessService/GetProcess", { process_id: id })).process.exit_status;
 }
@@ -72,7 +58,7 @@ async function startGated(sandboxId: string, then: string, more: object = {}): P
     await execution.until("on");
     ids.push(await execution.processId);
   }
-  await kept(ids, "on\n".length);
+  await untilStored(service.dataDir, ids, "on\n".length);
   return ids;
 }
 
@@ -144,7 +130,10 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     const before = await start("4811");
     const after = await start("4812");
     const shells = await start("4813");
-    await kept([...before, ...after, ...shells], 0);
+    // A start is reported before the program has replaced the shell.
+    const sleeps = async () => (await processesIn(container)).filter((line) => line.startsWith("sleep 481"));
+    await eventually(async () => (await sleeps()).length === 3 * before.length, SOON);
+    await untilStored(service.dataDir, [...before, ...after, ...shells], 0);
     await kill();
     const find =
       'for p in /proc/[0-9]*; do case "$(tr "\\0" " " <$p/cmdline)" in "sleep 4811 ") kill -9 ${p#/proc/};; esac; done 2>/dev/null';
@@ -174,7 +163,7 @@ test("an out-of-memory kill before the restart is not blamed for a kill by a sig
   const execution = client.exec(id, "echo on; exec sleep 4814", DETACHED);
   await execution.until("on");
   const processId = await execution.processId;
-  await kept([processId], "on\n".length);
+  await untilStored(service.dataDir, [processId], "on\n".length);
   await kill();
   await again();
   await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
@@ -201,7 +190,7 @@ test("a loss is reported: on bubblewrap, commands end with the service that was 
   const execution = client.exec(id, "echo on; sleep 1000", DETACHED);
   await execution.until("on");
   const processId = await execution.processId;
-  await kept([processId], "on\n".length);
+  await untilStored(service.dataDir, [processId], "on\n".length);
   await kill();
   service = await service.again(["--engine", "bubblewrap"]);
   client = new Client(service.address);

@@ -4,6 +4,7 @@ import { Client, failureOf } from "../../support/client.ts";
 import { containersOf, docker, processesIn } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { untilStored } from "../../support/stored-processes.ts";
 import type { WatchEventsResponse } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
 
@@ -143,14 +144,16 @@ describe("a service that was killed", () => {
 
   test("has the output of ended processes, small and large, and how they ended", async () => {
     const { sandbox_id } = await client.createSandbox();
-    const small = await client.exec(sandbox_id, "echo out; echo err >&2; exit 3").result;
+    const execution = client.exec(sandbox_id, "echo out; echo err >&2; exit 3");
+    const small = await execution.result;
     const large = client.exec(sandbox_id, "seq 1 400000; echo end >&2", {
       on_disconnect: "ON_DISCONNECT_DETACH",
     });
     const { stdout } = await large.result;
     const ids = [await client.exec(sandbox_id, "true").processId, await large.processId];
     // The write to disk happens in the background, soon after.
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const all = [await execution.processId, ...ids];
+    await untilStored(service.dataDir, all, 0, { ended: true });
     await restart();
     const again = await client.attach(ids[1] ?? "").result;
     expect(again.stdout.equals(stdout)).toBe(true);
@@ -181,7 +184,7 @@ describe("a service that was killed", () => {
         line.startsWith("sleep"),
       );
     await eventually(async () => (await sleeps()).length === 2);
-    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    await untilStored(service.dataDir, ids, "mine\n".length);
     await restart();
     const get = async (id: string | undefined) =>
       (await client.call("ProcessService/GetProcess", { process_id: id })).process;

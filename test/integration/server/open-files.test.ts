@@ -56,7 +56,7 @@ test("calls that may open no more files are refused with what to do, until they 
       },
     ]);
   const made = async () => (await client.createSandbox()).state;
-  await expect.poll(() => made().catch(String), { timeout: 30_000 }).toBe("SANDBOX_STATE_RUNNING");
+  await expect.poll(() => made().catch(String)).toBe("SANDBOX_STATE_RUNNING");
 });
 
 test("a bubblewrap sandbox that is deleted while no more files may be open is gone once they may", async () => {
@@ -85,7 +85,7 @@ test("a bubblewrap sandbox that is deleted while no more files may be open is go
   try {
     // Not that the mount is not allowed.
     expect(unmounted).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
-    await expect.poll(() => outcome, { timeout: 20_000 }).toBe("deleted");
+    await expect.poll(() => outcome).toBe("deleted");
   } finally {
     await service.dispose();
   }

@@ -177,7 +177,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
 
   test("a deadline ends the call, also if the handler ignores it", async () => {
     await using t = await connect();
-    for (const order of ["hang", "ignore 60000"]) {
+    for (const order of ["hang", "ignore"]) {
       const start = performance.now();
       // Sent as headers of both protocols, so that the client does not enforce them itself.
       const headers = { "x-test": order, "grpc-timeout": "100m", "connect-timeout-ms": "100" };
@@ -187,13 +187,14 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
       });
       expect(performance.now() - start).toBeLessThan(30_000);
     }
-    for (const order of ["hang", "ignore 500"]) {
+    for (const order of ["hang", "ignore"]) {
       const headers = { "grpc-timeout": "100m", "connect-timeout-ms": "100" };
       expect(await failureOf(collect(t.processes.exec(shell(order), { headers })))).toMatchObject({
         code: "DeadlineExceeded",
         detail: { reason: ErrorReason.DEADLINE_EXCEEDED },
       });
     }
+    t.record.letGo.resolve();
     await eventually(() => t.record.open === 0);
   });
 

@@ -43,7 +43,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(await stopping).toBeLessThan(SOON_MS);
   });
 
-  test.each(["hang", "flood", "ignore 900"])(
+  test.each(["hang", "flood", "ignore"])(
     "calls that outlast the grace period end in UNAVAILABLE: %s",
     async (order) => {
       const { server, url, record } = await startTestServer();
@@ -56,9 +56,15 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
         failure = error;
       });
       await eventually(() => record.open === 1);
+      // Node counts a timer from the beginning of the event loop's turn, so only another timer shows that it was waited
+      // for.
+      let isOver = false;
+      setTimeout(() => {
+        isOver = true;
+      }, 200);
       const took = await timed(server.stop({ graceMs: 200 }));
       await stream;
-      expect(took).toBeGreaterThan(190);
+      expect(isOver).toBe(true);
       expect(took).toBeLessThan(SOON_MS);
       const error = ConnectError.from(failure);
       expect(Code[error.code]).toBe("Unavailable");
@@ -70,6 +76,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
         expect(record.abortReason).toBeInstanceOf(BerthError);
         expect(record.abortReason).toMatchObject({ reason: "SHUTTING_DOWN" });
       }
+      record.letGo.resolve();
       await eventually(() => record.open === 0);
     },
   );

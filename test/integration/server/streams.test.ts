@@ -73,10 +73,11 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     const stream = createClient(ProcessService, transport)
       .exec(shell("flood"), { headers })
       [Symbol.asyncIterator]();
-    await stream.next();
+    // On a busy machine the deadline may come before the first message.
+    await stream.next().catch(() => {});
     await eventually(() => server.record.open === 0);
     // And the reader cannot keep the call open.
-    await expect.poll(() => callsInFlight(server), { timeout: 20_000 }).toBe(0);
+    await expect.poll(() => callsInFlight(server)).toBe(0);
     await stream.return?.();
   });
 
@@ -130,7 +131,7 @@ test("a flood of cancels leaves no handler, no call and no stream", async () => 
   }
   expect(server.record.begun).toBeGreaterThan(floods / 2);
   await eventually(() => server.record.open === 0);
-  expect(await callsInFlight(server)).toBe(0);
+  await expect.poll(() => callsInFlight(server)).toBe(0);
 });
 
 test("a call is not delayed by streams that always have more, however many", async () => {
@@ -288,7 +289,7 @@ test.each([
   const answers = pings.map((ping) => frame(FRAME.ping, FLAG.ack, 0, ping));
   void connection.send(Buffer.concat([...answers, reset(1)]));
   for (const since = performance.now(); performance.now() - since < blockedMs; );
-  await expect.poll(() => server.record.uploadError, { timeout: 10_000 }).toBeDefined();
+  await expect.poll(() => server.record.uploadError).toBeDefined();
   expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
 });
 

@@ -5,7 +5,8 @@ import { Client, failureOf } from "../../support/client.ts";
 import { containersOf, docker, removeContainers } from "../../support/docker.ts";
 import { ServeProcess } from "../../support/program.ts";
 
-const STOP_TIMEOUT_MS = 6_000;
+/** Most of it is for the removal of containers, which a busy daemon takes long for. */
+const STOP_TIMEOUT_MS = 30_000;
 /** How long a stop may take beyond its limit: the program's own exit, on a busy machine. */
 const SLACK_MS = 20_000;
 

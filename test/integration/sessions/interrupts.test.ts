@@ -3,8 +3,8 @@ import { useApp } from "../../support/app.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { Worker } from "../../support/worker.ts";
 
-/** Longer than an interpreter gets to handle an interrupt. */
-const HALT_MS = 1_400;
+/** Much longer than the pauses between two interrupts. */
+const HALT_MS = 2_000;
 const BETWEEN_MS = 50;
 
 /** Halts this process, and with it the service, again and again while `act` runs. */

@@ -24,6 +24,8 @@ export class HandlerRecord {
   /** Bytes that the upload received before it ended, successfully or not. */
   uploaded = 0;
   uploadError: unknown;
+  /** Resolve it to let the handlers end that ignore everything else. */
+  readonly letGo = Promise.withResolvers<void>();
 }
 
 /** A sentence that no client may ever see. */
@@ -46,7 +48,7 @@ export function testRoutes(record: HandlerRecord): Routes {
     if (verb === "sleep") await sleep(Number(argument), undefined, { signal: context.signal });
     if (verb === "hang") await aborted(context.signal, record);
     if (verb === "method") context.responseHeader.set("x-method", context.requestMethod);
-    if (verb === "ignore") await sleep(Number(argument));
+    if (verb === "ignore") await record.letGo.promise;
     if (verb === "header") {
       context.responseHeader.set("x-answer", argument);
       context.responseTrailer.set("x-last", argument);
@@ -83,7 +85,7 @@ export function testRoutes(record: HandlerRecord): Routes {
           if (verb === "fail") throw berthError(argument);
           if (verb === "crash") throw new Error(SECRET);
           if (verb === "hang") await aborted(signal, record);
-          if (verb === "ignore") await sleep(Number(argument));
+          if (verb === "ignore") await record.letGo.promise;
           const data = new Uint8Array(verb === "flood" || verb === "pour" ? 65_536 : 10).fill(120);
           const count = verb === "flood" ? Number.POSITIVE_INFINITY : Number(argument);
           for (let index = 0; index < count; index++) {

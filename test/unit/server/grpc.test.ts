@@ -93,7 +93,7 @@ describe("unary", () => {
 
   test("a deadline ends the call, also for a handler that does not listen", async () => {
     await using t = await connect();
-    for (const order of ["hang", "ignore 60000"]) {
+    for (const order of ["hang", "ignore"]) {
       const start = performance.now();
       // Set as a header, so that the client does not enforce it.
       const call = t.client.unary(getStats, {}, { header: { "x-test": order, "grpc-timeout": "150m" } });

@@ -53,7 +53,7 @@ async function connect(address: string, port: number): Promise<string> {
   const program = `
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)
     print("connected")
 except ConnectionRefusedError: print("refused")
 except Exception as error: print(repr(error))`;

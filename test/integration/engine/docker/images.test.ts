@@ -5,7 +5,9 @@ import { TEST_IMAGE } from "../../../support/images.ts";
 import { TestRegistry } from "./registry.ts";
 import { failure, spec, useEngine } from "./support.ts";
 
-const { engine } = useEngine({ timeouts: { registryMs: 2_000, pullStallMs: 1_500 } });
+const { engine } = useEngine();
+/** Gives up on what never comes, and so perhaps on what a busy machine is late with. */
+const { engine: impatient } = useEngine({ timeouts: { registryMs: 2_000, pullStallMs: 1_500 } });
 let registry: TestRegistry;
 let image = "";
 let count = 0;
@@ -92,9 +94,9 @@ describe("a missing image", () => {
 const SOON_MS = 20_000;
 
 describe("an unavailable image is IMAGE_UNAVAILABLE, soon, with what to do:", () => {
-  async function expectUnavailable(name: string, words: RegExp): Promise<void> {
+  async function expectUnavailable(name: string, words: RegExp, by = engine): Promise<void> {
     const start = performance.now();
-    const error = await failure(engine.ensureImage(name, {}), "IMAGE_UNAVAILABLE");
+    const error = await failure(by.ensureImage(name, {}), "IMAGE_UNAVAILABLE");
     expect(performance.now() - start).toBeLessThan(SOON_MS);
     expect(error.message).toMatch(words);
     expect(error.message).toContain(name);
@@ -116,12 +118,12 @@ describe("an unavailable image is IMAGE_UNAVAILABLE, soon, with what to do:", ()
 
   test("the registry does not answer", async () => {
     registry.behaviour = "silent";
-    await expectUnavailable(image, /cannot be reached/);
+    await expectUnavailable(image, /cannot be reached/, impatient);
   });
 
   test("the registry stops halfway", async () => {
     registry.behaviour = "stalls";
-    await expectUnavailable(image, /cannot be reached/);
+    await expectUnavailable(image, /cannot be reached/, impatient);
   });
 
   test("and an invalid name is INVALID_ARGUMENT", async () => {

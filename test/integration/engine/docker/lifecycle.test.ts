@@ -3,6 +3,7 @@ import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { EngineEvent } from "../../../../src/engine/port.ts";
 import { docker, removeContainers } from "../../../support/docker.ts";
+import { eventually } from "../../../support/eventually.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 
 const { engine, instance } = useEngine();
@@ -22,7 +23,14 @@ async function collectEvents(): Promise<EngineEvent[]> {
     abort.abort();
     await collecting;
   });
-  await sleep(200);
+  // The daemon has to learn about the listener first. Then it reports all that happens.
+  await eventually(async () => {
+    const { ref } = await engine.create(spec());
+    await engine.remove(ref);
+    const reported = () => events.some((event) => event.ref === ref);
+    return eventually(reported, { timeoutMs: 2_000 }).catch(() => false);
+  });
+  events.length = 0;
   return events;
 }
 
@@ -71,7 +79,7 @@ test("a container that Docker's own pause froze during a start can still be remo
     await sleep(delayMs);
     await docker.getContainer(ref).pause();
     const removing = engine.remove(ref).then(() => "removed");
-    expect(await Promise.race([removing, sleep(20_000, "stuck")])).toBe("removed");
+    expect(await Promise.race([removing, sleep(120_000, "stuck", { ref: false })])).toBe("removed");
     await outcomes;
   }
 });

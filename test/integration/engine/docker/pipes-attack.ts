@@ -12,8 +12,8 @@ const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 
 /**
  * Opens the pipes of the zygote, and every pipe whose name it learns from arguments, environments and open files, of
- * all processes or only of its own. From each name it derives those that differ in the last letter. Ends on request, or
- * after 60 s.
+ * all processes or only of its own. From each name it derives those that differ in the last letter. Says when it has
+ * looked for the first time. Ends on request, or after 60 s.
  */
 const ATTACK = `
 import glob, json, os, re, sys, time
@@ -46,7 +46,8 @@ while True:
         for link in glob.glob(directory + "/fd/*"):
             try: learn(os.readlink(link).encode())
             except OSError: pass
-    if own or os.path.exists("/tmp/stop") or time.time() > end: break
+    if own or os.path.exists("/tmp/stop") and looked > 100 or time.time() > end: break
+    if not os.path.exists("/tmp/looks"): open("/tmp/looks", "w").close()
 print(json.dumps({"looked": looked, "tried": len(tried), "opened": opened}))
 `;
 
@@ -84,7 +85,7 @@ export async function attackPipes(
   const poller = rawExec(container, attackAs("all"));
   const asRoot = async (command: string): Promise<string> =>
     (await rawExec(container, ["sh", "-c", command])).stdout.toString();
-  await asRoot(`until pgrep -u ${ATTACKER} python3; do sleep 0.05; done`);
+  await asRoot("until [ -e /tmp/looks ]; do sleep 0.05; done");
   const nobody = { freed: () => {}, parked: () => {}, died: () => {} };
   const lanes: Lane[] = [];
   for (let round = 0; round < ROUNDS; round++) {

@@ -94,10 +94,9 @@ export async function failure(promise: Promise<unknown>, reason: ErrorReason): P
 export const FORK_BOMB = [
   "/bin/sh",
   "-c",
-  `mkfifo /tmp/held
-sh -c 'for i in $(seq 200); do read x </tmp/held & done'
+  `exec 3<&0
+sh -c 'for i in $(seq 200); do read x <&3 & done'
 code=$?
 read x
-: >/tmp/held
 exit $code`,
 ];

@@ -17,12 +17,16 @@ class Daemon {
   frozen = false;
   readonly calls: { readonly paused: boolean; readonly at: number }[] = [];
   thaws = 0;
+  /** How many more times the kernel does not freeze the container in time. */
+  slowFreezes = 0;
 
   readonly pauses = new Pauses({
     call: async (_ref, paused) => {
       this.calls.push({ paused, at: performance.now() });
       if (!this.running) throw refusal("container x is not running");
       if (this.paused === paused) throw refusal(`container x is ${paused ? "already" : "not"} paused`);
+      if (paused && this.slowFreezes-- > 0)
+        throw refusal("Cannot pause container x: OCI runtime pause failed: unable to freeze: unknown");
       this.paused = paused;
       this.frozen = paused;
     },
@@ -65,6 +69,18 @@ test("a frozen container that Docker believes to be running is thawed", async ()
   expect(daemon).toMatchObject({ frozen: false, thaws: 1 });
   await daemon.pauses.set("x", false);
   expect(daemon.thaws).toBe(1);
+});
+
+test("a container that is not frozen in time is frozen by a later attempt", async () => {
+  const daemon = new Daemon();
+  daemon.slowFreezes = 3;
+  await daemon.pauses.set("x", true);
+  expect(daemon.frozen).toBe(true);
+  expect(daemon.calls).toHaveLength(4);
+  await daemon.pauses.set("x", false);
+  daemon.slowFreezes = Number.POSITIVE_INFINITY;
+  await expect(daemon.pauses.set("x", true)).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  await expect(daemon.pauses.set("x", true, AbortSignal.timeout(100))).rejects.toThrow(/cancel/i);
 });
 
 test("other refusals are passed on", async () => {
