@@ -40,16 +40,17 @@ export async function rest(ms: number, signal: AbortSignal | undefined): Promise
   await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
 }
 
-/** A halt of the machine, or a blocked event loop, counts as one of these parts of a {@link restAwake}. */
-const PARTS = 10;
+/** In so many steps does {@link stayOpen} wait. */
+const STEPS = 10;
 
 /**
- * Waits for `ms` in which this process runs, or until the signal aborts: for others that are as busy as it is. What
- * has arrived meanwhile is read before this returns.
+ * Waits for `ms`, or until the signal aborts, for something that arrives from outside. The time counts in steps, and
+ * what has arrived is taken between them: after a halt, however long, the rest of the time is still to come. Does not
+ * keep the program running.
  */
-export async function restAwake(ms: number, signal?: AbortSignal): Promise<void> {
-  for (let part = 0; part < PARTS && !signal?.aborted; part++) {
-    await rest(ms / PARTS, signal);
+export async function stayOpen(ms: number, signal?: AbortSignal): Promise<void> {
+  for (let step = 0; step < STEPS && !signal?.aborted; step++) {
+    await rest(ms / STEPS, signal);
     // Runs after the poll for I/O.
     await setImmediate();
   }

@@ -1,6 +1,6 @@
 import type http from "node:http";
 import http2 from "node:http2";
-import { setTimeout as sleep } from "node:timers/promises";
+import { stayOpen } from "../base/async.ts";
 
 /** A request of either version of HTTP. */
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
@@ -94,19 +94,21 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
   answer.once("finish", () => {
     if (request.complete) return;
     request.resume();
-    const timer = setTimeout(() => {
-      if (!request.complete) close(request, http2.constants.NGHTTP2_NO_ERROR);
-    }, LINGER_MS);
-    timer.unref();
-    request.once("close", () => clearTimeout(timer));
+    const closed = new AbortController();
+    request.once("close", () => closed.abort());
+    void stayOpen(LINGER_MS, closed.signal).then(() => {
+      if (!closed.signal.aborted && !request.complete) close(request, http2.constants.NGHTTP2_NO_ERROR);
+    });
   });
 }
 
 /** Closes a finished call whose client does not read the end of its response, which would keep the call open. */
 export function dismissReader(request: HttpRequest, response: HttpResponse): void {
-  const timer = setTimeout(() => close(request, http2.constants.NGHTTP2_CANCEL), LINGER_MS);
-  timer.unref();
-  response.once("close", () => clearTimeout(timer));
+  const closed = new AbortController();
+  response.once("close", () => closed.abort());
+  void stayOpen(LINGER_MS, closed.signal).then(() => {
+    if (!closed.signal.aborted) close(request, http2.constants.NGHTTP2_CANCEL);
+  });
 }
 
 /**
@@ -128,10 +130,8 @@ function close(request: HttpRequest, code: number): void {
  */
 export async function requestEnd(request: HttpRequest): Promise<void> {
   if (request.httpVersionMajor !== 2 || request.complete) return;
-  const ended = new Promise<void>((resolve) => {
-    request.once("end", resolve);
-    request.once("close", resolve);
-  });
+  const ended = new AbortController();
+  for (const event of ["end", "close"]) request.once(event, () => ended.abort());
   request.resume();
-  await Promise.race([ended, sleep(COURTESY_MS, undefined, { ref: false })]);
+  await stayOpen(COURTESY_MS, ended.signal);
 }

@@ -1,5 +1,5 @@
 /** Only against hangs, in seconds. */
-const MOST = 60;
+const MOST = 30;
 
 /**
  * Runs something with a timeout, in seconds, and repeats it with twice the time until it got as far as it should before

@@ -1,4 +1,4 @@
-import { restAwake, within } from "../../base/async.ts";
+import { stayOpen, within } from "../../base/async.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
 import type { Engine, OutsideControl } from "../../engine/port.ts";
@@ -240,7 +240,7 @@ export class Lanes implements JobRunner, Shells {
 /** Leaves time to ask another shell if a ready one does not answer. */
 function soon(within: AbortSignal): AbortSignal {
   const late = new AbortController();
-  void restAwake(READY_ANSWER_MS, within).then(() => late.abort());
+  void stayOpen(READY_ANSWER_MS, within).then(() => late.abort());
   return AbortSignal.any([within, late.signal]);
 }
 

@@ -1,4 +1,4 @@
-import { restAwake, untilAborted, within } from "../../base/async.ts";
+import { stayOpen, untilAborted, within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { OutputStream } from "../../engine/port.ts";
@@ -339,7 +339,7 @@ export class InterpreterProcess {
     over: () => boolean,
   ): Promise<void> {
     const [done, late] = [new AbortController(), new AbortController()];
-    void restAwake(INTERRUPT_MS, done.signal).then(() => late.abort());
+    void stayOpen(INTERRUPT_MS, done.signal).then(() => late.abort());
     const ended = result.catch(() => {});
     try {
       for (const { waitMs, ...signals } of INTERRUPTIONS) {
@@ -353,7 +353,7 @@ export class InterpreterProcess {
         if (over()) return;
         if (!isAnswered) break;
         this.#write(this.#language.printEnd(execution.nonce, tag, channel));
-        await Promise.race([ended, restAwake(waitMs, done.signal)]);
+        await Promise.race([ended, stayOpen(waitMs, done.signal)]);
         if (over()) return;
       }
       await this.close(false);
