@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 import { abortError } from "./errors.ts";
 
@@ -40,8 +40,8 @@ export async function rest(ms: number, signal: AbortSignal | undefined): Promise
   await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
 }
 
-/** Several of them fit into every time for which {@link stayOpen} waits. */
-const STEP_MS = 100;
+/** In so many steps does {@link stayOpen} wait. */
+const STEPS = 10;
 
 /**
  * Waits for `ms`, or until the signal aborts, for something that arrives from outside. The time counts in steps, and
@@ -49,7 +49,11 @@ const STEP_MS = 100;
  * keep the program running.
  */
 export async function stayOpen(ms: number, signal?: AbortSignal): Promise<void> {
-  for (let left = ms; left > 0 && !signal?.aborted; left -= STEP_MS) await rest(STEP_MS, signal);
+  for (let step = 0; step < STEPS && !signal?.aborted; step++) {
+    await rest(ms / STEPS, signal);
+    // Runs after the poll for I/O.
+    await setImmediate();
+  }
 }
 
 /** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the other calls still run. */

@@ -174,6 +174,20 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: { file: FOUND_ENDS, title: "a command that was ended by a signal, before or after, reports which" },
   },
   {
+    name: "the end of the output of a command is dropped while nobody reads it",
+    changes: [
+      {
+        file: "src/processes/shell/shell-job.ts",
+        from: "    if (!output.isPaused()) pauses++;\n",
+        to: "    pauses++;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/unread-output.test.ts",
+      title: "a command that ends while its reader does not read loses no output",
+    },
+  },
+  {
     name: "a start that was stopped halfway into a container stays stopped when what stopped it is gone",
     changes: [
       {

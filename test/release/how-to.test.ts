@@ -159,7 +159,7 @@ const all = (...edits: readonly Edit[]): Edit => {
   };
 };
 
-const TIMEOUT = { timeout: 600_000 };
+const TIMEOUT = { timeout: 900_000 };
 
 test("adding an RPC goes as the guide says", TIMEOUT, async ({ signal }) => {
   const handler = "src/rpc/sandbox-service.ts";

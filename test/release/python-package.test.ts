@@ -12,7 +12,7 @@ beforeAll(async () => {
 afterAll(() => tests?.[Symbol.asyncDispose]());
 
 // Against hangs only: whole suites of Python run in these, on first use with the making of their environments.
-describe.concurrent("the Python client", { timeout: 300_000 }, () => {
+describe.concurrent("the Python client", { timeout: 900_000 }, () => {
   test("passes its tests with the lowest grpcio and protobuf that it takes", async () => {
     const output = await tests.pytest("lowest", "not vm");
     expect(output).toMatch(/^\d{2,} passed, \d+ deselected in /m);

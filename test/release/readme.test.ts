@@ -21,7 +21,7 @@ python3 -m venv "$HOME/python"
 export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 `;
 
-test("the README's commands and programs do what it says", { timeout: 300_000 }, async ({ signal }) => {
+test("the README's commands and programs do what it says", { timeout: 900_000 }, async ({ signal }) => {
   const run: DocumentRun = {
     before: PYTHON,
     lasting: [{ line: /^[^#]*\bberth serve/, ready: "curl -fsS http://127.0.0.1:7070/healthz" }],

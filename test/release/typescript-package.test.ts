@@ -48,7 +48,7 @@ beforeAll(async () => {
     tarball,
     OLD_NODE,
   ]);
-}, 300_000);
+}, 900_000);
 
 afterAll(async () => {
   await service?.dispose();

@@ -1,4 +1,4 @@
-import { within } from "../../base/async.ts";
+import { stayOpen, within } from "../../base/async.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
 import type { Engine, OutsideControl } from "../../engine/port.ts";
@@ -239,7 +239,9 @@ export class Lanes implements JobRunner, Shells {
 
 /** Leaves time to ask another shell if a ready one does not answer. */
 function soon(within: AbortSignal): AbortSignal {
-  return AbortSignal.any([within, AbortSignal.timeout(READY_ANSWER_MS)]);
+  const late = new AbortController();
+  void stayOpen(READY_ANSWER_MS, within).then(() => late.abort());
+  return AbortSignal.any([within, late.signal]);
 }
 
 function isShort({ argv, env }: JobRequest): boolean {

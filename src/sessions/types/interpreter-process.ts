@@ -1,4 +1,4 @@
-import { untilAborted, within } from "../../base/async.ts";
+import { stayOpen, untilAborted, within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { OutputStream } from "../../engine/port.ts";
@@ -338,25 +338,28 @@ export class InterpreterProcess {
     result: Promise<unknown>,
     over: () => boolean,
   ): Promise<void> {
-    const limit = AbortSignal.timeout(INTERRUPT_MS);
-    for (const { waitMs, ...signals } of INTERRUPTIONS) {
-      if (limit.aborted || (await this.#isStopped())) break;
-      const tag = execution.interrupt();
-      const probe = interruptProbe(this.#pid, this.#known, signals);
-      const isAnswered = await this.#ask(probe, limit).then(
-        () => true,
-        () => false,
-      );
-      if (over()) return;
-      if (!isAnswered) break;
-      this.#write(this.#language.printEnd(execution.nonce, tag, channel));
-      await within(
-        result.catch(() => {}),
-        waitMs,
-      );
-      if (over()) return;
+    const [done, late] = [new AbortController(), new AbortController()];
+    void stayOpen(INTERRUPT_MS, done.signal).then(() => late.abort());
+    const ended = result.catch(() => {});
+    try {
+      for (const { waitMs, ...signals } of INTERRUPTIONS) {
+        if (late.signal.aborted || (await this.#isStopped())) break;
+        const tag = execution.interrupt();
+        const probe = interruptProbe(this.#pid, this.#known, signals);
+        const isAnswered = await this.#ask(probe, late.signal).then(
+          () => true,
+          () => false,
+        );
+        if (over()) return;
+        if (!isAnswered) break;
+        this.#write(this.#language.printEnd(execution.nonce, tag, channel));
+        await Promise.race([ended, stayOpen(waitMs, done.signal)]);
+        if (over()) return;
+      }
+      await this.close(false);
+    } finally {
+      done.abort();
     }
-    await this.close(false);
   }
 
   /** Whether a signal has stopped its job, and so most likely the interpreter itself: then it cannot be interrupted. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect } from "vitest";
 import { fromBytes, fromText } from "../../../src/base/byte-string.ts";
-import { SystemClock } from "../../../src/base/clock.ts";
+import { type Clock, SystemClock } from "../../../src/base/clock.ts";
 import { BerthError } from "../../../src/base/errors.ts";
 import { EgressManager } from "../../../src/egress/manager.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
@@ -54,8 +54,7 @@ export class FileBench {
     this.#engine = parts.engine;
   }
 
-  static async start(spec: RequestedSpec): Promise<FileBench> {
-    const clock = new SystemClock();
+  static async start(spec: RequestedSpec, clock: Clock): Promise<FileBench> {
     const log = new MemoryLog();
     const instance = newInstance();
     const engine = new DockerEngine({ instance, logger: log, allowedHostPaths: [], allowedRuntimes: {} });
@@ -196,10 +195,10 @@ export class FileBench {
 }
 
 /** Gives all tests of a block one sandbox. */
-export function useFileBench(spec: RequestedSpec): () => FileBench {
+export function useFileBench(spec: RequestedSpec, clock: Clock = new SystemClock()): () => FileBench {
   let bench: FileBench | undefined;
   beforeAll(async () => {
-    bench = await FileBench.start(spec);
+    bench = await FileBench.start(spec, clock);
   });
   afterAll(() => bench?.stop());
   return () => {

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { DownloadItem } from "../../../src/files/read.ts";
 import { eventually } from "../../support/eventually.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
 import { type FileBench, IMAGES, refusal, useFileBench } from "./file-bench.ts";
 
 const MIB = 1024 * 1024;
@@ -247,14 +248,17 @@ describe("large files", () => {
 });
 
 describe("with a command timeout of one second", () => {
-  const bench = useFileBench({ ...IMAGES[0]?.spec, commandTimeoutMs: 1_000 });
+  const clock = new ManualClock();
+  const bench = useFileBench({ ...IMAGES[0]?.spec, commandTimeoutMs: 1_000 }, clock);
 
   test("a watch may be idle for longer", async () => {
     await bench().makeDirectory("watched");
     const call = new AbortController();
-    const items = bench().watch("watched", { intervalMs: 1_500, signal: call.signal });
+    const items = bench().watch("watched", { intervalMs: 3_000, signal: call.signal });
     expect((await items.next()).value).toMatchObject({ type: "started" });
+    // Now it rests.
     const next = items.next();
+    await clock.advance(2_000);
     await bench().write("watched/file", "x");
     expect((await next).value).toMatchObject({ type: "CREATED" });
     call.abort();
@@ -263,18 +267,21 @@ describe("with a command timeout of one second", () => {
 
   test("an upload that stalls ends, one that continues does not", async () => {
     await bench().write("victim", "old");
-    const error = await refusal(
+    const stuck = new AbortController();
+    const refused = refusal(
       bench().upload(
         "victim",
-        stuckAfter(Buffer.from("new"), () => {}),
+        stuckAfter(Buffer.from("new"), () => stuck.abort()),
       ),
     );
-    expect(error).toMatchObject({ reason: "DEADLINE_EXCEEDED" });
+    await eventually(() => stuck.signal.aborted);
+    await clock.advance(1_000);
+    expect(await refused).toMatchObject({ reason: "DEADLINE_EXCEEDED" });
     expect((await bench().read("victim")).data.toString()).toBe("old");
     expect(await temporaries(bench())).toEqual([]);
     async function* slow(): AsyncGenerator<Uint8Array> {
       for (const letter of "new") {
-        await sleep(600);
+        await clock.advance(600);
         yield Buffer.from(letter);
       }
     }
