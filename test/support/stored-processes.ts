@@ -8,7 +8,7 @@ import { eventually } from "./eventually.ts";
 /**
  * Waits until the store of a service has its processes' output so far, as the service leaves it if it is killed.
  * @param stdoutBytes how much each has written
- * @param ended whether their ends, and all their output, are to be stored too
+ * @param ended whether their ends, and all their output, must be stored too
  */
 export async function untilStored(
   dataDir: string,
