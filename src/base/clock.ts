@@ -17,7 +17,10 @@ export interface Clock {
   monotonicMs(): number;
   /** Wall time in milliseconds since the Unix epoch. */
   wallMs(): number;
-  /** Calls `callback` once, `delayMs` from now. Does not keep the program alive. */
+  /**
+   * Calls `callback` once, `delayMs` from now, but not before the program has taken what has already arrived: after a
+   * halt of the machine, that may be what the timer waits for. Does not keep the program alive.
+   */
   setTimer(delayMs: number, callback: () => void): CancelTimer;
 }
 
@@ -40,13 +43,21 @@ export class SystemClock implements Clock {
 
   setTimer(delayMs: number, callback: () => void): CancelTimer {
     let timer: NodeJS.Timeout;
+    let turn: NodeJS.Immediate | undefined;
     const arm = (left: number): void => {
       const step = Math.min(left, MAX_DELAY_MS);
-      timer = setTimeout(() => (left > step ? arm(left - step) : callback()), step);
+      timer = setTimeout(() => {
+        // Node runs timers, then takes what has arrived, then runs this.
+        if (left <= step) turn = setImmediate(callback).unref();
+        else arm(left - step);
+      }, step);
       timer.unref();
     };
     arm(Math.max(0, delayMs));
-    return () => clearTimeout(timer);
+    return () => {
+      clearTimeout(timer);
+      clearImmediate(turn);
+    };
   }
 }
 

@@ -10,10 +10,13 @@ const GATHER_MS = 100;
 const MAX_WAITING_BYTES = 1024 * 1024;
 /** Pause between attempts to write while that much waits. */
 const FULL_RETRY_MS = 1;
-/** At exit: how long to wait for a reader that takes nothing, and for one that is slow. */
-const END_IDLE_MS = 1_000;
-const END_MS = 5_000;
 const END_PAUSE_MS = 10;
+/**
+ * At exit: how many pauses to wait for a reader that takes nothing, and for one that is slow. Pauses, because while the
+ * machine halts no reader can take anything.
+ */
+const END_IDLE_PAUSES = 100;
+const END_PAUSES = 500;
 
 const LOST = "lines of the log were lost here, because it could not be written";
 
@@ -110,15 +113,13 @@ class LogOutput {
 
   /** Writes what is left, for as long as the reader takes some of it. */
   end(): void {
-    const begin = performance.now();
-    let last = begin;
+    let idle = 0;
     let left = Number.POSITIVE_INFINITY;
-    while (this.flush() === "EAGAIN") {
-      const now = performance.now();
+    for (let pauses = 0; pauses < END_PAUSES && this.flush() === "EAGAIN"; pauses++) {
       const size = this.#waiting.length + this.#gatheredBytes;
-      if (size < left) last = now;
+      idle = size < left ? 0 : idle + 1;
       left = size;
-      if (now - last > END_IDLE_MS || now - begin > END_MS) return;
+      if (idle === END_IDLE_PAUSES) return;
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, END_PAUSE_MS);
     }
   }

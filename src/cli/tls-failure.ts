@@ -1,7 +1,7 @@
 import type { ServiceAddress } from "./service-address.ts";
 
 /** How long the other side may take to show whether it speaks TLS. */
-const PROBE_TIMEOUT_MS = 1000;
+const PROBE_TIMEOUT_MS = 5_000;
 
 /** Describes why a TLS connection failed. Undefined for other errors. */
 export function tlsFailure(

@@ -38,8 +38,8 @@ const SHOW_MS = 1_000;
 const INSIDE_KILL_MS = 800;
 /** The least total time for that, even if the grace is short: a user's first shell may have to start. */
 const INSIDE_ALL_MS = 2_800;
-/** How long a shell may take to report the number of OOM kills. */
-const COUNT_MS = 1_000;
+/** How long a shell may take to report the number of OOM kills: a new one may have to start on a busy machine. */
+const COUNT_MS = 5_000;
 
 /**
  * Acts on the processes of a sandbox, from outside it if the engine can, else through shells inside it, with the
@@ -111,6 +111,12 @@ export class ProcessControl {
     const seen = this.#oomKillsSeen.get(sandbox.ref) ?? 0;
     this.#oomKillsSeen.set(sandbox.ref, count);
     return count > seen;
+  }
+
+  /** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
+  async isEnding(sandbox: LeasedSandbox): Promise<boolean> {
+    const outside = await this.outside(sandbox);
+    return (await outside?.isEnding().catch(() => false)) ?? false;
   }
 
   /** Controls the sandbox's processes from outside; undefined if that is impossible or takes too long. */

@@ -274,7 +274,7 @@ export class ProcessManager {
       return process;
     } catch (error) {
       place?.release();
-      const reason = await orSandboxEnd(error, lease);
+      const reason = await orSandboxEnd(error, lease, this.#parts.control);
       lease.release();
       throw reason;
     }

@@ -29,7 +29,9 @@ const TERMINAL_AHEAD_BYTES = 128 * 1024;
 /** How long the end of a process may take in total, from its stop or timeout on. */
 const END_MS = 2_600;
 /** Bounds on how long a killed job may take to report how it ended. */
-const AFTER_KILL_MS = { max: 2_000, min: 100 };
+const AFTER_KILL_MS = { max: 2_000, min: 500 };
+/** This time passes in steps. However long the machine halts, that is one step, after which the job still has others. */
+const AFTER_KILL_STEPS = 10;
 
 /** What all processes share. */
 export interface ProcessParts {
@@ -361,7 +363,15 @@ export class Process {
     // Output from before its end may still be on the way. No reader holds it back any more.
     job.resume();
     const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.min), AFTER_KILL_MS.max);
-    clock.setTimer(leftMs, () => this.#finish({ exitCode: -1, message: "" }));
+    this.#finishAfter(leftMs / AFTER_KILL_STEPS, AFTER_KILL_STEPS);
+  }
+
+  /** Ends the process without an exit code, unless it has ended within these steps. */
+  #finishAfter(stepMs: number, steps: number): void {
+    if (this.#status !== undefined) return;
+    if (steps === 0) this.#finish({ exitCode: -1, message: "" });
+    // A report that has arrived is read after the timer.
+    else this.#parts.clock.setTimer(stepMs, () => setImmediate(() => this.#finishAfter(stepMs, steps - 1)));
   }
 
   async #jobEnded(end: JobEnd): Promise<void> {
@@ -378,7 +388,7 @@ export class Process {
       const kills = await this.#parts.control.newOomKills(this.sandbox);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
       // If the sandbox has ended too, no shell answers. Its end is reported soon, and becomes the cause.
-      else if (kills === undefined) await sandboxEnd(lease);
+      else if (kills === undefined) await sandboxEnd(this.sandbox, lease.signal, this.#parts.control);
     }
     this.#finish({ exitCode: end.code, message: end.message ?? "" });
   }

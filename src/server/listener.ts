@@ -87,6 +87,8 @@ export class Listener {
         // more than the client, so the connection is ended.
         streamResetBurst: limits.maxConcurrentStreams,
         streamResetRate: limits.maxConcurrentStreams,
+        // One for each upload that ends, and one that checks the connection.
+        maxOutstandingPings: limits.maxConcurrentStreams + 1,
       },
       (request, response) => {
         // If the request is empty, its end may have arrived while its stream waited.

@@ -1,3 +1,4 @@
+import type http2 from "node:http2";
 import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError } from "../base/errors.ts";
 import { noteStreamed } from "../base/memory.ts";
@@ -8,14 +9,19 @@ import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 
 /**
- * A Node client that cancels an HTTP/2 stream first ends it as if it were complete, and resets it a moment later. Berth
- * waits this long for the reset, so that half an upload does not pass for a complete one. It waits again if a wait took
- * twice as long, because then the machine may be just as slow for the client.
+ * How long to wait for a reset once the client has answered. It waits again if a wait took twice as long, because then
+ * the machine may be just as slow for the client.
  */
 const RESET_GRACE_MS = 10;
 const MAX_GRACES = 5;
 
-async function graceForReset(): Promise<void> {
+/**
+ * A Node client that cancels an HTTP/2 stream first ends it as if it were complete, and resets it a moment later. This
+ * waits for the reset, so that half an upload does not pass for a complete one: until the client has answered a ping,
+ * since it may be halted between the two, and then a little, since the answer may overtake the reset.
+ */
+async function graceForReset(session: http2.Http2Session | undefined): Promise<void> {
+  await answerOf(session);
   for (let waits = 0; waits < MAX_GRACES; waits++) {
     const sinceMs = performance.now();
     await sleep(RESET_GRACE_MS);
@@ -23,6 +29,14 @@ async function graceForReset(): Promise<void> {
     await setImmediate();
     if (performance.now() - sinceMs < 2 * RESET_GRACE_MS) return;
   }
+}
+
+/** Resolves when the client has answered a ping, or cannot be asked. A client that never does is disconnected. */
+function answerOf(session: http2.Http2Session | undefined): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (session === undefined || session.closed || session.destroyed) resolve();
+  else session.ping(() => resolve());
+  return promise;
 }
 
 export interface RequestBytesOptions {
@@ -112,8 +126,8 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   }
 
   async #finish(): Promise<IteratorResult<Uint8Array, undefined>> {
-    if (this.#call.streamsRequests && this.#request.httpVersionMajor === 2) {
-      await untilAborted(graceForReset(), this.#call.signal);
+    if (this.#call.streamsRequests && "stream" in this.#request) {
+      await untilAborted(graceForReset(this.#request.stream.session), this.#call.signal);
     }
     return this.return();
   }

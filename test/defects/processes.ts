@@ -167,7 +167,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/shell/reattached-job.ts",
-        from: "spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit))",
+        from: "spawned && (await endFromEngine(spawned, output, signal, { within }))",
         to: "undefined as JobEnd | undefined",
       },
     ],

@@ -35,7 +35,8 @@ export class BrowserClient {
   }
 
   call(tool: string, params: Params = {}): Promise<ToolAnswer<BrowserData>> {
-    return this.worker.execute<BrowserData>(`browser:${tool}`, params);
+    // Against hangs only: on a busy machine a call may take longer than the tools' default.
+    return this.worker.execute<BrowserData>(`browser:${tool}`, { timeout: 150, ...params });
   }
 
   /** Calls a tool that must succeed. */

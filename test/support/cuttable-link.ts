@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import net from "node:net";
+import { ownLoopback } from "./settings.ts";
 
 /** A connection to a service that can be cut, like a network cable or the power of a client's machine. */
 export class CuttableLink {
@@ -11,7 +12,8 @@ export class CuttableLink {
   private constructor(server: net.Server, sockets: Set<net.Socket>) {
     this.#server = server;
     this.#sockets = sockets;
-    this.address = `127.0.0.1:${(server.address() as net.AddressInfo).port}`;
+    const { address, port } = server.address() as net.AddressInfo;
+    this.address = `${address}:${port}`;
   }
 
   /** @param target `host:port` */
@@ -25,7 +27,7 @@ export class CuttableLink {
       sockets.add(near);
       near.once("close", () => sockets.delete(near));
     });
-    server.listen(0, "127.0.0.1");
+    server.listen(0, ownLoopback());
     await once(server, "listening");
     return new CuttableLink(server, sockets);
   }

@@ -5,7 +5,7 @@ import { afterAll, beforeAll } from "vitest";
 import { Client } from "./client.ts";
 import { removeContainers } from "./docker.ts";
 import { ServeProcess, type ServeSettings } from "./program.ts";
-import { newInstance } from "./settings.ts";
+import { newInstance, ownLoopback } from "./settings.ts";
 
 /** A service whose process may be killed and started again. Its data directory, instance and address stay. */
 export class LastingService implements AsyncDisposable {
@@ -14,7 +14,7 @@ export class LastingService implements AsyncDisposable {
   readonly #env: Readonly<Record<string, string>>;
   readonly #more: Pick<ServeSettings, "entry">;
   #process: ServeProcess | undefined;
-  #address = "127.0.0.1:0";
+  #address = `${ownLoopback()}:0`;
 
   private constructor(
     dataDir: string,

@@ -90,7 +90,7 @@ export class RfbClient {
   }
 
   /** Updates until the condition holds. */
-  async until(wanted: () => boolean, timeoutMs = 10_000): Promise<void> {
+  async until(wanted: () => boolean, timeoutMs = 60_000): Promise<void> {
     const end = performance.now() + timeoutMs;
     while (!wanted()) {
       if (performance.now() > end) throw new Error(`the screen is not as wanted within ${timeoutMs} ms`);

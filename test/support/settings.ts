@@ -1,3 +1,4 @@
+import { randomInt } from "node:crypto";
 import { mkdirSync, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -80,6 +81,14 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
 /** An instance that the end of the test run finds: see global-setup.ts. */
 export function newInstance(): string {
   return `${instancePrefix()}${randomBase32(8)}`;
+}
+
+/**
+ * A loopback address for something that listens, stops, and listens at the same port again: at 127.0.0.1, any other
+ * program may have been given that port meanwhile.
+ */
+export function ownLoopback(): string {
+  return `127.${Array.from({ length: 3 }, () => randomInt(1, 255)).join(".")}`;
 }
 
 /** A directory for one service, which the end of the test run removes. */

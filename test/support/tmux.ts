@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { eventually } from "./eventually.ts";
 
 /** How long something may take to appear on a screen on a loaded machine. */
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 60_000;
 /** The terminal reports changes. This is for those that it does not report. */
 const LOOK_EVERY_MS = 250;
 

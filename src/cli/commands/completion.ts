@@ -8,8 +8,8 @@ import { visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { write } from "../io.ts";
 
-/** How long a service may take to list what it has. */
-const ASK_TIMEOUT_MS = 1500;
+/** How long a service may take to list what it has: busy machines need seconds, and Ctrl-C ends the wait. */
+const ASK_TIMEOUT_MS = 5_000;
 
 /** `berth completion`: makes a shell complete the program's command lines. */
 export function completionCommand(

@@ -21,7 +21,7 @@ import { type Io, write, writeJson } from "../io.ts";
 import { parseServiceAddress } from "../service-address.ts";
 import { presentedCertificate } from "../tls-failure.ts";
 
-const ANSWER_TIMEOUT_MS = 3000;
+const ANSWER_TIMEOUT_MS = 10_000;
 /** More than a service writes to an empty data directory at its start. */
 const START_BYTES = 2 ** 20;
 

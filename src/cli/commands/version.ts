@@ -8,7 +8,7 @@ import { type ClientFlags, type CommandHost, clientCommand, withClient } from ".
 import { write, writeJson } from "../io.ts";
 
 /** How long the service may take to answer. */
-const ANSWER_TIMEOUT_MS = 3000;
+const ANSWER_TIMEOUT_MS = 10_000;
 
 /** `berth version`: shows the versions of this program and of the service. */
 export function versionCommand(host: CommandHost): Command {

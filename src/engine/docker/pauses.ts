@@ -13,7 +13,7 @@ const PAUSE_SETTLE_MS = 300;
  * then leaves the container running. On a busy machine that is not enough, so Berth asks again.
  */
 const MAX_FREEZES = 40;
-const UNFROZEN = /unable to freeze/i;
+const UNFROZEN = /unable to freeze|waiting for the cgroup to freeze/i;
 const FREEZE_PAUSE_MS = 50;
 
 /** What {@link Pauses} needs to pause and resume containers. */

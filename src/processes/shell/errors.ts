@@ -1,9 +1,16 @@
 import { rest } from "../../base/async.ts";
 import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
-import type { Lease } from "../../sandboxes/lease.ts";
+import type { Lease, LeasedSandbox } from "../../sandboxes/lease.ts";
 
-/** How long it may take until the end of a sandbox is reported, after its processes have ended. */
+/** How long the report of a sandbox's end may take, after its processes have ended, and if it is seen to be ending. */
 const SANDBOX_END_MS = 1_000;
+const SEEN_END_MS = 30_000;
+const LOOK_MS = 50;
+
+/** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
+export interface Ending {
+  isEnding(sandbox: LeasedSandbox): Promise<boolean>;
+}
 
 /**
  * A shell inside a sandbox ended before it had done its task. The sandbox itself may still run: a command can kill
@@ -26,18 +33,28 @@ export function shellGone(output: string, lost: Error | undefined): BerthError {
 }
 
 /**
- * Waits briefly whether the sandbox's end is reported: if a shell is gone because of it, returns that as the error,
- * else the given error.
+ * Waits whether the sandbox's end is reported: if a shell is gone because of it, returns that as the error, else the
+ * given error.
  */
-export async function orSandboxEnd(error: unknown, lease: Lease): Promise<unknown> {
+export async function orSandboxEnd(error: unknown, lease: Lease, control: Ending): Promise<unknown> {
   if (!(error instanceof ShellGoneError)) return error;
-  await sandboxEnd(lease);
+  await sandboxEnd(lease.sandbox, lease.signal, control);
   return lease.signal.aborted ? abortError(lease.signal) : error;
 }
 
-/** Resolves when the sandbox's end is reported, which aborts the signal, or when it is no longer expected. */
-export async function sandboxEnd({ signal }: Pick<Lease, "signal">): Promise<void> {
+/**
+ * Resolves when the sandbox's end is reported, which aborts the signal, or when it is no longer expected: the sandbox
+ * is not ending.
+ */
+export async function sandboxEnd(
+  sandbox: LeasedSandbox,
+  signal: AbortSignal,
+  control: Ending | undefined,
+): Promise<void> {
   await rest(SANDBOX_END_MS, signal);
+  const end = performance.now() + SEEN_END_MS;
+  while (!signal.aborted && performance.now() < end && (await control?.isEnding(sandbox)))
+    await rest(LOOK_MS, signal);
 }
 
 /** The error for a job that did not start in time. */

@@ -48,7 +48,9 @@ export class ReattachedJob implements Job {
   readonly #end = Promise.withResolvers<JobEnd>();
   readonly #closed = new AbortController();
   #spawned: SpawnedProcess | undefined;
+  #control: ProcessControl | undefined;
   #streamsOver = false;
+  #paused = false;
   #learning: Promise<void> | undefined;
 
   constructor(init: ReattachedInit, output: JobOutput) {
@@ -75,16 +77,19 @@ export class ReattachedJob implements Job {
    */
   follow(spawned: SpawnedProcess | undefined, control: ProcessControl): void {
     this.#spawned = spawned;
+    this.#control = control;
     // The unread output of its pipes may already have reported its end.
     if (this.#closed.signal.aborted) spawned?.close();
     void this.#watch(control);
   }
 
   pause(): void {
+    this.#paused = true;
     this.#spawned?.pause();
   }
 
   resume(): void {
+    this.#paused = false;
     this.#spawned?.resume();
   }
 
@@ -159,13 +164,15 @@ export class ReattachedJob implements Job {
   }
 
   async #learnEnd(): Promise<void> {
-    const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout(ENGINE_MS)]);
+    const { signal } = this.#closed;
+    const within = AbortSignal.any([signal, AbortSignal.timeout(ENGINE_MS)]);
+    const output = { isOver: () => this.#streamsOver, isPaused: () => this.#paused };
     const spawned = this.#spawned;
-    const end = spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit));
+    const end = spawned && (await endFromEngine(spawned, output, signal, { within }));
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     if (this.#codes.size > 0) return this.#exitedAsReported();
     if (end?.kind === "exited" && this.#isOwn(end.code)) return this.#exited(end.code);
-    await sandboxEnd(this.#closed);
+    await sandboxEnd(this.#init.sandbox, this.#closed.signal, this.#control);
     this.#finish(lost("The service was restarted while it ran: how it ended is not known."));
   }
 

@@ -1,4 +1,5 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate } from "node:timers/promises";
+import { rest } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import { MarkerScanner, newMarkerNonce } from "../../base/markers.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/port.ts";
@@ -12,8 +13,12 @@ export const START_TIMEOUT_MS = 30_000;
 const MAX_HOLD_MS = 20;
 /** When to start asking the engine. The shell itself normally reports the end of short jobs. */
 export const ASK_ENGINE_AFTER_MS = 1_000;
-/** How long markers may take to arrive after the engine has reported that the shell ended. */
-const LATE_OUTPUT_MS = 500;
+/**
+ * How many pauses markers and output may take to arrive after the engine has reported that the shell ended. Pauses in
+ * which the output is read: it may wait for its reader, or for a halted machine, as long as it has to.
+ */
+const LATE_OUTPUT_PAUSES = 20;
+const LATE_OUTPUT_PAUSE_MS = 25;
 
 /**
  * A job in a shell that writes markers for the job's start and end to the job's own streams. Implements the state
@@ -44,6 +49,7 @@ export abstract class ShellJob implements Job {
   #hasEnded = false;
   #streamsOver = false;
   #trickles = false;
+  #paused = false;
 
   constructor(request: JobRequest, output: JobOutput) {
     this.request = request;
@@ -73,16 +79,19 @@ export abstract class ShellJob implements Job {
   }
 
   pause(): void {
+    this.#paused = true;
     this.#trickles = false;
     if (!this.#hasEnded) this.spawned?.pause();
   }
 
   resume(): void {
+    this.#paused = false;
     this.#trickles = false;
     if (!this.#hasEnded) this.spawned?.resume();
   }
 
   trickle(): void {
+    this.#paused = false;
     this.#trickles = true;
     if (!this.#hasEnded) this.spawned?.trickle();
   }
@@ -239,7 +248,8 @@ export abstract class ShellJob implements Job {
       // The markers may come after a lot of unwanted output.
       if (this.#trickles) this.resume();
     };
-    const end = await endFromEngine(spawned, () => this.#streamsOver, this.#asking.signal, onEnd);
+    const output = { isOver: () => this.#streamsOver, isPaused: () => this.#paused };
+    const end = await endFromEngine(spawned, output, this.#asking.signal, { onEnd });
     if (end === undefined) return;
     this.#flush();
     this.onEngineEnd(end);
@@ -259,28 +269,45 @@ export abstract class ShellJob implements Job {
   }
 }
 
+/** The state of a job's output. */
+interface OutputState {
+  isOver(): boolean;
+  isPaused(): boolean;
+}
+
 /**
  * Asks the engine how the shell around a job ended, for the case that no marker reports it because the shell was killed
- * or the connection broke. Undefined if the signal is aborted meanwhile.
+ * or the connection broke. Undefined if a signal is aborted meanwhile.
+ * @param within limits how long the engine may take. Default: `signal`.
  * @param onEnd called when the shell has ended and its markers may still be on their way.
  */
 export async function endFromEngine(
   spawned: SpawnedProcess,
-  streamsOver: () => boolean,
+  output: OutputState,
   signal: AbortSignal,
-  onEnd = (): void => {},
+  { within = signal, onEnd = (): void => {} }: { within?: AbortSignal; onEnd?: () => void } = {},
 ): Promise<JobEnd | undefined> {
   try {
-    const code = await spawned.wait(signal);
+    const code = await spawned.wait(within);
     onEnd();
-    if (!streamsOver()) await sleep(LATE_OUTPUT_MS, undefined, { signal, ref: false });
-    return { kind: "exited", code };
+    await untilRead(output, signal);
+    return signal.aborted ? undefined : { kind: "exited", code };
   } catch (cause) {
-    if (signal.aborted) return undefined;
+    if (within.aborted) return undefined;
     if (cause instanceof BerthError) return { kind: "lost", error: cause };
     return {
       kind: "lost",
       error: new BerthError("ENGINE_UNAVAILABLE", "The engine lost the process.", { cause }),
     };
+  }
+}
+
+/** Waits until what a process has written was read, or nothing more can be expected. */
+async function untilRead(output: OutputState, signal: AbortSignal): Promise<void> {
+  for (let pauses = 0; pauses < LATE_OUTPUT_PAUSES && !output.isOver() && !signal.aborted; ) {
+    await rest(LATE_OUTPUT_PAUSE_MS, signal);
+    // Runs after the poll for I/O, which reads what is there.
+    await setImmediate();
+    if (!output.isPaused()) pauses++;
   }
 }

@@ -67,10 +67,11 @@ const SIGKILL = 9;
 const INTERRUPTIONS: readonly { readonly own: number; readonly children: number; readonly waitMs: number }[] =
   [
     ...[100, 200, 500].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
-    ...[200, 300].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
+    // The last is for an interpreter that lacks processor time.
+    ...[200, 300, 3_700].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
   ];
 /** How long interrupting may take in total if shells in the sandbox do not answer. */
-const INTERRUPT_MS = 1_300;
+const INTERRUPT_MS = 5_000;
 /** Between SIGTERM and SIGKILL when it is closed. Interactive shells ignore SIGTERM. */
 const KILL_GRACE_MS = 300;
 /** How long it may take to end after SIGKILL. */

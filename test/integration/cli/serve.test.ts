@@ -68,7 +68,15 @@ describe("its end", () => {
     service.signal("SIGTERM");
     // The same signal twice within a moment is one keystroke, forwarded by a parent.
     service.signal("SIGTERM");
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    const readyz = `http://${service.address}/readyz`;
+    const isReady = () =>
+      fetch(readyz).then(
+        ({ ok }) => ok,
+        () => false,
+      );
+    await expect.poll(isReady).toBe(false);
+    // It has taken the first one, and this one comes later than the moment.
+    await sleep(300);
     service.signal("SIGTERM");
     const { exitCode, stderr } = await service.end;
     expect(exitCode).toBe(143);
@@ -195,7 +203,7 @@ describe("its log", () => {
       // A pipe holds 64 KiB, and each call has a line of some 200 bytes.
       for (let i = 0; i < 600; i++) {
         const answer = await fetch(`${statsUrl}?encoding=json&message={}`, {
-          signal: AbortSignal.timeout(10_000),
+          signal: AbortSignal.timeout(60_000),
         }).catch(() => undefined);
         expect(answer?.status).toBe(200);
       }
@@ -237,7 +245,7 @@ describe("its log", () => {
         const answer = await fetch(
           `http://${address}/berth.v1.SandboxService/GetStats?encoding=json&message={}`,
           {
-            signal: AbortSignal.timeout(10_000),
+            signal: AbortSignal.timeout(60_000),
           },
         ).catch(() => undefined);
         expect(answer?.status).toBe(200);
@@ -301,8 +309,8 @@ describe("where it listens", () => {
       stderr += chunk;
     });
     try {
-      await expect.poll(() => stderr, { timeout: 20_000 }).toContain(problem);
-      await expect.poll(() => child.exitCode, { timeout: 20_000 }).toBe(flag === "--config" ? 2 : 1);
+      await expect.poll(() => stderr).toContain(problem);
+      await expect.poll(() => child.exitCode).toBe(flag === "--config" ? 2 : 1);
     } finally {
       child.kill("SIGKILL");
     }
@@ -323,11 +331,11 @@ describe("where it listens", () => {
     let written = "";
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (written += chunk));
     try {
-      await expect.poll(() => written, { timeout: 20_000 }).toContain("berth listens on");
+      await expect.poll(() => written).toContain("berth listens on");
       // Files are checked five times a second.
       await sleep(1_500);
       child.kill("SIGTERM");
-      await expect.poll(() => written, { timeout: 20_000 }).toContain("stopped");
+      await expect.poll(() => written).toContain("stopped");
       expect(written).not.toContain("TLS files have changed");
     } finally {
       child.kill("SIGKILL");

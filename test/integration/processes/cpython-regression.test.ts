@@ -30,14 +30,15 @@ test("CPython's regression tests have the same results through Exec as without B
 
 /**
  * The lines of an output, without what differs between any two runs of the same command: the machine's load and the
- * time of day in each progress line, durations of tests, the pid in the name of the working directory, and addresses of
- * objects, which are random in each process.
+ * time of day in each progress line, which says of a slow test before that it passed, durations, the pid in the name of
+ * the working directory, and addresses of objects, which are random in each process.
  */
 function stable(output: Buffer): string[] {
   return output
     .toString()
     .replaceAll(/^\d+:\d\d:\d\d( load avg: \d+\.\d+)?/gm, "<time and load>")
-    .replaceAll(/\b\d+(\.\d+)?( ?ms| ?sec|s)\b/g, "<duration>")
+    .replaceAll(/^(<time and load> .*) -- \w+ passed in .*$/gm, "$1")
+    .replaceAll(/\b\d+(\.\d+)?( ?ms| ?sec| min| hour|s)( \d+ (min|sec))?\b/g, "<duration>")
     .replaceAll(/test_python_\S+/g, "<directory of the run>")
     .replaceAll(/0x[0-9a-f]{6,}/g, "<address>")
     .split("\n");

@@ -4,6 +4,8 @@ import { pidsOf, processesOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { scaled } from "../../support/scale.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
+import { withTimeEnough } from "../../support/time-enough.ts";
+import { seconds } from "../../support/wire.ts";
 
 const MIB = 1024 * 1024;
 
@@ -177,10 +179,11 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   });
 
   test("a command that heeds SIGTERM ends by itself at its timeout", async () => {
-    const { stdout, exit } = await run(
-      "trap 'echo bye; exit 0' TERM; echo hi; while :; do sleep 0.05; done",
-      // Long enough for a busy machine to set the trap.
-      { timeout: { seconds: 2 } },
+    const line = "trap 'echo bye; exit 0' TERM; echo hi; while :; do sleep 0.05; done";
+    const { stdout, exit } = await withTimeEnough(
+      0.5,
+      (timeout) => run(line, { timeout: seconds(timeout) }),
+      (end) => end.stdout.includes("hi"),
     );
     expect(stdout.toString()).toBe("hi\nbye\n");
     expect(exit).toMatchObject({ cause: "EXIT_CAUSE_TIMED_OUT", exit_code: 0 });

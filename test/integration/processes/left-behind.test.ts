@@ -57,7 +57,7 @@ async function expectIdle(service: ServeProcess, maxPercent = MAX_PERCENT): Prom
     const isCheap = bytesPerSecond < MAX_RATE && percent < maxPercent;
     return isCheap ? "idle" : `${Math.round(percent)} %, ${Math.round(bytesPerSecond)} bytes a second`;
   };
-  await expect.poll(isIdle, { timeout: 30_000 }).toBe("idle");
+  await expect.poll(isIdle, SOON).toBe("idle");
 }
 
 // Each engine has its own service, and a test mostly waits.

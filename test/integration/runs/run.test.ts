@@ -4,6 +4,7 @@ import { failureOf } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { RunDriver } from "../../support/run-driver.ts";
+import { withTimeEnough } from "../../support/time-enough.ts";
 import { inSeconds, seconds } from "../../support/wire.ts";
 
 const service = useApp();
@@ -238,14 +239,24 @@ describe("cleanup", () => {
     return { run, sandboxId, exit: execution.result.then(({ exit }) => exit.cause) };
   }
 
-  const ends: [string, object, (run: RunDriver) => Promise<unknown>, string][] = [
+  const ends: [string, object | string, (run: RunDriver) => Promise<unknown>, string][] = [
     ["finish", {}, (run) => run.finish(), "FINISHED"],
     ["error", {}, (run) => run.finish({ outcome: "ERROR" }), "ERROR"],
     ["the most steps", { max_steps: 1 }, (run) => run.report(), "MAX_STEPS"],
     ["cancel", {}, (run) => run.cancel(), "CANCELED"],
-    ["a lost lease", { step_timeout: seconds(2) }, ended, "LEASE_EXPIRED"],
-    ["deadline", { max_duration: seconds(2) }, ended, "DEADLINE"],
+    ["a lost lease", "step_timeout", ended, "LEASE_EXPIRED"],
+    ["deadline", "max_duration", ended, "DEADLINE"],
   ];
+
+  /** The same with a run that this setting ends, after its process runs. */
+  async function busyUntil(what: object | string, more: object = {}): ReturnType<typeof busy> {
+    if (typeof what === "object") return busy({ ...what, ...more });
+    const start = (timeout: number) =>
+      busy({ [what]: seconds(timeout), ...more }).catch((error: unknown) => ({ error }));
+    const begun = await withTimeEnough(2, start, (one) => "run" in one);
+    if ("error" in begun) throw begun.error;
+    return begun;
+  }
 
   async function ended(run: RunDriver): Promise<void> {
     await eventually(async () => (await run.get()).end_time !== null);
@@ -255,7 +266,7 @@ describe("cleanup", () => {
     "on %s: processes are ended, and an existing sandbox stays",
     async (_, more, end, outcome) => {
       const { sandbox_id: id } = await service.client.createSandbox();
-      const { run, exit } = await busy({ sandbox_spec: undefined, sandbox_id: id, ...more });
+      const { run, exit } = await busyUntil(more, { sandbox_spec: undefined, sandbox_id: id });
       await end(run);
       expect(await exit).toBe("EXIT_CAUSE_CANCELED");
       await eventually(async () => (await run.get()).outcome === `RUN_OUTCOME_${outcome}`);
@@ -268,7 +279,7 @@ describe("cleanup", () => {
     "on %s: processes and sandbox are removed, and no others",
     async (_, more, end, outcome) => {
       const other = await busy();
-      const { run, sandboxId, exit } = await busy(more);
+      const { run, sandboxId, exit } = await busyUntil(more);
       expect(sandboxId).not.toBe(other.sandboxId);
       await end(run);
       expect(await exit).toMatch(/CANCELED|SANDBOX_TERMINATED/);
@@ -295,7 +306,9 @@ describe("cleanup", () => {
     await run.finish();
     expect(await exit).toBe("EXIT_CAUSE_CANCELED");
     expect(await run.get()).toMatchObject({ state: "RUN_STATE_FINISHED", sandbox_id: sandboxId });
-    expect(await service.client.output(sandboxId, "ps ax | grep -c '[s]leep 1000'")).toBe("2\n");
+    // Right after its output, the shell may not have started it yet.
+    const count = () => service.client.output(sandboxId, "ps ax | grep -c '[s]leep 1000' || true");
+    await expect.poll(count).toBe("2\n");
     own.cancel();
     await service.client.deleteSandbox(sandboxId);
   });

@@ -63,12 +63,14 @@ for (const afterMs of [5, 80, 200]) {
 
 test("a delete waits for a command that ends within the grace period", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
-  const running = app.client.exec(id, "echo started; sleep 1; echo done");
+  const running = app.client.exec(id, "echo started; read -r go; echo done", { keep_stdin_open: true });
   await running.until("started");
-  const deleting = app.client.call("SandboxService/DeleteSandbox", { sandbox_id: id, grace: seconds(20) });
+  const deleting = app.client.call("SandboxService/DeleteSandbox", { sandbox_id: id, grace: seconds(60) });
   await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_DELETING");
   const refused = await failureOf(app.client.run(id, "true"));
   expect(refused).toMatchObject({ code: "FAILED_PRECONDITION", reason: "SANDBOX_NOT_RUNNING" });
+  const go = { process_id: await running.processId, data: Buffer.from("go\n") };
+  await app.client.call("ProcessService/WriteStdin", go);
   const { exit, stdout } = await running.result;
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });
   expect(stdout.toString()).toBe("started\ndone\n");
@@ -94,7 +96,7 @@ test("a delete ends commands that exceed the grace period, and they report it", 
 
   const startedAt = performance.now();
   await app.client.call("SandboxService/DeleteSandbox", { sandbox_id: id, grace: seconds(0.3) });
-  expect(performance.now() - startedAt).toBeLessThan(10_000);
+  expect(performance.now() - startedAt).toBeLessThan(60_000);
 
   const terminated = {
     cause: "EXIT_CAUSE_SANDBOX_TERMINATED",

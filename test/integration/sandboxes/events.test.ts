@@ -93,7 +93,9 @@ test("a watcher of one sandbox gets no other's events, and a general one gets al
   const all = new Watch({});
   await Promise.all([client.deleteSandbox(a), client.deleteSandbox(b)]);
   await onlyA.until("TERMINATED");
-  await eventually(() => all.events.filter(({ sandbox_id: id }) => id === b).length === 4);
+  await eventually(() =>
+    [a, b].every((one) => all.events.filter(({ sandbox_id: id }) => id === one).length === 4),
+  );
   expect(new Set(onlyA.events.map(({ sandbox_id: id }) => id))).toEqual(new Set([a]));
   expect(all.events.filter(({ sandbox_id: id }) => id === a)).toEqual(onlyA.events);
   expect(all.events.map(({ sequence }) => sequence)).toEqual(all.events.map((_, index) => index + 1));

@@ -5,7 +5,7 @@ import { ENGINES } from "../../support/engines.ts";
 import { inSeconds } from "../../support/wire.ts";
 
 const MIB = 2 ** 20;
-const POLL = { timeout: 30_000, interval: 50 };
+const POLL = { interval: 50 };
 const HUNGRY = "x = bytearray(100 << 20)\nwhile True: pass";
 
 describe.each(ENGINES)("on $name", ({ name, settings }) => {

@@ -77,7 +77,7 @@ describe("a secret", () => {
     const show = 'printf "%s, %s" "$S" "$T"';
     await worker.execute("vm:launch", { command: `{ ${show}; } >/tmp/new && mv /tmp/new /tmp/seen` });
     const seen = () => run(client, id, { secret_env: {} }, "cat /tmp/seen 2>/dev/null");
-    await expect.poll(seen, { timeout: 10_000 }).toBe("own, of the sandbox");
+    await expect.poll(seen).toBe("own, of the sandbox");
     expect((await worker.create("browser", own, { sandbox_id: id })).failure).toBeNull();
     const find = `for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/cmdline | grep -qx -e --remote-debugging-pipe && tr '\\0' '\\n' <$p/environ | grep '^S='; done | sort -u`;
     expect(await run(client, id, { secret_env: {} }, find)).toBe("S=own\n");

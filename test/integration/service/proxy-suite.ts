@@ -7,6 +7,7 @@ import { type Client, failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 import type { RunningProxy, StartProxy } from "../../support/proxy.ts";
+import { ownLoopback } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
 const TENANTS = Array.from({ length: 20 }, (_, index) => `tenant-${index}`);
@@ -36,7 +37,9 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
       for (const token of pair) ids.set(tokenIdIn(token) ?? "", tenant);
     }
     operator = await file.add("operators", { scope: "admin" });
-    replicas = await Promise.all([ServeProcess.start([], settings), ServeProcess.start([], settings)]);
+    const replica = (): Promise<ServeProcess> =>
+      ServeProcess.start([], { ...settings, BERTH_LISTEN: `${ownLoopback()}:0` });
+    replicas = await Promise.all([replica(), replica()]);
     proxy = await start(
       replicas.map(({ address }) => address),
       ids,

@@ -190,6 +190,21 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("kept")).data.result).toBe("'yes'");
   });
 
+  test("code that gets to its interrupt only later keeps its interpreter", async () => {
+    await run(`
+import signal, time
+def busy():
+    while not signal.sigpending(): pass
+    end = time.monotonic() + 2
+    while time.monotonic() < end: pass`);
+    const late = await run(
+      "kept = 'yes'\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\ntry: busy()\nfinally: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])",
+      0.3,
+    );
+    expect(late).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: false } });
+    expect((await run("kept")).data).toMatchObject({ result: "'yes'", session_restarted: false });
+  });
+
   test("code that cannot be interrupted is killed with its interpreter, and the next call gets a new one", async () => {
     const stubborn = await run(
       "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",

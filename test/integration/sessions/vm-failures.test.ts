@@ -333,6 +333,15 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pressed(desktop)).toBe(nothing);
     }));
 
+  test("a driver that stops a call only later keeps its desktop", () =>
+    withDesktop(async (desktop) => {
+      const driver = (await pidsOf("python3 -I -S -c"))[1];
+      await output(`kill -STOP ${driver}; (sleep 2; kill -CONT ${driver}) >/dev/null 2>&1 &`);
+      const timeout = { timeout: { nanos: 100_000_000 } };
+      expect(await desktop.worker.execute("vm:wait", { seconds: 60 }, timeout)).toMatchObject({ code: 5006 });
+      expect(await desktop.do("move")).toMatchObject({ session_restarted: false });
+    }));
+
   test("nothing is left in a sandbox that stays", async () => {
     const list = () =>
       output(

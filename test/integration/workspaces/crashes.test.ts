@@ -127,7 +127,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     hold(tools);
     await service.kill();
     await forking;
-    await expect.poll(() => tarsIn(path.dirname(from)), { timeout: 20_000 }).toEqual([]);
+    await expect.poll(() => tarsIn(path.dirname(from))).toEqual([]);
     await service.begin();
     await eventually(async () => (await readdir(staging)).length === 0);
     expect((await workspaces.list()).workspaces.map(({ workspace_id: each }) => each)).not.toContain("fork");

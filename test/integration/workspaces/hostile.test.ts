@@ -15,7 +15,7 @@ import { WorkspaceClient } from "../../support/workspaces.ts";
  */
 const FILES = scaled(1_000_000, 2_000);
 const DEPTH = scaled(10_000, 10_000);
-const PATIENCE_MS = scaled(540_000, 60_000);
+const PATIENCE_MS = scaled(540_000, 180_000);
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const dataDir = newDataDir();

@@ -105,6 +105,21 @@ export class RawConnection {
     return this.socket.closed || this.socket.destroyed;
   }
 
+  /** Calls `onPing` with the payload of each ping that the other end sends. Drops everything else received. */
+  followPings(onPing: (payload: Buffer) => void): this {
+    let held = Buffer.alloc(0);
+    this.socket.on("data", (chunk: Buffer) => {
+      held = Buffer.concat([held, chunk]);
+      while (held.length >= 9 && held.length >= 9 + held.readUIntBE(0, 3)) {
+        const end = 9 + held.readUIntBE(0, 3);
+        const [type, flags] = held.subarray(3, 5);
+        if (type === FRAME.ping && flags === 0) onPing(held.subarray(9, end));
+        held = held.subarray(end);
+      }
+    });
+    return this;
+  }
+
   /** Reads and drops everything received. */
   ignore(): this {
     this.socket.resume();

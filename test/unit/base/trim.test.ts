@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { trimEndOf, trimOf } from "../../../src/base/trim.ts";
+import { processorMs } from "../../support/processor-time.ts";
 
 test("characters at the ends are removed, those inside stay", () => {
   expect(trimEndOf(";a;b;;", ";")).toBe(";a;b");
@@ -9,7 +10,5 @@ test("characters at the ends are removed, those inside stay", () => {
 
 test("a long run inside takes almost no time", () => {
   const text = `a${" ".repeat(1_000_000)}b`;
-  const begin = performance.now();
-  expect(trimOf(text, " ")).toBe(text);
-  expect(performance.now() - begin).toBeLessThan(1_000);
+  expect(processorMs(() => expect(trimOf(text, " ")).toBe(text))).toBeLessThan(1_000);
 });

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 
 const MODULE = path.join(import.meta.dirname, "../../../src/cli/service-log.ts");
@@ -27,7 +28,7 @@ function start(lines: number, stderr: number | "pipe", format = "undefined", the
     });`;
   const child = spawn(process.execPath, ["--input-type=module", "--eval", code], {
     stdio: ["pipe", "pipe", stderr],
-    timeout: 30_000,
+    timeout: 120_000,
     killSignal: "SIGKILL",
   });
   let stdout = "";
@@ -39,9 +40,13 @@ function start(lines: number, stderr: number | "pipe", format = "undefined", the
     child,
     ended: once(child, "exit"),
     closed: once(child, "close"),
-    logged: () => expect.poll(() => stdout, { timeout: 20_000 }).toBe("logged"),
+    logged: () => expect.poll(() => stdout).toBe("logged"),
+    /** Resolves when it exits, if `then` contains {@link SAY_ENDING}. */
+    ending: () => expect.poll(() => stdout).toBe("logged, ending"),
   };
 }
+
+const SAY_ENDING = 'process.prependOnceListener("exit", () => writeSync(1, ", ending"));';
 
 describe.each([1, 10, 30, 1_000])("of a program that ends after %i lines", (lines) => {
   test("all are written", async () => {
@@ -67,6 +72,20 @@ describe.each([1, 10, 30, 1_000])("of a program that ends after %i lines", (line
     child.stdin?.end();
     expect(await ended).toEqual([0, null]);
   });
+});
+
+test("all are written, even if the machine halts while the program ends", async () => {
+  const { child, ended, ending } = start(1_000, "pipe", "undefined", SAY_ENDING);
+  if (child.stderr === null) throw new Error("its stderr is not piped");
+  child.stdin?.end();
+  await ending();
+  child.kill("SIGSTOP");
+  await sleep(1_500);
+  child.kill("SIGCONT");
+  // It runs again somewhat before its reader does.
+  await sleep(100);
+  expect((await text(child.stderr)).trimEnd().split("\n")).toHaveLength(1_000);
+  expect(await ended).toEqual([0, null]);
 });
 
 const MANY = 10_000;
@@ -104,7 +123,7 @@ describe.each([
       written += chunk;
     });
     // Read again, it says so without another line.
-    await expect.poll(() => written, { timeout: 20_000 }).toContain('"lost":');
+    await expect.poll(() => written).toContain('"lost":');
     child.stdin?.end("one more");
     expect(await closed).toEqual([0, null]);
     const { lines, gaps } = readLog(written);
@@ -130,7 +149,7 @@ test("lines beyond the limit are written if the reader has made space since", as
   child.stderr?.on("data", (chunk) => {
     written += chunk;
   });
-  await expect.poll(() => written.length, { timeout: 20_000 }).toBeGreaterThan(60_000);
+  await expect.poll(() => written.length).toBeGreaterThan(60_000);
   child.stdin?.end("go on");
   expect(await closed).toEqual([0, null]);
   const { lines } = readLog(written);

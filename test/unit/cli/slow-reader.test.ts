@@ -40,7 +40,7 @@ function failOnFullStderr() {
   const { reader, writer } = openPipe();
   const child = spawn(process.execPath, ["--input-type=module", "--eval", code], {
     stdio: ["ignore", "pipe", writer],
-    timeout: 30_000,
+    timeout: 120_000,
     killSignal: "SIGKILL",
   });
   closeSync(writer);

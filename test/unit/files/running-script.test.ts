@@ -160,9 +160,10 @@ test("a script that is left ends with the process that has the file open; otherw
   expect(polite.killed).toEqual([]);
   for (const isThere of [true, false]) {
     const stubborn = await scriptOf({});
-    // Its end is reported some time later.
-    setTimeout(() => stubborn.job.exit(137), 600);
-    await stubborn.running.leave(newFile(() => isThere).file, gone);
+    const left = stubborn.running.leave(newFile(() => isThere).file, gone);
+    await expect.poll(() => stubborn.killed).toHaveLength(1);
+    stubborn.job.exit(137);
+    await left;
     expect(stubborn.killed).toEqual([stubborn.job]);
   }
 });

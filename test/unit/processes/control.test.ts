@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { ProcessControl, type Shells } from "../../../src/processes/control.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
@@ -15,4 +16,20 @@ test("a tree that is not visible from outside is ended from inside, even with a 
   const ending = control.killTree({ ref: "any" } as LeasedSandbox, "", job as never, 1999.5445690006);
   await expect(ending).resolves.toBeUndefined();
   expect(given).toEqual([]);
+});
+
+test("OOM kills are counted even if the sandbox's shells take a while to answer", async () => {
+  const control = new ProcessControl({
+    shells: {
+      ask: async (_sandbox, _user, probe, within) => {
+        await sleep(1_500, undefined, { signal: within });
+        return probe(async () => "1");
+      },
+    },
+    engine: { outside: async () => undefined },
+    giveUp: () => false,
+  });
+  const sandbox = { ref: "any" } as LeasedSandbox;
+  expect(await control.newOomKills(sandbox)).toBe(true);
+  expect(await control.newOomKills(sandbox)).toBe(false);
 });

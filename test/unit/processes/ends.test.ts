@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
@@ -55,6 +56,21 @@ describe("the timeout", () => {
     await stream.over;
     expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: -1 });
     expect(bench.operations).toBe(0);
+  });
+
+  test("leaves a killed process time to report how it ended, also after a kill that took long", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 0 });
+    const killing = gate();
+    bench.runner.killing = () => killing.promise;
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    bench.job.onSignal = () => {};
+    await bench.clock.advance(10_000);
+    killing.resolve();
+    await settled();
+    await bench.clock.advance(400);
+    bench.job.exit(128 + SIGKILL);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
   });
 
   test("stays the cause of an end whose caller leaves meanwhile", async () => {
@@ -227,6 +243,18 @@ describe("the end of a sandbox", () => {
   test("by itself ends its processes", async () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec({ onDisconnect: "DETACH" });
+    await bench.vanish();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
+  });
+
+  test("is why a process was killed with it, however late it is reported", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.runner.isEnding = true;
+    bench.job.exit(128 + SIGKILL);
+    await sleep(1_500);
+    expect(stream.status).toBeUndefined();
     await bench.vanish();
     await stream.over;
     expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });

@@ -138,6 +138,8 @@ export class FakeRunner implements JobRunner {
   readonly jobs: FakeJob[] = [];
   /** Number of OOM kills in all sandboxes. */
   oomKills = 0;
+  /** Whether all sandboxes are ending. */
+  isEnding = false;
   /** Awaited before processes that survived a SIGTERM are killed. */
   killing: () => Promise<void> = async () => {};
   /** Awaited before each start, with the job's output. If it throws, the start fails. */
@@ -189,7 +191,7 @@ export class FakeOutside implements OutsideControl {
   }
 
   async isEnding(): Promise<boolean> {
-    return false;
+    return this.#runner.isEnding;
   }
 
   async openFile(): Promise<undefined> {

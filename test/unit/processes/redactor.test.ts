@@ -86,17 +86,23 @@ test("the worst input for a naive search takes linear time", async () => {
 
 test("many secrets that begin alike cost hardly more than one", async () => {
   const chunk = Buffer.from("aaaaaaaaac".repeat(6_553));
-  const cost = async (count: number): Promise<number> => {
-    const redactor = await redactorOf(
-      ...Array.from({ length: count }, (_, index) => `${"a".repeat(30)}${index}b`),
-    );
-    const times = Array.from({ length: 20 }, () => {
-      const begin = performance.now();
-      redactor.push(chunk);
-      return performance.now() - begin;
-    });
-    return Math.min(...times);
+  const redactorOfMany = (count: number): Promise<Redactor> =>
+    redactorOf(...Array.from({ length: count }, (_, index) => `${"a".repeat(30)}${index}b`));
+  const [many, one] = [await redactorOfMany(64), await redactorOfMany(1)];
+  const timeOf = (redactor: Redactor): number => {
+    const begin = performance.now();
+    redactor.push(chunk);
+    return performance.now() - begin;
   };
-  // One after another they cost 25 times as much.
-  expect(await cost(64)).toBeLessThan(5 * (await cost(1)));
+  const least = { many: Number.POSITIVE_INFINITY, one: Number.POSITIVE_INFINITY };
+  // One after another they cost 25 times as much. On a busy machine the engine takes a while to compile the search.
+  await expect
+    .poll(() => {
+      for (let round = 0; round < 20; round++) {
+        least.many = Math.min(least.many, timeOf(many));
+        least.one = Math.min(least.one, timeOf(one));
+      }
+      return least.many / least.one;
+    })
+    .toBeLessThan(5);
 });

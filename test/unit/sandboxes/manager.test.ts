@@ -239,7 +239,7 @@ describe("what the engine reports", () => {
     if (sandbox)
       engine.sandboxes.set("ref-2", { ...sandbox, state: "ended", end: { exitCode: 0, outOfMemory: false } });
     engine.down = false;
-    await expect.poll(() => monitor.available, { timeout: 5_000 }).toBe(true);
+    await expect.poll(() => monitor.available).toBe(true);
     await settled();
     expect(manager.get(named("gone")).termination?.cause).toBe("ENGINE_LOST");
     expect(manager.get(named("ended")).termination?.cause).toBe("EXITED");

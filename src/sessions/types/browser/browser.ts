@@ -38,8 +38,8 @@ export type Outcome = { readonly data: JsonObject } & Partial<
 >;
 
 const START_TIMEOUT_MS = 30_000;
-/** How long a page may take to answer after its script was stopped. */
-const RECOVER_MS = 1_000;
+/** How long a page may take to answer after its script was stopped. It may lack processor time, and has much to lose. */
+const RECOVER_MS = 10_000;
 const END_MS = 500;
 /**
  * A page that opens more dialogs in one call is ended: a script that waits for a dialog cannot be stopped, and one in a

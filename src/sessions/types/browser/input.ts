@@ -182,10 +182,12 @@ export async function settle(tab: Tab, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Waits by a timer of the page's own, which fires only after what the page has already scheduled, however busy it and
- * the machine are. What that causes to load is announced before the answer.
+ * Waits by timers of the page's own, which fire only after what the page has already scheduled, however busy it and the
+ * machine are. What that causes to load is announced before the answers. A frame with its own process may navigate the
+ * page, which only then hears of it.
  */
 async function pageRests(tab: Tab, signal: AbortSignal): Promise<void> {
-  const page = { session: tab.session, frameId: tab.targetId };
-  await tab.callIn(page, REST, [REACT_MS], done, signal);
+  const [page, ...frames] = tab.roots.map((root) => () => tab.callIn(root, REST, [REACT_MS], done, signal));
+  await Promise.allSettled(frames.map((rests) => rests()));
+  await page?.();
 }

@@ -83,8 +83,11 @@ export const ABOUT = `function() {
   return { title: document.title.slice(0, 1000), status: performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0 };
 }`;
 
-/** (ms) → resolves after a timer of the page. */
-export const REST = "function(ms) { return new Promise(resolve => setTimeout(resolve, ms)) }";
+/** (ms) → resolves after a timer of the page. Without scripts, a page has no timers: resolves at once. */
+export const REST = `function(ms) {
+  if (matchMedia("(scripting: none)").matches) return;
+  return new Promise(resolve => setTimeout(resolve, ms));
+}`;
 
 /** () → the scroll position and size of the document. */
 export const SCROLL_STATE = `function() {

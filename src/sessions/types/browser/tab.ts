@@ -113,6 +113,12 @@ export class Tab {
     return [this.session, ...this.#inner.keys()];
   }
 
+  /** The outermost frame of each of the tab's processes, the page's own first. */
+  get roots(): readonly Pick<Frame, "session" | "frameId">[] {
+    const inner = [...this.#inner].map(([session, { frameId }]) => ({ session, frameId }));
+    return [{ session: this.session, frameId: this.targetId }, ...inner];
+  }
+
   /** The session whose page contains this session's frame. Undefined for the page itself. */
   parentOf(session: string): { readonly frameId: string; readonly parent: string } | undefined {
     return this.#inner.get(session);

@@ -54,8 +54,8 @@ interface Bounds {
 }
 
 const START_TIMEOUT_MS = 30_000;
-/** How long the driver may take to stop a call. Then it is killed. */
-const CANCEL_MS = 1_000;
+/** How long the driver may take to stop a call, also if it lacks processor time. Then it is killed. */
+const CANCEL_MS = 5_000;
 /** How long the driver and what it started may take to end after EOF on stdin. */
 const CLOSE_MS = 3_000;
 const MAX_REASON = 1_000;

@@ -36,7 +36,7 @@ test("lanes that nobody waits for are opened a few at a time, across all sandbox
   const wanted = late?.take(AbortSignal.timeout(60_000));
   expect(spawned.slice(16)).toEqual(["ref-99"]);
   // Shells that do not start do not block turns for long.
-  await eventually(() => spawned.length >= 32, { timeoutMs: 10_000 });
+  await eventually(() => spawned.length >= 32);
   late?.close();
   expect(await wanted).toBeUndefined();
 });

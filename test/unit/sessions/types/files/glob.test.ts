@@ -2,6 +2,7 @@ import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
+import { processorMs } from "../../../../support/processor-time.ts";
 import { scaled } from "../../../../support/scale.ts";
 
 const matches = (pattern: string, path: string): boolean => new Glob("pattern", pattern).matches(path);
@@ -84,9 +85,10 @@ describe("a hostile glob", () => {
     ["empty repetitions", `${"*()".repeat(100)}b`],
   ])("takes no longer than a plain one: %s", (_, pattern) => {
     const glob = new Glob("pattern", pattern);
-    const start = performance.now();
-    for (let count = 0; count < 20; count++) expect(glob.matches(long)).toBe(false);
-    expect(performance.now() - start).toBeLessThan(5000);
+    const cost = processorMs(() => {
+      for (let count = 0; count < 20; count++) expect(glob.matches(long)).toBe(false);
+    });
+    expect(cost).toBeLessThan(5000);
   });
 
   test.each([
