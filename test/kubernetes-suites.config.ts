@@ -25,6 +25,7 @@ export default defineConfig({
     pool: "forks",
     maxWorkers: 2,
     retry: 0,
+    expect: { poll: { timeout: 60_000 } },
     testTimeout: 120_000,
     hookTimeout: 120_000,
   },

@@ -9,6 +9,7 @@ export default defineConfig({
     // Outage tests kill parts of the one cluster.
     maxWorkers: 1,
     retry: 0,
+    expect: { poll: { timeout: 60_000 } },
     testTimeout: 120_000,
     hookTimeout: 120_000,
   },

@@ -6,6 +6,7 @@ export default defineConfig({
     include: ["test/vm/*.vm.ts", "test/contract/engine/bubblewrap.test.ts"],
     pool: "forks",
     maxWorkers: 1,
+    expect: { poll: { timeout: 60_000 } },
     testTimeout: 300_000,
     hookTimeout: 300_000,
   },

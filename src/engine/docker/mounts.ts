@@ -93,7 +93,9 @@ async function prepare(): Promise<string | undefined> {
   try {
     makeDirectories(STAGE_ROOT, 0o700);
     for (const name of await readdir(STAGE_ROOT)) {
-      if (!isAlive(Number.parseInt(name, 10))) await clear(path.join(STAGE_ROOT, name));
+      if (isAlive(Number.parseInt(name, 10))) continue;
+      // Another service that starts at the same time may be clearing it too.
+      await clear(path.join(STAGE_ROOT, name)).catch(() => {});
     }
     const dir = await mkdtemp(path.join(STAGE_ROOT, `${process.pid}-`));
     // Root in a container may lack the permission to mount.

@@ -247,14 +247,20 @@ class AttachedProcess implements SpawnedProcess {
     const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ended = promise;
+    const take = tty
+      ? (chunk: Buffer) => this.#sink?.data("stdout", chunk)
+      : (chunk: Buffer) => demux.push(chunk);
     const finish = async () => {
       socket.off("end", finish).off("close", finish);
+      // A reset may come while the stream is paused, and leaves what has arrived before it in the stream.
+      const rest: Buffer | null = socket.read();
+      if (rest !== null) take(rest);
       // Pending writes have no reader.
       socket.destroy();
       this.#end(await this.#whyEnded(demux.insideFrame));
       resolve();
     };
-    socket.on("data", tty ? (chunk) => this.#sink?.data("stdout", chunk) : (chunk) => demux.push(chunk));
+    socket.on("data", take);
     if (socket.closed || socket.readableEnded) void finish();
     else socket.on("end", finish).on("close", finish);
   }

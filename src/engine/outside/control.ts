@@ -47,8 +47,12 @@ const SIGCONT = 18;
 const SIGSTOP = 19;
 /** How long ending a tree may take in total. */
 const KILL_MS = 1_000;
-/** The first round kills, the next ones check that nothing is left. They run even if a busy machine exceeds KILL_MS. */
-const MIN_ROUNDS = 3;
+/**
+ * The first round kills, the next ones kill what was being started meanwhile and check that nothing is left. They run
+ * even if a busy machine exceeds KILL_MS: a round that takes long says nothing about the tree, and failing costs the
+ * whole sandbox.
+ */
+const MIN_ROUNDS = 10;
 /** How long a tree may outrun being stopped process by process. */
 const OUTRUN_MS = KILL_MS / 4;
 /** How long to wait for killed processes: one that writes to a slow disk ends only after the write. */

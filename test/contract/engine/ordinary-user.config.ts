@@ -8,6 +8,7 @@ export default defineConfig({
     include: ["test/contract/engine/bubblewrap.test.ts"],
     pool: "forks",
     maxWorkers: 1,
+    expect: { poll: { timeout: 60_000 } },
     testTimeout: Number(process.env.BERTH_TEST_TIMEOUT_MS ?? 180_000),
     hookTimeout: Number(process.env.BERTH_TEST_TIMEOUT_MS ?? 120_000),
   },

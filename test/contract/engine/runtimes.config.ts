@@ -8,6 +8,7 @@ export default defineConfig({
     pool: "forks",
     maxWorkers: 1,
     retry: 0,
+    expect: { poll: { timeout: 60_000 } },
     testTimeout: 180_000,
     hookTimeout: 120_000,
   },

@@ -125,7 +125,7 @@ async function round(): Promise<void> {
 }
 
 test("after much use descriptors, processes and memory are back at what they were after little", {
-  timeout: 600_000,
+  timeout: 1_800_000,
 }, async () => {
   await round();
   const before = await held();

@@ -15,6 +15,7 @@ import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test
 import { MountStage } from "../../../../src/engine/docker/mounts.ts";
 import type { HostMount } from "../../../../src/engine/port.ts";
 import { containersOf, removeContainers } from "../../../support/docker.ts";
+import { eventually } from "../../../support/eventually.ts";
 import { failure, run, sh, spec, useEngine } from "./support.ts";
 
 const base = mkdtempSync(path.join(tmpdir(), "berth-mounts-"));
@@ -146,12 +147,36 @@ describe("a directory that is swapped after it was checked", () => {
   });
 
   test("is cleaned up after a process that was killed", async () => {
-    const orphan = "/run/berth/mounts/999999999-orphan";
-    mkdirSync(`${orphan}/0`, { recursive: true });
-    execFileSync("mount", ["--bind", data, `${orphan}/0`]);
+    await orphanStage("orphan");
     const staged = await useStage().stage([mount(data)]);
     await staged.release();
     expect(readdirSync("/run/berth/mounts")).not.toContain("999999999-orphan");
     expect(readdirSync(data)).toEqual(["file"]);
   });
+
+  test("is cleaned up by several services that start at once, none of which fails for it", async () => {
+    for (const name of ["one", "two", "three"]) await orphanStage(name);
+    const staged = await Promise.all(Array.from({ length: 5 }, () => useStage().stage([mount(data)])));
+    expect(readdirSync("/run/berth/mounts").filter((name) => name.startsWith("999999999-"))).toEqual([]);
+    for (const { mounts, release } of staged) {
+      expect(mounts[0]?.hostPath).toMatch(/^\/run\/berth\/mounts\//);
+      await release();
+    }
+    expect(readdirSync(data)).toEqual(["file"]);
+  });
 });
+
+/** The stage of a process that is gone. */
+async function orphanStage(name: string): Promise<void> {
+  const place = `/run/berth/mounts/999999999-${name}/0`;
+  // Services of other tests may clean it up halfway.
+  await eventually(() => {
+    try {
+      mkdirSync(place, { recursive: true });
+      execFileSync("mount", ["--bind", data, place], { stdio: "ignore" });
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}

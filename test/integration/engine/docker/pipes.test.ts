@@ -136,7 +136,7 @@ describe("pipes between a container and the service", () => {
     const { over } = await withoutDescriptors(700);
     spawned.closeStdin();
     await over;
-    const ended = spawned.wait(AbortSignal.timeout(20_000));
+    const ended = spawned.wait(AbortSignal.timeout(120_000));
     expect(await ended.catch((error: Error) => error.message)).toBe(3);
     await engine.remove(ref);
   });

@@ -60,6 +60,8 @@ test("a connection that Docker closes with unread stdin loses no output", async 
       const input = Buffer.alloc(i % 2 === 0 ? 0 : 1_000_000);
       const spawned = await through.spawn(ref, { argv, stdin: true, input }, sink);
       const written = spawned.writeStdin(Buffer.alloc(2_000_000)).catch(() => {});
+      // The connection may close while the output that has arrived is not read yet, as on a busy machine.
+      if (i % 3 === 0) spawned.pause();
       expect(await ended.promise).toBeUndefined();
       expect(Buffer.concat(chunks).toString()).toBe("done\n");
       expect(await spawned.wait()).toBe(3);

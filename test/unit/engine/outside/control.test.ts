@@ -13,10 +13,15 @@ afterEach(() => {
 });
 
 /** A view of processes of this machine, as if they were all the processes of a sandbox. */
-function viewOf(pids: readonly number[], freezer: Freezer, level = 0): OutsideView {
+function viewOf(
+  pids: readonly number[] | (() => readonly number[]),
+  freezer: Freezer,
+  level = 0,
+): OutsideView {
+  const now = typeof pids === "function" ? pids : () => pids;
   return new OutsideView({
     ...{ entering: NO_SCOPE, level, freezer, freezeLast: false },
-    scope: { pids: async () => pids, holds: (one) => pids.includes(one) },
+    scope: { pids: async () => now(), holds: (one) => now().includes(one) },
     isHalfWayIn: () => false,
     oldestStartMs: () => 0,
     oomKills: () => undefined,
@@ -43,6 +48,31 @@ test("a tree that is killed on a machine that needs more than a second for it ha
   const ended = once(child, "exit");
   await viewOf([pid], busy).killTree(leader);
   expect(await ended).toEqual([null, "SIGKILL"]);
+});
+
+test("a tree that starts more while a busy machine takes long to look at it is killed to its end", async () => {
+  const line = "for n in 1 2 3 4; do sleep 600 & done; wait";
+  const child = spawn("sh", ["-c", line], { detached: true, stdio: "ignore" });
+  children.push(child);
+  await once(child, "spawn");
+  const { pid = 0 } = child;
+  const sleeps = await eventually(() => childrenOf(pid).length === 4 && childrenOf(pid));
+  const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+  // Each look finds one more, as if it had just been started.
+  let looks = 0;
+  const busy: Freezer = {
+    paused: false,
+    thaw() {},
+    async frozen(act) {
+      looks++;
+      await sleep(400);
+      return act("running");
+    },
+  };
+  const seen = () => [pid, ...sleeps.slice(0, Math.max(0, looks - 1))];
+  await viewOf(seen, busy).killTree(leader);
+  expect(looks).toBeGreaterThan(sleeps.length);
+  await eventually(() => sleeps.every((one) => readProcess(one) === undefined));
 });
 
 test("a sandbox counts as ending as soon as its main process has been killed, before its init notices", async () => {
