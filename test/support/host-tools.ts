@@ -1,27 +1,39 @@
-import { readdir, readFile, readlink } from "node:fs/promises";
-import { onTestFinished } from "vitest";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { setImmediate } from "node:timers/promises";
+import { expect, onTestFinished } from "vitest";
+
+/** How long to wait for a tool. Only against hangs. */
+const TIMEOUT_MS = 60_000;
 
 /** Pids of the service's tar processes that work below a directory. */
-export async function tarsIn(directory: string): Promise<number[]> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const working = await Promise.all(
-    pids.map(async (pid) => {
-      try {
-        const [where, command] = await Promise.all([
-          readlink(`/proc/${pid}/cwd`),
-          readFile(`/proc/${pid}/comm`, "utf8"),
-        ]);
-        return where.startsWith(`${directory}/`) && command === "tar\n";
-      } catch {
-        return false;
-      }
-    }),
-  );
-  return pids.filter((_, index) => working[index]).map(Number);
+export function tarsIn(directory: string): number[] {
+  const isOne = (pid: string): boolean => {
+    try {
+      if (readFileSync(`/proc/${pid}/comm`, "utf8") !== "tar\n") return false;
+      return readlinkSync(`/proc/${pid}/cwd`).startsWith(`${directory}/`);
+    } catch {
+      return false;
+    }
+  };
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && isOne(name))
+    .map(Number);
+}
+
+/**
+ * Waits until a condition holds, and stops the tar processes that work below a directory in the same turn. Looks without
+ * a pause: what they do may take only a tenth of a second.
+ */
+export async function holdTarsOnce(holds: () => boolean, directory: string): Promise<{ release(): void }> {
+  for (const start = performance.now(); !holds() && performance.now() - start < TIMEOUT_MS; )
+    await setImmediate();
+  const tars = tarsIn(directory);
+  expect(tars).not.toEqual([]);
+  return hold(tars);
 }
 
 /** Stops processes with SIGSTOP, so that their work does not finish, until they are released or the test ends. */
-export function hold(pids: readonly number[]): { release(): void } {
+function hold(pids: readonly number[]): { release(): void } {
   const signal = (name: NodeJS.Signals, pid: number): void => {
     try {
       process.kill(pid, name);

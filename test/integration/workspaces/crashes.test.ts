@@ -1,9 +1,10 @@
+import { existsSync, readdirSync } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
-import { hold, tarsIn } from "../../support/host-tools.ts";
+import { holdTarsOnce, tarsIn } from "../../support/host-tools.ts";
 import { useLastingApp } from "../../support/lasting-service.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
@@ -114,17 +115,11 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const { path: from } = await workspaces.stop("source");
     const forking = workspaces.fork("source", "fork", { request_id: "fork" }).catch(() => undefined);
     const staging = path.join(path.dirname(from), ".staging");
-    const copied = async (): Promise<boolean> => {
-      const [fork] = (await readdir(staging)).filter((entry) => entry.startsWith("fork-"));
-      return stat(path.join(staging, `${fork}`, "tree/many")).then(
-        () => true,
-        () => false,
-      );
+    const copied = (): boolean => {
+      const [fork] = readdirSync(staging).filter((entry) => entry.startsWith("fork-"));
+      return existsSync(path.join(staging, `${fork}`, "tree/many"));
     };
-    await eventually(copied);
-    const tools = await tarsIn(path.dirname(from));
-    expect(tools).not.toEqual([]);
-    hold(tools);
+    await holdTarsOnce(copied, path.dirname(from));
     await service.kill();
     await forking;
     await expect.poll(() => tarsIn(path.dirname(from))).toEqual([]);

@@ -1,3 +1,4 @@
+import { existsSync, readdirSync } from "node:fs";
 import {
   chmod,
   chown,
@@ -19,7 +20,7 @@ import { CALM, CHANGE_TREE, SWAPPED_FILES, swapTree } from "../../support/busy-t
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
-import { hold, tarsIn } from "../../support/host-tools.ts";
+import { holdTarsOnce } from "../../support/host-tools.ts";
 import { scaled } from "../../support/scale.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { makeTar } from "../../support/tar-builder.ts";
@@ -47,18 +48,13 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     return (await workspaces.get(id)).path;
   }
   /** Waits until the first of its many files have been copied, and stops the copy there. */
-  const copying = async () => {
-    await eventually(async () => {
-      const [fork] = (await staging()).filter((name) => name.startsWith("fork-"));
-      const many = path.join(dataDir, "workspaces", ".staging", `${fork}`, "tree", "many");
-      return lstat(many).then(
-        () => true,
-        () => false,
+  const copying = () => {
+    const staged = path.join(dataDir, "workspaces", ".staging");
+    const hasBegun = () =>
+      readdirSync(staged).some(
+        (name) => name.startsWith("fork-") && existsSync(path.join(staged, name, "tree/many")),
       );
-    });
-    const tars = await tarsIn(path.join(dataDir, "workspaces"));
-    expect(tars).not.toEqual([]);
-    return hold(tars);
+    return holdTarsOnce(hasBegun, path.join(dataDir, "workspaces"));
   };
 
   test("a fork has all files of its source, and nothing else", async () => {
