@@ -370,8 +370,7 @@ export class Process {
   #finishAfter(stepMs: number, steps: number): void {
     if (this.#status !== undefined) return;
     if (steps === 0) this.#finish({ exitCode: -1, message: "" });
-    // A report that has arrived is read after the timer.
-    else this.#parts.clock.setTimer(stepMs, () => setImmediate(() => this.#finishAfter(stepMs, steps - 1)));
+    else this.#parts.clock.setTimer(stepMs, () => this.#finishAfter(stepMs, steps - 1));
   }
 
   async #jobEnded(end: JobEnd): Promise<void> {
