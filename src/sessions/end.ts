@@ -6,8 +6,11 @@ import { type SessionRecord, sessionLost } from "./record.ts";
 import type { SessionRegistry } from "./registry.ts";
 import type { SessionJournal } from "./store.ts";
 
-/** How long aborted calls have to end. */
-const ABORT_WAIT_MS = 5_000;
+/**
+ * How long aborted calls have to end. Less than an interpreter, a page or a desktop may take to react: its session ends,
+ * so it has nothing to lose.
+ */
+const ABORT_WAIT_MS = 2_000;
 
 interface SessionEnderParts {
   readonly registry: SessionRegistry;

@@ -237,8 +237,12 @@ describe("destroy", () => {
     await settled();
     const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"], 0);
     expect(await hasSettled(destroyed)).toBe(false);
-    // A few seconds for the session's call, and as many for the sandbox's lease.
-    await bench.clock.advance(10_000);
+    await bench.clock.advance(1_999);
+    expect(bench.shell.backend.cleanups).toEqual([]);
+    await bench.clock.advance(1);
+    expect(bench.shell.backend.cleanups).toEqual([true]);
+    // The sandbox's lease has a few seconds more.
+    await bench.clock.advance(5_000);
     expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
     expect(bench.containers).toEqual([]);
   });
