@@ -71,6 +71,16 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("here");
   });
 
+  test("a page that crashes after a timeout is not waited for", async () => {
+    await browser.show("<title>here</title>");
+    await shell("pkill -STOP -f type=renderer; (sleep 1.5; pkill -KILL -f type=renderer) >/dev/null 2>&1 &");
+    const { code, message } = await browser.call("evaluate", { script: "while (true);", timeout: 0.3 });
+    expect(code).toBe(5006);
+    expect(message).not.toContain("did not answer");
+    await browser.show("<title>again</title>");
+    expect(await browser.evaluate("document.title")).toBe("again");
+  });
+
   test("a canceled call stops its script, and the next one continues", async () => {
     await browser.show("<title>here</title>");
     const cancel = new AbortController();

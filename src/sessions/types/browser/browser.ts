@@ -196,11 +196,11 @@ export class Browser implements SessionBackend {
     tab.notify("Page.stopLoading");
     for (const session of tab.sessions) tab.notify("Runtime.terminateExecution", {}, session);
     const params = { expression: "0" };
-    const limit = AbortSignal.timeout(RECOVER_MS);
+    const late = AbortSignal.timeout(RECOVER_MS);
     try {
-      await tab.send("Runtime.evaluate", params, z.unknown(), limit);
+      await tab.send("Runtime.evaluate", params, z.unknown(), AbortSignal.any([late, tab.lost]));
     } catch {
-      if (!limit.aborted) return "";
+      if (tab.lost.aborted || !late.aborted) return "";
       this.tabs.end(tab, "The tab did not answer, and was ended.");
       return " The tab did not answer even then, and was ended: the next call opens another one in its place.";
     }
