@@ -8,6 +8,39 @@ const LIMIT = "test/integration/processes/process-limit.test.ts";
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
   {
+    name: "a timer of an idle service waits for the next event",
+    changes: [
+      {
+        file: "src/base/clock.ts",
+        from: "turn = setImmediate(callback);",
+        to: "turn = setImmediate(callback).unref();",
+      },
+    ],
+    test: { file: "test/unit/base/clock.test.ts", title: "timers do not wait for something else to happen" },
+  },
+  {
+    name: "output after a kill is taken without a limit",
+    changes: [
+      {
+        file: "src/processes/process.ts",
+        from: "const AFTER_KILL_BYTES = 16 * 1024 * 1024;",
+        to: "const AFTER_KILL_BYTES = 1e12;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/ends.test.ts",
+      title: "bounds what a process that left the tree writes to the output of the killed one",
+    },
+  },
+  {
+    name: "a late timeout is why a process ended",
+    changes: [{ file: "src/processes/process.ts", from: " || this.#hasEnded) return;", to: ") return;" }],
+    test: {
+      file: "test/unit/processes/ends.test.ts",
+      title: "is why a process was killed with it, although its timeout passes before the report",
+    },
+  },
+  {
     name: "the place of a process is taken only when it runs",
     changes: [
       {

@@ -10,6 +10,17 @@ const LOST = "test/integration/processes/lost-callers.test.ts";
 /** Those that sessions and requests with an id had. */
 export const SESSION_DEFECTS: readonly Defect[] = [
   {
+    name: "a destroyed session waits for a call that does not react",
+    changes: [
+      {
+        file: "src/sessions/end.ts",
+        from: "const ABORT_WAIT_MS = 2_000;",
+        to: "const ABORT_WAIT_MS = 5_000;",
+      },
+    ],
+    test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
+  },
+  {
     name: "each turn of python replaces sys.stdout under the threads that print",
     changes: [
       {

@@ -9,6 +9,20 @@ const UNKNOWN_FIELDS = "test/unit/server/unknown-fields.test.ts";
 /** Of the wire, and of what hostile input does behind it. */
 export const WIRE_DEFECTS: readonly Defect[] = [
   {
+    name: "a ping that Node refuses counts as answered",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: "isAsked = error === null;",
+        to: "isAsked = error !== undefined;",
+      },
+    ],
+    test: {
+      file: "test/integration/server/listener.test.ts",
+      title: "a client that answers no ping is dropped, however many uploads it has ended and reset",
+    },
+  },
+  {
     name: "a field of JSON that nobody knows is ignored",
     changes: [
       {

@@ -73,7 +73,7 @@ describe("the timeout", () => {
     expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
   });
 
-  test("frees what a process that left the tree writes to the output of the killed one", async () => {
+  test("bounds what a process that left the tree writes to the output of the killed one", async () => {
     const bench = await ProcessBench.start({ killGraceMs: 0, windowBytes: 10_000 });
     const caller = new AbortController();
     const events = bench.processes.exec(bench.request({ timeoutMs: 5_000 }), caller.signal);
