@@ -1,8 +1,7 @@
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
 import { complaintsOf, LAST_CODE_OF_TAR } from "../../files/tar/restate.ts";
-import { assertFits, bounded } from "../bounded.ts";
-import { copyFailure, isLeftOut } from "../copy-errors.ts";
+import { assertFits, bounded, copyFailure, isLeftOut } from "../copy.ts";
 import { measureVolume, sweepVolume } from "./measure.ts";
 import { assertKnowsOptions, runOn, volumeFailure } from "./script.ts";
 
