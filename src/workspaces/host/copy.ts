@@ -6,7 +6,7 @@ import { bounded, copyFailure, isLeftOut } from "../copy.ts";
 import { contentReplaced, type WorkspacePlace } from "../workspace.ts";
 import { diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
-import { stayOutOfMounts } from "./mounts.ts";
+import { stayOutOfMounts } from "./mountinfo.ts";
 import { identityOf } from "./pinned.ts";
 import type { DirectoryQuota } from "./project-quota.ts";
 import { type ToolEnd, type Tools, toolFailure } from "./tools.ts";
