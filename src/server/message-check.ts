@@ -7,153 +7,19 @@ import {
   type DescMethod,
   ScalarType,
 } from "@bufbuild/protobuf";
-import { compressionGzip } from "@connectrpc/connect-node";
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
 import { hasFewValues } from "../base/json.ts";
 import { nearest } from "../base/nearest.ts";
-import { compressedWithoutEncoding, messageTooLarge, tooManyValues } from "./error-conversion.ts";
+import { tooManyValues } from "./error-conversion.ts";
 
-/** Flags (one byte) and length (four) before every message, except in a unary Connect call. */
-const PREFIX_BYTES = 5;
-const COMPRESSED = 1;
 /** Larger messages are checked and parsed in two turns of the event loop. */
 const LARGE_BYTES = 256 * 1024;
 
-/** The share of the event loop for all request streams together: a client may send a million small messages at once. */
-export const requestTurns = new TurnShare();
-
-/** The format of a request's messages. */
-export interface RequestFormat {
+/** What decides how a message is checked. */
+export interface MessageFormat {
   readonly method: DescMethod;
   readonly json: boolean;
   readonly ignoreUnknown: boolean;
-  /** Whether messages have a prefix. */
-  readonly framed: boolean;
-  /** The compression of messages that are marked as compressed, or of the only message. Null: none. */
-  readonly encoding: string | null;
-  /** The response header that lists the encodings that the server accepts. */
-  readonly acceptHeader: string;
-  readonly maxBytes: number;
-}
-
-/** Determines the format of a request's messages from its headers. */
-export function requestFormat(method: DescMethod, header: Headers, maxBytes: number): RequestFormat {
-  const type = header.get("content-type") ?? "";
-  const streaming = /^application\/connect\+/i.test(type);
-  const framed = streaming || /^application\/grpc/i.test(type);
-  const [encodingHeader, acceptHeader] = streaming
-    ? ["connect-content-encoding", "connect-accept-encoding"]
-    : framed
-      ? ["grpc-encoding", "grpc-accept-encoding"]
-      : ["content-encoding", "accept-encoding"];
-  const encoding = header.get(encodingHeader);
-  return {
-    method,
-    json: /[/+]json\b/i.test(type),
-    ignoreUnknown: header.get(IGNORE_UNKNOWN_HEADER)?.toLowerCase() === "true",
-    framed,
-    encoding: encoding === "identity" ? null : encoding,
-    acceptHeader,
-    maxBytes,
-  };
-}
-
-type Decompress = (bytes: Uint8Array) => Promise<Uint8Array>;
-
-/**
- * Checks each message of a request before the library parses it. Yields the messages that may be parsed, uncompressed.
- * The library reports everything else that is wrong with a request.
- * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields, `INTERNAL` for a compressed message in
- *   a request without an encoding; what `decompress` throws
- */
-export async function* checkedMessages(
-  body: AsyncIterable<Uint8Array>,
-  format: RequestFormat,
-  decompress: Decompress,
-): AsyncGenerator<Uint8Array> {
-  if (format.framed) return yield* checkedFrames(body, format, decompress);
-  const message = await readAll(body, format.maxBytes);
-  yield format.encoding === null
-    ? await checked(message, format)
-    : await checked(await decompress(message), format);
-}
-
-/** The encoding that the server accepts. */
-export const ACCEPTED_ENCODING = compressionGzip.name;
-
-/** Whether {@link checkedMessages} can read this encoding. The library refuses any other before it reads. */
-export function isReadable({ encoding }: RequestFormat): boolean {
-  return encoding === null || encoding === ACCEPTED_ENCODING;
-}
-
-async function* checkedFrames(
-  body: AsyncIterable<Uint8Array>,
-  format: RequestFormat,
-  decompress: Decompress,
-): AsyncGenerator<Uint8Array> {
-  const pending = new Pending();
-  for await (const chunk of body) {
-    pending.push(chunk);
-    for (;;) {
-      const turn = requestTurns.enter();
-      if (turn) await turn;
-      if (format.json && isJsonText(pending.peek(1)?.[0])) throw unenveloped(format.method);
-      const prefix = pending.peek(PREFIX_BYTES);
-      if (prefix === undefined) break;
-      const length = prefix.readUInt32BE(1);
-      // The library refuses it because of its prefix.
-      if (length > format.maxBytes) return yield pending.take(PREFIX_BYTES);
-      if (pending.size < PREFIX_BYTES + length) break;
-      const frame = pending.take(PREFIX_BYTES + length);
-      const flags = frame[0] ?? 0;
-      const message = frame.subarray(PREFIX_BYTES);
-      // Any other flag marks something that is not a message.
-      if ((flags & ~COMPRESSED) !== 0) yield frame;
-      else if (flags === 0) {
-        await check(message, format);
-        yield frame;
-      } else {
-        if (format.encoding === null) throw compressedWithoutEncoding();
-        yield frameOf(await checked(await decompress(message), format));
-      }
-    }
-  }
-  // An incomplete message.
-  if (pending.size > 0) yield pending.take(pending.size);
-}
-
-/** Whether a message starts like JSON text, which no message in an envelope does. */
-function isJsonText(byte: number | undefined): boolean {
-  return byte !== undefined && '{[" \t\r\n'.includes(String.fromCharCode(byte));
-}
-
-const CONTENT_TYPE = "content-type";
-
-/** @throws BerthError `INVALID_ARGUMENT` for JSON text instead of an envelope */
-export function assertEnveloped(method: DescMethod, firstByte: number | undefined): void {
-  if (isJsonText(firstByte)) throw unenveloped(method);
-}
-
-function unenveloped({ methodKind }: DescMethod): BerthError {
-  const advice =
-    methodKind === "server_streaming"
-      ? 'Send it with "content-type: application/json": the answer then is one JSON message a line.'
-      : "Put a zero byte and the length in front of each message, as four bytes, big-endian; a client of gRPC or Connect does.";
-  return invalidArgument(
-    CONTENT_TYPE,
-    `says that messages have envelopes, but the body is plain JSON. ${advice}`,
-  );
-}
-
-/** Whether a call failed because it sent plain JSON instead of envelopes. */
-export function isUnenveloped(cause: unknown): boolean {
-  return cause instanceof BerthError && cause.metadata.field === CONTENT_TYPE;
-}
-
-async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint8Array> {
-  await check(message, format);
-  return message;
 }
 
 /**
@@ -162,7 +28,7 @@ async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint
  */
 export async function check(
   message: Uint8Array,
-  { method, json, ignoreUnknown }: Pick<RequestFormat, "method" | "json" | "ignoreUnknown">,
+  { method, json, ignoreUnknown }: MessageFormat,
 ): Promise<void> {
   const desc = method.input;
   if (json) {
@@ -185,79 +51,6 @@ function parse(message: Uint8Array): unknown {
   } catch {
     return undefined;
   }
-}
-
-function frameOf(message: Uint8Array): Buffer {
-  const prefix = Buffer.alloc(PREFIX_BYTES);
-  prefix.writeUInt32BE(message.length, 1);
-  return Buffer.concat([prefix, message]);
-}
-
-async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Buffer> {
-  const pending = new Pending();
-  for await (const chunk of body) {
-    pending.push(chunk);
-    if (pending.size > maxBytes) throw messageTooLarge(maxBytes);
-  }
-  return pending.take(pending.size);
-}
-
-/** Small pieces are combined up to this length, because each has an overhead of about two hundred bytes. */
-const JOINED_BYTES = 4096;
-
-/** Received bytes that have not been taken. Copies only small pieces. */
-export class Pending {
-  #chunks: Uint8Array[] = [];
-  /** The buffer into which small pieces are combined. */
-  #joined: Buffer<ArrayBuffer> | undefined;
-  size = 0;
-
-  push(chunk: Uint8Array): void {
-    if (!this.#join(chunk)) this.#chunks.push(chunk);
-    this.size += chunk.length;
-  }
-
-  /** Appends a piece to the last one. Returns false if they are too long for that. */
-  #join(chunk: Uint8Array): boolean {
-    let last = this.#chunks.at(-1);
-    if (last === undefined) return false;
-    if (last.buffer !== this.#joined?.buffer) {
-      if (last.length + chunk.length > JOINED_BYTES) return false;
-      this.#joined = Buffer.allocUnsafeSlow(JOINED_BYTES);
-      this.#joined.set(last);
-      last = this.#joined.subarray(0, last.length);
-    }
-    const end = last.byteOffset + last.length;
-    if (end + chunk.length > JOINED_BYTES) return false;
-    // Bytes before this position may already have been taken.
-    this.#joined.set(chunk, end);
-    this.#chunks[this.#chunks.length - 1] = this.#joined.subarray(last.byteOffset, end + chunk.length);
-    return true;
-  }
-
-  /** The first `length` bytes. Undefined if fewer have arrived. */
-  peek(length: number): Buffer | undefined {
-    if (this.size < length) return undefined;
-    const [first] = this.#chunks;
-    if (first !== undefined && first.length >= length) return asBuffer(first).subarray(0, length);
-    return Buffer.concat(this.#chunks, length);
-  }
-
-  /** Removes the first `length` bytes, which must have arrived. Copies them only if they arrived in several pieces. */
-  take(length: number): Buffer {
-    let count = 0;
-    let bytes = 0;
-    for (; bytes < length; count++) bytes += this.#chunks[count]?.length ?? 0;
-    const taken = this.#chunks.splice(0, count);
-    const last = asBuffer(taken.at(-1));
-    if (bytes > length) this.#chunks.unshift(last.subarray(last.length - (bytes - length)));
-    this.size -= length;
-    return taken.length === 1 ? last.subarray(0, length) : Buffer.concat(taken, length);
-  }
-}
-
-function asBuffer(bytes: Uint8Array = new Uint8Array()): Buffer {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
 }
 
 /**

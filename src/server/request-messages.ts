@@ -3,15 +3,10 @@ import { endStreamFlag } from "@connectrpc/connect/protocol-connect";
 import { abortError, BerthError } from "../base/errors.ts";
 import type { Call } from "./call.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
-import { parseMessage } from "./framing.ts";
+import { COMPRESSED, Pending, PREFIX_BYTES, parseMessage, requestTurns } from "./framing.ts";
 import type { HttpRequest } from "./http-message.ts";
 import { RequestBytes, type RequestBytesOptions } from "./request-bytes.ts";
-import { Pending, requestTurns } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
-
-/** Flags (one byte) and length (four) before every message. */
-const PREFIX_BYTES = 5;
-const COMPRESSED = 1;
 
 /**
  * The messages of an uncompressed protobuf stream, read on demand. Their bytes fields are views of the received data.
