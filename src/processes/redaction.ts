@@ -1,5 +1,5 @@
-import { TurnShare } from "../base/event-loop.ts";
 import { trimEndOf } from "../base/trim.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
 import { SecretSearch } from "./secret-search.ts";

@@ -1,7 +1,7 @@
 import type { DescMessage, Message, MessageInitShape } from "@bufbuild/protobuf";
 import { parseContentType } from "@connectrpc/connect/protocol-connect";
 import { abortError } from "../base/errors.ts";
-import type { TurnShare } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/turn-share.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
 import { CallContext } from "./call-context.ts";

@@ -1,6 +1,6 @@
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
 import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount } from "./limits.ts";

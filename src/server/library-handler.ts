@@ -4,7 +4,7 @@ import { createContextValues } from "@connectrpc/connect";
 import { encodeEnvelope } from "@connectrpc/connect/protocol";
 import { compressionGzip, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { invalidArgument } from "../base/errors.ts";
-import type { TurnShare } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/turn-share.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
