@@ -5,7 +5,7 @@ import { Redactor } from "./redactor.ts";
 import { SecretSearch } from "./secret-search.ts";
 
 /** Output that passes through a {@link Redaction}. */
-export interface RedactedOutput {
+interface RedactedOutput {
   /** Takes the next bytes of a stream. */
   data(stream: OutputStream, chunk: Buffer): void;
   /** Ends both streams: passes on what was held back. */
