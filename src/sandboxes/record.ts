@@ -2,7 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { EngineInfo, EngineSandbox } from "../engine/port.ts";
 import type { Place } from "./capacity.ts";
-import { LeaseBook, type LeasedSandbox } from "./lease.ts";
+import { LeaseBook, type LeasedSandbox, leasedOf } from "./lease.ts";
 import type { SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 import type { SandboxTimes } from "./store.ts";
 
@@ -155,16 +155,7 @@ export class SandboxRecord {
   /** What an operation needs to know; undefined while there is no container. */
   leased(): LeasedSandbox | undefined {
     if (!("engine" in this.phase)) return undefined;
-    const { engine } = this.phase;
-    const { sandboxId, generation, owner, spec } = this;
-    return {
-      sandboxId,
-      generation,
-      owner,
-      spec,
-      ref: engine.ref,
-      user: spec.user === "" ? engine.user : spec.user,
-    };
+    return leasedOf(this.phase.engine, this.spec, this);
   }
 
   view(engineName: string, { isolation, openNetwork = false }: EngineInfo): SandboxView {

@@ -2,8 +2,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
 import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
-import { assertKnowsOptions, volumeFailure } from "./errors.ts";
-import { VolumeScript } from "./script.ts";
+import { assertKnowsOptions, VolumeScript, volumeFailure } from "./script.ts";
 
 /** Streams a workspace that sandboxes write to as a standard tar, without entries that `isHidden` accepts. */
 export async function* exportVolume(
