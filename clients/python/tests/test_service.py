@@ -162,6 +162,11 @@ async def test_files(sandbox: AsyncSandbox) -> None:
     await files.remove("deep", allow_missing=True)
     await files.mkdir("x/y")
     assert (await files.stat("x/y")).is_dir
+    made = await files.mkdir("slash//")
+    assert (made.name, made.raw_name) == ("slash", b"slash")
+    moved = await files.move("slash", b"moved\xff/")
+    assert (moved.name, moved.raw_name) == ("moved\ufffd", b"moved\xff")
+    assert (await files.mkdir("/")).name == "/"
     with pytest.raises(errors.FileKindError):
         await files.read("x/y")
     path = PurePosixPath("pure") / "path"

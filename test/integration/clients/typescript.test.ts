@@ -246,6 +246,13 @@ test("reads and writes files", async () => {
   expect((await files.list("a")).map(({ name, kind }) => [name, kind])).toEqual([["text.txt", "REGULAR"]]);
   await files.move("a/text.txt", "b/text.txt", { createParents: true });
   expect([await files.exists("a/text.txt"), await files.exists("b/text.txt")]).toEqual([false, true]);
+  const moved = await files.move("b/", "slash//");
+  expect([moved.name, decoded(moved.rawName)]).toEqual(["slash", "slash"]);
+  expect(await files.mkdir(new Uint8Array([0xff, 0x2f]))).toMatchObject({
+    name: "\ufffd",
+    rawName: new Uint8Array([0xff]),
+  });
+  expect((await files.mkdir("/")).name).toBe("/");
   await files.mkdir("a/deep/er");
   await files.remove("a", { recursive: true });
   await files.remove("a", { allowMissing: true });

@@ -303,7 +303,8 @@ class FileInfo:
     """The metadata of a file."""
 
     #: Its name: its path for `stat`, its name in the directory for `list`, its path below the watched directory
-    #: for `watch`. Bytes that are not UTF-8 are U+FFFD; `raw_name` is exact.
+    #: for `watch`, otherwise the path that the call was given. Bytes that are not UTF-8 are U+FFFD; `raw_name` is
+    #: exact.
     name: str
     raw_name: bytes
     #: REGULAR, DIRECTORY, SYMLINK, FIFO, SOCKET, CHARACTER_DEVICE or BLOCK_DEVICE.
