@@ -183,6 +183,14 @@ export interface Chunk {
   readonly lost: number;
 }
 
+/** Bytes of a stream that are missing. */
+export interface Gap {
+  /** Offset of the first missing byte in the stream. */
+  readonly fromOffset: number;
+  /** Offset of the first byte after them. */
+  readonly toOffset: number;
+}
+
 /** The data of a command's process. */
 export interface ProcessInfo {
   readonly processId: string;

@@ -227,6 +227,16 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Bytes of a stream that are missing."""
+
+    #: Offset of the first missing byte in the stream.
+    from_offset: int
+    #: Offset of the first byte after them.
+    to_offset: int
+
+
+@dataclass(frozen=True)
 class CommandResult:
     """The result of a command."""
 
@@ -237,6 +247,9 @@ class CommandResult:
     truncated: bool
     status: ExitStatus
     process_id: str
+    #: The bytes that are missing between head and tail. None: none are.
+    stdout_gap: Gap | None = None
+    stderr_gap: Gap | None = None
 
     @property
     def stdout(self) -> str:
