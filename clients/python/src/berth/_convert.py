@@ -396,7 +396,7 @@ def file(name: str, raw_name: bytes, given: file_pb2.FileInfo) -> types.FileInfo
         mode=given.mode,
         uid=given.uid,
         gid=given.gid,
-        modify_time=time(given.modify_time),
+        modify_time=moment(given.modify_time) if given.HasField("modify_time") else None,
         link_target=given.link_target,
     )
 
