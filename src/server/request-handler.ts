@@ -18,6 +18,7 @@ import {
   endResponse,
   type HttpRequest,
   type HttpResponse,
+  normalizeTarget,
   pathOf,
   peerOf,
   protocolOf,
@@ -50,6 +51,7 @@ export class RequestHandler {
   }
 
   readonly handle = (request: HttpRequest, response: HttpResponse): void => {
+    normalizeTarget(request);
     dismissLateBody(request, response);
     this.#serve(request, response).catch((error: unknown) => {
       this.#options.logger.error({ err: error }, "request failed");
