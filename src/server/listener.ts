@@ -3,8 +3,8 @@ import http2 from "node:http2";
 import net from "node:net";
 import tls from "node:tls";
 import { BerthError } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 import type { RpcLimits } from "./limits.ts";
 import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
@@ -318,14 +318,23 @@ function superviseSession(session: http2.ServerHttp2Session, options: SessionOpt
     // A closing session refuses pings.
     if (session.closed || session.destroyed || deadline) return;
     let parts = PING_PARTS;
+    let isAsked = false;
+    const ask = (): void => {
+      isAsked = true;
+      session.ping((error) => {
+        // Node refuses a ping while a client has too many to answer.
+        isAsked = error === null;
+        if (!isAsked) return;
+        clearInterval(deadline);
+        deadline = undefined;
+      });
+    };
     deadline = setInterval(() => {
       parts -= 1;
       if (parts === 0) session.destroy();
+      else if (!isAsked && !session.destroyed) ask();
     }, options.pingTimeoutMs / PING_PARTS);
-    session.ping(() => {
-      clearInterval(deadline);
-      deadline = undefined;
-    });
+    ask();
   }, options.pingIntervalMs);
   interval.unref();
   session.once("close", () => {

@@ -12,6 +12,15 @@ import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import {
+  FLAG,
+  FRAME,
+  frame,
+  opening,
+  postFields,
+  RawConnection,
+  reset,
+} from "../../support/attacks/frames.ts";
 import { eventually } from "../../support/eventually.ts";
 import { GrpcJs } from "../../support/server/grpc-js.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
@@ -206,10 +215,9 @@ describe("slow clients", () => {
     },
   );
 
-  test("a client that answers no ping is dropped, and its calls end", async () => {
-    await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
-    // A client that opens a watch and then neither reads nor writes, as if its machine were gone.
-    const session = http2.connect(t.url);
+  /** A client that has opened a watch. */
+  async function watching(url: string): Promise<http2.ClientHttp2Session> {
+    const session = http2.connect(url);
     session.on("error", () => {});
     const stream = session.request({
       ":method": "POST",
@@ -219,16 +227,43 @@ describe("slow clients", () => {
     stream.on("error", () => {});
     stream.end(Buffer.from([0, 0, 0, 0, 0]));
     await once(stream, "data");
+    return session;
+  }
+
+  test("a client that answers no ping is dropped, and its calls end", async () => {
+    await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
+    const session = await watching(t.url);
     expect(t.record.open).toBe(1);
     await sleep(600);
     // It has answered so far.
     expect(t.record.open).toBe(1);
     const { socket } = session;
-    // HTTP/2 forbids pausing its socket, so this stops reading on the handle below.
+    // From now on it neither reads nor writes, as if its machine were gone. HTTP/2 forbids pausing its socket, so this stops reading on the handle below.
     (socket as unknown as { _handle?: { readStop(): void } })._handle?.readStop();
     session.socket.ref();
     await eventually(() => t.record.open === 0);
     session.destroy();
+  });
+
+  test("a client that answers no ping is dropped, however many uploads it has ended and reset", async () => {
+    const maxConcurrentStreams = 3;
+    await using t = await startTestServer({
+      limits: { pingIntervalMs: 4_000, pingTimeoutMs: 1_000, maxConcurrentStreams },
+    });
+    let pings = 0;
+    const connection = (await RawConnection.open(t.authority)).followPings(() => pings++);
+    const fields = postFields(t.authority, "/test.UploadService/Upload", "application/grpc");
+    await connection.send(opening());
+    // Each makes the server ask, until it may ask no more.
+    for (let stream = 1; pings <= maxConcurrentStreams && !connection.closed; stream += 2) {
+      const before = pings;
+      await connection.send(frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, stream, fields));
+      await eventually(() => pings > before || connection.closed);
+      await connection.send(reset(stream));
+      // More resets at once would end the connection.
+      await sleep(500);
+    }
+    await eventually(() => connection.closed);
   });
 
   test("a client that answers pings is kept, although the service itself is halted for longer", async () => {
@@ -236,18 +271,9 @@ describe("slow clients", () => {
     await using t = await startTestServer({
       limits: { pingIntervalMs: intervalMs, pingTimeoutMs: intervalMs },
     });
-    const session = http2.connect(t.url);
-    session.on("error", () => {});
+    const session = await watching(t.url);
     let pings = 0;
     session.on("ping", () => (pings += 1));
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/berth.v1.SandboxService/WatchEvents",
-      "content-type": "application/grpc",
-    });
-    stream.on("error", () => {});
-    stream.end(Buffer.from([0, 0, 0, 0, 0]));
-    await once(stream, "data");
     // Comes after the server's own timer of that time, so that each ping is followed by a halt.
     const halting = setInterval(() => {
       for (const since = performance.now(); performance.now() - since < haltMs; );
