@@ -38,7 +38,7 @@ const FOLDERS = {
 /** What more a few files of a folder import. */
 const EXCEPTIONS = {
   // Quotas in the tokens file are written as the service's options are.
-  tenants: "config/values\\.ts|sandboxes/tenant-quota\\.ts",
+  tenants: "config/values\\.ts|sandboxes/tenant-quotas\\.ts",
   cli: "engine/port\\.ts|server/listen-address\\.ts|tenants/(token|token-file|live-tokens|edit-tokens)\\.ts",
 };
 

@@ -19,13 +19,22 @@ const { dependencies } = JSON.parse(readFileSync(path.join(ROOT, "package.json")
 // Clients call through it. It is a dependency only for users of the generated code.
 const { "@bufbuild/protobuf": _, ...installed } = dependencies;
 
-/** What Connect uses of Node's modules. Each is loaded on first use. */
+/** What bundled packages use of some of Node's modules, which most commands never need. Each is loaded on first use. */
 const LAZY_BUILTINS = {
+  "node:child_process": `
+    export default { spawn: (...given) => require("node:child_process").spawn(...given) };
+  `,
   "node:http2": `
     export const connect = (...given) => require("node:http2").connect(...given);
     export const constants = new Proxy({}, { get: (_, name) => require("node:http2").constants[name] });
   `,
   "node:https": `export const request = (...given) => require("node:https").request(...given);`,
+  "node:zlib": `
+    export const gzip = (...given) => require("node:zlib").gzip(...given);
+    export const gunzip = (...given) => require("node:zlib").gunzip(...given);
+    export const brotliCompress = (...given) => require("node:zlib").brotliCompress(...given);
+    export const brotliDecompress = (...given) => require("node:zlib").brotliDecompress(...given);
+  `,
 };
 
 const began = new Date();
@@ -53,9 +62,9 @@ const { output } = await build({
   plugins: [
     {
       name: "lazy-builtins",
-      // A client needs these only for remote services (ADR 109), but Connect imports them always.
+      // Connect and commander import them always (ADR 109).
       resolveId: (id, importer = "") =>
-        Object.hasOwn(LAZY_BUILTINS, id) && importer.includes("/@connectrpc/connect-node/")
+        Object.hasOwn(LAZY_BUILTINS, id) && /\/(@connectrpc\/connect-node|commander)\//.test(importer)
           ? `\0lazy:${id}`
           : null,
       load: (id) => LAZY_BUILTINS[id.replace(/^\0lazy:/, "")] ?? null,

@@ -9,8 +9,12 @@ import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { RotatedFile } from "./base/rotated-file.ts";
 import type { AppSettings } from "./config/settings.ts";
 import { DataDisk } from "./data-disk.ts";
-import { loadCredentials, NO_CREDENTIALS, type SecretSource } from "./egress/credentials.ts";
-import { diagnoseCredentials } from "./egress/diagnose.ts";
+import {
+  diagnoseCredentials,
+  loadCredentials,
+  NO_CREDENTIALS,
+  type SecretSource,
+} from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";
@@ -36,22 +40,19 @@ import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
 import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { AuditLog } from "./server/audit-log.ts";
-import { diagnoseTls } from "./server/diagnose.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
-import { LiveTls } from "./server/live-tls.ts";
+import { diagnoseTls, LiveTls } from "./server/live-tls.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
-import { privateDataDir } from "./state/data-dir.ts";
-import { holdInstance } from "./state/instance-hold.ts";
+import { holdInstance, privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
-import { diagnoseSecrets, diagnoseTokens } from "./tenants/diagnose.ts";
-import { LiveTokens } from "./tenants/live-tokens.ts";
-import { ALL_SECRETS, type SecretGrants, Secrets } from "./tenants/secrets.ts";
+import { diagnoseTokens, LiveTokens } from "./tenants/live-tokens.ts";
+import { ALL_SECRETS, diagnoseSecrets, type SecretGrants, Secrets } from "./tenants/secrets.ts";
 import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceStorage } from "./workspaces/parts.ts";
@@ -293,6 +294,7 @@ async function compose(
     ...common,
     store: store.runs,
     transaction: store.transaction,
+    writeBehind: state.writeBehind,
     sandboxes,
     processes,
     running,

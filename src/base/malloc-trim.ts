@@ -26,7 +26,7 @@ const RELOCATION_BYTES = 24;
  * A shared library without code whose only initializer is glibc's `malloc_trim`. Loading it calls that function.
  * @returns undefined for an architecture without relocation above.
  */
-export function trimLibrary(arch: NodeJS.Architecture = process.arch): Buffer | undefined {
+function trimLibrary(arch: NodeJS.Architecture = process.arch): Buffer | undefined {
   const machine = MACHINES[arch];
   if (machine === undefined) return undefined;
   // Two symbols, the first of which is empty.

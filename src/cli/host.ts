@@ -89,9 +89,8 @@ export async function withClient(
   const access = accessOf(flags, io.env);
   const address = parseServiceAddress(access.address ?? DEFAULT_ADDRESS);
   // Loaded here, so that help and the like do not wait for them.
-  const [{ connectTo }, { explainedFailure }, { PlainHeaders }] = await Promise.all([
+  const [{ connectTo }, { PlainHeaders }] = await Promise.all([
     import("./client.ts"),
-    import("./failure.ts"),
     import("../base/plain-headers.ts"),
   ]);
   globalThis.Headers = PlainHeaders;
@@ -105,7 +104,9 @@ export async function withClient(
     return await work(client);
   } catch (error) {
     // On an interrupt, describe nothing and close the connection at once. Until then, calls could still end normally.
-    throw interrupts.signal.aborted ? error : await explainedFailure(error, address, failureCode);
+    if (interrupts.signal.aborted) throw error;
+    const { explainedFailure } = await import("./failure.ts");
+    throw await explainedFailure(error, address, failureCode);
   } finally {
     client.close();
   }

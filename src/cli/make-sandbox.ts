@@ -6,9 +6,9 @@ import {
   WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import type { ServiceClient } from "./client.ts";
-import type { SpecInit } from "./flags.ts";
 import { formatSize, messageJson } from "./format.ts";
 import { type Io, writeJson } from "./io.ts";
+import type { SpecInit } from "./spec-flags.ts";
 
 interface MakeSandboxOptions {
   readonly sandboxId: string;

@@ -1,7 +1,6 @@
-import { fstatSync } from "node:fs";
+import { fstatSync, type Stats } from "node:fs";
 import type { Readable } from "node:stream";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import {
   type ExecRequestSchema,
   type ExecResponse,
@@ -10,7 +9,6 @@ import {
   OutputStream,
 } from "../../gen/ts/berth/v1/process_pb.js";
 import type { ServiceClient } from "./client.ts";
-import { reasonOf } from "./failure.ts";
 import { messageJson } from "./format.ts";
 import { type Io, write, writeJson } from "./io.ts";
 
@@ -85,10 +83,20 @@ async function feed(
     await client.processes.writeStdin({ processId, offset, close: true }, { signal });
   } catch (error) {
     // A process need not read all of its stdin: `head` does not.
-    if (!signal.aborted && reasonOf(error) !== ErrorReason.PROCESS_STATE) throw error;
+    if (!signal.aborted && !(await hasEnded(error))) throw error;
   } finally {
     signal.removeEventListener("abort", stop);
   }
+}
+
+/** Whether a call failed because its process has ended. */
+async function hasEnded(error: unknown): Promise<boolean> {
+  // Loaded here, because few commands need them.
+  const [{ reasonOf }, { ErrorReason }] = await Promise.all([
+    import("./failure.ts"),
+    import("../../gen/ts/berth/v1/error_pb.js"),
+  ]);
+  return reasonOf(error) === ErrorReason.PROCESS_STATE;
 }
 
 /**
@@ -96,11 +104,13 @@ async function feed(
  * `/dev/null` never does.
  */
 export function stdinFor(io: Io, interactive: boolean): Readable | undefined {
-  if (io.stdin.isTTY) return interactive ? io.stdin : undefined;
+  let stat: Stats;
   try {
-    const stat = fstatSync(0);
-    return stat.isCharacterDevice() ? undefined : io.stdin;
+    stat = fstatSync(0);
   } catch {
     return undefined;
   }
+  // A terminal is a character device. Only opens stdin if it is used.
+  if (!stat.isCharacterDevice()) return io.stdin;
+  return interactive && io.stdin.isTTY ? io.stdin : undefined;
 }

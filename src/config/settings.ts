@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { BerthError } from "../base/errors.ts";
 import { SANDBOX_DEFAULTS, type SandboxDefaults } from "../sandboxes/spec.ts";
-import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
+import type { TenantQuota } from "../sandboxes/tenant-quotas.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
 import type { TlsFiles } from "../server/live-tls.ts";
 import type { Config } from "./options.ts";

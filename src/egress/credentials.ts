@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
+import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { parseDomainRule } from "./domains.ts";
 
@@ -120,4 +121,17 @@ function secretFiles(directory: string): SecretSource {
   return {
     read: async (name) => (await readFile(path.resolve(directory, name), "utf8")).replace(/\r?\n$/, ""),
   };
+}
+
+/** Checks whether the file of credentials can be used. @param named the service's secrets */
+export async function diagnoseCredentials(file: string, named: SecretSource): Promise<Finding> {
+  const subject = "egress-credentials";
+  try {
+    await loadCredentials(file, named);
+    return { subject, status: "ok", found: `${file} can be used` };
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    const fix = `Correct ${file}, or name another with --egress-credentials`;
+    return { subject, status: "missing", found: error.message, fix };
+  }
 }

@@ -1,5 +1,5 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
-import type { TurnShare } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/turn-share.ts";
 import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
 import { type Listings, SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";

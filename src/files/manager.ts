@@ -1,8 +1,8 @@
 import type { ByteString } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";

@@ -1,7 +1,7 @@
 import { type ByteString, fromBytes, toText } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, hasReason } from "../base/errors.ts";
-import type { TurnShare } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/turn-share.ts";
 import { statFile } from "./entries.ts";
 import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";

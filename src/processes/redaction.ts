@@ -1,11 +1,11 @@
-import { TurnShare } from "../base/event-loop.ts";
 import { trimEndOf } from "../base/trim.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { OutputStream } from "../engine/port.ts";
 import { Redactor } from "./redactor.ts";
 import { SecretSearch } from "./secret-search.ts";
 
 /** Output that passes through a {@link Redaction}. */
-export interface RedactedOutput {
+interface RedactedOutput {
   /** Takes the next bytes of a stream. */
   data(stream: OutputStream, chunk: Buffer): void;
   /** Ends both streams: passes on what was held back. */

@@ -1,4 +1,4 @@
-import { TurnShare } from "../base/event-loop.ts";
+import { TurnShare } from "../base/turn-share.ts";
 
 const ROOT = 0;
 /** Returned instead of a child. The root is nobody's child, so it can share the number. */

@@ -44,7 +44,6 @@ import {
   toWireFile,
   toWireWatchItem,
 } from "./convert/file.ts";
-import { sandboxName } from "./sandbox-service.ts";
 import { beginUpload, withKeepalive } from "./stream.ts";
 import {
   checkText,
@@ -53,6 +52,7 @@ import {
   integer,
   optionalInteger,
   requestKey,
+  sandboxName,
 } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 

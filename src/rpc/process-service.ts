@@ -30,8 +30,6 @@ import {
   toWireProcess,
   toWireStatus,
 } from "./convert/process.ts";
-import { positive } from "./convert/sandbox.ts";
-import { sandboxName } from "./sandbox-service.ts";
 import {
   callerId,
   checkText,
@@ -39,7 +37,9 @@ import {
   environment,
   integer,
   optionalCallerId,
+  positive,
   requestKey,
+  sandboxName,
   secretReferences,
 } from "./validate/fields.ts";
 import { nextPageToken, pageSlice } from "./validate/page.ts";

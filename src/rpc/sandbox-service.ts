@@ -22,11 +22,10 @@ import { invalidArgument } from "../base/errors.ts";
 import type { EngineCapabilities } from "../engine/port.ts";
 import type { TranscriptBudget } from "../processes/transcript-budget.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
-import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxEventBody, SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { SandboxDefaults } from "../sandboxes/spec.ts";
-import { QUOTA_NAMES, type QuotaName } from "../sandboxes/tenant-quota.ts";
-import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import { QUOTA_NAMES, type QuotaName, type TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { ownerOf, seesWholeService } from "../server/call.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { RequestLog } from "../state/request-log.ts";
@@ -34,7 +33,6 @@ import type { WorkspaceQuota } from "../workspaces/quota.ts";
 import {
   fromWireSpec,
   fromWireStates,
-  positive,
   toWireEvent,
   toWireIsolation,
   toWireSandbox,
@@ -43,14 +41,15 @@ import {
 import { toWireSharedUsage } from "./convert/workspace.ts";
 import { withKeepalive } from "./stream.ts";
 import {
-  callerId,
   durationToMs,
   integer,
   labels,
   msToDuration,
   msToTimestamp,
   optionalCallerId,
+  positive,
   requestKey,
+  sandboxName,
 } from "./validate/fields.ts";
 import { nextPageToken, pageSlice } from "./validate/page.ts";
 
@@ -311,17 +310,4 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     }
     return change;
   }
-}
-
-/** The sandbox that a request names, among those of its caller. */
-export function sandboxName(
-  context: HandlerContext,
-  request: { sandboxId: string; generation?: bigint },
-): SandboxName {
-  const generation = integer("generation", request.generation ?? 0n, { min: 0 });
-  return {
-    owner: ownerOf(context),
-    sandboxId: callerId("sandbox_id", request.sandboxId),
-    ...(generation > 0 && { generation }),
-  };
 }

@@ -42,7 +42,6 @@ import {
 } from "../sessions/tool-runner.ts";
 import type { SessionViewer } from "../sessions/viewer.ts";
 import type { RequestLog } from "../state/request-log.ts";
-import { positive } from "./convert/sandbox.ts";
 import {
   type FailureOf,
   fromWireResource,
@@ -57,7 +56,7 @@ import {
   toWireView,
 } from "./convert/session.ts";
 import { EventQueue, withKeepalive } from "./stream.ts";
-import { durationToMs, optionalCallerId, requestKey } from "./validate/fields.ts";
+import { durationToMs, optionalCallerId, positive, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, nextPageToken, pageSize, pageSlice } from "./validate/page.ts";
 
 export interface SessionHandlerParts {

@@ -12,7 +12,7 @@ import type { SandboxDeleter } from "./delete.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxJournal } from "./journal.ts";
-import type { SandboxObserver } from "./lease.ts";
+import { leasedOf, type SandboxObserver } from "./lease.ts";
 import { exists, SandboxRecord } from "./record.ts";
 import { SandboxRegistry } from "./registry.ts";
 import type { SandboxSpec } from "./sandbox.ts";
@@ -24,7 +24,7 @@ import {
   type SandboxDefaults,
 } from "./spec.ts";
 import type { TenantQuotas } from "./tenant-quotas.ts";
-import { leasedOf, type Prepared, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
+import type { Prepared, WarmPool, WarmSandbox } from "./warm-pool.ts";
 
 /** Minimum time between two reports of a pull's progress. */
 const PROGRESS_INTERVAL_MS = 500;

@@ -1,5 +1,5 @@
 import type { BerthError } from "../base/errors.ts";
-import type { FirstShell } from "../engine/port.ts";
+import type { EngineSandbox, FirstShell } from "../engine/port.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 
 /** What an operation needs to know about its sandbox. */
@@ -12,6 +12,19 @@ export interface LeasedSandbox {
   readonly spec: SandboxSpec;
   /** The user that commands run as; empty: the engine's default. */
   readonly user: string;
+}
+
+/**
+ * One of the engine's sandboxes in the form that operations need.
+ * @param name whose it is. Default: what its labels say, which for a claimed one is still the warm pool's.
+ */
+export function leasedOf(
+  engine: EngineSandbox,
+  spec: SandboxSpec,
+  { owner, sandboxId, generation }: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation"> = engine,
+): LeasedSandbox {
+  const user = spec.user === "" ? engine.user : spec.user;
+  return { sandboxId, generation, owner, ref: engine.ref, spec, user };
 }
 
 /**

@@ -2,7 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { EngineInfo, EngineSandbox } from "../engine/port.ts";
 import type { Place } from "./capacity.ts";
-import { LeaseBook, type LeasedSandbox } from "./lease.ts";
+import { LeaseBook, type LeasedSandbox, leasedOf } from "./lease.ts";
 import type { SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 import type { SandboxTimes } from "./store.ts";
 
@@ -22,6 +22,9 @@ export type Phase =
       /** On the monotonic clock. */
       readonly endedAt: number;
     };
+
+/** A longer spec of an ended sandbox is read again when it is needed. Most are far shorter. */
+const MAX_KEPT_BYTES = 4096;
 
 /** Why and how to end a sandbox. */
 export interface TerminationRequest {
@@ -55,8 +58,10 @@ export class SandboxRecord {
   readonly #onIdle: () => void;
   /** Undefined until the first use, which never comes for a sandbox that had ended before the service started. */
   #leases: LeaseBook | undefined;
-  /** A function reads the spec when it is first needed. */
+  /** A function reads the spec when it is needed. */
   #spec: SandboxSpec | (() => SandboxSpec);
+  /** What lists need of a spec that was read and not kept. */
+  #listed: { readonly labels: SandboxSpec["labels"]; readonly bytes: number } | undefined;
   #usedAt: number;
   #usedTimeMs: number;
 
@@ -108,12 +113,37 @@ export class SandboxRecord {
   }
 
   get spec(): SandboxSpec {
-    if (typeof this.#spec === "function") this.#spec = this.#spec();
-    return this.#spec;
+    if (typeof this.#spec !== "function") return this.#spec;
+    const spec = this.#spec();
+    const bytes = bytesOf(spec);
+    if (this.live || bytes <= MAX_KEPT_BYTES) this.#spec = spec;
+    else this.#listed = { labels: spec.labels, bytes };
+    return spec;
   }
 
   set spec(spec: SandboxSpec) {
     this.#spec = spec;
+  }
+
+  get labels(): SandboxSpec["labels"] {
+    return this.#listed?.labels ?? this.spec.labels;
+  }
+
+  /** Size of the variables in its spec. */
+  get specBytes(): number {
+    return this.#listed?.bytes ?? bytesOf(this.spec);
+  }
+
+  /**
+   * Frees what an ended sandbox does not need. Call it when its end is stored.
+   * @param read reads the spec from the store.
+   */
+  shrink(read: () => SandboxSpec): void {
+    const { labels, specBytes: bytes } = this;
+    this.#leases = undefined;
+    if (bytes <= MAX_KEPT_BYTES) return;
+    this.#spec = read;
+    this.#listed = { labels, bytes };
   }
 
   /** Resets the idle clock. */
@@ -155,16 +185,7 @@ export class SandboxRecord {
   /** What an operation needs to know; undefined while there is no container. */
   leased(): LeasedSandbox | undefined {
     if (!("engine" in this.phase)) return undefined;
-    const { engine } = this.phase;
-    const { sandboxId, generation, owner, spec } = this;
-    return {
-      sandboxId,
-      generation,
-      owner,
-      spec,
-      ref: engine.ref,
-      user: spec.user === "" ? engine.user : spec.user,
-    };
+    return leasedOf(this.phase.engine, this.spec, this);
   }
 
   view(engineName: string, { isolation, openNetwork = false }: EngineInfo): SandboxView {
@@ -186,6 +207,10 @@ export class SandboxRecord {
       networkOpen: openNetwork && this.spec.network === "NONE",
     };
   }
+}
+
+function bytesOf({ env }: SandboxSpec): number {
+  return Object.entries(env).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
 
 /** The error for an id that is taken. */

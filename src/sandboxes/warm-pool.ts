@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
-import type { LeasedSandbox, SandboxObserver } from "./lease.ts";
+import { type LeasedSandbox, leasedOf, type SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 import { engineNetwork, type RequestedSpec } from "./spec.ts";
@@ -308,10 +308,4 @@ function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
     asked.runtime === made.runtime &&
     asked.resources.diskBytes === made.resources.diskBytes
   );
-}
-
-/** A sandbox of the pool in the form that operations need. */
-export function leasedOf(engine: EngineSandbox, spec: SandboxSpec): LeasedSandbox {
-  const { ref, sandboxId, generation, owner } = engine;
-  return { ref, sandboxId, generation, owner, spec, user: spec.user === "" ? engine.user : spec.user };
 }

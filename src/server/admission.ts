@@ -5,8 +5,7 @@ import { Health } from "../../gen/ts/grpc/health/v1/health_pb.js";
 import { ServerReflection } from "../../gen/ts/grpc/reflection/v1/reflection_pb.js";
 import { ServerReflection as ServerReflectionAlpha } from "../../gen/ts/grpc/reflection/v1alpha/reflection_pb.js";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import type { Authenticator, Principal } from "./call.ts";
-import { callOf, ownerKey } from "./call.ts";
+import { type Authenticator, callOf, ownerKey, type Principal } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
 

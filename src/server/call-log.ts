@@ -1,8 +1,7 @@
 import { Code } from "@connectrpc/connect";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { CallObserver } from "./call.ts";
-import { type Call, type CallStatus, statusName } from "./call.ts";
+import { type Call, type CallObserver, type CallStatus, statusName } from "./call.ts";
 
 /** Codes that mean a fault of the server, unless the request was invalid. */
 const SEVERE: ReadonlySet<CallStatus> = new Set([Code.Internal, Code.Unknown, Code.DataLoss]);

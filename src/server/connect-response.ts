@@ -11,8 +11,7 @@ import type { CallContext } from "./call-context.ts";
 import { DirectResponse } from "./direct-response.ts";
 import { frameBytes } from "./framing.ts";
 import { type HttpRequest, type HttpResponse, requestEnd } from "./http-message.ts";
-import { NEWLINE } from "./json-lines.ts";
-import { isUnenveloped } from "./request-messages.ts";
+import { isUnenveloped, NEWLINE } from "./json-lines.ts";
 
 /** The response to a Connect call. */
 abstract class ConnectResponse extends DirectResponse {

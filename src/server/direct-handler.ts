@@ -1,7 +1,7 @@
 import type { DescMessage, Message, MessageInitShape } from "@bufbuild/protobuf";
 import { parseContentType } from "@connectrpc/connect/protocol-connect";
 import { abortError } from "../base/errors.ts";
-import type { TurnShare } from "../base/event-loop.ts";
+import type { TurnShare } from "../base/turn-share.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
 import { CallContext } from "./call-context.ts";
@@ -12,11 +12,11 @@ import type { FairQueue } from "./fair-queue.ts";
 import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage } from "./framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
-import { NEWLINE, wantsJsonLines } from "./json-lines.ts";
+import { assertEnveloped, NEWLINE, wantsJsonLines } from "./json-lines.ts";
 import { toJson } from "./json-text.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
-import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
-import { RequestMessages } from "./request-stream.ts";
+import { check, IGNORE_UNKNOWN_HEADER } from "./message-check.ts";
+import { RequestMessages } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
 
 export interface DirectOptions {

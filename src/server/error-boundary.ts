@@ -1,4 +1,5 @@
 import { Code, ConnectError, type HandlerContext, type MethodImplSpec } from "@connectrpc/connect";
+import { untilAborted } from "../base/async.ts";
 import { abortError } from "../base/errors.ts";
 import { callOf } from "./call.ts";
 import { type ErrorConverter, requestError } from "./error-conversion.ts";
@@ -21,7 +22,7 @@ export function withErrorBoundary(
   const single = async <T>(context: HandlerContext, run: () => T | Promise<T>): Promise<T> => {
     const call = reach(context);
     try {
-      return await untilAborted(run(), context.signal);
+      return await untilAborted(Promise.resolve(run()), context.signal);
     } catch (thrown) {
       throw errors.fromHandler(call, thrown, context.signal);
     }
@@ -72,22 +73,6 @@ export function withErrorBoundary(
         stream(context, () => spec.impl(readable(context, requests), context));
       return { ...spec, impl };
     }
-  }
-}
-
-/** The result of `work`, or a rejection with the signal's reason, whichever comes first. */
-export async function untilAborted<T>(work: T | Promise<T>, signal: AbortSignal): Promise<T> {
-  if (signal.aborted) {
-    Promise.resolve(work).catch(() => {});
-    throw abortError(signal);
-  }
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = () => reject(abortError(signal));
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }
 

@@ -1,3 +1,4 @@
+import type { DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import {
   type EnvelopedMessage,
@@ -6,6 +7,7 @@ import {
   type UniversalServerResponse,
 } from "@connectrpc/connect/protocol";
 import { codeFromString, codeToHttpStatus, endStreamFlag } from "@connectrpc/connect/protocol-connect";
+import { BerthError, invalidArgument } from "../base/errors.ts";
 import { contentTypeOf, type HttpRequest } from "./http-message.ts";
 import type { Route } from "./routes.ts";
 
@@ -21,6 +23,34 @@ export function wantsJsonLines({ method }: Route, request: HttpRequest): boolean
 
 /** Ends a line. */
 export const NEWLINE = Buffer.from("\n");
+
+/** Whether a message starts like JSON text, which no message in an envelope does. */
+function isJsonText(byte: number | undefined): boolean {
+  return byte !== undefined && '{[" \t\r\n'.includes(String.fromCharCode(byte));
+}
+
+const CONTENT_TYPE = "content-type";
+
+/** @throws BerthError `INVALID_ARGUMENT` for JSON text instead of an envelope */
+export function assertEnveloped(method: DescMethod, firstByte: number | undefined): void {
+  if (isJsonText(firstByte)) throw unenveloped(method);
+}
+
+function unenveloped({ methodKind }: DescMethod): BerthError {
+  const advice =
+    methodKind === "server_streaming"
+      ? 'Send it with "content-type: application/json": the answer then is one JSON message a line.'
+      : "Put a zero byte and the length in front of each message, as four bytes, big-endian; a client of gRPC or Connect does.";
+  return invalidArgument(
+    CONTENT_TYPE,
+    `says that messages have envelopes, but the body is plain JSON. ${advice}`,
+  );
+}
+
+/** Whether a call failed because it sent plain JSON instead of envelopes. */
+export function isUnenveloped(cause: unknown): boolean {
+  return cause instanceof BerthError && cause.metadata.field === CONTENT_TYPE;
+}
 
 /** Changes the headers of a plain JSON call to those of a Connect stream. */
 export function asConnectStream(header: Headers): void {

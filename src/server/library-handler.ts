@@ -1,11 +1,15 @@
+import type { DescMethod } from "@bufbuild/protobuf";
+import { base64Decode } from "@bufbuild/protobuf/wire";
 import { createContextValues } from "@connectrpc/connect";
-import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import type { TurnShare } from "../base/event-loop.ts";
+import { encodeEnvelope } from "@connectrpc/connect/protocol";
+import { compressionGzip, universalResponseToNodeResponse } from "@connectrpc/connect-node";
+import { invalidArgument } from "../base/errors.ts";
+import type { TurnShare } from "../base/turn-share.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
-import type { ErrorConverter } from "./error-conversion.ts";
+import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
-import { getMessage } from "./get-request.ts";
+import { COMPRESSED, Pending, PREFIX_BYTES, requestTurns } from "./framing.ts";
 import { withPlainMessage } from "./grpc-response.ts";
 import {
   contentTypeOf,
@@ -15,17 +19,17 @@ import {
   requestEnd,
   urlOf,
 } from "./http-message.ts";
-import { asConnectStream, enveloped, toJsonLines, wantsJsonLines } from "./json-lines.ts";
-import type { ReceiveBudget } from "./limits.ts";
-import { RequestBytes } from "./request-bytes.ts";
 import {
-  ACCEPTED_ENCODING,
-  checkedMessages,
-  isReadable,
+  asConnectStream,
+  assertEnveloped,
+  enveloped,
   isUnenveloped,
-  type RequestFormat,
-  requestFormat,
-} from "./request-messages.ts";
+  toJsonLines,
+  wantsJsonLines,
+} from "./json-lines.ts";
+import type { ReceiveBudget } from "./limits.ts";
+import { check, IGNORE_UNKNOWN_HEADER, type MessageFormat } from "./message-check.ts";
+import { RequestBytes } from "./request-bytes.ts";
 import type { Route } from "./routes.ts";
 
 interface LibraryOptions {
@@ -152,4 +156,153 @@ async function* responseBody(
     yield bytes;
   }
   if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request);
+}
+
+/** The message of a read by GET. */
+interface GetMessage {
+  /** The headers that a POST of the same message would have. */
+  readonly header: Readonly<Record<string, string>>;
+  /** @throws BerthError `INVALID_ARGUMENT` if it is not base64 */
+  readonly bytes: () => Uint8Array;
+}
+
+/**
+ * Reads the query of a GET as specified by Connect: `encoding` (`json` or `proto`), `message`, `base64=1` and
+ * `compression`.
+ *
+ * @returns undefined without a known encoding
+ */
+export function getMessage(request: HttpRequest): GetMessage | undefined {
+  const { url = "" } = request;
+  const query = new URLSearchParams(url.slice(url.indexOf("?") + 1));
+  const encoding = query.get("encoding");
+  if (encoding !== "json" && encoding !== "proto") return undefined;
+  const compression = query.get("compression");
+  const message = query.get("message") ?? "";
+  return {
+    header: {
+      "content-type": `application/${encoding}`,
+      ...(compression !== null && { "content-encoding": compression }),
+    },
+    bytes: () => (query.get("base64") === "1" ? fromBase64(message) : Buffer.from(message)),
+  };
+}
+
+function fromBase64(text: string): Uint8Array {
+  try {
+    return base64Decode(text);
+  } catch {
+    throw invalidArgument("message", "is not base64, which base64=1 says it is");
+  }
+}
+
+/** The format of a request's messages. */
+interface RequestFormat extends MessageFormat {
+  /** Whether messages have a prefix. */
+  readonly framed: boolean;
+  /** The compression of messages that are marked as compressed, or of the only message. Null: none. */
+  readonly encoding: string | null;
+  /** The response header that lists the encodings that the server accepts. */
+  readonly acceptHeader: string;
+  readonly maxBytes: number;
+}
+
+/** Determines the format of a request's messages from its headers. */
+export function requestFormat(method: DescMethod, header: Headers, maxBytes: number): RequestFormat {
+  const type = header.get("content-type") ?? "";
+  const streaming = /^application\/connect\+/i.test(type);
+  const framed = streaming || /^application\/grpc/i.test(type);
+  const [encodingHeader, acceptHeader] = streaming
+    ? ["connect-content-encoding", "connect-accept-encoding"]
+    : framed
+      ? ["grpc-encoding", "grpc-accept-encoding"]
+      : ["content-encoding", "accept-encoding"];
+  const encoding = header.get(encodingHeader);
+  return {
+    method,
+    json: /[/+]json\b/i.test(type),
+    ignoreUnknown: header.get(IGNORE_UNKNOWN_HEADER)?.toLowerCase() === "true",
+    framed,
+    encoding: encoding === "identity" ? null : encoding,
+    acceptHeader,
+    maxBytes,
+  };
+}
+
+type Decompress = (bytes: Uint8Array) => Promise<Uint8Array>;
+
+/**
+ * Checks each message of a request before the library parses it. Yields the messages that may be parsed, uncompressed.
+ * The library reports everything else that is wrong with a request.
+ * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields, `INTERNAL` for a compressed message in
+ *   a request without an encoding; what `decompress` throws
+ */
+export async function* checkedMessages(
+  body: AsyncIterable<Uint8Array>,
+  format: RequestFormat,
+  decompress: Decompress,
+): AsyncGenerator<Uint8Array> {
+  if (format.framed) return yield* checkedFrames(body, format, decompress);
+  const message = await readAll(body, format.maxBytes);
+  yield format.encoding === null
+    ? await checked(message, format)
+    : await checked(await decompress(message), format);
+}
+
+/** The encoding that the server accepts. */
+const ACCEPTED_ENCODING = compressionGzip.name;
+
+/** Whether {@link checkedMessages} can read this encoding. The library refuses any other before it reads. */
+function isReadable({ encoding }: RequestFormat): boolean {
+  return encoding === null || encoding === ACCEPTED_ENCODING;
+}
+
+async function* checkedFrames(
+  body: AsyncIterable<Uint8Array>,
+  format: RequestFormat,
+  decompress: Decompress,
+): AsyncGenerator<Uint8Array> {
+  const pending = new Pending();
+  for await (const chunk of body) {
+    pending.push(chunk);
+    for (;;) {
+      const turn = requestTurns.enter();
+      if (turn) await turn;
+      if (format.json) assertEnveloped(format.method, pending.peek(1)?.[0]);
+      const prefix = pending.peek(PREFIX_BYTES);
+      if (prefix === undefined) break;
+      const length = prefix.readUInt32BE(1);
+      // The library refuses it because of its prefix.
+      if (length > format.maxBytes) return yield pending.take(PREFIX_BYTES);
+      if (pending.size < PREFIX_BYTES + length) break;
+      const frame = pending.take(PREFIX_BYTES + length);
+      const flags = frame[0] ?? 0;
+      const message = frame.subarray(PREFIX_BYTES);
+      // Any other flag marks something that is not a message.
+      if ((flags & ~COMPRESSED) !== 0) yield frame;
+      else if (flags === 0) {
+        await check(message, format);
+        yield frame;
+      } else {
+        if (format.encoding === null) throw compressedWithoutEncoding();
+        yield encodeEnvelope(0, await checked(await decompress(message), format));
+      }
+    }
+  }
+  // An incomplete message.
+  if (pending.size > 0) yield pending.take(pending.size);
+}
+
+async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint8Array> {
+  await check(message, format);
+  return message;
+}
+
+async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Buffer> {
+  const pending = new Pending();
+  for await (const chunk of body) {
+    pending.push(chunk);
+    if (pending.size > maxBytes) throw messageTooLarge(maxBytes);
+  }
+  return pending.take(pending.size);
 }

@@ -77,14 +77,22 @@ export function isLocalAddress(address: ListenAddress): boolean {
   return address.kind === "unix" || isLoopbackName(address.host);
 }
 
-const loopback = new net.BlockList();
-loopback.addSubnet("127.0.0.0", 8, "ipv4");
-loopback.addAddress("::1", "ipv6");
+/** Created at the first use, which clients' commands do not wait for. */
+let loopback: net.BlockList | undefined;
+
+function isLoopback(address: string, family: "ipv4" | "ipv6"): boolean {
+  if (loopback === undefined) {
+    loopback = new net.BlockList();
+    loopback.addSubnet("127.0.0.0", 8, "ipv4");
+    loopback.addAddress("::1", "ipv6");
+  }
+  return loopback.check(address, family);
+}
 
 /** Whether a host name or IP address (without brackets) means this machine's loopback. */
 export function isLoopbackName(name: string): boolean {
-  if (net.isIPv4(name)) return loopback.check(name, "ipv4");
-  if (net.isIPv6(name)) return loopback.check(name, "ipv6");
+  if (net.isIPv4(name)) return isLoopback(name, "ipv4");
+  if (net.isIPv6(name)) return isLoopback(name, "ipv6");
   const lower = name.toLowerCase();
   return lower === "localhost" || lower.endsWith(".localhost");
 }

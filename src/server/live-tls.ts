@@ -1,6 +1,8 @@
+import type { Finding } from "../base/diagnosis.ts";
+import { BerthError } from "../base/errors.ts";
 import { FollowedFiles } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
-import type { TlsOptions } from "./listener.ts";
+import { createTlsServer, type TlsOptions } from "./listener.ts";
 
 /** The source of {@link TlsOptions}. */
 export interface TlsFiles {
@@ -63,5 +65,19 @@ export class LiveTls {
         "the TLS files have changed and cannot be used; the certificate from before stays in use",
       );
     }
+  }
+}
+
+/** Whether a port could use TLS with these files. */
+export function diagnoseTls(files: TlsFiles): Finding {
+  const subject = "tls";
+  try {
+    const { cert, key, clientCa } = files.read();
+    createTlsServer({ cert, key, ca: clientCa });
+    return { subject, status: "ok", found: "the certificate and the key belong together" };
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    const fix = "Name a certificate and its key, both in PEM, with --tls-cert and --tls-key";
+    return { subject, status: "missing", found: error.message, fix };
   }
 }

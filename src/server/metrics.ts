@@ -1,6 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { CallObserver } from "./call.ts";
-import { type Call, type CallStatus, statusName } from "./call.ts";
+import { type Call, type CallObserver, type CallStatus, statusName } from "./call.ts";
 
 /** From the fastest unary call to commands that take minutes, in seconds. */
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];

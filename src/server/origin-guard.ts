@@ -2,7 +2,7 @@ import { cors } from "@connectrpc/connect";
 import { printable } from "./http-endpoints.ts";
 import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
 import { isLoopbackName, type ListenAddress } from "./listen-address.ts";
-import { IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
+import { IGNORE_UNKNOWN_HEADER } from "./message-check.ts";
 
 interface OriginGuardOptions {
   readonly listen: ListenAddress;

@@ -1,9 +1,9 @@
 import type http2 from "node:http2";
 import { setImmediate, setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../base/async.ts";
 import { abortError, BerthError } from "../base/errors.ts";
 import { noteStreamed } from "../base/memory.ts";
 import type { Call } from "./call.ts";
-import { untilAborted } from "./error-boundary.ts";
 import type { FairQueue, QueuedCall } from "./fair-queue.ts";
 import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";

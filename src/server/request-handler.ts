@@ -8,7 +8,6 @@ import { type Authenticator, Call, type Calls, type Credentials } from "./call.t
 import type { Decompressor } from "./decompressor.ts";
 import { type DirectOptions, directWire, serveDirectly } from "./direct-handler.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
-import { getMessage } from "./get-request.ts";
 import { statusTrailers } from "./grpc-response.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
 import {
@@ -18,6 +17,7 @@ import {
   endResponse,
   type HttpRequest,
   type HttpResponse,
+  normalizeTarget,
   pathOf,
   peerOf,
   protocolOf,
@@ -25,7 +25,7 @@ import {
   requestEnd,
 } from "./http-message.ts";
 import { wantsJsonLines } from "./json-lines.ts";
-import { serveByLibrary } from "./library-handler.ts";
+import { getMessage, serveByLibrary } from "./library-handler.ts";
 import { allowOrigin, answerPreflight, isPreflight, type OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
@@ -50,6 +50,7 @@ export class RequestHandler {
   }
 
   readonly handle = (request: HttpRequest, response: HttpResponse): void => {
+    normalizeTarget(request);
     dismissLateBody(request, response);
     this.#serve(request, response).catch((error: unknown) => {
       this.#options.logger.error({ err: error }, "request failed");

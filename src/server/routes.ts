@@ -16,11 +16,11 @@ import {
 } from "@connectrpc/connect/protocol";
 import { compressionGzip } from "@connectrpc/connect-node";
 import { type Admit, changesSomething } from "./admission.ts";
+import { withSubjects } from "./audit-log.ts";
 import { callOf } from "./call.ts";
 import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
-import { withSubjects } from "./note-subjects.ts";
 
 /** Writes fields with default values: clients should see an exit code of 0 instead of inferring it. */
 const JSON_OPTIONS = { alwaysEmitImplicit: true };

@@ -1,13 +1,12 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { Registry } from "prom-client";
 import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
+import { untilAborted, within } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
-import { TurnShare } from "../base/event-loop.ts";
 import type { Logger } from "../base/logger.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import { createAdmission } from "./admission.ts";
 import type { AuditLog } from "./audit-log.ts";
-import type { Call } from "./call.ts";
-import { type Authenticator, anonymousAuthenticator, Calls } from "./call.ts";
+import { type Authenticator, anonymousAuthenticator, type Call, Calls } from "./call.ts";
 import { CallLog } from "./call-log.ts";
 import { Decompressor } from "./decompressor.ts";
 import { ErrorConverter } from "./error-conversion.ts";
@@ -140,7 +139,10 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     calls.refuse(reason);
     // A watch never ends by itself, so do not wait for it.
     calls.abort(reason, isWatch);
-    await within(calls.whenIdle(), graceMs, signal);
+    await within(
+      untilAborted(calls.whenIdle(), signal).catch(() => {}),
+      graceMs,
+    );
     calls.abort(reason);
     await within(calls.whenIdle(), FLUSH_MS);
     await listener.destroy();
@@ -185,13 +187,4 @@ function requestTimeout(limitMs: number): BerthError {
 
 function isWatch(call: Call): boolean {
   return /\/Watch/.test(call.method);
-}
-
-/** Waits for `work`, up to `ms` or until the signal. */
-async function within(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<void> {
-  const done = new AbortController();
-  const early = AbortSignal.any(signal ? [done.signal, signal] : [done.signal]);
-  const timeout = sleep(ms, undefined, { signal: early }).catch(() => {});
-  await Promise.race([work, timeout]);
-  done.abort();
 }

@@ -6,11 +6,11 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { Prepared } from "../sandboxes/warm-pool.ts";
 import type { SessionBackend, SessionHost, SessionType } from "./backend.ts";
+import { parseWith } from "./parse.ts";
 import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
 import type { SessionKey } from "./registry.ts";
 import type { RequestedSession, SessionNames, SessionSecrets } from "./session.ts";
 import type { SessionJournal } from "./store.ts";
-import { parseWith } from "./tool-catalog.ts";
 
 const WORKSPACE_TARGET = "/workspace";
 /** A session's own sandbox is deleted with the session. If that fails, its idle timeout ends it this much later. */

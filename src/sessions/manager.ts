@@ -11,14 +11,12 @@ import type { SessionBackend } from "./backend.ts";
 import { checkSecrets, customNameOf, parseConfig, SessionCreator } from "./create.ts";
 import { SessionEnder } from "./end.ts";
 import { SessionExecutor, type SessionUse } from "./execute.ts";
-import { type SessionInit, SessionRecord, sessionLost } from "./record.ts";
+import { type OpenView, type SessionInit, SessionRecord, sessionLost } from "./record.ts";
 import { recoverSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
-import type { SessionStore } from "./store.ts";
-import { SessionJournal, USE_KEPT_EVERY_MS } from "./store.ts";
+import { SessionJournal, type SessionStore, USE_KEPT_EVERY_MS } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
-import type { OpenView } from "./views.ts";
 
 export interface SessionManagerSettings {
   /** How long a session lives after its last call, unless its creator sets it. */

@@ -1,8 +1,7 @@
-import { type ZodError, z } from "zod";
+import { z } from "zod";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SessionType, Tool } from "./backend.ts";
-import { problemOf } from "./problems.ts";
 
 /** A tool and its session type. */
 export interface CatalogTool {
@@ -93,34 +92,6 @@ export class ToolCatalog {
       : this.types.map((entry) => `${entry.type.name}:…`);
     return `There are: ${names.join(", ")}.`;
   }
-}
-
-/**
- * Parses a value from a caller.
- * @param field of the request, for errors.
- * @throws `INVALID_ARGUMENT` that names each bad value and what it should be.
- */
-export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown): T {
-  const parsed = schema.safeParse(given, { error: problemOf });
-  if (parsed.success) return parsed.data;
-  throw new BerthError("INVALID_ARGUMENT", problems(field, parsed.error), {
-    metadata: { field: pathOf(field, parsed.error.issues[0]?.path ?? []) },
-  });
-}
-
-/** How many problems an error names. */
-const MAX_PROBLEMS = 5;
-
-function problems(field: string, { issues }: ZodError): string {
-  const shown = issues
-    .slice(0, MAX_PROBLEMS)
-    .map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
-  if (issues.length > MAX_PROBLEMS) shown.push(`and ${issues.length - MAX_PROBLEMS} more`);
-  return shown.join("; ");
-}
-
-function pathOf(field: string, path: readonly PropertyKey[]): string {
-  return [field, ...path.map(String)].join(".");
 }
 
 /** Built on first use: building all schemas takes a twentieth of the service's start. */

@@ -5,7 +5,8 @@ import type { Logger } from "../base/logger.ts";
 import { TOOL_CODE, type ToolOutput, type ToolResult } from "./backend.ts";
 import type { SessionUse } from "./execute.ts";
 import type { SessionManager } from "./manager.ts";
-import { type CatalogTool, parseWith, type ToolCatalog } from "./tool-catalog.ts";
+import { parseWith } from "./parse.ts";
+import type { CatalogTool, ToolCatalog } from "./tool-catalog.ts";
 
 /** A call of a tool. */
 export interface ToolRequest {

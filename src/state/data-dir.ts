@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import {
   accessSync,
   chmodSync,
@@ -8,6 +9,7 @@ import {
   readSync,
   statSync,
 } from "node:fs";
+import net from "node:net";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { COMPILE_CACHE } from "../base/compile-cache.ts";
@@ -118,6 +120,30 @@ function lockFile(directory: string): DatabaseSync {
       { cause: error, metadata: { field: "data-dir" } },
     );
   }
+}
+
+/**
+ * Keeps a second service on this machine from running as the same instance, as one on a copy of the data directory
+ * does: each would remove the containers that the other one created. The name of an abstract socket is held until the
+ * process ends, however it ends. Nothing is sent over it.
+ * @returns how to release it.
+ * @throws `INVALID_ARGUMENT` where another service holds it, saying what to do.
+ */
+export async function holdInstance(instance: string): Promise<() => void> {
+  const server = net.createServer((caller) => caller.destroy());
+  server.unref();
+  try {
+    const listening = once(server, "listening");
+    server.listen(`\0berth/${instance}`);
+    await listening;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+    throw refused(
+      `another service on this machine runs as the same instance, ${instance}, probably from a copy of this directory. Each would remove the other's sandboxes. Stop that one first: ss -xlp | grep ${instance}`,
+      error,
+    );
+  }
+  return () => server.close();
 }
 
 /**

@@ -17,7 +17,7 @@ interface StateStore<EventBody> {
   readonly requests: RequestStore;
 }
 
-/** The state that the rooms share: time that outlives the service, events, request ids and deferred writes. */
+/** The state that the other folders share: time that outlives the service, events, request ids and deferred writes. */
 export class State<EventBody> {
   readonly transaction: Transaction;
   readonly time: ServiceTime;

@@ -1,8 +1,9 @@
+import type { Finding } from "../base/diagnosis.ts";
 import { FollowedFiles } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import { parseAside } from "./parse-aside.ts";
 import { readPrivateFile } from "./private-file.ts";
-import { optionError, parseTokenFile, type TokenTable } from "./token-file.ts";
+import { optionError, parseTokenFile, TokenFileError, type TokenTable } from "./token-file.ts";
 
 /** Reads a tokens file. @throws TokenFileError that says what is wrong, where, and what to do. */
 export async function readTokenFile(path: string): Promise<TokenTable> {
@@ -77,4 +78,25 @@ export class LiveTokens {
     const { tokens, tenants } = this.#table;
     this.#logger.info({ tokens: tokens.size, tenants: tenants.size }, message);
   }
+}
+
+/** Checks whether the tokens file can be used, and counts its contents without revealing them. */
+export async function diagnoseTokens(path: string): Promise<Finding> {
+  const subject = "tokens";
+  try {
+    const { tokens, tenants } = await readTokenFile(path);
+    const expired = [...tokens.values()].filter(({ expires = Infinity }) => expires <= Date.now()).length;
+    const found = `${counted(tokens.size, "token")} of ${counted(tenants.size, "tenant")}, ${expired} expired`;
+    if (tokens.size > expired) return { subject, status: "ok", found };
+    const fix = `berth token create --tenant NAME --tokens ${path}`;
+    return { subject, status: "limited", found: `${found}: nobody can call`, fix };
+  } catch (error) {
+    if (!(error instanceof TokenFileError)) throw error;
+    const { message, fix = `Correct ${path}, or name another file with --tokens` } = error;
+    return { subject, status: "missing", found: message, fix };
+  }
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }

@@ -2,6 +2,7 @@ import { isUtf8 } from "node:buffer";
 import { constants, type Stats } from "node:fs";
 import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
+import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { identityOf } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
@@ -137,6 +138,20 @@ export async function secretNames(place: string): Promise<number | undefined> {
   if (!found.isDirectory()) return (await readSecretsFile(place)).size;
   assertUnwritable(found, place);
   return undefined;
+}
+
+/** Checks whether the secrets can be used, and counts those of a file without naming them. */
+export async function diagnoseSecrets(place: string): Promise<Finding> {
+  const subject = "secrets";
+  try {
+    const count = await secretNames(place);
+    const found = count === undefined ? `the directory ${place}` : `${count} secret${count === 1 ? "" : "s"}`;
+    return { subject, status: "ok", found };
+  } catch (error) {
+    if (!(error instanceof TokenFileError)) throw error;
+    const { message, fix = `Correct ${place}, or name another with --secrets` } = error;
+    return { subject, status: "missing", found: message, fix };
+  }
 }
 
 /** Reads a secrets file. Errors contain positions and names of secrets, but never a value. @throws TokenFileError */

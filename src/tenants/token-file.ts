@@ -2,7 +2,7 @@ import { type Document, isMap, isNode, LineCounter, type Node, parseDocument, vi
 import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
 import { parseCpus, parseSize, ValueError } from "../config/values.ts";
-import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
+import type { TenantQuota } from "../sandboxes/tenant-quotas.ts";
 import { TOKEN_ID } from "./token.ts";
 
 /** A tokens file is invalid. The message says what is wrong, and where. */

@@ -9,7 +9,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     name: "the audit log names no ids of what was made",
     changes: [
       {
-        file: "src/server/note-subjects.ts",
+        file: "src/server/audit-log.ts",
         from: "if (changes) subjects?.add(output, message);",
         to: "if (!changes) subjects?.add(output, message);",
       },

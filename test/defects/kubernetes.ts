@@ -5,7 +5,7 @@ const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
 const NETWORK = "test/integration/kubernetes/network.kubernetes.ts";
 const POLICIES = "test/unit/engine/kubernetes/network-policies.test.ts";
-const RANGES = "src/engine/kubernetes/network/ranges.ts";
+const RANGES = "src/engine/kubernetes/network/policies.ts";
 
 /** Those of the Kubernetes engine. */
 export const KUBERNETES_DEFECTS: readonly Defect[] = [

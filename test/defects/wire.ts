@@ -26,7 +26,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a field of JSON that nobody knows is ignored",
     changes: [
       {
-        file: "src/server/request-messages.ts",
+        file: "src/server/message-check.ts",
         from: "ignoreUnknown ? undefined : unknownField(",
         to: "!ignoreUnknown ? undefined : unknownField(",
       },
@@ -37,7 +37,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a name of JSON that an enum does not have is taken for its default",
     changes: [
       {
-        file: "src/server/request-messages.ts",
+        file: "src/server/message-check.ts",
         from: 'if (field.enum === undefined || typeof value !== "string") return undefined;',
         to: 'if (field.enum !== undefined || typeof value !== "string") return undefined;',
       },
@@ -51,7 +51,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "bytes of JSON that are not UTF-8 are replaced",
     changes: [
       {
-        file: "src/server/request-messages.ts",
+        file: "src/server/message-check.ts",
         from: 'if (!isUtf8(message)) throw new BerthError("INVALID_ARGUMENT", NOT_UTF8);',
         to: "void isUtf8;",
       },
@@ -163,7 +163,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a message may hold any number of values",
     changes: [
       {
-        file: "src/server/request-messages.ts",
+        file: "src/server/message-check.ts",
         from: "if (bytes.length > SMALL_BYTES) new",
         to: "if (bytes.length < 0) new",
       },

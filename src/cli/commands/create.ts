@@ -3,11 +3,12 @@ import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { addSpecFlags, addWorkspaceFlag, idValue, type SpecFlags, specOf } from "../flags.ts";
+import { idValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { makeSandbox, NO_DISPLAY, textDisplay } from "../make-sandbox.ts";
+import { addSpecFlags, addWorkspaceFlag, type SpecFlags, specOf } from "../spec-flags.ts";
 
 interface CreateFlags extends ClientFlags, SpecFlags {
   readonly id?: string;

@@ -7,11 +7,12 @@ import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { callFailure } from "../failure.ts";
-import { addSpecFlags, addWorkspaceFlag, durationValue, type SpecFlags, specOf } from "../flags.ts";
+import { durationValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { jsonDisplay, makeSandbox, textDisplay } from "../make-sandbox.ts";
+import { addSpecFlags, addWorkspaceFlag, type SpecFlags, specOf } from "../spec-flags.ts";
 import { stdinFor, streamProcess } from "../stream-process.ts";
 
 /** The sandbox is never idle while in use. If its client dies, this soon removes it. */

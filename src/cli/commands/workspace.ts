@@ -22,12 +22,12 @@ import type { ServiceClient } from "../client.ts";
 import { feeding, inMessages } from "../copy/local-file.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
-import { addSpecFlags, type SpecFlags, specOf } from "../flags.ts";
 import { formatSize, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, serviceCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
 import { diffCommand } from "./workspace-diff.ts";
 
 /** `berth workspace export`: writes a workspace to stdout as a tar. */

@@ -1,5 +1,46 @@
+import { readdir } from "node:fs/promises";
+import { createRequire } from "node:module";
+import path from "node:path";
+
+/** A file of the page: its content, or its path on disk. */
+export interface PageFile {
+  readonly type: string;
+  readonly content: string | { readonly path: string };
+}
+
+/** What the page shows about itself. */
+export interface About {
+  /** The name of what is shown, for people. */
+  readonly title: string;
+  readonly readOnly: boolean;
+}
+
+const SCRIPT = "text/javascript; charset=utf-8";
+/** The folders of noVNC from which its client imports. */
+const FOLDERS = ["core", "vendor"];
+
+/** All files of the page, by name in the URL. Nothing else is served. */
+export async function pageFiles(about: About): Promise<ReadonlyMap<string, PageFile>> {
+  const client = createRequire(import.meta.url).resolve("@novnc/novnc");
+  const root = path.dirname(path.dirname(client));
+  const files = new Map<string, PageFile>([
+    ["", { type: "text/html; charset=utf-8", content: PAGE_HTML }],
+    ["view.css", { type: "text/css; charset=utf-8", content: PAGE_CSS }],
+    ["view.js", { type: SCRIPT, content: PAGE_SCRIPT }],
+    ["about.json", { type: "application/json", content: JSON.stringify(about) }],
+  ]);
+  for (const folder of FOLDERS) {
+    for (const name of await readdir(path.join(root, folder), { recursive: true })) {
+      if (!name.endsWith(".js")) continue;
+      const url = `novnc/${[folder, ...name.split(path.sep)].join("/")}`;
+      files.set(url, { type: SCRIPT, content: { path: path.join(root, folder, name) } });
+    }
+  }
+  return files;
+}
+
 /** The page. Everything that it needs comes from the same server. */
-export const PAGE_HTML = `<!doctype html>
+const PAGE_HTML = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
@@ -17,7 +58,7 @@ export const PAGE_HTML = `<!doctype html>
 </html>
 `;
 
-export const PAGE_CSS = `:root { color-scheme: dark; }
+const PAGE_CSS = `:root { color-scheme: dark; }
 * { box-sizing: border-box; }
 [hidden] { display: none !important; }
 body { margin: 0; height: 100vh; display: flex; flex-direction: column; background: #14161a; color: #d8dce3;
@@ -31,7 +72,7 @@ main { flex: 1; min-height: 0; }
 `;
 
 /** Shows the desktop, and the state of the connection. */
-export const PAGE_SCRIPT = `import RFB from "./novnc/core/rfb.js";
+const PAGE_SCRIPT = `import RFB from "./novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);
 const { title, readOnly } = await (await fetch("about.json")).json();

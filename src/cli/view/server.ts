@@ -7,7 +7,7 @@ import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type WebSocket, WebSocketServer } from "ws";
 import { Failed } from "../exit.ts";
-import { type About, type PageFile, pageFiles } from "./files.ts";
+import { type About, type PageFile, pageFiles } from "./page.ts";
 
 interface ViewServerOptions {
   readonly about: About;

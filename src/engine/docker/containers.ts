@@ -156,6 +156,22 @@ function startError(error: BerthError): BerthError {
   return startFailed("Docker could not start its container", daemonWords(answer.text), error.cause);
 }
 
+/** Waits until Docker knows that a container has ended, or at most for `timeoutMs`. */
+export async function untilEnded(
+  daemon: Daemon,
+  id: string,
+  options: { readonly timeoutMs: number; readonly signal?: AbortSignal | undefined },
+): Promise<void> {
+  await daemon
+    .call(
+      "waiting for the end of a container",
+      (docker, abortSignal) => docker.getContainer(id).wait({ condition: "not-running", abortSignal }),
+      options,
+    )
+    // The container may be gone, or not end in time. Its removal reports what is wrong.
+    .catch(() => {});
+}
+
 /** Number of attempts while Docker says that it cannot remove the container. */
 const MAX_FAILURES = 5;
 

@@ -42,6 +42,7 @@ import {
   containerName,
   parseUsage,
   removeContainer,
+  untilEnded,
 } from "./containers.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
@@ -67,6 +68,8 @@ interface DockerTimeouts {
   readonly startMs: number;
   /** From the start of a container until it is ready for commands. Default 30 s. */
   readonly readyMs: number;
+  /** Until Docker knows that a container has ended that was killed in order to remove it. Default 1 s. */
+  readonly endMs: number;
   /** Removing a container. Default 60 s. */
   readonly removeMs: number;
   /** Until a registry first answers. Default 30 s. */
@@ -80,6 +83,7 @@ const DEFAULT_TIMEOUTS: DockerTimeouts = {
   createMs: 60_000,
   startMs: 60_000,
   readyMs: 30_000,
+  endMs: 1_000,
   removeMs: 60_000,
   registryMs: 30_000,
   pullStallMs: 120_000,
@@ -274,8 +278,11 @@ export class DockerEngine implements Engine {
     const pipesGone = this.#spawner.end(ref);
     this.#removing.add(ref);
     const stuck = setTimeout(() => void this.#unblock(ref), STUCK_REMOVAL_MS).unref();
-    this.#outside.end(ref);
     try {
+      // Asked to remove a container that it takes for a running one, Docker starts a program to kill it, which slows down
+      // the end. It removes nothing before that end anyway. Podman answers a wait too late.
+      if (this.#outside.end(ref) && !(await this.#daemon.isPodman()))
+        await untilEnded(this.#daemon, ref, { timeoutMs: this.#timeouts.endMs, signal });
       await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     } finally {
       clearTimeout(stuck);

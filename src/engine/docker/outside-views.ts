@@ -40,7 +40,7 @@ export class OutsideViews {
   readonly #groups = new Map<string, ReadonlyMap<string, string>>();
   readonly #namespaces = new NamespaceTable();
   /** Functions that kill a container's first process. */
-  readonly #ends = new Map<string, () => void>();
+  readonly #ends = new Map<string, () => boolean>();
 
   constructor(gate: StartGate) {
     this.#gate = gate;
@@ -87,10 +87,11 @@ export class OutsideViews {
 
   /**
    * Kills a container's first process, and thereby all others, if it is visible. Docker would take some milliseconds to
-   * do so.
+   * do so. Returns whether they end now: those of a paused container do not.
    */
-  end(ref: string): void {
-    this.#ends.get(ref)?.();
+  end(ref: string): boolean {
+    const isKilled = this.#ends.get(ref)?.() ?? false;
+    return isKilled && !this.#freezers.get(ref)?.paused;
   }
 
   /** Thaws a container that a pause left frozen, if its control group is accessible. */

@@ -51,9 +51,8 @@ import {
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { parseUsage, passesShells, USAGE_COMMAND } from "./scripts.ts";
-import { POD_END_MS, setUp, untilStarted } from "./start.ts";
+import { POD_END_MS, setUp, untilStarted, waitingPods } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
-import { waitingPods } from "./waiting.ts";
 import { PodWarnings } from "./warnings.ts";
 
 /** Options of a {@link KubernetesEngine}. */

@@ -1,10 +1,10 @@
 import type { V1Pod } from "@kubernetes/client-node";
 import { abortError, BerthError, hasReason, invalidArgument } from "../../base/errors.ts";
-import type { EngineMount } from "../port.ts";
+import type { EngineMount, WaitingSandbox, WaitReason } from "../port.ts";
 import type { Api } from "./api.ts";
 import { disruptionOf } from "./disruption.ts";
 import { quoted } from "./errors.ts";
-import { containerStatus, endOf } from "./pod.ts";
+import { containerStatus, describePod, endOf, ROLE_LABEL } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { runPlain } from "./process.ts";
 import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
@@ -131,7 +131,7 @@ async function throwIfEnding({ pods, signal }: StartParts, name: string, ms: num
 }
 
 /** Why a pod waits: the scheduler's words if no node accepts it. */
-export function pendingCause(pod: V1Pod): string {
+function pendingCause(pod: V1Pod): string {
   const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
   if (scheduled?.status === "False")
     return `${scheduled.reason ?? "not scheduled"}: ${quoted(scheduled.message ?? "")}`;
@@ -203,4 +203,37 @@ function imageUnavailable(image: string, words: string): BerthError {
 export function startFailed(problem: string, words: string, cause?: unknown): BerthError {
   const details = words === "" ? "." : `: ${words}`;
   return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`, { cause });
+}
+
+/** Pods of sandboxes and of image probes that do not run yet, and what each waits for. */
+export function waitingPods(pods: Iterable<V1Pod>, warnings: Pick<PodWarnings, "lastOf">): WaitingSandbox[] {
+  const waiting: WaitingSandbox[] = [];
+  for (const pod of pods) {
+    const { labels, name = "", creationTimestamp, deletionTimestamp } = pod.metadata ?? {};
+    const role = labels?.[ROLE_LABEL];
+    if ((role !== "sandbox" && role !== "probe") || deletionTimestamp !== undefined) continue;
+    if (endOf(pod) !== undefined || containerStatus(pod)?.state?.running !== undefined) continue;
+    const { sandboxId, owner } = describePod(pod);
+    const warning = warnings.lastOf(name) ?? "";
+    const image = pod.spec?.containers[0]?.image ?? "";
+    const message = quoted([pendingCause(pod), warning].filter((text) => text !== "").join("; "));
+    const sinceMs = creationTimestamp === undefined ? Date.now() : Number(new Date(creationTimestamp));
+    waiting.push({ sandboxId, owner, image, reason: reasonOf(pod, warning), message, sinceMs });
+  }
+  return waiting;
+}
+
+function reasonOf(pod: V1Pod, warning: string): WaitReason {
+  const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
+  if (scheduled?.status === "False")
+    return /persistentvolumeclaim|volume node affinity/i.test(scheduled.message ?? "")
+      ? "VOLUME"
+      : "UNSCHEDULABLE";
+  const { reason = "" } = containerStatus(pod)?.state?.waiting ?? {};
+  if (/Image|Registry/.test(reason)) return "IMAGE";
+  // Only events show problems that precede the container.
+  if (/no runtime for|RuntimeHandler .* not supported/i.test(warning)) return "RUNTIME";
+  if (/^(FailedMount|FailedAttachVolume|FailedMapVolume|VolumeResizeFailed)\b/.test(warning)) return "VOLUME";
+  if (/^Failed: .*pull/i.test(warning)) return "IMAGE";
+  return "STARTING";
 }

@@ -1,4 +1,4 @@
-import { TurnShare } from "../../base/event-loop.ts";
+import { TurnShare } from "../../base/turn-share.ts";
 
 /**
  * A tar that is already in memory may have a million entries, or holes. So all tars being read share a part of each

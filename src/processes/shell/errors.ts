@@ -8,7 +8,7 @@ const SEEN_END_MS = 30_000;
 const LOOK_MS = 50;
 
 /** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
-export interface Ending {
+interface Ending {
   isEnding(sandbox: LeasedSandbox): Promise<boolean>;
 }
 

@@ -42,8 +42,9 @@ import {
   msToDuration,
   msToTimestamp,
   optionalCallerId,
+  positive,
 } from "../validate/fields.ts";
-import { fromWireSpec, positive } from "./sandbox.ts";
+import { fromWireSpec } from "./sandbox.ts";
 
 const KIB = 1024;
 /** Limit of a message, and of a run's request. */

@@ -37,6 +37,7 @@ import {
   labels,
   msToDuration,
   msToTimestamp,
+  positive,
   secretReferences,
 } from "../validate/fields.ts";
 
@@ -121,13 +122,6 @@ export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
     ),
     runtime: checkText("spec.runtime", spec.runtime, 128) || undefined,
   };
-}
-
-/** Refuses a timeout of zero, which would end everything before it starts. */
-export function positive(field: string, ms: number | undefined): number | undefined {
-  if (ms === 0)
-    throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
-  return ms;
 }
 
 export function toWireSandbox(view: SandboxView): WireSandbox {

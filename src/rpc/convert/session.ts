@@ -34,11 +34,11 @@ import {
   msToDuration,
   msToTimestamp,
   optionalCallerId,
+  positive,
   secretReferences,
 } from "../validate/fields.ts";
 import { encodeChunk } from "./file.ts";
 import { toWireStatus } from "./process.ts";
-import { positive } from "./sandbox.ts";
 
 const CUSTOM_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 /** Converts an error to a part of an answer. */

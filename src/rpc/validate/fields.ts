@@ -6,6 +6,7 @@ import type { HandlerContext } from "@connectrpc/connect";
 import { fromBytes, fromText } from "../../base/byte-string.ts";
 import { invalidArgument } from "../../base/errors.ts";
 import type { RequestedPath } from "../../files/path.ts";
+import type { SandboxName } from "../../sandboxes/manager.ts";
 import { ownerOf } from "../../server/call.ts";
 import { MAX_TIMEOUT_MS } from "../../server/limits.ts";
 import type { RequestKey } from "../../state/request-log.ts";
@@ -84,6 +85,13 @@ export function durationToMs(field: string, duration: Duration | undefined): num
   return ms;
 }
 
+/** Refuses a timeout of zero, which would end everything before it starts. */
+export function positive(field: string, ms: number | undefined): number | undefined {
+  if (ms === 0)
+    throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
+  return ms;
+}
+
 /** Converts milliseconds, which may have a fraction, to a duration with a precision of microseconds. */
 export function msToDuration(ms: number): Duration {
   const duration = durationFromMs(Math.floor(ms));
@@ -116,6 +124,19 @@ export function callerId(field: string, id: string): string {
 /** Like {@link callerId}, for an optional id. Returns undefined if it is empty. */
 export function optionalCallerId(field: string, id: string): string | undefined {
   return id === "" ? undefined : callerId(field, id);
+}
+
+/** The sandbox that a request names, among those of its caller. */
+export function sandboxName(
+  context: HandlerContext,
+  request: { sandboxId: string; generation?: bigint },
+): SandboxName {
+  const generation = integer("generation", request.generation ?? 0n, { min: 0 });
+  return {
+    owner: ownerOf(context),
+    sandboxId: callerId("sandbox_id", request.sandboxId),
+    ...(generation > 0 && { generation }),
+  };
 }
 
 const MAX_LABELS = 64;

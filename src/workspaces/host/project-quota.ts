@@ -4,7 +4,7 @@ import { mkdtemp, rmdir } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../../base/diagnosis.ts";
 import type { WorkspacePlace } from "../workspace.ts";
-import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
+import { isBelow, type Mount, mountsIn, readMountinfo } from "./mountinfo.ts";
 import { Tools } from "./tools.ts";
 
 /** A file system that can limit the size of a directory. */

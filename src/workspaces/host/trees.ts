@@ -4,7 +4,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import { codeOf } from "../../base/system-errors.ts";
 import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
-import { holdsMounts, stayOutOfMounts } from "./mounts.ts";
+import { holdsMounts, stayOutOfMounts } from "./mountinfo.ts";
 import { PinnedDirectory } from "./pinned.ts";
 import { forbidden, type Tools, toolFailure } from "./tools.ts";
 
@@ -95,7 +95,11 @@ export async function* exportDirectory(
   isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archiveDirectory(tools, directory, signal), { whose: "the server", isHidden });
+  yield* restateTar(archiveDirectory(tools, directory, signal), {
+    whose: "the server",
+    isHidden,
+    importable: true,
+  });
 }
 
 /** Streams a directory that sandboxes write to as GNU tar archives it. */

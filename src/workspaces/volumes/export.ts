@@ -2,8 +2,7 @@ import type { ByteString } from "../../base/byte-string.ts";
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
 import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
-import { assertKnowsOptions, volumeFailure } from "./errors.ts";
-import { VolumeScript } from "./script.ts";
+import { assertKnowsOptions, VolumeScript, volumeFailure } from "./script.ts";
 
 /** Streams a workspace that sandboxes write to as a standard tar, without entries that `isHidden` accepts. */
 export async function* exportVolume(
@@ -12,7 +11,11 @@ export async function* exportVolume(
   isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archiveVolume(volume, tree, signal), { whose: "the server's default image", isHidden });
+  yield* restateTar(archiveVolume(volume, tree, signal), {
+    whose: "the server's default image",
+    isHidden,
+    importable: true,
+  });
 }
 
 /** Streams a workspace that sandboxes write to as the image's tar archives it. */

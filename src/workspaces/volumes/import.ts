@@ -7,9 +7,8 @@ import type { TemporaryNames } from "../../files/temporary-names.ts";
 import { moveInto, rewriteArchive } from "../../files/upload-archive.ts";
 import type { StagedImport, StageOptions } from "../storage.ts";
 import type { WorkspacePlace } from "../workspace.ts";
-import { volumeFailure } from "./errors.ts";
 import type { Places } from "./places.ts";
-import { runOn, VolumeScript } from "./script.ts";
+import { runOn, VolumeScript, volumeFailure } from "./script.ts";
 
 /** Smaller pieces are combined into chunks of this size. */
 const CHUNK_BYTES = 64 * 1024;

@@ -1,7 +1,6 @@
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
-import { volumeFailure } from "./errors.ts";
-import { runOn } from "./script.ts";
+import { runOn, volumeFailure } from "./script.ts";
 
 const KIB = 1024;
 /** How many names one measurement removes. The next one finds the rest. */

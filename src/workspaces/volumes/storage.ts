@@ -16,8 +16,7 @@ import {
   workspaceBroken,
   workspaceNotFound,
 } from "../workspace.ts";
-import { adoptClone, markVolume } from "./clone.ts";
-import { copyVolume } from "./copy.ts";
+import { adoptClone, copyVolume, markVolume } from "./copy.ts";
 import { archiveVolume, exportVolume } from "./export.ts";
 import { stageOnVolume } from "./import.ts";
 import { measureVolume } from "./measure.ts";

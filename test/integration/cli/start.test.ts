@@ -35,3 +35,12 @@ test("a command loads only the modules it needs", async () => {
   expect(list).not.toMatch(/NativeModule (http2|https|tls)$/m);
   expect(list).not.toMatch(/undici|\/(file|process|run|session|workspace)_pb|\/app-/);
 });
+
+test("berth exec loads no more than its call needs", async () => {
+  const { stdout } = await runProgram(["create"], { env: { BERTH_ADDRESS: service.address } });
+  const exec = await loadedBy("exec", stdout.toString().trim(), "--", "true");
+  expect(exec).toMatch(/\/process_pb/);
+  // What only other commands, errors and compressed messages need.
+  expect(exec).not.toMatch(/NativeModule (child_process|dgram|zlib|internal\/blocklist)$/m);
+  expect(exec).not.toMatch(/\/(error|sandbox)_pb|\/failure-/);
+});

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { TurnShare } from "../../../src/base/event-loop.ts";
+import { TurnShare } from "../../../src/base/turn-share.ts";
 import { listDirectory } from "../../../src/files/list.ts";
 import { Listings } from "../../../src/files/listings.ts";
 import type { Operation } from "../../../src/files/operation.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { TurnShare } from "../../../src/base/event-loop.ts";
+import { TurnShare } from "../../../src/base/turn-share.ts";
 import { Snapshot } from "../../../src/files/watch.ts";
 
 const ROOT = "41ed 4096 0 0 1 2026-01-01 00:00:00.0 +0000";

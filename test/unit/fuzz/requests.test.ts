@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { toConnectError } from "../../../src/server/error-conversion.ts";
 import { parseMessage } from "../../../src/server/framing.ts";
-import { checkedMessages, requestFormat } from "../../../src/server/request-messages.ts";
+import { checkedMessages, requestFormat } from "../../../src/server/library-handler.ts";
 import { asStream, FUZZ_TIMEOUT_MS, fuzz, mutated } from "../../support/fuzz/fuzz.ts";
 import { BEHIND, handlersBeforeDoor, refusalOf } from "../../support/fuzz/handlers.ts";
 import { messages } from "../../support/fuzz/messages.ts";

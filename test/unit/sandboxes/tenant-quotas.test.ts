@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import type { TenantQuota } from "../../../src/sandboxes/tenant-quota.ts";
-import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
+import { type TenantQuota, TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
 const SMALL = { memoryBytes: 100, cpuMillis: 500, pidsLimit: 10, diskBytes: undefined };

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Pending } from "../../../src/server/request-messages.ts";
+import { Pending } from "../../../src/server/framing.ts";
 import { processorMs } from "../../support/processor-time.ts";
 
 test("bytes come out as they went in, in pieces of any size", () => {

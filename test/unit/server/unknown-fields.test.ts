@@ -11,7 +11,7 @@ import {
   SandboxService,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { CreateSessionsRequestSchema } from "../../../gen/ts/berth/v1/session_pb.js";
-import { unknownField } from "../../../src/server/request-messages.ts";
+import { unknownField } from "../../../src/server/message-check.ts";
 import { grpcFrame, http2Request } from "../../support/server/http.ts";
 import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
 

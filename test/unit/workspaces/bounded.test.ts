@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bounded } from "../../../src/workspaces/bounded.ts";
+import { bounded } from "../../../src/workspaces/copy.ts";
 
 const signal = new AbortController().signal;
 const untilAborted = (either: AbortSignal) =>

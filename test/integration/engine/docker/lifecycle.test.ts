@@ -1,3 +1,4 @@
+import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
@@ -82,6 +83,24 @@ test("a container that Docker's own pause froze during a start can still be remo
     expect(await Promise.race([removing, sleep(120_000, "stuck", { ref: false })])).toBe("removed");
     await outcomes;
   }
+});
+
+test("a container that is killed for its removal ends before Docker is asked to remove it", async () => {
+  const patient = new DockerEngine({ instance, logger: silent, timeouts: { endMs: 60_000 } });
+  onTestFinished(() => patient.close());
+  const { ref } = await patient.create(spec());
+  expect(await patient.outside(ref)).toBeDefined();
+  const actions: string[] = [];
+  const stream = (await docker.getEvents({ filters: { container: [ref] } })) as Readable;
+  onTestFinished(() => void stream.destroy());
+  stream.on("data", (chunk: Buffer) => {
+    actions.push(...[...chunk.toString().matchAll(/"Action":"(\w+)"/g)].map(([, action = ""]) => action));
+  });
+  await patient.remove(ref);
+  await expect.poll(() => actions, POLL).toContain("destroy");
+  expect(actions).toContain("die");
+  // Docker would start a program for it.
+  expect(actions).not.toContain("kill");
 });
 
 test("an engine that starts later knows a sandbox's user", async () => {

@@ -1,11 +1,16 @@
 import type { V1NetworkPolicy } from "@kubernetes/client-node";
 import { describe, expect, test } from "vitest";
 import { cidr, covers } from "../../../../src/base/cidr.ts";
-import { isSame, opens, policiesOf } from "../../../../src/engine/kubernetes/network/policies.ts";
-import { type EgressRanges, openRanges } from "../../../../src/engine/kubernetes/network/ranges.ts";
+import {
+  isSame,
+  type NetworkOptions,
+  openRanges,
+  opens,
+  policiesOf,
+} from "../../../../src/engine/kubernetes/network/policies.ts";
 
 /** Whether an address is in an open range, and in none of its exceptions. */
-function reached(address: string, options: EgressRanges = {}, closed: readonly string[] = []): boolean {
+function reached(address: string, options: NetworkOptions = {}, closed: readonly string[] = []): boolean {
   const one = cidr(address);
   return openRanges(options, closed).some(
     (range) => covers(cidr(range.cidr), one) && !range.except.some((part) => covers(cidr(part), one)),
@@ -56,7 +61,7 @@ describe("what EGRESS reaches", () => {
       expect(reached(address, options), address).toBe(false);
   });
 
-  test.each<[string, EgressRanges, string[], string]>([
+  test.each<[string, NetworkOptions, string[], string]>([
     [
       "opened and denied",
       { egressCidrs: ["10.0.0.0/8"], denyCidrs: ["10.0.0.0/8"] },

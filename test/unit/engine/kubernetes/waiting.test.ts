@@ -1,7 +1,7 @@
 import type { V1ContainerStateWaiting, V1Pod, V1PodCondition } from "@kubernetes/client-node";
 import { expect, test } from "vitest";
 import { type PodFacts, sandboxPod } from "../../../../src/engine/kubernetes/pod.ts";
-import { waitingPods } from "../../../../src/engine/kubernetes/waiting.ts";
+import { waitingPods } from "../../../../src/engine/kubernetes/start.ts";
 
 const facts: PodFacts = { instance: "one", user: "1000:1000", isolation: "CONTAINER" };
 const since = new Date(1_790_000_000_000);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { parseWith } from "../../../src/sessions/tool-catalog.ts";
+import { parseWith } from "../../../src/sessions/parse.ts";
 
 const schema = z.strictObject({
   command: z.string().min(1).max(3),

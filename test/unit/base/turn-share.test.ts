@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { TurnShare } from "../../../src/base/event-loop.ts";
+import { TurnShare } from "../../../src/base/turn-share.ts";
 
 const WORKERS = 50;
 const PIECES = 6;

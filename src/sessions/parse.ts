@@ -1,5 +1,34 @@
-import { z } from "zod";
+import { type ZodError, z } from "zod";
+import { BerthError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
+
+/**
+ * Parses a value from a caller.
+ * @param field of the request, for errors.
+ * @throws `INVALID_ARGUMENT` that names each bad value and what it should be.
+ */
+export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown): T {
+  const parsed = schema.safeParse(given, { error: problemOf });
+  if (parsed.success) return parsed.data;
+  throw new BerthError("INVALID_ARGUMENT", problems(field, parsed.error), {
+    metadata: { field: pathOf(field, parsed.error.issues[0]?.path ?? []) },
+  });
+}
+
+/** How many problems an error names. */
+const MAX_PROBLEMS = 5;
+
+function problems(field: string, { issues }: ZodError): string {
+  const shown = issues
+    .slice(0, MAX_PROBLEMS)
+    .map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
+  if (issues.length > MAX_PROBLEMS) shown.push(`and ${issues.length - MAX_PROBLEMS} more`);
+  return shown.join("; ");
+}
+
+function pathOf(field: string, path: readonly PropertyKey[]): string {
+  return [field, ...path.map(String)].join(".");
+}
 
 /** What a value must be, keyed by zod's name for it. */
 const KINDS: Readonly<Record<string, string>> = {
@@ -18,7 +47,7 @@ const KINDS: Readonly<Record<string, string>> = {
  * Says what is wrong with a value and what is allowed, in words that follow the value's name. Uses the schema's own
  * message if it has one.
  */
-export const problemOf: z.core.$ZodErrorMap = (issue) => {
+const problemOf: z.core.$ZodErrorMap = (issue) => {
   switch (issue.code) {
     case "invalid_type":
       if (issue.input === undefined) return "is required";
