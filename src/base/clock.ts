@@ -47,8 +47,9 @@ export class SystemClock implements Clock {
     const arm = (left: number): void => {
       const step = Math.min(left, MAX_DELAY_MS);
       timer = setTimeout(() => {
-        // Node runs timers, then takes what has arrived, then runs this.
-        if (left <= step) turn = setImmediate(callback).unref();
+        // Node runs timers, then takes what has arrived, then runs this. If it were unreferenced, Node would first wait
+        // for the next event.
+        if (left <= step) turn = setImmediate(callback);
         else arm(left - step);
       }, step);
       timer.unref();

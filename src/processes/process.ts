@@ -32,6 +32,11 @@ const END_MS = 2_600;
 const AFTER_KILL_MS = { max: 2_000, min: 500 };
 /** This time passes in steps. However long the machine halts, that is one step, after which the job still has others. */
 const AFTER_KILL_STEPS = 10;
+/**
+ * How much output is taken after a kill, beyond what its reader has room for: more than pipes and the engine can hold.
+ * The rest comes from processes that have left the tree.
+ */
+const AFTER_KILL_BYTES = 16 * 1024 * 1024;
 
 /** What all processes share. */
 export interface ProcessParts {
@@ -96,6 +101,10 @@ export class Process {
   /** Undefined once it has ended. */
   #disconnectPolicy: DisconnectPolicy | undefined;
   #killing: Promise<void> | undefined;
+  /** Whether its job has ended, which may not be explained yet. */
+  #hasEnded = false;
+  /** How much output it may have written in all, once its tree was killed. */
+  #mostBytes: number | undefined;
   #cancelTimeout: CancelTimer = nothing;
 
   private constructor(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, lease?: Lease) {
@@ -264,7 +273,8 @@ export class Process {
 
   /** Ends the whole process tree. The given reason counts unless there is one already. */
   stop(cause: ExitCause): void {
-    if (this.#status !== undefined || this.#ending !== undefined) return;
+    // What is late did not end it.
+    if (this.#status !== undefined || this.#ending !== undefined || this.#hasEnded) return;
     this.#ending = cause;
     // Its first bytes may exceed the output limit before it is known to run. Then it is ended when it starts.
     if (this.#job !== undefined) this.#beginKill(cause);
@@ -325,7 +335,7 @@ export class Process {
     if (this.#status !== undefined) return;
     const { outputLimitBytes } = this.options;
     const { stdout, stderr } = this.transcript.written;
-    const room = (outputLimitBytes ?? Number.POSITIVE_INFINITY) - stdout - stderr;
+    const room = Math.min(outputLimitBytes ?? Infinity, this.#mostBytes ?? Infinity) - stdout - stderr;
     this.transcript.append(stream, chunk.length > room ? chunk.subarray(0, room) : chunk);
     if (chunk.length > room) this.stop("OUTPUT_LIMIT");
     this.#balance();
@@ -334,7 +344,7 @@ export class Process {
   /** Pauses the job while its lossless reader is too far behind. */
   #balance(): void {
     if (this.#job === undefined || this.#status !== undefined) return;
-    const wait = this.transcript.full;
+    const wait = this.#mostBytes === undefined && this.transcript.full;
     if (wait) this.#lookAgain ??= setTimeout(() => this.#relook(), READING_MS).unref();
     if (wait === this.#paused) return;
     this.#paused = wait;
@@ -361,7 +371,9 @@ export class Process {
       release();
     }
     // Output from before its end may still be on the way. No reader holds it back any more.
-    job.resume();
+    const { stdout, stderr } = this.transcript.written;
+    this.#mostBytes = stdout + stderr + AFTER_KILL_BYTES;
+    this.#balance();
     const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.min), AFTER_KILL_MS.max);
     this.#finishAfter(leftMs / AFTER_KILL_STEPS, AFTER_KILL_STEPS);
   }
@@ -375,6 +387,7 @@ export class Process {
 
   async #jobEnded(end: JobEnd): Promise<void> {
     if (this.#status !== undefined) return;
+    this.#hasEnded = true;
     if (end.kind === "lost") {
       this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
       return this.#finish({ exitCode: -1, message: end.error.message });

@@ -318,14 +318,23 @@ function superviseSession(session: http2.ServerHttp2Session, options: SessionOpt
     // A closing session refuses pings.
     if (session.closed || session.destroyed || deadline) return;
     let parts = PING_PARTS;
+    let isAsked = false;
+    const ask = (): void => {
+      isAsked = true;
+      session.ping((error) => {
+        // Node refuses a ping while a client has too many to answer.
+        isAsked = error === null;
+        if (!isAsked) return;
+        clearInterval(deadline);
+        deadline = undefined;
+      });
+    };
     deadline = setInterval(() => {
       parts -= 1;
       if (parts === 0) session.destroy();
+      else if (!isAsked && !session.destroyed) ask();
     }, options.pingTimeoutMs / PING_PARTS);
-    session.ping(() => {
-      clearInterval(deadline);
-      deadline = undefined;
-    });
+    ask();
   }, options.pingIntervalMs);
   interval.unref();
   session.once("close", () => {

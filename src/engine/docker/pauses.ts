@@ -10,9 +10,11 @@ import { answerTo, translateError } from "./errors.ts";
 const PAUSE_SETTLE_MS = 300;
 /**
  * runc gives the kernel a quarter of a second to freeze a container's processes, each of which needs a CPU for that, and
- * then leaves the container running. On a busy machine that is not enough, so Berth asks again.
+ * then leaves the container running. On a busy machine that is not enough, so Berth asks again. With version 2 of
+ * control groups runc waits for ten seconds by itself. Other changes of the sandbox wait until the pause is over.
  */
 const MAX_FREEZES = 40;
+const FREEZES_MS = 10_000;
 const UNFROZEN = /unable to freeze|waiting for the cgroup to freeze/i;
 const FREEZE_PAUSE_MS = 50;
 
@@ -62,11 +64,13 @@ export class Pauses {
   }
 
   async #call(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
+    const since = performance.now();
     for (let freezes = 1; ; freezes++) {
       try {
         return await this.#parts.call(ref, paused, signal);
       } catch (error) {
-        if (freezes === MAX_FREEZES || !UNFROZEN.test(answerTo(error)?.text ?? "")) throw error;
+        const isLast = freezes === MAX_FREEZES || performance.now() - since > FREEZES_MS;
+        if (isLast || !UNFROZEN.test(answerTo(error)?.text ?? "")) throw error;
       }
       await pause(FREEZE_PAUSE_MS, signal);
     }

@@ -251,7 +251,8 @@ class AttachedProcess implements SpawnedProcess {
       ? (chunk: Buffer) => this.#sink?.data("stdout", chunk)
       : (chunk: Buffer) => demux.push(chunk);
     const finish = async () => {
-      socket.off("end", finish).off("close", finish);
+      // The rest must not arrive twice: as an event, too.
+      socket.off("end", finish).off("close", finish).off("data", take);
       // A reset may come while the stream is paused, and leaves what has arrived before it in the stream.
       const rest: Buffer | null = socket.read();
       if (rest !== null) take(rest);

@@ -12,6 +12,15 @@ import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import {
+  FLAG,
+  FRAME,
+  frame,
+  opening,
+  postFields,
+  RawConnection,
+  reset,
+} from "../../support/attacks/frames.ts";
 import { eventually } from "../../support/eventually.ts";
 import { GrpcJs } from "../../support/server/grpc-js.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
@@ -229,6 +238,27 @@ describe("slow clients", () => {
     session.socket.ref();
     await eventually(() => t.record.open === 0);
     session.destroy();
+  });
+
+  test("a client that answers no ping is dropped, however many uploads it has ended and reset", async () => {
+    const maxConcurrentStreams = 3;
+    await using t = await startTestServer({
+      limits: { pingIntervalMs: 4_000, pingTimeoutMs: 1_000, maxConcurrentStreams },
+    });
+    let pings = 0;
+    const connection = (await RawConnection.open(t.authority)).followPings(() => pings++);
+    const fields = postFields(t.authority, "/test.UploadService/Upload", "application/grpc");
+    await connection.send(opening());
+    // Each makes the server ask, until it may ask no more.
+    for (let stream = 1; pings <= maxConcurrentStreams && !connection.closed; stream += 2) {
+      const before = pings;
+      await connection.send(frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, stream, fields));
+      await eventually(() => pings > before || connection.closed);
+      await connection.send(reset(stream));
+      // More resets at once would end the connection.
+      await sleep(500);
+    }
+    await eventually(() => connection.closed);
   });
 
   test("a client that answers pings is kept, although the service itself is halted for longer", async () => {

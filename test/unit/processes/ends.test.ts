@@ -73,6 +73,31 @@ describe("the timeout", () => {
     expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
   });
 
+  test("frees what a process that left the tree writes to the output of the killed one", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 0, windowBytes: 10_000 });
+    const caller = new AbortController();
+    const events = bench.processes.exec(bench.request({ timeoutMs: 5_000 }), caller.signal);
+    const started = (await events.next()).value;
+    const process = bench.processes.get(OWNER, started?.type === "started" ? started.processId : "");
+    const { job } = bench;
+    const killed = gate();
+    job.onSignal = (signal) => signal === SIGKILL && killed.resolve();
+    job.write("x".repeat(18_000));
+    expect(job.paused).toBe(true);
+    await bench.clock.advance(5_000);
+    await killed.promise;
+    await settled();
+    expect(job.paused).toBe(false);
+    const megabyte = "y".repeat(2 ** 20);
+    for (let written = 0; written < 40; written++) job.write(megabyte);
+    expect(job.paused).toBe(false);
+    expect(process.transcript.heldBytes).toBeLessThan(20 * 2 ** 20);
+    job.exit(128 + SIGKILL);
+    expect(await process.ended).toMatchObject({ cause: "TIMED_OUT", exitCode: 137 });
+    caller.abort();
+    await events.return(undefined);
+  });
+
   test("stays the cause of an end whose caller leaves meanwhile", async () => {
     const bench = await ProcessBench.start();
     const killing = gate();
@@ -258,6 +283,17 @@ describe("the end of a sandbox", () => {
     await bench.vanish();
     await stream.over;
     expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
+  });
+
+  test("is why a process was killed with it, although its timeout passes before the report", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    bench.runner.isEnding = true;
+    bench.job.exit(128 + SIGKILL);
+    await bench.clock.advance(5_000);
+    await bench.vanish();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED" });
   });
 
   test("during the start of a process ends that one too", async () => {

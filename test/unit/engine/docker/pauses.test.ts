@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { translateError } from "../../../../src/engine/docker/errors.ts";
 import { Pauses } from "../../../../src/engine/docker/pauses.ts";
@@ -81,6 +82,21 @@ test("a container that is not frozen in time is frozen by a later attempt", asyn
   daemon.slowFreezes = Number.POSITIVE_INFINITY;
   await expect(daemon.pauses.set("x", true)).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
   await expect(daemon.pauses.set("x", true, AbortSignal.timeout(100))).rejects.toThrow(/cancel/i);
+});
+
+test("a pause that the kernel refuses slowly is given up after some seconds", async () => {
+  let calls = 0;
+  const slow = new Pauses({
+    call: async () => {
+      calls++;
+      await sleep(6_000);
+      throw refusal("timeout of 10s reached waiting for the cgroup to freeze");
+    },
+    state: async () => ({ Running: true, Paused: false }),
+    thaw: async () => {},
+  });
+  await expect(slow.set("x", true)).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  expect(calls).toBe(2);
 });
 
 test("other refusals are passed on", async () => {

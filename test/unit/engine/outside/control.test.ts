@@ -17,11 +17,12 @@ function viewOf(
   pids: readonly number[] | (() => readonly number[]),
   freezer: Freezer,
   level = 0,
+  look: () => Promise<void> = async () => {},
 ): OutsideView {
   const now = typeof pids === "function" ? pids : () => pids;
   return new OutsideView({
     ...{ entering: NO_SCOPE, level, freezer, freezeLast: false },
-    scope: { pids: async () => now(), holds: (one) => now().includes(one) },
+    scope: { pids: () => look().then(now), holds: (one) => now().includes(one) },
     isHalfWayIn: () => false,
     oldestStartMs: () => 0,
     oomKills: () => undefined,
@@ -73,6 +74,38 @@ test("a tree that starts more while a busy machine takes long to look at it is k
   await viewOf(seen, busy).killTree(leader);
   expect(looks).toBeGreaterThan(sleeps.length);
   await eventually(() => sleeps.every((one) => readProcess(one) === undefined));
+});
+
+test("a tree that starts processes faster than they can be stopped is given up after a second", async () => {
+  const line = "n=0; while [ $n -lt 400 ]; do sleep 600 & n=$((n+1)); done; wait";
+  const child = spawn("sh", ["-c", line], { detached: true, stdio: "ignore" });
+  children.push(child);
+  await once(child, "spawn");
+  const { pid = 0 } = child;
+  const sleeps = await eventually(() => childrenOf(pid).length === 400 && childrenOf(pid));
+  const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+  let rounds = 0;
+  const unfrozen: Freezer = {
+    paused: false,
+    thaw() {},
+    async frozen(act) {
+      rounds++;
+      return act("running");
+    },
+  };
+  // Each look finds one more, as if it had just been started.
+  let looks = 0;
+  const look = async () => {
+    looks++;
+    await sleep(10);
+  };
+  const seen = () => [pid, ...sleeps.slice(0, looks)];
+  try {
+    await expect(viewOf(seen, unfrozen, 0, look).killTree(leader)).rejects.toThrow("did not end");
+    expect(rounds).toBeLessThan(8);
+  } finally {
+    process.kill(-pid, "SIGKILL");
+  }
 });
 
 test("a sandbox counts as ending as soon as its main process has been killed, before its init notices", async () => {
