@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { EndedProcess } from "../../../src/processes/ended-process.ts";
 import type { Process } from "../../../src/processes/process.ts";
 import { SpillDirectory } from "../../../src/processes/spill.ts";
@@ -37,6 +37,8 @@ function transcriptIn(budget: TranscriptBudget, owner = "me"): Transcript {
   };
   const transcript = new Transcript(limits, disk.open());
   budget.watch(owner, transcript);
+  // Closes its file.
+  onTestFinished(() => transcript.end());
   return transcript;
 }
 
