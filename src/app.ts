@@ -285,6 +285,7 @@ async function compose(
     ...common,
     store: store.runs,
     transaction: store.transaction,
+    writeBehind: state.writeBehind,
     sandboxes,
     processes,
     running,

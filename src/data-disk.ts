@@ -13,8 +13,8 @@ const ENOUGH = 1.25;
 export class DataDisk {
   readonly #dir: string;
   readonly #logger: Logger;
-  #freeBytes = 0;
-  #totalBytes = 0;
+  #freeBytes = Number.NaN;
+  #totalBytes = Number.NaN;
   #isLow = false;
   #checking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -30,18 +30,20 @@ export class DataDisk {
     await disk.#check();
     disk.#timer = setInterval(() => {
       // A disk in the network may take its time to answer.
-      disk.#checking ??= disk.#check().finally(() => {
+      if (disk.#checking !== undefined) return disk.#forget();
+      disk.#checking = disk.#check().finally(() => {
         disk.#checking = undefined;
       });
     }, CHECK_INTERVAL_MS).unref();
     return disk;
   }
 
-  /** What this user can still write, in bytes. */
+  /** What this user can still write, in bytes. NaN while the disk does not answer. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
 
+  /** NaN while the disk does not answer. */
   get totalBytes(): number {
     return this.#totalBytes;
   }
@@ -55,10 +57,15 @@ export class DataDisk {
     clearInterval(this.#timer);
   }
 
+  #forget(): void {
+    this.#freeBytes = Number.NaN;
+    this.#totalBytes = Number.NaN;
+  }
+
   async #check(): Promise<void> {
     // What is wrong with a disk that does not answer is reported by what writes there.
     const found = await statfs(this.#dir).catch(() => undefined);
-    if (found === undefined) return;
+    if (found === undefined) return this.#forget();
     const { bavail, bsize, blocks, files, ffree } = found;
     this.#freeBytes = bavail * bsize;
     this.#totalBytes = blocks * bsize;

@@ -57,10 +57,13 @@ export function showGauges(
       () => engine.figures().orphanedPipes,
     ],
     berth_data_disk_free_bytes: [
-      "Free space on the disk of the data directory, at most 5 s ago.",
+      "Free space on the disk of the data directory, at most 5 s ago; NaN while the disk does not answer.",
       () => disk.freeBytes,
     ],
-    berth_data_disk_total_bytes: ["Size of the disk of the data directory.", () => disk.totalBytes],
+    berth_data_disk_total_bytes: [
+      "Size of the disk of the data directory; NaN while the disk does not answer.",
+      () => disk.totalBytes,
+    ],
     berth_transcript_bytes: ["Stored output of commands, in memory and on disk.", () => usage().bytes],
     berth_transcript_memory_bytes: ["Stored output of commands, in memory alone.", () => usage().memoryBytes],
     berth_answer_bytes: ["Answers that are stored for retries by request_id.", answerBytes],

@@ -40,7 +40,7 @@ export async function rest(ms: number, signal: AbortSignal | undefined): Promise
   await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
 }
 
-/** In so many steps does {@link stayOpen} wait. */
+/** The number of steps in which {@link stayOpen} waits. */
 const STEPS = 10;
 
 /**

@@ -18,6 +18,7 @@ const PAGE = 0x1_0000;
 /** Where the contents of a {@link sharedLibrary} start, and where its writable part does, in the file. */
 export const LIBRARY_START = ELF.headerBytes + 4 * ELF.segmentBytes;
 const DATA_START = 0x200;
+const MAX_CONTENTS = DATA_START - LIBRARY_START;
 /** Address of the 16 writable bytes of a {@link sharedLibrary}. They are on a page of their own. */
 export const LIBRARY_DATA = PAGE + DATA_START;
 /** Sizes of a symbol, and of an entry of the dynamic table. */
@@ -117,6 +118,8 @@ export function sharedLibrary(
   hasCode: boolean,
   table: readonly (readonly [kind: number, value: number])[],
 ): Buffer {
+  if (contents.length > MAX_CONTENTS)
+    throw new RangeError(`a library of ${contents.length} bytes; at most ${MAX_CONTENTS} fit`);
   const tableStart = DATA_START + 16;
   const file = Buffer.alloc(tableStart + (table.length + 1) * ENTRY_BYTES);
   writeHeader(file, { type: ELF.type.sharedObject, machine, segments: 4 });

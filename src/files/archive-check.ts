@@ -10,7 +10,7 @@ const MAX_PATH_BYTES = 4000;
 const MAX_NAME_BYTES_EACH = 255;
 /** Drops set-user-id and set-group-id. */
 const KEPT_MODE_BITS = 0o1777;
-/** Largest time that every tar can write. */
+/** The largest time that every tar can write. Times before 1970 are bounded alike. */
 const LAST_TIME = 0o77777777777;
 
 type Standing = "file" | "symlink" | "directory";
@@ -68,7 +68,7 @@ export class ArchiveCheck {
       mode: entry.mode & KEPT_MODE_BITS,
       uid: 0,
       gid: 0,
-      modifyTime: Math.min(Math.max(entry.modifyTime, 0), LAST_TIME),
+      modifyTime: Math.min(Math.max(entry.modifyTime, -LAST_TIME), LAST_TIME),
       size: entry.size,
       sparse: entry.sparse,
       deviceMajor: 0,

@@ -111,7 +111,8 @@ class UnpackedFile {
   async finish(): Promise<void> {
     const { sparse, modifyTime } = this.#entry;
     if (sparse !== undefined) await this.#handle.truncate(sparse.realSize);
-    await this.#handle.utimes(modifyTime, modifyTime);
+    const time = dateOf(modifyTime);
+    await this.#handle.utimes(time, time);
   }
 
   close(): Promise<void> {
@@ -126,8 +127,14 @@ export async function finishDirectories(
 ): Promise<void> {
   for (const { name, mode, modifyTime } of directories.toReversed()) {
     const place = toBytes(`${root}/${name}`);
-    await utimes(place, modifyTime, modifyTime);
+    const time = dateOf(modifyTime);
+    await utimes(place, time, time);
     const closed = OWNER_BITS & ~mode;
     if (closed !== 0) await chmod(place, (await lstat(place)).mode & 0o1777 & ~closed);
   }
+}
+
+/** Node takes a negative number of seconds for the current time. */
+function dateOf(seconds: number): Date {
+  return new Date(seconds * 1000);
 }

@@ -1,4 +1,5 @@
 import { abortError, BerthError } from "../base/errors.ts";
+import type { RunJournal } from "./journal.ts";
 import type { Run, RunEvent, RunMessage, RunState, RunStep } from "./run.ts";
 import type { RunStore } from "./store.ts";
 
@@ -40,16 +41,18 @@ const BATCH = 100;
  */
 export class RunCatalog {
   readonly #store: RunStore;
+  readonly #journal: RunJournal;
   /** By run id. */
   readonly #watched = new Map<string, Watchers>();
 
-  constructor(store: RunStore) {
+  constructor(store: RunStore, journal: RunJournal) {
     this.#store = store;
+    this.#journal = journal;
   }
 
   /** @throws `RUN_NOT_FOUND`. */
   find(owner: string, runId: string): Run {
-    const run = this.#store.get(owner, runId);
+    const run = this.#journal.get(owner, runId);
     if (run !== undefined) return run;
     throw new BerthError("RUN_NOT_FOUND", `There is no run ${JSON.stringify(runId)}.`, {
       metadata: { run_id: runId },
@@ -73,11 +76,8 @@ export class RunCatalog {
     owner: string,
     page: RunPage,
   ): { readonly runs: readonly RunView[]; readonly next: number | undefined } {
-    const { runs, more } = this.#store.list({ owner, ...page });
-    return {
-      runs: runs.map(({ run, messageCount }) => ({ run, steps: [], messageCount })),
-      next: more ? runs.at(-1)?.position : undefined,
-    };
+    const { runs, next } = this.#journal.list({ owner, ...page });
+    return { runs: runs.map(({ run, messageCount }) => ({ run, steps: [], messageCount })), next };
   }
 
   /**

@@ -5,7 +5,9 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { Transaction } from "../state/database.ts";
 import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
+import type { WriteBehind } from "../state/write-behind.ts";
 import { RunCatalog, type RunView } from "./catalog.ts";
+import { RunJournal } from "./journal.ts";
 import {
   assertStartable,
   ended,
@@ -31,15 +33,17 @@ import {
 } from "./run.ts";
 import { lossText, type RunningRuns, type StartingRun, type StartOfRun } from "./running-runs.ts";
 import { RunCleanup, type RunSandboxParts, takeSandbox } from "./sandbox.ts";
-import type { RunChange, RunQuota } from "./store.ts";
+import type { RunChange, RunQuota, RunStore } from "./store.ts";
 
 /** How many runs of an owner are kept that are not RUNNING. */
 const MAX_AT_REST = 10_000;
 /** Pause before Berth retries to store the end of a run. */
 const END_RETRY_MS = 5_000;
 
-export interface RunManagerParts extends RunSandboxParts {
+export interface RunManagerParts extends Omit<RunSandboxParts, "journal"> {
+  readonly store: RunStore;
   readonly transaction: Transaction;
+  readonly writeBehind: WriteBehind;
   /** The RUNNING runs. The manager keeps it up to date. */
   readonly running: RunningRuns;
   /** The clock of leases and deadlines. */
@@ -68,17 +72,18 @@ export interface ReportAnswer {
 export class RunManager {
   /** Reads runs. */
   readonly catalog: RunCatalog;
-  readonly #parts: RunManagerParts;
+  readonly #parts: RunManagerParts & RunSandboxParts;
   readonly #cleanup: RunCleanup;
   readonly #running: RunningRuns;
   readonly #starts = new Map<string, { readonly abort: AbortController; readonly done: Promise<unknown> }>();
   #stopped = false;
 
   constructor(parts: RunManagerParts) {
-    this.#parts = parts;
-    this.#cleanup = new RunCleanup(parts);
+    const journal = new RunJournal(parts.store, parts.writeBehind);
+    this.#parts = { ...parts, journal };
+    this.#cleanup = new RunCleanup(this.#parts);
     this.#running = parts.running;
-    this.catalog = new RunCatalog(parts.store);
+    this.catalog = new RunCatalog(parts.store, journal);
   }
 
   /**
@@ -148,6 +153,7 @@ export class RunManager {
     progress: RequestProgress = NO_PROGRESS,
   ): Promise<RunView> {
     this.#assertOpen();
+    this.#parts.journal.flush(runId);
     const idle = this.catalog.find(owner, runId);
     if (progress.subject !== undefined && progress.subject === idle.startId)
       return this.catalog.get(owner, runId);
@@ -229,6 +235,7 @@ export class RunManager {
     this.#assertNotStarting(runId);
     if (!(await this.#settle(owner, runId))) throw notCleanedUp();
     this.#assertNotStarting(runId);
+    this.#parts.journal.flush(runId);
     const run = reset(this.catalog.find(owner, runId));
     this.#write({ run, clearSteps: true, clearMessages: true, events: [{ type: "RESET" }] });
     return this.catalog.get(owner, runId);
@@ -239,17 +246,17 @@ export class RunManager {
    * yet.
    */
   async delete(owner: string, runId: string): Promise<void> {
-    const { store } = this.#parts;
-    const found = store.get(owner, runId);
+    const { journal } = this.#parts;
+    const found = journal.get(owner, runId);
     if (found === undefined) return;
     await this.#cancel(found, "The run was deleted.");
     if (!(await this.#settle(owner, runId))) throw notCleanedUp();
-    const run = store.get(owner, runId);
+    const run = journal.get(owner, runId);
     if (run === undefined) return;
     if (run.phase.state === "RUNNING" || this.#starts.has(runId)) return this.delete(owner, runId);
-    this.#write({ run, events: [{ type: "DELETED" }] });
+    this.#writeEventually({ run, events: [{ type: "DELETED" }] });
     this.catalog.removing(runId);
-    store.remove(runId);
+    journal.removeEventually(runId);
   }
 
   /** Accepts no more work, and lets no lease expire. Runs continue after the restart if their sandboxes do. */
@@ -305,7 +312,7 @@ export class RunManager {
   }
 
   async #endLost({ owner, runId, startId }: StartOfRun, outcome: RunOutcome, message: string): Promise<void> {
-    const run = this.#parts.store.get(owner, runId);
+    const run = this.#parts.journal.get(owner, runId);
     if (run?.phase.state === "RUNNING" && run.startId === startId) await this.#end(run, outcome, message);
   }
 
@@ -314,13 +321,13 @@ export class RunManager {
     const start = this.#starts.get(runId);
     start?.abort.abort(new BerthError("CANCELED", `The start was aborted. ${message}`));
     await start?.done.catch(() => {});
-    const run = this.#parts.store.get(owner, runId);
+    const run = this.#parts.journal.get(owner, runId);
     if (run?.phase.state === "RUNNING") await this.#end(run, "CANCELED", message);
     else await this.#settle(owner, runId);
   }
 
   async #end(run: Run, outcome: RunOutcome, message: string): Promise<void> {
-    this.#write({ run: ended(run, outcome, message, this.#now()), events: [] });
+    this.#writeEventually({ run: ended(run, outcome, message, this.#now()), events: [] });
     await this.#settle(run.owner, run.runId);
   }
 
@@ -336,19 +343,34 @@ export class RunManager {
    * @throws `NO_SPACE` for steps and messages that exceed the owner's quota, unless the run has ended
    */
   #write(change: Omit<RunChange, "timeMs">): void {
-    const { store, clock, maxBytesPerOwner } = this.#parts;
+    const { journal, maxBytesPerOwner } = this.#parts;
+    const whole = this.#withEnd(change);
+    const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
+    const gone = journal.save(whole, adds ? maxBytesPerOwner : undefined);
+    for (const runId of gone) this.catalog.changed(runId);
+    this.#written(whole);
+  }
+
+  /** The same for a run that ends or has ended. If the disk is full, its watchers get the events later. */
+  #writeEventually(change: Omit<RunChange, "timeMs">): void {
+    const whole = this.#withEnd(change);
+    this.#parts.journal.saveEventually(whole, () => this.catalog.changed(whole.run.runId));
+    this.#written(whole);
+  }
+
+  /** A change with the time, and with the event if it ends its run. */
+  #withEnd(change: Omit<RunChange, "timeMs">): RunChange {
     const { run } = change;
     const end = endOf(run);
     const ends = end !== undefined && this.#running.has(run.owner, run.runId);
     const events: RunEventBody[] = [...change.events];
     if (ends) events.push({ type: "ENDED", end });
-    const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
-    const gone = store.save(
-      { ...change, events, timeMs: clock.wallMs(), onDisplace: this.catalog.displacing },
-      adds ? maxBytesPerOwner : undefined,
-    );
-    for (const runId of gone) this.catalog.changed(runId);
-    if (ends) this.#running.remove(run);
+    const { displacing: onDisplace } = this.catalog;
+    return { ...change, events, timeMs: this.#parts.clock.wallMs(), onDisplace };
+  }
+
+  #written({ run, events }: RunChange): void {
+    if (endOf(run) !== undefined) this.#running.remove(run);
     if (events.length > 0) this.catalog.changed(run.runId);
   }
 

@@ -5,9 +5,10 @@ import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { RunJournal } from "./journal.ts";
 import type { HeldSandbox, Run } from "./run.ts";
 import type { StartingRun } from "./running-runs.ts";
-import type { RunStore } from "./store.ts";
+import type { RunChange } from "./store.ts";
 
 /** The sandbox in which a run is about to work. */
 interface TakenSandbox {
@@ -25,7 +26,7 @@ export interface RunProcesses {
 }
 
 export interface RunSandboxParts {
-  readonly store: RunStore;
+  readonly journal: RunJournal;
   readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
   readonly processes: RunProcesses;
   readonly clock: Clock;
@@ -67,14 +68,14 @@ async function make(
   place: StartingRun,
   signal: AbortSignal,
 ): Promise<TakenSandbox> {
-  const { store, sandboxes, clock } = parts;
+  const { journal, sandboxes, clock } = parts;
   const sandboxId = newId("sbx");
   place.claim(sandboxId);
-  const write = (sandbox: HeldSandbox | undefined): void => {
-    store.save({ run: { ...run, sandbox }, events: [], timeMs: clock.wallMs() });
+  const holding = (sandbox: HeldSandbox | undefined): RunChange => {
+    return { run: { ...run, sandbox }, events: [], timeMs: clock.wallMs() };
   };
   // Recorded first, so that after a crash the next start finds it.
-  write({ sandboxId, generation: 1, use: "STARTING" });
+  journal.save(holding({ sandboxId, generation: 1, use: "STARTING" }));
   failpoint("run.starting");
   try {
     const { generation } = await sandboxes.create(run.owner, spec, { sandboxId, signal });
@@ -85,7 +86,7 @@ async function make(
       () => true,
       () => false,
     );
-    if (gone) write(run.sandbox);
+    if (gone) journal.saveEventually(holding(run.sandbox));
     throw error;
   }
 }
@@ -139,16 +140,17 @@ export class RunCleanup {
   }
 
   async #attempt(owner: string, runId: string): Promise<boolean> {
-    const { store, logger, clock } = this.#parts;
-    const run = store.get(owner, runId);
+    const { journal, logger, clock } = this.#parts;
+    const run = journal.get(owner, runId);
     if (run === undefined || run.phase.state === "RUNNING") return true;
     failpoint("run.ended");
     try {
       await Promise.all([this.#endProcesses(run), this.#deleteSandbox(run)]);
       failpoint("run.cleaned");
-      const now = store.get(owner, runId);
+      const now = journal.get(owner, runId);
       if (now?.sandbox !== undefined && now.sandbox.sandboxId === run.sandbox?.sandboxId) {
-        store.save({ run: { ...now, sandbox: leftOf(now) }, events: [], timeMs: clock.wallMs() });
+        const change = { run: { ...now, sandbox: leftOf(now) }, events: [], timeMs: clock.wallMs() };
+        journal.saveEventually(change);
       }
       return true;
     } catch (error) {

@@ -58,7 +58,9 @@ export class SandboxJournal {
       this.commit(record, body);
     } catch {
       this.#commitLater(record, body);
+      return;
     }
+    this.#shrink(record);
   }
 
   /** Records that a sandbox was used. Written soon, in a batch. */
@@ -95,7 +97,15 @@ export class SandboxJournal {
   #commitLater(record: SandboxRecord, body: SandboxEventBody): void {
     const { store, writeBehind } = this.#parts;
     this.emit(record, body);
-    writeBehind.add(`sandbox ${record.place}`, () => store.put(this.#stored(record)));
+    writeBehind.add(
+      `sandbox ${record.place}`,
+      () => store.put(this.#stored(record)),
+      () => this.#shrink(record),
+    );
+  }
+
+  #shrink(record: SandboxRecord): void {
+    if (!record.live) record.shrink(() => this.#parts.store.spec(record.place));
   }
 
   #stored(record: SandboxRecord): StoredSandbox {

@@ -199,8 +199,8 @@ export class SandboxManager {
       owner,
       states.has("TERMINATED"),
       slice,
-      ({ phase, spec }) =>
-        states.has(phase.state) && labels.every(([key, value]) => spec.labels[key] === value),
+      (record) =>
+        states.has(record.phase.state) && labels.every(([key, value]) => record.labels[key] === value),
     );
     return { items: items.map((record) => this.#view(record)), next };
   }

@@ -23,6 +23,9 @@ export type Phase =
       readonly endedAt: number;
     };
 
+/** A longer spec of an ended sandbox is read again when it is needed. Most are far shorter. */
+const MAX_KEPT_BYTES = 4096;
+
 /** Why and how to end a sandbox. */
 export interface TerminationRequest {
   readonly cause: TerminationCause;
@@ -40,7 +43,7 @@ export interface SandboxInit {
   readonly owner: string;
   /** See {@link SandboxRecord.place}. */
   readonly place: number;
-  /** A function reads it when it is first needed. */
+  /** A function reads it when it is needed. */
   readonly spec: SandboxSpec | (() => SandboxSpec);
   readonly phase: Phase;
   readonly reservation: Place;
@@ -77,6 +80,8 @@ export class SandboxRecord {
   /** Undefined until the first use, which never comes for a sandbox that had ended before the service started. */
   #leases: LeaseBook | undefined;
   #spec: SandboxSpec | (() => SandboxSpec);
+  /** What lists need of a spec that was read and not kept. */
+  #listed: { readonly labels: SandboxSpec["labels"]; readonly bytes: number } | undefined;
   #usedAt: number;
   #usedTimeMs: number;
 
@@ -111,12 +116,37 @@ export class SandboxRecord {
   }
 
   get spec(): SandboxSpec {
-    if (typeof this.#spec === "function") this.#spec = this.#spec();
-    return this.#spec;
+    if (typeof this.#spec !== "function") return this.#spec;
+    const spec = this.#spec();
+    const bytes = bytesOf(spec);
+    if (this.live || bytes <= MAX_KEPT_BYTES) this.#spec = spec;
+    else this.#listed = { labels: spec.labels, bytes };
+    return spec;
   }
 
   set spec(spec: SandboxSpec) {
     this.#spec = spec;
+  }
+
+  get labels(): SandboxSpec["labels"] {
+    return this.#listed?.labels ?? this.spec.labels;
+  }
+
+  /** Size of the variables in its spec. */
+  get specBytes(): number {
+    return this.#listed?.bytes ?? bytesOf(this.spec);
+  }
+
+  /**
+   * Frees what an ended sandbox does not need. Call it when its end is stored.
+   * @param read reads the spec from the store.
+   */
+  shrink(read: () => SandboxSpec): void {
+    const { labels, specBytes: bytes } = this;
+    this.#leases = undefined;
+    if (bytes <= MAX_KEPT_BYTES) return;
+    this.#spec = read;
+    this.#listed = { labels, bytes };
   }
 
   /** Resets the idle clock. */
@@ -180,6 +210,10 @@ export class SandboxRecord {
       networkOpen: openNetwork && this.spec.network === "NONE",
     };
   }
+}
+
+function bytesOf({ env }: SandboxSpec): number {
+  return Object.entries(env).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
 
 /** The error for an id that is taken. */

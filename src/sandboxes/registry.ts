@@ -111,9 +111,8 @@ export class SandboxRegistry {
   }
 }
 
-/** The size of its variables. */
-function bytesOf({ spec }: SandboxRecord): number {
-  return Object.entries(spec.env).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+function bytesOf({ specBytes }: SandboxRecord): number {
+  return specBytes;
 }
 
 function positionOf({ place, sandboxId }: SandboxRecord): Position {

@@ -127,7 +127,7 @@ export class SandboxStore {
       generation: Number(row.generation),
       place,
       phase: JSON.parse(String(row.phase)) as StoredPhase,
-      spec: () => this.#spec(place),
+      spec: () => this.spec(place),
       createTimeMs: Number(row.create_time_ms),
       createdAt: Number(row.created_at),
       usedTimeMs: Number(row.used_time_ms),
@@ -135,7 +135,8 @@ export class SandboxStore {
     };
   }
 
-  #spec(place: number): SandboxSpec {
+  /** @throws `INTERNAL` if the sandbox is not stored. */
+  spec(place: number): SandboxSpec {
     const row = this.#database.prepare("SELECT spec FROM sandboxes WHERE place = ?").get(place);
     if (row === undefined) throw new BerthError("INTERNAL", "The sandbox is no longer in the database.");
     return specFrom(this.#database.seal.openText(row.spec));

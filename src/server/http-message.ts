@@ -8,6 +8,18 @@ export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
 /** The response to a {@link HttpRequest} of the same version. */
 export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
 
+/** A request's target in absolute form: the authority, then the path and the query. */
+const ABSOLUTE_FORM = /^https?:\/\/([^/?#]*)(.*)$/is;
+
+/** Reads a target in absolute form, as clients send it to proxies. Its host counts, not that of the header (RFC 9112, 3.2.2). */
+export function normalizeTarget(request: HttpRequest): void {
+  if (request.httpVersionMajor !== 1 || request.url?.startsWith("/")) return;
+  const [, authority, rest = ""] = ABSOLUTE_FORM.exec(request.url ?? "") ?? [];
+  if (authority === undefined) return;
+  request.headers.host = authority;
+  request.url = rest.startsWith("/") ? rest : `/${rest}`;
+}
+
 /** The path of a request, without its query. */
 export function pathOf(request: HttpRequest): string {
   const { url = "" } = request;

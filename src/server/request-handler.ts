@@ -17,6 +17,7 @@ import {
   endResponse,
   type HttpRequest,
   type HttpResponse,
+  normalizeTarget,
   pathOf,
   peerOf,
   protocolOf,
@@ -49,6 +50,7 @@ export class RequestHandler {
   }
 
   readonly handle = (request: HttpRequest, response: HttpResponse): void => {
+    normalizeTarget(request);
     dismissLateBody(request, response);
     this.#serve(request, response).catch((error: unknown) => {
       this.#options.logger.error({ err: error }, "request failed");

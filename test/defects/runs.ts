@@ -7,6 +7,21 @@ const AGENTS = "test/integration/clients/agents.test.ts";
 /** What runs did to callers. */
 export const RUN_DEFECTS: readonly Defect[] = [
   {
+    name: "a run keeps its sandbox because the disk is full",
+    changes: [
+      {
+        file: "src/runs/journal.ts",
+        from: 'if (!hasReason(error, "NO_SPACE")) throw error;',
+        to: 'if (hasReason(error, "NO_SPACE")) throw error;',
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a run ends, and its sandbox with it; that is stored later",
+      suite: "on a full disk",
+    },
+  },
+  {
     name: "a run deletes a sandbox that it did not make, unasked",
     changes: [
       {

@@ -5,6 +5,15 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "ended sandboxes keep megabytes of variables in memory",
+    changes: [{ file: "src/sandboxes/record.ts", from: "    this.#spec = read;\n", to: "    void read;\n" }],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "with a large environment does not keep it in memory, and still shows it",
+      suite: "an ended sandbox",
+    },
+  },
+  {
     name: "a late write of an ended life overwrites the next life of its id",
     changes: [
       {

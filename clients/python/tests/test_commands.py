@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, Chunk, CommandError, errors
+from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, Chunk, CommandError, Gap, errors
 
 
 async def gone(sandbox: AsyncSandbox, process_id: str) -> str:
@@ -68,6 +68,8 @@ async def test_long_output_keeps_head_and_tail(sandbox: AsyncSandbox) -> None:
     heard: list[str] = []
     live = await sandbox.run(command, max_output_bytes=1000, on_stdout=heard.append)
     assert result.truncated and live.truncated
+    assert result.stdout_gap == live.stdout_gap == Gap(500, result.status.stdout_bytes - 500)
+    assert result.stderr_gap is None and live.stderr_gap is None
     assert len(result.stdout_bytes) == 1000 and live.stdout_bytes == result.stdout_bytes
     assert result.stdout.startswith("first\n1\n") and result.stdout.endswith("\nlast\n")
     assert "".join(heard).count("\n") == 100_002

@@ -11,7 +11,7 @@ import tarfile
 import threading
 import uuid
 from collections.abc import AsyncIterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -162,6 +162,11 @@ async def test_files(sandbox: AsyncSandbox) -> None:
     await files.remove("deep", allow_missing=True)
     await files.mkdir("x/y")
     assert (await files.stat("x/y")).is_dir
+    made = await files.mkdir("slash//")
+    assert (made.name, made.raw_name) == ("slash", b"slash")
+    moved = await files.move("slash", b"moved\xff/")
+    assert (moved.name, moved.raw_name) == ("moved\ufffd", b"moved\xff")
+    assert (await files.mkdir("/")).name == "/"
     with pytest.raises(errors.FileKindError):
         await files.read("x/y")
     path = PurePosixPath("pure") / "path"
@@ -171,6 +176,10 @@ async def test_files(sandbox: AsyncSandbox) -> None:
     assert await files.read_text(PurePosixPath("pure/moved")) == "one two"
     with pytest.raises(TypeError, match=r"must be str or bytes, not BytesIO; files\.upload takes open files"):
         await files.write(path, io.BytesIO(b"one"))  # type: ignore[arg-type] # pyright: ignore
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    for age in (0, 1.5):
+        await sandbox.run(f"touch -d @-{age} old", check=True)
+        assert (await files.stat("old")).modify_time == epoch - timedelta(seconds=age)
     with pytest.raises(FileNotFoundError):
         await files.read("nothing")
     with pytest.raises(errors.FileNotFoundError) as raised:

@@ -1,4 +1,4 @@
-import type { ExitStatus } from "./types.ts";
+import type { ExitStatus, Gap } from "./types.ts";
 
 type Inspect = (value: unknown, options: object) => string;
 
@@ -7,17 +7,22 @@ export class CommandResult {
   /** The output as bytes. If `truncated`, its head and tail. */
   readonly stdoutBytes: Uint8Array;
   readonly stderrBytes: Uint8Array;
-  /** Whether bytes of either stream are missing. */
-  readonly truncated: boolean;
+  /** The bytes that are missing between head and tail. Undefined: none. */
+  readonly stdoutGap: Gap | undefined;
+  readonly stderrGap: Gap | undefined;
   readonly status: ExitStatus;
   readonly processId: string;
 
   constructor(
-    fields: Pick<CommandResult, "stdoutBytes" | "stderrBytes" | "truncated" | "status" | "processId">,
+    fields: Pick<
+      CommandResult,
+      "stdoutBytes" | "stderrBytes" | "stdoutGap" | "stderrGap" | "status" | "processId"
+    >,
   ) {
     this.stdoutBytes = fields.stdoutBytes;
     this.stderrBytes = fields.stderrBytes;
-    this.truncated = fields.truncated;
+    this.stdoutGap = fields.stdoutGap;
+    this.stderrGap = fields.stderrGap;
     this.status = fields.status;
     this.processId = fields.processId;
   }
@@ -30,6 +35,11 @@ export class CommandResult {
   /** What it wrote to stderr, as text. */
   get stderr(): string {
     return new TextDecoder().decode(this.stderrBytes);
+  }
+
+  /** Whether bytes of either stream are missing. */
+  get truncated(): boolean {
+    return this.stdoutGap !== undefined || this.stderrGap !== undefined;
   }
 
   /** As `status.exitCode`. */
@@ -45,10 +55,10 @@ export class CommandResult {
   /** With its output as text: for `JSON.stringify` and `console.log`. */
   toJSON(): Pick<
     CommandResult,
-    "stdout" | "stderr" | "exitCode" | "ok" | "truncated" | "status" | "processId"
+    "stdout" | "stderr" | "exitCode" | "ok" | "truncated" | "stdoutGap" | "stderrGap" | "status" | "processId"
   > {
-    const { stdout, stderr, exitCode, ok, truncated, status, processId } = this;
-    return { stdout, stderr, exitCode, ok, truncated, status, processId };
+    const { stdout, stderr, exitCode, ok, truncated, stdoutGap, stderrGap, status, processId } = this;
+    return { stdout, stderr, exitCode, ok, truncated, stdoutGap, stderrGap, status, processId };
   }
 
   /** Returns itself, or throws CommandError unless it is ok. */

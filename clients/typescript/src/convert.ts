@@ -12,6 +12,7 @@ import type {
   Command,
   Content,
   ExitStatus,
+  Gap,
   Mount,
   Path,
   ProcessInfo,
@@ -27,6 +28,7 @@ import {
   type ExecRequestSchema,
   ExitCause,
   type ExitStatus as ExitStatusMessage,
+  type Gap as GapMessage,
   OutputStream,
   type Process,
 } from "./v1/process_pb.js";
@@ -112,6 +114,11 @@ export function pathField(path: Path): { path: string } | { rawPath: Uint8Array 
 
 export function streamName(stream: OutputStream): "stdout" | "stderr" {
   return stream === OutputStream.STDERR ? "stderr" : "stdout";
+}
+
+export function gap(message: GapMessage | undefined): Gap | undefined {
+  if (message === undefined) return undefined;
+  return { fromOffset: Number(message.fromOffset), toOffset: Number(message.toOffset) };
 }
 
 /** A name that is misspelled must not turn the network off. */

@@ -17,6 +17,7 @@ import type {
 /** What one message can carry. */
 const MESSAGE_BYTES = 8 * 1024 * 1024;
 const PAGE = 1000;
+const SLASH = 0x2f;
 
 /** Options of every call on files. */
 export interface FileOptions extends CallSettings {
@@ -265,19 +266,18 @@ export class Files {
   /** Like `upload`, for when a call cannot send a stream: appends to a file next to it, which then replaces it. */
   async #uploadInPieces(path: Path, source: Source, options: WriteOptions): Promise<FileInfo> {
     if (typeof path !== "string") throw cannotStream();
-    const part = `${path}.${newRequestId().slice(0, 8)}.part`;
+    const part = `${withoutSlashes(path)}.${newRequestId().slice(0, 8)}.part`;
     const { user, signal } = options;
     // Without an explicit mode, it gets that of the file it replaces.
     const mode = options.mode ?? (await this.#modeOf(path, options));
     try {
       await this.#write(part, new Uint8Array(), { ...options, mode }, false);
       for await (const piece of piecesOf(source)) await this.#write(part, piece, { user, signal }, true);
-      await this.move(part, path, { overwrite: true, user, signal });
+      return await this.move(part, path, { overwrite: true, user, signal });
     } catch (error) {
       await this.remove(part, { allowMissing: true, user }).catch(() => {});
       throw error;
     }
-    return this.stat(path, options);
   }
 
   async #modeOf(path: Path, options: FileOptions): Promise<number | undefined> {
@@ -325,11 +325,19 @@ export class Files {
     return { sandboxId: this.#sandboxId, ...pathField(path), user };
   }
 
-  #file(path: Path, file: FileMessage | undefined): FileInfo {
+  #file(given: Path, file: FileMessage | undefined): FileInfo {
+    const path = withoutSlashes(given);
     return typeof path === "string"
       ? fileInfo(path, content(path), file)
       : fileInfo(new TextDecoder().decode(path), path, file);
   }
+}
+
+/** The path of a file without the slashes at its end, which name the same file: "dir/" is "dir". */
+function withoutSlashes<Given extends Path>(path: Given): Given {
+  let end = path.length;
+  while (end > 1 && (path[end - 1] === "/" || path[end - 1] === SLASH)) end--;
+  return path.slice(0, end) as Given;
 }
 
 function unchanged(

@@ -1,4 +1,6 @@
-/** Keeps the first and the last half of at most so many bytes. */
+import type { Chunk, Gap } from "./types.ts";
+
+/** Keeps the first and the last half of at most so many bytes of a stream. */
 export class Kept {
   readonly #headRoom: number;
   readonly #mostTail: number;
@@ -6,8 +8,10 @@ export class Kept {
   readonly #tail: Uint8Array[] = [];
   #headBytes = 0;
   #tailBytes = 0;
-  /** Whether bytes are missing. */
-  truncated = false;
+  /** Bytes that are missing between head and tail. */
+  #missing = 0;
+  /** Offset of the first byte. Undefined before it. */
+  #start: number | undefined;
 
   constructor(most: number) {
     this.#mostTail = Math.floor(most / 2);
@@ -15,8 +19,12 @@ export class Kept {
   }
 
   /** Adds what follows. */
-  add(data: Uint8Array): void {
-    const room = this.#headRoom - this.#headBytes;
+  add({ offset, data, lost }: Pick<Chunk, "offset" | "data" | "lost">): void {
+    this.#start ??= offset - lost;
+    // What was kept of the tail precedes the lost bytes: there is one gap.
+    if (lost > 0) this.#drop(0);
+    this.#missing += lost;
+    const room = this.#missing === 0 ? this.#headRoom - this.#headBytes : 0;
     const head = data.subarray(0, room);
     const tail = data.subarray(head.length);
     if (head.length > 0) this.#head.push(head);
@@ -25,20 +33,25 @@ export class Kept {
     this.#tail.push(tail);
     this.#tailBytes += tail.length;
     // Cut occasionally, so that dropped bytes are not moved for each piece.
-    if (this.#tailBytes > 2 * this.#mostTail + 65_536) this.#cut();
+    if (this.#tailBytes > 2 * this.#mostTail + 65_536) this.#drop(this.#mostTail);
   }
 
-  /** Head and tail, joined. */
-  bytes(): Uint8Array {
-    if (this.#tailBytes > this.#mostTail) this.#cut();
-    return join([...this.#head, ...this.#tail]);
+  /** Head and tail, joined, and the gap between them if bytes are missing. */
+  result(): { readonly bytes: Uint8Array; readonly gap: Gap | undefined } {
+    if (this.#tailBytes > this.#mostTail) this.#drop(this.#mostTail);
+    const fromOffset = (this.#start ?? 0) + this.#headBytes;
+    return {
+      bytes: join([...this.#head, ...this.#tail]),
+      gap: this.#missing === 0 ? undefined : { fromOffset, toOffset: fromOffset + this.#missing },
+    };
   }
 
-  #cut(): void {
-    this.truncated = true;
+  /** Shortens the tail to so many bytes. */
+  #drop(left: number): void {
     const all = join(this.#tail);
     // A copy, so that dropped bytes are freed.
-    const tail = all.slice(all.length - this.#mostTail);
+    const tail = all.slice(all.length - left);
+    this.#missing += all.length - tail.length;
     this.#tail.splice(0, this.#tail.length, tail);
     this.#tailBytes = tail.length;
   }

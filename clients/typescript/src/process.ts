@@ -155,18 +155,16 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   }: OutputCallbacks & { readonly maxOutputBytes?: number | undefined } = {}): Promise<CommandResult> {
     const most = maxOutputBytes || DEFAULT_OUTPUT_BYTES;
     const kept = { stdout: new Kept(most), stderr: new Kept(most) };
-    let lost = false;
     for await (const chunk of this) {
-      kept[chunk.stream].add(chunk.data);
-      lost ||= chunk.lost > 0;
+      kept[chunk.stream].add(chunk);
       if (chunk.text !== "") await (chunk.stream === "stdout" ? onStdout : onStderr)?.(chunk.text);
     }
-    const [stdoutBytes, stderrBytes] = [kept.stdout.bytes(), kept.stderr.bytes()];
-    const truncated = lost || kept.stdout.truncated || kept.stderr.truncated;
+    const [stdout, stderr] = [kept.stdout.result(), kept.stderr.result()];
     return new CommandResult({
-      stdoutBytes,
-      stderrBytes,
-      truncated,
+      stdoutBytes: stdout.bytes,
+      stderrBytes: stderr.bytes,
+      stdoutGap: stdout.gap,
+      stderrGap: stderr.gap,
       status: this.#end(),
       processId: this.processId,
     });

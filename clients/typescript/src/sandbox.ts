@@ -5,6 +5,7 @@ import {
   content,
   duration,
   exitStatus,
+  gap,
   present,
   processInfo,
   resourceUsage,
@@ -152,7 +153,8 @@ export class Sandbox implements AsyncDisposable {
     return new CommandResult({
       stdoutBytes: answer.stdout,
       stderrBytes: answer.stderr,
-      truncated: answer.truncated,
+      stdoutGap: gap(answer.stdoutGap),
+      stderrGap: gap(answer.stderrGap),
       status: exitStatus(present(answer.exitStatus)),
       processId: answer.processId,
     });

@@ -183,6 +183,14 @@ export interface Chunk {
   readonly lost: number;
 }
 
+/** Bytes of a stream that are missing. */
+export interface Gap {
+  /** Offset of the first missing byte in the stream. */
+  readonly fromOffset: number;
+  /** Offset of the first byte after them. */
+  readonly toOffset: number;
+}
+
 /** The data of a command's process. */
 export interface ProcessInfo {
   readonly processId: string;
@@ -201,8 +209,8 @@ export interface ProcessInfo {
 /** The metadata of a file. */
 export interface FileInfo {
   /**
-   * Its path for `stat`, its name in the directory for `list`, its path relative to the watched directory for `watch`.
-   * Bytes that are not UTF-8 are U+FFFD; `rawName` is exact.
+   * Its path for `stat`, its name in the directory for `list`, its path relative to the watched directory for `watch`,
+   * otherwise the path that the call was given. Bytes that are not UTF-8 are U+FFFD; `rawName` is exact.
    */
   readonly name: string;
   readonly rawName: Uint8Array;

@@ -1,15 +1,27 @@
+import { readFileSync } from "node:fs";
 import { childrenOf, Slices, statOf, threadsOf } from "../outside/host-process.ts";
 import type { EngineUsage } from "../port.ts";
 
 /** Clock ticks per second in /proc: the same on every Linux that Node runs on. */
 const TICKS = 100;
-const PAGE_BYTES = 4096;
+/** The type of the page size among a process's auxiliary values, each of 8 bytes for the type and 8 for the value. */
+const AT_PAGESZ = 6n;
+
+/** Size of the pages in which the kernel counts memory: 4 KiB on x64, up to 64 KiB on arm64. */
+export function pageBytesIn(auxiliary: Buffer): number {
+  for (let at = 0; at + 16 <= auxiliary.length; at += 16)
+    if (auxiliary.readBigUInt64LE(at) === AT_PAGESZ) return Number(auxiliary.readBigUInt64LE(at + 8));
+  throw new Error("the kernel does not say how large a page is");
+}
+
+let pageBytes: number | undefined;
 
 /**
  * The usage of processes and all their descendants. The CPU time of ended children counts with their parent, and
  * threads count as processes. Yields to the event loop: a sandbox may have thousands of them.
  */
 export async function usageOfTree(roots: readonly number[]): Promise<EngineUsage> {
+  pageBytes ??= pageBytesIn(readFileSync("/proc/self/auxv"));
   const usage = { memoryBytes: 0, cpuNanos: 0, pids: 0 };
   const seen = new Set<number>();
   const left = [...roots];
@@ -25,7 +37,7 @@ export async function usageOfTree(roots: readonly number[]): Promise<EngineUsage
     }
     const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
     usage.cpuNanos += (ticks * 1e9) / TICKS;
-    usage.memoryBytes += Number(fields[21]) * PAGE_BYTES;
+    usage.memoryBytes += Number(fields[21]) * pageBytes;
     usage.pids += Math.max(1, threads);
   }
   return usage;

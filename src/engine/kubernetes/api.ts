@@ -110,10 +110,18 @@ export class Api {
       throw badConfig(options.kubeconfig, (error as Error).message, error);
     }
     const context = config.getContextObject(config.getCurrentContext());
-    const server = config.getCurrentCluster()?.server;
+    const cluster = config.getCurrentCluster();
+    const server = cluster?.server;
     if (context === null || server === undefined || !URL.canParse(server)) {
       const name = JSON.stringify(config.getCurrentContext() ?? "");
       throw badConfig(options.kubeconfig, `its context ${name} names no cluster`);
+    }
+    // The library refuses this too, but only with each call.
+    if (new URL(server).protocol === "http:" && !cluster?.skipTLSVerify) {
+      throw badConfig(
+        options.kubeconfig,
+        `its API server ${server} has no TLS. If that is intended, set "insecure-skip-tls-verify: true" for the cluster`,
+      );
     }
     return new Api(config, server, options.namespace ?? context.namespace ?? "default");
   }

@@ -10,6 +10,7 @@ import {
   readText,
   signalProcess,
   startTimeOf,
+  threadsOf,
 } from "./host-process.ts";
 
 /** Whatever a sandbox has put in the file's place must not block the open, or become the service's terminal. */
@@ -99,9 +100,9 @@ function killWithDescendants(
   one: { readonly pid: number; readonly startTime: string },
   budget = { left: MAX_DESCENDANTS },
 ): boolean {
-  // A stopped process starts nothing more, so the list of its children is complete.
+  // A stopped process starts nothing more, so the lists of its children are complete. Each thread has its own.
   if (!signalProcess(scope, one, SIGSTOP)) return false;
-  for (const pid of childrenOf(one.pid)) {
+  for (const pid of threadsOf(one.pid).flatMap((thread) => childrenOf(one.pid, thread))) {
     if (budget.left-- <= 0) break;
     const child = readProcess(pid);
     if (child?.parent === one.pid) killWithDescendants(scope, child, budget);

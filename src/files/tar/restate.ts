@@ -1,7 +1,7 @@
 import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError, hasReason } from "../../base/errors.ts";
 import { Placing } from "./sparse-map.ts";
-import type { PlainTarEntry, SparseMap, TarEntry } from "./tar-entry.ts";
+import type { PlainTarEntry, SparseMap, TarEntry, TarKind } from "./tar-entry.ts";
 import { readTar, type TarItem } from "./tar-reader.ts";
 import { END_OF_TAR, encodeEntry, gather, padding } from "./tar-writer.ts";
 
@@ -10,11 +10,18 @@ const CHUNK_BYTES = 256 * 1024;
 /** If the holes of a file are smaller in total, they are written as zeros, which every tar can read. */
 const MIN_HOLE_BYTES = 1024 * 1024;
 
+/** Kinds that an import refuses. */
+const SPECIAL: ReadonlySet<TarKind> = new Set(["fifo", "character-device", "block-device"]);
+/** Limit for the names of omitted FIFOs and devices. Beyond it, hard links to them stay in the archive. */
+const MAX_SPECIAL_BYTES = 16 * 1024 * 1024;
+
 interface RestateOptions {
   /** Where the tool comes from, for the error for a tar that cannot be parsed. */
   readonly whose: string;
   /** Whether to omit the entry with this name, and hard links to it. */
   readonly isHidden: (name: ByteString) => boolean;
+  /** Whether to omit FIFOs and devices, which Berth unpacks nowhere, and hard links to them. Default false. */
+  readonly importable?: boolean;
 }
 
 /**
@@ -30,22 +37,27 @@ export function restateTar(
 }
 
 /** Like {@link restateTar}, for items that were already read. */
-export function restateItems(
-  items: AsyncIterable<TarItem>,
-  { whose, isHidden }: RestateOptions,
-): AsyncGenerator<Buffer> {
-  return gather(restate(shown(items, isHidden), whose), CHUNK_BYTES);
+export function restateItems(items: AsyncIterable<TarItem>, options: RestateOptions): AsyncGenerator<Buffer> {
+  return gather(restate(shown(items, options), options.whose), CHUNK_BYTES);
 }
 
 async function* shown(
   items: AsyncIterable<TarItem>,
-  isHidden: RestateOptions["isHidden"],
+  { isHidden, importable = false }: RestateOptions,
 ): AsyncGenerator<TarItem> {
+  const special = new Set<ByteString>();
+  let nameBytes = 0;
   let isLeftOut = false;
   for await (const item of items) {
     if (item.type === "entry") {
       const { name, kind, linkName } = item.entry;
-      isLeftOut = isHidden(name) || (kind === "hard-link" && isHidden(linkName));
+      const isSpecial = importable && SPECIAL.has(kind);
+      if (isSpecial && nameBytes < MAX_SPECIAL_BYTES) {
+        special.add(name);
+        nameBytes += name.length;
+      }
+      const isHiddenLink = kind === "hard-link" && (isHidden(linkName) || special.has(linkName));
+      isLeftOut = isSpecial || isHiddenLink || isHidden(name);
     }
     if (!isLeftOut) yield item;
   }

@@ -217,7 +217,7 @@ export class Lanes implements JobRunner, Shells {
     const ready = user === sandbox.user ? pool?.takeIdle() : undefined;
     if (ready !== undefined) {
       try {
-        return await probe((command) => ready.ask(command, within && soon(within)));
+        return await probe((command) => askSoon(ready, command, within));
       } catch (error) {
         if (ready.state !== "dead") throw error;
       } finally {
@@ -237,11 +237,16 @@ export class Lanes implements JobRunner, Shells {
   }
 }
 
-/** Leaves time to ask another shell if a ready one does not answer. */
-function soon(within: AbortSignal): AbortSignal {
-  const late = new AbortController();
-  void stayOpen(READY_ANSWER_MS, within).then(() => late.abort());
-  return AbortSignal.any([within, late.signal]);
+/** Asks a ready shell. Gives up soon if it does not answer, to leave time to ask another. */
+async function askSoon(ready: Lane, command: string, within: AbortSignal | undefined): Promise<string> {
+  if (within === undefined) return ready.ask(command);
+  const [answered, late] = [new AbortController(), new AbortController()];
+  void stayOpen(READY_ANSWER_MS, answered.signal).then(() => late.abort());
+  try {
+    return await ready.ask(command, AbortSignal.any([within, late.signal]));
+  } finally {
+    answered.abort();
+  }
 }
 
 function isShort({ argv, env }: JobRequest): boolean {

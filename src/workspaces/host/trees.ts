@@ -95,7 +95,11 @@ export async function* exportDirectory(
   isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archiveDirectory(tools, directory, signal), { whose: "the server", isHidden });
+  yield* restateTar(archiveDirectory(tools, directory, signal), {
+    whose: "the server",
+    isHidden,
+    importable: true,
+  });
 }
 
 /** Streams a directory that sandboxes write to as GNU tar archives it. */

@@ -11,7 +11,11 @@ export async function* exportVolume(
   isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archiveVolume(volume, tree, signal), { whose: "the server's default image", isHidden });
+  yield* restateTar(archiveVolume(volume, tree, signal), {
+    whose: "the server's default image",
+    isHidden,
+    importable: true,
+  });
 }
 
 /** Streams a workspace that sandboxes write to as the image's tar archives it. */

@@ -158,6 +158,20 @@ export function outsideSuite(subject: Subject): void {
       await file?.close();
     });
 
+    test("kills also what another thread of the process started", async () => {
+      const program = `import os, subprocess, threading, time
+os.dup2(os.open("/tmp/f", os.O_RDONLY), 9)
+threading.Thread(target=lambda: subprocess.run(["sleep", "6048"])).start()
+time.sleep(6049)`;
+      const leader = await lead(`echo content >/tmp/f; python3 -c '${program}'; sleep 6047`);
+      await eventually(async () => (await count("sleep 6048")) === 1);
+      const file = await outside.openFile(leader, 9);
+      expect(file?.killHolder()).toBe(true);
+      await eventually(async () => (await count("sleep 6047")) === 1);
+      await expect.poll(() => count("sleep 6048")).toBe(0);
+      await file?.close();
+    });
+
     test.each([
       ["the process may only write it", "exec 9>/tmp/f"],
       [

@@ -137,15 +137,16 @@ test("transfers files both ways, and reports what a browser cannot do", async ()
     const { files } = sandbox;
     await files.write("big", "old", { mode: 0o640 });
     const bytes = new Uint8Array(9 << 20).fill(7);
-    const { size, mode } = await files.upload("big", new Blob([bytes]));
+    const { name, size, mode } = await files.upload("big/", new Blob([bytes]));
     const down = await new Response(files.download("big")).arrayBuffer();
     const names = (await files.list()).map(({ name }) => name);
     const archive = await files.uploadArchive("").catch((error) => error.reason);
     const missing = await files.read("nothing").catch((error) => [error.name, error.reason]);
     await sandbox.delete();
-    return { size, mode, down: down.byteLength, names, archive, missing };
+    return { name, size, mode, down: down.byteLength, names, archive, missing };
   }, `http://${service.address}`);
   expect(result).toEqual({
+    name: "big",
     size: 9 << 20,
     mode: 0o640,
     down: 9 << 20,

@@ -81,7 +81,18 @@ test("runs a command to its end", async () => {
   await expect(sandbox.run(["false"], { check: true })).rejects.toThrow(CommandError);
   expect((await sandbox.run(["cat"], { stdin: "given" })).stdout).toBe("given");
   const long = await sandbox.run("seq 1000", { maxOutputBytes: 10 });
-  expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
+  const cut = {
+    truncated: true,
+    stdout: "1\n2\n31000\n",
+    stdoutGap: { fromOffset: 5, toOffset: 3888 },
+    stderrGap: undefined,
+  };
+  expect(long).toMatchObject(cut);
+  const live = await sandbox.run("seq 1000", { maxOutputBytes: 10, onStdout: () => {} });
+  expect(live).toMatchObject(cut);
+  expect(live.toJSON()).toMatchObject(cut);
+  const rest = await sandbox.attach(live.processId, { stdoutOffset: 2 }).result({ maxOutputBytes: 10 });
+  expect(rest).toMatchObject({ stdout: "2\n3\n41000\n", stdoutGap: { fromOffset: 7, toOffset: 3888 } });
 });
 
 test("0 as the most output to keep is the default, on every path", async () => {
@@ -246,6 +257,13 @@ test("reads and writes files", async () => {
   expect((await files.list("a")).map(({ name, kind }) => [name, kind])).toEqual([["text.txt", "REGULAR"]]);
   await files.move("a/text.txt", "b/text.txt", { createParents: true });
   expect([await files.exists("a/text.txt"), await files.exists("b/text.txt")]).toEqual([false, true]);
+  const moved = await files.move("b/", "slash//");
+  expect([moved.name, decoded(moved.rawName)]).toEqual(["slash", "slash"]);
+  expect(await files.mkdir(new Uint8Array([0xff, 0x2f]))).toMatchObject({
+    name: "\ufffd",
+    rawName: new Uint8Array([0xff]),
+  });
+  expect((await files.mkdir("/")).name).toBe("/");
   await files.mkdir("a/deep/er");
   await files.remove("a", { recursive: true });
   await files.remove("a", { allowMissing: true });

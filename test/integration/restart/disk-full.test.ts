@@ -6,6 +6,7 @@ import { expectNoContainers } from "../../support/app.ts";
 import { Client, failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { RunDriver } from "../../support/run-driver.ts";
 import { SmallDisk } from "../../support/small-disk.ts";
 import type { WatchEventsResponse } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
@@ -71,10 +72,10 @@ async function fillWholly(
   return undefined;
 }
 
-/** Kills the service and starts it with the data that it left. */
-async function restart(): Promise<void> {
+/** Ends the service, kills it by default, and starts it with the data that it left. */
+async function restart(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
   client.close();
-  await service.stop("SIGKILL");
+  await service.stop(signal);
   service = await service.again();
   client = new Client(service.address);
 }
@@ -112,6 +113,29 @@ test("a full disk refuses creates with what to do; reads, commands and deletes w
   const hasEnded = async () =>
     (await client.getSandbox(gone.sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
   await eventually(hasEnded);
+});
+
+test("runs can be canceled and deleted on a full disk", async () => {
+  const create = () => RunDriver.create(client, { sandbox_spec: {} });
+  const [canceled, deleted] = [await create(), await create()];
+  const { sandbox_id } = await canceled.start();
+  await deleted.start();
+  const filler = await client.createSandbox();
+  expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
+  const before = (await client.call("SandboxService/GetStats")).total_sandboxes;
+  const asCanceled = { state: "RUN_STATE_ERROR", outcome: "RUN_OUTCOME_CANCELED" };
+  expect(await canceled.cancel()).toMatchObject(asCanceled);
+  await deleted.delete();
+  const list = async () => (await client.call("RunService/ListRuns")).runs;
+  expect(await list()).toMatchObject([{ run_id: canceled.runId, ...asCanceled }]);
+  expect((await client.getSandbox(sandbox_id)).state).toBe("SANDBOX_STATE_TERMINATED");
+  expect((await client.call("SandboxService/GetStats")).total_sandboxes).toBe(before - 2);
+  rmSync(disk.reach("filler"));
+  await canceled.reset();
+  await client.deleteSandbox(filler.sandbox_id);
+  // A service that stops stores what waits.
+  await restart("SIGTERM");
+  expect(await list()).toMatchObject([{ run_id: canceled.runId, state: "RUN_STATE_IDLE" }]);
 });
 
 test("a workspace that fills the disk can be cleaned up", async () => {

@@ -215,10 +215,9 @@ describe("slow clients", () => {
     },
   );
 
-  test("a client that answers no ping is dropped, and its calls end", async () => {
-    await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
-    // A client that opens a watch and then neither reads nor writes, as if its machine were gone.
-    const session = http2.connect(t.url);
+  /** A client that has opened a watch. */
+  async function watching(url: string): Promise<http2.ClientHttp2Session> {
+    const session = http2.connect(url);
     session.on("error", () => {});
     const stream = session.request({
       ":method": "POST",
@@ -228,12 +227,18 @@ describe("slow clients", () => {
     stream.on("error", () => {});
     stream.end(Buffer.from([0, 0, 0, 0, 0]));
     await once(stream, "data");
+    return session;
+  }
+
+  test("a client that answers no ping is dropped, and its calls end", async () => {
+    await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
+    const session = await watching(t.url);
     expect(t.record.open).toBe(1);
     await sleep(600);
     // It has answered so far.
     expect(t.record.open).toBe(1);
     const { socket } = session;
-    // HTTP/2 forbids pausing its socket, so this stops reading on the handle below.
+    // From now on it neither reads nor writes, as if its machine were gone. HTTP/2 forbids pausing its socket, so this stops reading on the handle below.
     (socket as unknown as { _handle?: { readStop(): void } })._handle?.readStop();
     session.socket.ref();
     await eventually(() => t.record.open === 0);
@@ -266,18 +271,9 @@ describe("slow clients", () => {
     await using t = await startTestServer({
       limits: { pingIntervalMs: intervalMs, pingTimeoutMs: intervalMs },
     });
-    const session = http2.connect(t.url);
-    session.on("error", () => {});
+    const session = await watching(t.url);
     let pings = 0;
     session.on("ping", () => (pings += 1));
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/berth.v1.SandboxService/WatchEvents",
-      "content-type": "application/grpc",
-    });
-    stream.on("error", () => {});
-    stream.end(Buffer.from([0, 0, 0, 0, 0]));
-    await once(stream, "data");
     // Comes after the server's own timer of that time, so that each ping is followed by a halt.
     const halting = setInterval(() => {
       for (const since = performance.now(); performance.now() - since < haltMs; );

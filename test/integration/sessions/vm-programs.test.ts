@@ -127,7 +127,7 @@ const said = [];
 const say = (text) => { said.push(text); document.title = said.slice(-6).join("|"); };
 const drags = [];
 addEventListener("mousedown", (e) => { drags.length = 0; say("down " + e.button + " " + e.clientX + "," + e.clientY); });
-addEventListener("mousemove", (e) => drags.push(e.buttons));
+addEventListener("pointermove", (e) => drags.push(...e.getCoalescedEvents().map(({ buttons }) => buttons)));
 addEventListener("mouseup", (e) => say("up " + e.clientX + "," + e.clientY + (drags.filter((b) => b === 1).length > 3 ? " dragged" : "")));
 addEventListener("dblclick", () => say("double"));
 addEventListener("contextmenu", (e) => { e.preventDefault(); say("menu"); });
@@ -175,6 +175,21 @@ i.addEventListener("input", () => say("text " + i.value));
       end_y: top + 250,
     });
     await hears("down 0 10,20", "up 200,250 dragged");
+    // For most of the time the driver has no processor.
+    await app.client.output(
+      sandboxId,
+      `driver=$(pgrep -x python3 | sed -n 2p)
+      while [ ! -e /tmp/dragged ]; do kill -STOP $driver; sleep 0.3; kill -CONT $driver; sleep 0.01; done >/dev/null 2>&1 &`,
+    );
+    await desktop.do("drag", {
+      start_x: left + 11,
+      start_y: top + 21,
+      end_x: left + 201,
+      end_y: top + 251,
+      duration: 0.5,
+    });
+    await app.client.output(sandboxId, "touch /tmp/dragged");
+    await hears("down 0 11,21", "up 201,251 dragged");
     await desktop.do("scroll", { ...at(200, 300), clicks: -2 });
     await hears("wheel 0,1");
     await desktop.do("scroll", { clicks: 2 });

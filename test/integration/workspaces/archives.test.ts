@@ -19,7 +19,7 @@ import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { newDataDir } from "../../support/settings.ts";
-import { makeTar } from "../../support/tar-builder.ts";
+import { makeTar, pax } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -54,6 +54,14 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         return [name, mode & 0o7777];
       });
       expect(Object.fromEntries(await Promise.all(kept))).toEqual(modes);
+    });
+
+    test("keeps times before 1970", async () => {
+      const old = pax({ mtime: "-86400" });
+      const tar = makeTar([old, { name: "dir/", type: "5" }, old, { name: "dir/file", content: "x" }]);
+      const { workspace } = await workspaces.import("old", tar);
+      for (const name of ["dir", "dir/file"])
+        expect((await stat(path.join(workspace.path, name))).mtimeMs).toBe(-86_400_000);
     });
 
     test("creates the workspace, and its export returns the same files", async () => {
@@ -170,6 +178,16 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect((await failureOf(headless)).code).toBe("INVALID_ARGUMENT");
       expect(await staging()).toEqual([]);
     });
+  });
+
+  test("an export leaves FIFOs out, and an import takes it", async () => {
+    const id = await workspaces.sandbox("fifos");
+    await service.client.output(id, "echo kept > file; ln file hard; mkfifo fifo; ln fifo linked");
+    const tar = await workspaces.export("fifos");
+    expect(await entriesOf(tar)).toMatchObject({ file: expect.any(String), hard: expect.any(String) });
+    expect(Object.keys(await entriesOf(tar)).toSorted()).toEqual(["file", "hard"]);
+    const { workspace } = await workspaces.import("fifos-again", tar);
+    expect((await readdir(workspace.path)).toSorted()).toEqual(["file", "hard"]);
   });
 
   test("an export reads files that only their owner may read, and leaves sockets out", async () => {

@@ -57,26 +57,42 @@ test("values of an enum have names, also those of a newer service", () => {
 });
 
 describe("the head and the tail that are kept", () => {
-  const fill = (most: number, pieces: readonly string[]) => {
+  /** @param pieces numbers are lost bytes. @param start offset of the first. */
+  const fill = (most: number, pieces: readonly (string | number)[], start = 0) => {
     const kept = new Kept(most);
-    for (const piece of pieces) kept.add(new TextEncoder().encode(piece));
-    return { text: new TextDecoder().decode(kept.bytes()), truncated: kept.truncated };
+    let offset = start;
+    for (const piece of pieces) {
+      const lost = typeof piece === "number" ? piece : 0;
+      const data = new TextEncoder().encode(typeof piece === "number" ? "" : piece);
+      offset += lost;
+      kept.add({ offset, data, lost });
+      offset += data.length;
+    }
+    const { bytes, gap } = kept.result();
+    return [new TextDecoder().decode(bytes), ...(gap ? [gap.fromOffset, gap.toOffset] : [])];
   };
 
   test("are everything that fits", () => {
-    expect(fill(6, ["ab", "cd", "ef"])).toEqual({ text: "abcdef", truncated: false });
-    expect(fill(6, [])).toEqual({ text: "", truncated: false });
+    expect(fill(6, ["ab", "cd", "ef"])).toEqual(["abcdef"]);
+    expect(fill(6, [])).toEqual([""]);
   });
 
   test("are the first and last parts of longer text, in whatever pieces it arrives", () => {
-    expect(fill(5, ["abcdefghij"])).toEqual({ text: "abcij", truncated: true });
-    expect(fill(5, [..."abcdefghij"])).toEqual({ text: "abcij", truncated: true });
-    expect(fill(0, ["abc"])).toEqual({ text: "", truncated: true });
+    expect(fill(5, ["abcdefghij"])).toEqual(["abcij", 3, 8]);
+    expect(fill(5, [..."abcdefghij"])).toEqual(["abcij", 3, 8]);
+    expect(fill(5, ["abcdefghij"], 1000)).toEqual(["abcij", 1003, 1008]);
+    expect(fill(0, ["abc"])).toEqual(["", 0, 3]);
+  });
+
+  test("are what surrounds all of the bytes that are lost", () => {
+    expect(fill(8, ["ab", 10, "cd"])).toEqual(["abcd", 2, 12]);
+    expect(fill(8, ["abcdef", 10, "gh", 5, "ij", 7], 20)).toEqual(["abcd", 24, 52]);
+    expect(fill(8, [10, "cdefgh"], 20)).toEqual(["efgh", 20, 32]);
   });
 
   test("take no more memory than they should", () => {
     const long = Array.from({ length: 300 }, (_, index) => `${index}`.padStart(4, "0").repeat(256));
-    expect(fill(8, long)).toEqual({ text: "00000299", truncated: true });
+    expect(fill(8, long)).toEqual(["00000299", 4, 300 * 1024 - 4]);
   });
 });
 

@@ -1,7 +1,7 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { StepReport } from "../../../src/runs/machine.ts";
-import { endOf, type RunSettings, sandboxOf } from "../../../src/runs/run.ts";
+import { endOf, type RunSettings, type RunState, sandboxOf } from "../../../src/runs/run.ts";
 import { Seal } from "../../../src/state/seal.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { seededRandom } from "../../support/random.ts";
@@ -270,29 +270,99 @@ test("a delete waits for operations in the sandbox of a run, and not for the run
   expect(bench.containers).toEqual([]);
 });
 
-test("the end of a run that cannot be stored is stored later", async () => {
-  const bench = await RunBench.start();
-  const runId = await running(bench);
-  const { save } = bench.store.runs;
-  bench.store.runs.save = () => {
+/** Fills the disk. Returns what makes room again. */
+function fillDisk({ store: { runs } }: RunBench): () => void {
+  const { save, remove } = runs;
+  const fail = (): never => {
     throw new BerthError("NO_SPACE", "The disk is full.");
   };
-  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
-  expect(bench.containers).toHaveLength(1);
-  bench.store.runs.save = save;
-  await bench.clock.advance(6_000);
-  expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
-  expect(bench.containers).toEqual([]);
+  Object.assign(runs, { save: fail, remove: fail });
+  return () => Object.assign(runs, { save, remove });
+}
+
+describe("on a full disk", () => {
+  test("a run ends, and its sandbox with it; that is stored later", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    const watch = bench.runs.catalog.watch(OWNER, runId, 2, never);
+    const makeRoom = fillDisk(bench);
+    await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+    expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
+    expect(bench.containers).toEqual([]);
+    expect(bench.store.runs.get(OWNER, runId)?.phase.state).toBe("RUNNING");
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("NO_SPACE");
+    makeRoom();
+    await bench.clock.advance(1_000);
+    expect(bench.store.runs.get(OWNER, runId)).toEqual(bench.runs.catalog.find(OWNER, runId));
+    expect(bench.store.runs.unsettled()).toEqual([]);
+    expect(await watch.next()).toMatchObject({
+      value: { event: { body: { type: "ENDED", end: { outcome: "LEASE_EXPIRED" } } } },
+    });
+  });
+
+  test("a run is canceled, and continues neither now nor after a restart", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    const list = (state: RunState) =>
+      bench.runs.catalog
+        .list(OWNER, { states: new Set([state]), limit: 10, before: undefined })
+        .runs.map(({ run }) => run.runId);
+    const makeRoom = fillDisk(bench);
+    expect((await bench.runs.cancel(OWNER, runId)).run.phase).toMatchObject({
+      state: "ERROR",
+      end: { outcome: "CANCELED" },
+    });
+    expect(bench.containers).toEqual([]);
+    expect(bench.running.has(OWNER, runId)).toBe(false);
+    expect(list("RUNNING")).toEqual([]);
+    expect(await reasonOf(bench.runs.reset(OWNER, runId))).toBe("NO_SPACE");
+    makeRoom();
+    // Without waiting for the next attempt to store it.
+    await bench.runs.reset(OWNER, runId);
+    expect(list("IDLE")).toEqual([runId]);
+
+    await bench.runs.start(OWNER, runId, undefined, never);
+    const makeRoomAgain = fillDisk(bench);
+    await bench.runs.cancel(OWNER, runId);
+    await bench.kill();
+    makeRoomAgain();
+    await bench.restart();
+    expect(bench.runs.catalog.find(OWNER, runId).phase).toMatchObject({ state: "ERROR" });
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("a run is deleted, whatever its state", async () => {
+    const bench = await RunBench.start();
+    const ids = [await running(bench), create(bench), await running(bench), create(bench)];
+    await finish(bench, ids[2] ?? "");
+    const go = hold(bench, "create");
+    const start = reasonOf(bench.runs.start(OWNER, ids[3] ?? "", undefined, never));
+    await settled();
+    const makeRoom = fillDisk(bench);
+    const deleted = Promise.all(ids.map((runId) => bench.runs.delete(OWNER, runId)));
+    await go();
+    await deleted;
+    expect(await start).toBe("CANCELED");
+    const all = { states: new Set<RunState>(), limit: 10, before: undefined };
+    expect(bench.runs.catalog.list(OWNER, all)).toEqual({ runs: [], next: undefined });
+    for (const runId of ids) expect(() => bench.runs.catalog.find(OWNER, runId)).toThrow("There is no run");
+    expect(bench.containers).toEqual([]);
+    expect(bench.store.runs.list({ owner: OWNER, ...all }).runs).toHaveLength(4);
+    makeRoom();
+    await bench.clock.advance(1_000);
+    expect(bench.store.runs.list({ owner: OWNER, ...all }).runs).toEqual([]);
+  });
 });
 
-test("such an end does not apply to a later start", async () => {
+test("an end that could not be written does not apply to a later start", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench);
   const { save } = bench.store.runs;
   bench.store.runs.save = () => {
-    throw new BerthError("NO_SPACE", "The disk is full.");
+    throw new BerthError("INTERNAL", "The database failed.");
   };
   await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
   bench.store.runs.save = save;
   await bench.runs.cancel(OWNER, runId);
   await bench.runs.reset(OWNER, runId);

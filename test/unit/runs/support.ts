@@ -108,6 +108,7 @@ export class RunBench {
     this.runs = new RunManager({
       store: mortal<RunStore>(this.store.runs, alive),
       transaction: this.store.transaction,
+      writeBehind: state.writeBehind,
       sandboxes: this.sandboxes,
       processes: {
         endRun: (_owner, runId) => {

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
 import { settled } from "../../support/manual-clock.ts";
 import type { EngineStep } from "../../support/memory-engine.ts";
@@ -361,5 +363,32 @@ describe("what waits in the engine", () => {
     engine.waiting = Array.from({ length: 250 }, (_, index) => waits(OWNER, `s${index}`, 1_000 - index));
     const { waiting, waitingSandboxes } = manager.stats(OWNER);
     expect([waitingSandboxes, waiting.length, waiting[0]?.sandboxId]).toEqual([250, 100, "s249"]);
+  });
+});
+
+describe("an ended sandbox", () => {
+  const env = (at: number) => ({ LARGE: `${at}`.padEnd(2 ** 20, "x"), SMALL: "y" });
+
+  test("with a large environment does not keep it in memory, and still shows it", async () => {
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    const { manager } = await newManager();
+    const heapBytes = () => {
+      collect();
+      return process.memoryUsage().heapUsed;
+    };
+    const before = heapBytes();
+    for (let at = 0; at < 30; at++) {
+      const sandboxId = `large-${at}`;
+      await manager.create(OWNER, { env: env(at), labels: { at: `${at}` } }, { sandboxId, signal: never });
+      await manager.delete(named(sandboxId), 0);
+    }
+    const list = (labels: Record<string, string>) =>
+      manager.list(OWNER, { labels, states: new Set(["TERMINATED"] as const) }).items;
+    expect(list({}).length).toBeGreaterThan(0);
+    expect(list({ at: "7" })).toHaveLength(1);
+    expect(heapBytes() - before).toBeLessThan(10 * 2 ** 20);
+    expect(list({ at: "7" })).toMatchObject([{ sandboxId: "large-7", spec: { env: env(7) } }]);
+    expect(manager.get(named("large-29")).spec).toMatchObject({ env: env(29), labels: { at: "29" } });
   });
 });

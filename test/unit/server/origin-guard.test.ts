@@ -15,7 +15,7 @@ async function http1(
   headers: http.OutgoingHttpHeaders,
   { method = "POST", path = PATH }: { method?: string; path?: string } = {},
 ) {
-  const request = http.request(url + path, { method, headers: { ...JSON_TYPE, ...headers } });
+  const request = http.request(url, { method, path, headers: { ...JSON_TYPE, ...headers } });
   request.end(method === "POST" ? "{}" : undefined);
   const [response] = (await once(request, "response")) as [http.IncomingMessage];
   let body = "";
@@ -74,6 +74,23 @@ describe("the host name", () => {
   test.each(["localhost@evil.example", " ", "a b", "[::1", "localhost:x"])("%j is none", async (host) => {
     await using server = await startTestServer();
     expect((await http1(server, { host })).status).toBe(403);
+  });
+
+  test("of a target in absolute form counts, whatever the header says", async () => {
+    await using server = await startTestServer();
+    const call = (target: string, host: string) => http1(server, { host }, { path: `${target}${PATH}` });
+    expect((await call(server.url, "evil.example")).status).toBe(200);
+    expect((await call("HTTP://LocalHost", "evil.example")).status).toBe(200);
+    expect(server.record.unary).toBe(2);
+    expect((await call("http://evil.example", "localhost")).status).toBe(403);
+    expect((await call("http://localhost@evil.example", "localhost")).status).toBe(403);
+    expect((await call("http://", "localhost")).status).toBeGreaterThanOrEqual(400);
+    const get = (path: string) => http1(server, {}, { method: "GET", path });
+    expect((await get(`${server.url}/healthz`)).status).toBe(200);
+    expect((await get(`${server.url}/healthz?a=/b`)).status).toBe(200);
+    expect((await get(server.url)).status).toBe(404);
+    expect((await get("ftp://localhost/healthz")).status).toBeGreaterThanOrEqual(400);
+    expect(server.record.unary).toBe(2);
   });
 
   test("is refused everywhere, also for health and metrics", async () => {

@@ -357,8 +357,18 @@ def stream_name(stream: int) -> Literal["stdout", "stderr"]:
 def command_result(given: process_pb2.RunCommandResponse) -> types.CommandResult:
     """The result of a command."""
     return types.CommandResult(
-        given.stdout, given.stderr, given.truncated, exit_status(given.exit_status), given.process_id
+        stdout_bytes=given.stdout,
+        stderr_bytes=given.stderr,
+        truncated=given.truncated,
+        status=exit_status(given.exit_status),
+        process_id=given.process_id,
+        stdout_gap=_gap(given.stdout_gap) if given.HasField("stdout_gap") else None,
+        stderr_gap=_gap(given.stderr_gap) if given.HasField("stderr_gap") else None,
     )
+
+
+def _gap(given: process_pb2.Gap) -> types.Gap:
+    return types.Gap(given.from_offset, given.to_offset)
 
 
 def process(given: process_pb2.Process) -> types.ProcessInfo:
@@ -386,7 +396,7 @@ def file(name: str, raw_name: bytes, given: file_pb2.FileInfo) -> types.FileInfo
         mode=given.mode,
         uid=given.uid,
         gid=given.gid,
-        modify_time=time(given.modify_time),
+        modify_time=moment(given.modify_time) if given.HasField("modify_time") else None,
         link_target=given.link_target,
     )
 

@@ -227,6 +227,16 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Bytes of a stream that are missing."""
+
+    #: Offset of the first missing byte in the stream.
+    from_offset: int
+    #: Offset of the first byte after them.
+    to_offset: int
+
+
+@dataclass(frozen=True)
 class CommandResult:
     """The result of a command."""
 
@@ -237,6 +247,9 @@ class CommandResult:
     truncated: bool
     status: ExitStatus
     process_id: str
+    #: The bytes that are missing between head and tail. None: none are.
+    stdout_gap: Gap | None = None
+    stderr_gap: Gap | None = None
 
     @property
     def stdout(self) -> str:
@@ -303,7 +316,8 @@ class FileInfo:
     """The metadata of a file."""
 
     #: Its name: its path for `stat`, its name in the directory for `list`, its path below the watched directory
-    #: for `watch`. Bytes that are not UTF-8 are U+FFFD; `raw_name` is exact.
+    #: for `watch`, otherwise the path that the call was given. Bytes that are not UTF-8 are U+FFFD; `raw_name` is
+    #: exact.
     name: str
     raw_name: bytes
     #: REGULAR, DIRECTORY, SYMLINK, FIFO, SOCKET, CHARACTER_DEVICE or BLOCK_DEVICE.

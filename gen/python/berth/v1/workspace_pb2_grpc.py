@@ -285,9 +285,9 @@ class WorkspaceServiceServicer(object):
 
     def ExportWorkspace(self, request, context):
         """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
-        with names relative to it. Symbolic links are archived as links. Sockets
-        are left out, as are files that vanish or change kind during the call.
-        Holes, and files whose size changes, are handled as in
+        with names relative to it. Symbolic links are archived as links. Sockets,
+        FIFOs and devices are left out, as are files that vanish or change kind
+        during the call. Holes, and files whose size changes, are handled as in
         FileService.DownloadArchive. The archive is complete only if the call ends
         with OK.
 

@@ -180,9 +180,9 @@ class WorkspaceServiceStub:
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
-    with names relative to it. Symbolic links are archived as links. Sockets
-    are left out, as are files that vanish or change kind during the call.
-    Holes, and files whose size changes, are handled as in
+    with names relative to it. Symbolic links are archived as links. Sockets,
+    FIFOs and devices are left out, as are files that vanish or change kind
+    during the call. Holes, and files whose size changes, are handled as in
     FileService.DownloadArchive. The archive is complete only if the call ends
     with OK.
 
@@ -363,9 +363,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
-    with names relative to it. Symbolic links are archived as links. Sockets
-    are left out, as are files that vanish or change kind during the call.
-    Holes, and files whose size changes, are handled as in
+    with names relative to it. Symbolic links are archived as links. Sockets,
+    FIFOs and devices are left out, as are files that vanish or change kind
+    during the call. Holes, and files whose size changes, are handled as in
     FileService.DownloadArchive. The archive is complete only if the call ends
     with OK.
 
@@ -615,9 +615,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_workspace_pb2.ExportWorkspaceResponse], _abc.AsyncIterator[_workspace_pb2.ExportWorkspaceResponse]]:
         """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax)
-        with names relative to it. Symbolic links are archived as links. Sockets
-        are left out, as are files that vanish or change kind during the call.
-        Holes, and files whose size changes, are handled as in
+        with names relative to it. Symbolic links are archived as links. Sockets,
+        FIFOs and devices are left out, as are files that vanish or change kind
+        during the call. Holes, and files whose size changes, are handled as in
         FileService.DownloadArchive. The archive is complete only if the call ends
         with OK.
 

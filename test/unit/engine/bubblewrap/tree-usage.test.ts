@@ -1,7 +1,8 @@
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
-import { usageOfTree } from "../../../../src/engine/bubblewrap/tree-usage.ts";
+import { pageBytesIn, usageOfTree } from "../../../../src/engine/bubblewrap/tree-usage.ts";
 
 const PROCESSES = 300;
 
@@ -40,4 +41,13 @@ test("threads count, and so do the children of every thread", async () => {
   await once(child.stdout, "data");
   // Two threads of Python, and one process.
   expect((await usageOfTree([pid])).pids).toBe(3);
+});
+
+test("the size of a page is the kernel's", () => {
+  const own = readFileSync("/proc/self/auxv");
+  expect(pageBytesIn(own)).toBe(Number(execFileSync("getconf", ["PAGESIZE"])));
+  const other = Buffer.from(own);
+  for (let at = 0; at < other.length; at += 16)
+    if (other.readBigUInt64LE(at) === 6n) other.writeBigUInt64LE(65_536n, at + 8);
+  expect(pageBytesIn(other)).toBe(65_536);
 });

@@ -354,6 +354,8 @@ class AsyncFiles:
     def _file(self, path: Path, file: file_pb2.FileInfo) -> FileInfo:
         plain = _convert.path(path)
         raw = plain.encode() if isinstance(plain, str) else plain
+        # "dir/" is the directory "dir".
+        raw = raw.rstrip(b"/") or b"/"
         return _convert.file(raw.decode(errors="replace"), raw, file)
 
     async def _upload(

@@ -142,15 +142,21 @@ class AsyncProcess:
         """
         max_output_bytes = max_output_bytes or DEFAULT_OUTPUT_BYTES
         kept = {"stdout": Kept(max_output_bytes), "stderr": Kept(max_output_bytes)}
-        lost = False
         async for chunk in self:
-            kept[chunk.stream].add(chunk.data)
-            lost = lost or chunk.lost > 0
+            kept[chunk.stream].add(chunk)
             if chunk.text:
                 await invoke(on_stdout if chunk.stream == "stdout" else on_stderr, chunk.text)
-        stdout, stderr = kept["stdout"].bytes(), kept["stderr"].bytes()
-        truncated = lost or kept["stdout"].truncated or kept["stderr"].truncated
-        return CommandResult(stdout, stderr, truncated, self._status(), self.process_id)
+        stdout, stdout_gap = kept["stdout"].result()
+        stderr, stderr_gap = kept["stderr"].result()
+        return CommandResult(
+            stdout_bytes=stdout,
+            stderr_bytes=stderr,
+            truncated=stdout_gap is not None or stderr_gap is not None,
+            status=self._status(),
+            process_id=self.process_id,
+            stdout_gap=stdout_gap,
+            stderr_gap=stderr_gap,
+        )
 
     async def write(self, data: Content) -> None:
         """Writes to its stdin, and returns when the command has room for more.

@@ -355,6 +355,8 @@ class Files:
     def _file(self, path: Path, file: file_pb2.FileInfo) -> FileInfo:
         plain = _convert.path(path)
         raw = plain.encode() if isinstance(plain, str) else plain
+        # "dir/" is the directory "dir".
+        raw = raw.rstrip(b"/") or b"/"
         return _convert.file(raw.decode(errors="replace"), raw, file)
 
     def _upload(

@@ -20,6 +20,8 @@ STEP_SECONDS = 0.01
 CLICK_SECONDS = 0.03
 CLICK_MS = round(CLICK_SECONDS * 1000)
 WHEEL_A_TURN = 10
+# Programs do not recognize a jump as a drag, so that even a driver that lacks processor time moves in this many parts.
+MIN_DRAG_PARTS = 10
 MAX_PROGRAMS = 64
 # How long a launch waits for the bus and the window manager.
 READY_SECONDS = 3
@@ -163,7 +165,7 @@ class Desktop:
             began = time.monotonic()
             part = 0.0
             while part < 1:
-                part = min(1.0, (time.monotonic() - began) / duration) if duration else 1.0
+                part = min(1.0, part + 1 / MIN_DRAG_PARTS, (time.monotonic() - began) / duration) if duration else 1.0
                 self._move(round(start_x + (end_x - start_x) * part), round(start_y + (end_y - start_y) * part))
                 yield STEP_SECONDS
         finally:

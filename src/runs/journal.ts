@@ -1,0 +1,113 @@
+import { BerthError, hasReason } from "../base/errors.ts";
+import type { WriteBehind } from "../state/write-behind.ts";
+import type { Run } from "./run.ts";
+import type { ListedRun, RunChange, RunQuery, RunStore } from "./store.ts";
+
+/** A change that is not stored yet. `change` is undefined if the run is removed. */
+interface Waiting {
+  readonly change: RunChange | undefined;
+}
+
+/**
+ * Reads and writes runs. Ends and removals free something, so they happen even if the disk is full: they then wait in
+ * memory until there is room. If the service ends before that, the next one finds the run as it was and ends it again.
+ */
+export class RunJournal {
+  readonly #store: RunStore;
+  readonly #writeBehind: WriteBehind;
+  /** By run id. No run that is RUNNING is in it. */
+  readonly #waiting = new Map<string, Waiting>();
+
+  constructor(store: RunStore, writeBehind: WriteBehind) {
+    this.#store = store;
+    this.#writeBehind = writeBehind;
+  }
+
+  get(owner: string, runId: string): Run | undefined {
+    const stored = this.#store.get(owner, runId);
+    const waiting = this.#waiting.get(runId);
+    return stored === undefined || waiting === undefined ? stored : waiting.change?.run;
+  }
+
+  /**
+   * Lists runs as the store does, and where the next page starts if there is one. Selects by the stored states, and
+   * omits runs that are in another state by now.
+   */
+  list(query: RunQuery): { readonly runs: readonly ListedRun[]; readonly next: number | undefined } {
+    const { runs, more } = this.#store.list(query);
+    const next = more ? runs.at(-1)?.position : undefined;
+    if (this.#waiting.size === 0) return { runs, next };
+    const { owner, states } = query;
+    const current = runs.flatMap((listed) => {
+      const run = this.get(owner, listed.run.runId);
+      return run && (states.size === 0 || states.has(run.phase.state)) ? [{ ...listed, run }] : [];
+    });
+    return { runs: current, next };
+  }
+
+  /** Writes a change as the store does. @throws `NO_SPACE` also while an earlier change of the run waits. */
+  save(change: RunChange, maxBytes?: number): string[] {
+    const { runId } = change.run;
+    if (this.#waiting.has(runId)) {
+      throw new BerthError(
+        "NO_SPACE",
+        "The end of the run is not stored yet, because the disk of the server's data directory was full. Try again when it has space.",
+        { metadata: { run_id: runId }, retryAfterMs: 1_000 },
+      );
+    }
+    return this.#store.save(change, maxBytes);
+  }
+
+  /**
+   * Writes a change of a run that is not RUNNING any more. If the disk is full, it waits.
+   * @param onStored is called when a change that waited is stored.
+   */
+  saveEventually(change: RunChange, onStored = () => {}): void {
+    const { runId } = change.run;
+    const before = this.#waiting.get(runId)?.change;
+    const whole = before ? { ...change, events: [...before.events, ...change.events] } : change;
+    this.#eventually(runId, { change: whole }, onStored);
+  }
+
+  /** Removes a run. If the disk is full, the removal waits, and the run appears as removed. */
+  removeEventually(runId: string): void {
+    this.#eventually(runId, { change: undefined });
+  }
+
+  /** Stores what waits of a run. Call it outside of transactions. @throws `NO_SPACE` */
+  flush(runId: string): void {
+    const waiting = this.#waiting.get(runId);
+    if (waiting === undefined) return;
+    this.#write(runId, waiting);
+    this.#stored(runId);
+  }
+
+  #eventually(runId: string, next: Waiting, onStored = () => {}): void {
+    try {
+      this.#write(runId, next);
+      this.#stored(runId);
+    } catch (error) {
+      if (!hasReason(error, "NO_SPACE")) throw error;
+      this.#waiting.set(runId, next);
+      const onWritten = (): void => {
+        this.#stored(runId);
+        onStored();
+      };
+      this.#writeBehind.add(keyOf(runId), () => this.#write(runId, next), onWritten);
+    }
+  }
+
+  #write(runId: string, { change }: Waiting): void {
+    if (change === undefined) this.#store.remove(runId);
+    else this.#store.save(change);
+  }
+
+  #stored(runId: string): void {
+    this.#waiting.delete(runId);
+    this.#writeBehind.drop(keyOf(runId));
+  }
+}
+
+function keyOf(runId: string): string {
+  return `run ${runId}`;
+}
