@@ -137,12 +137,13 @@ export class SandboxManager {
     this.#warmPool = warmPool;
     this.#meter = new UsageMeter(engine, clock);
     this.#sweeper = sweeper;
-    const newRecord = (init: SandboxInit): SandboxRecord =>
-      new SandboxRecord(init, {
-        clock,
-        onUse: (record) => journal.used(record),
-        onIdle: (record) => sweeper.arm(record.expiry()?.inMs),
-      });
+    // The same parts for all: there may be ten thousand records.
+    const ofRecords = {
+      clock,
+      onUse: (record: SandboxRecord) => journal.used(record),
+      onIdle: (record: SandboxRecord) => sweeper.arm(record.expiry()?.inMs),
+    };
+    const newRecord = (init: SandboxInit) => new SandboxRecord(init, ofRecords);
     this.#creator = new SandboxCreator({ ...shared, deleter, warmPool, sweeper, newRecord });
     this.#reconciler = new Reconciler({ ...shared, deleter, warmPool, newRecord });
   }
