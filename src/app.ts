@@ -7,6 +7,7 @@ import { BerthError } from "./base/errors.ts";
 import { type Logger, SILENT } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { RotatedFile } from "./base/rotated-file.ts";
+import type { RunningService } from "./cli/service.ts";
 import type { AppSettings } from "./config/settings.ts";
 import { DataDisk } from "./data-disk.ts";
 import {
@@ -17,7 +18,6 @@ import {
 } from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
-import type { IsolationLevel } from "./engine/port.ts";
 import { FileManager } from "./files/manager.ts";
 import { TemporaryNames } from "./files/temporary-names.ts";
 import { showGauges } from "./gauges.ts";
@@ -57,15 +57,6 @@ import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceStorage } from "./workspaces/parts.ts";
 
-/** A running service. */
-export interface RunningApp {
-  /** Where it listens, in the form of the setting, with the actual port. */
-  readonly address: string;
-  readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
-  /** Stops the service. Resolves with the ids of sandboxes that still exist. Later calls join the first. */
-  stop(): Promise<{ readonly left: readonly string[] }>;
-}
-
 const STALE_TOKENS =
   "The tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.";
 const STALE_SECRETS =
@@ -88,7 +79,7 @@ const CALLS_SHARE_OF_STOP = 0.3;
  * @throws `ENGINE_UNAVAILABLE` if the engine does not answer; `INVALID_ARGUMENT` if the data directory cannot be used;
  *   an error that says why it cannot listen on the address.
  */
-export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
+export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningService> {
   const store = Store.open(settings.dataDir, { instance: settings.instance });
   try {
     return await start(settings, store, logger);
@@ -98,7 +89,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
   }
 }
 
-async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
+async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningService> {
   const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
   await using early = new AsyncDisposableStack();
   early.defer(() => tokens?.stop());

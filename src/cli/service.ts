@@ -5,10 +5,10 @@ import type { IsolationLevel } from "../engine/port.ts";
 
 /** A running service. */
 export interface RunningService {
-  /** Where it listens, with the actual port. */
+  /** Where it listens, in the form of the setting, with the actual port. */
   readonly address: string;
   readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
-  /** Stops it. Resolves with the ids of sandboxes that still exist. */
+  /** Stops it. Resolves with the ids of sandboxes that still exist. Later calls join the first. */
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 

@@ -164,14 +164,20 @@ export class ProcessManager {
     from: Offsets,
     signal: AbortSignal,
   ): AsyncGenerator<ProcessEvent> {
-    const process = this.#find(owner, processId);
+    const process = this.get(owner, processId);
     const reader = process.transcript.reader(from);
     yield* this.#stream(process, reader, process.follow(), signal);
   }
 
   /** Returns a process. @throws `PROCESS_NOT_FOUND`. */
   get(owner: string, processId: string): Process {
-    return this.#find(owner, processId);
+    const process = this.#registry.get(owner, processId);
+    if (process !== undefined) return process;
+    throw new BerthError(
+      "PROCESS_NOT_FOUND",
+      `There is no process ${JSON.stringify(processId)}, or it ended more than 24 hours ago.`,
+      { metadata: { process_id: processId } },
+    );
   }
 
   /** Lists processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
@@ -218,9 +224,7 @@ export class ProcessManager {
     };
     const endsWithCallers = request.onDisconnect === "KILL";
     const id = await this.#requests.run(key, signal, start, { endsWithCallers });
-    return own === undefined
-      ? { process: this.#find(owner, id), isNew: false }
-      : { process: own, isNew: true };
+    return own === undefined ? { process: this.get(owner, id), isNew: false } : { process: own, isNew: true };
   }
 
   async #start(request: CommandRequest, signal: AbortSignal, progress: RequestProgress): Promise<Process> {
@@ -325,16 +329,6 @@ export class ProcessManager {
     } catch {
       // The sandbox is ending, and its processes with it, or the engine is unavailable. Callers have timeouts.
     }
-  }
-
-  #find(owner: string, processId: string): Process {
-    const process = this.#registry.get(owner, processId);
-    if (process !== undefined) return process;
-    throw new BerthError(
-      "PROCESS_NOT_FOUND",
-      `There is no process ${JSON.stringify(processId)}, or it ended more than 24 hours ago.`,
-      { metadata: { process_id: processId } },
-    );
   }
 }
 

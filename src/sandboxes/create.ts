@@ -13,7 +13,7 @@ import type { EngineMonitor } from "./engine-monitor.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxJournal } from "./journal.ts";
 import { leasedOf, type SandboxObserver } from "./lease.ts";
-import { exists, SandboxRecord } from "./record.ts";
+import { exists, type SandboxInit, type SandboxRecord } from "./record.ts";
 import { SandboxRegistry } from "./registry.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 import {
@@ -60,6 +60,7 @@ interface Parts {
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
   readonly sweeper: ExpirySweeper;
+  readonly newRecord: (init: SandboxInit) => SandboxRecord;
 }
 
 /** Creates sandboxes: stores the intention first, then calls the engine, then makes the sandbox available. */
@@ -74,7 +75,7 @@ export class SandboxCreator {
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
     const made = await this.#madeBefore(owner, options.progress?.subject);
     if (made !== undefined) return made;
-    const { defaults, monitor, mounts, registry, warmPool, clock, journal, sweeper } = this.#parts;
+    const { defaults, monitor, mounts, registry, warmPool, journal, sweeper, newRecord } = this.#parts;
     throwIfAborted(monitor.lost);
     const spec = resolveSpec(asked, defaults, monitor.info);
     mounts.check(owner, spec);
@@ -90,7 +91,7 @@ export class SandboxCreator {
     const { prepared } = options;
     const warm = (prepared && warmPool.claim(spec, prepared.resourceType)) ?? warmPool.claim(spec);
     const abort = new AbortController();
-    const record: SandboxRecord = new SandboxRecord({
+    const record = newRecord({
       sandboxId: sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
       generation: (previous?.generation ?? 0) + 1,
       owner,
@@ -98,9 +99,6 @@ export class SandboxCreator {
       spec,
       phase: { state: "CREATING", abort, warmRef: warm?.engine.ref },
       reservation,
-      clock,
-      onUse: () => journal.used(record),
-      onIdle: () => sweeper.arm(record.expiry()?.inMs),
     });
     this.#commit(record, warm, options);
     failpoint(warm ? "claim.intended" : "create.intended");

@@ -14,7 +14,7 @@ import type { EngineMonitor } from "./engine-monitor.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { Lease, LeaseOptions, SandboxObserver } from "./lease.ts";
-import { assertGeneration, notFound, notRunning, type SandboxRecord } from "./record.ts";
+import { assertGeneration, notFound, notRunning, type SandboxInit, SandboxRecord } from "./record.ts";
 import { Reconciler } from "./recover.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
@@ -137,13 +137,15 @@ export class SandboxManager {
     this.#warmPool = warmPool;
     this.#meter = new UsageMeter(engine, clock);
     this.#sweeper = sweeper;
-    this.#creator = new SandboxCreator({ ...shared, deleter, warmPool, sweeper });
-    this.#reconciler = new Reconciler({
-      ...shared,
-      deleter,
-      warmPool,
-      onIdle: (record) => sweeper.arm(record.expiry()?.inMs),
-    });
+    // The same parts for all: there may be ten thousand records.
+    const ofRecords = {
+      clock,
+      onUse: (record: SandboxRecord) => journal.used(record),
+      onIdle: (record: SandboxRecord) => sweeper.arm(record.expiry()?.inMs),
+    };
+    const newRecord = (init: SandboxInit) => new SandboxRecord(init, ofRecords);
+    this.#creator = new SandboxCreator({ ...shared, deleter, warmPool, sweeper, newRecord });
+    this.#reconciler = new Reconciler({ ...shared, deleter, warmPool, newRecord });
   }
 
   /**

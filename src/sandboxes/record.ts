@@ -36,6 +36,29 @@ export interface TerminationRequest {
   readonly onlyIf?: () => boolean;
 }
 
+/** What a record begins with. */
+export interface SandboxInit {
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  /** See {@link SandboxRecord.place}. */
+  readonly place: number;
+  /** A function reads it when it is needed. */
+  readonly spec: SandboxSpec | (() => SandboxSpec);
+  readonly phase: Phase;
+  readonly reservation: Place;
+  /** Times from an earlier run of the service, on this run's monotonic clock. Undefined: the sandbox is new. */
+  readonly times?: SandboxTimes;
+}
+
+interface SandboxRecordParts {
+  readonly clock: Clock;
+  /** Called when the sandbox is used. */
+  readonly onUse: (record: SandboxRecord) => void;
+  /** Called when the last operation on it has ended, which starts its idle time. */
+  readonly onIdle: (record: SandboxRecord) => void;
+}
+
 /** One sandbox in the manager's memory. Its phase changes only under the lock of its id. */
 export class SandboxRecord {
   readonly sandboxId: string;
@@ -52,35 +75,17 @@ export class SandboxRecord {
   deletion:
     | { readonly done: Promise<void>; readonly join: (request: TerminationRequest) => void }
     | undefined;
-  readonly #clock: Clock;
+  readonly #parts: SandboxRecordParts;
   readonly #createdAt: number;
-  readonly #onUse: () => void;
-  readonly #onIdle: () => void;
   /** Undefined until the first use, which never comes for a sandbox that had ended before the service started. */
   #leases: LeaseBook | undefined;
-  /** A function reads the spec when it is needed. */
   #spec: SandboxSpec | (() => SandboxSpec);
   /** What lists need of a spec that was read and not kept. */
   #listed: { readonly labels: SandboxSpec["labels"]; readonly bytes: number } | undefined;
   #usedAt: number;
   #usedTimeMs: number;
 
-  constructor(init: {
-    sandboxId: string;
-    generation: number;
-    owner: string;
-    place: number;
-    spec: SandboxSpec | (() => SandboxSpec);
-    phase: Phase;
-    reservation: Place;
-    clock: Clock;
-    /** Times from an earlier run of the service, on this run's monotonic clock. Undefined: the sandbox is new. */
-    times?: SandboxTimes;
-    /** Called when the sandbox is used. */
-    onUse: () => void;
-    /** Called when the last operation on it has ended, which starts its idle time. */
-    onIdle: () => void;
-  }) {
+  constructor(init: SandboxInit, parts: SandboxRecordParts) {
     this.sandboxId = init.sandboxId;
     this.generation = init.generation;
     this.owner = init.owner;
@@ -88,11 +93,9 @@ export class SandboxRecord {
     this.#spec = init.spec;
     this.phase = init.phase;
     this.reservation = init.reservation;
-    this.#clock = init.clock;
-    this.#onUse = init.onUse;
-    this.#onIdle = init.onIdle;
-    this.createTimeMs = init.times?.createTimeMs ?? init.clock.wallMs();
-    this.#createdAt = init.times?.createdAt ?? init.clock.monotonicMs();
+    this.#parts = parts;
+    this.createTimeMs = init.times?.createTimeMs ?? parts.clock.wallMs();
+    this.#createdAt = init.times?.createdAt ?? parts.clock.monotonicMs();
     this.#usedAt = init.times?.usedAt ?? this.#createdAt;
     this.#usedTimeMs = init.times?.usedTimeMs ?? this.createTimeMs;
   }
@@ -101,9 +104,9 @@ export class SandboxRecord {
     this.#leases ??= new LeaseBook(
       () => {
         this.touch();
-        if (this.activeOperations === 0) this.#onIdle();
+        if (this.activeOperations === 0) this.#parts.onIdle(this);
       },
-      () => this.#clock.monotonicMs(),
+      () => this.#parts.clock.monotonicMs(),
     );
     return this.#leases;
   }
@@ -148,9 +151,9 @@ export class SandboxRecord {
 
   /** Resets the idle clock. */
   touch(): void {
-    this.#usedAt = this.#clock.monotonicMs();
-    this.#usedTimeMs = this.#clock.wallMs();
-    this.#onUse();
+    this.#usedAt = this.#parts.clock.monotonicMs();
+    this.#usedTimeMs = this.#parts.clock.wallMs();
+    this.#parts.onUse(this);
   }
 
   /** `…At` on the monotonic clock. */
@@ -174,7 +177,7 @@ export class SandboxRecord {
   /** The next deadline, in milliseconds from now (negative if it has passed). Undefined if there is none. */
   expiry(): { readonly cause: "IDLE_TIMEOUT" | "MAX_LIFETIME"; readonly inMs: number } | undefined {
     if (this.phase.state !== "RUNNING" && this.phase.state !== "PAUSED") return undefined;
-    const now = this.#clock.monotonicMs();
+    const now = this.#parts.clock.monotonicMs();
     const idle =
       this.activeOperations === 0 ? this.#usedAt + this.spec.idleTimeoutMs - now : Number.POSITIVE_INFINITY;
     const life = this.#createdAt + (this.spec.maxLifetimeMs ?? Number.POSITIVE_INFINITY) - now;
@@ -201,7 +204,7 @@ export class SandboxRecord {
       isolation: "engine" in phase ? phase.engine.isolation : isolation,
       createTimeMs: this.createTimeMs,
       lastUsedTimeMs: this.#usedTimeMs,
-      expireTimeMs: expiry && this.#clock.wallMs() + expiry.inMs,
+      expireTimeMs: expiry && this.#parts.clock.wallMs() + expiry.inMs,
       activeOperations: this.activeOperations,
       termination: phase.state === "TERMINATED" ? phase.termination : undefined,
       networkOpen: openNetwork && this.spec.network === "NONE",

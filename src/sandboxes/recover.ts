@@ -9,7 +9,7 @@ import type { SandboxDeleter } from "./delete.ts";
 import type { EngineFollower } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
-import { type Phase, SandboxRecord } from "./record.ts";
+import type { Phase, SandboxInit, SandboxRecord } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination, TerminationCause } from "./sandbox.ts";
@@ -30,8 +30,7 @@ interface Parts {
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
   readonly retries: RemovalRetries;
-  /** Called when the last operation on a sandbox has ended. */
-  readonly onIdle: (record: SandboxRecord) => void;
+  readonly newRecord: (init: SandboxInit) => SandboxRecord;
 }
 
 /**
@@ -94,9 +93,9 @@ export class Reconciler implements EngineFollower {
   }
 
   #load(stored: FoundSandbox): SandboxRecord {
-    const { time, clock, journal } = this.#parts;
+    const { time, newRecord } = this.#parts;
     const { createTimeMs, usedTimeMs } = stored;
-    const record: SandboxRecord = new SandboxRecord({
+    return newRecord({
       ...stored,
       phase: this.#phaseOf(stored),
       times: {
@@ -106,11 +105,7 @@ export class Reconciler implements EngineFollower {
         usedAt: time.toMonotonic(stored.usedAt),
       },
       reservation: this.#placeOf(stored),
-      clock,
-      onUse: () => journal.used(record),
-      onIdle: () => this.#parts.onIdle(record),
     });
-    return record;
   }
 
   #placeOf({ owner, spec, phase }: FoundSandbox): Place {

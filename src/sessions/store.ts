@@ -44,7 +44,7 @@ export class SessionStore {
   }
 
   /** Every session, oldest first. */
-  all(): StoredSession[] {
+  load(): StoredSession[] {
     const rows = this.#database
       .prepare("SELECT session, used_ms, used_at FROM sessions ORDER BY created_ms, session_id")
       .all();
@@ -74,7 +74,7 @@ export class SessionStore {
   }
 
   /** Stores when a session was last used. */
-  touch(sessionId: string, use: LastUse): void {
+  putUsed(sessionId: string, use: LastUse): void {
     this.#database.transaction(() =>
       this.#database
         .prepare("UPDATE sessions SET used_ms = ?, used_at = ? WHERE session_id = ?")
@@ -82,8 +82,8 @@ export class SessionStore {
     );
   }
 
-  /** Deletes a session. Does nothing if there is none. */
-  delete(sessionId: string): void {
+  /** Removes a session. Does nothing if there is none. */
+  remove(sessionId: string): void {
     this.#database.transaction(() =>
       this.#database.prepare("DELETE FROM sessions WHERE session_id = ?").run(sessionId),
     );
@@ -116,7 +116,7 @@ export class SessionJournal {
 
   /** The sessions of earlier runs of the service, oldest first. */
   load(): StoredSession[] {
-    return this.#parts.store.all();
+    return this.#parts.store.load();
   }
 
   /** Stores a session. @throws `NO_SPACE` */
@@ -135,17 +135,17 @@ export class SessionJournal {
   /** Stores in the background when a session was last used. */
   keepLastUse({ sessionId, lastUse }: UsedSession): void {
     const { store, writeBehind } = this.#parts;
-    writeBehind.add(keyOf(sessionId), () => store.touch(sessionId, lastUse));
+    writeBehind.add(keyOf(sessionId), () => store.putUsed(sessionId, lastUse));
   }
 
   /** Deletes an ended session from the store: now, or, if the disk is full, as soon as it can. */
   forget(sessionId: string): void {
     const { store, writeBehind } = this.#parts;
     try {
-      store.delete(sessionId);
+      store.remove(sessionId);
       writeBehind.drop(keyOf(sessionId));
     } catch {
-      writeBehind.add(keyOf(sessionId), () => store.delete(sessionId));
+      writeBehind.add(keyOf(sessionId), () => store.remove(sessionId));
     }
   }
 }

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect } from "vitest";
-import { type RunningApp, startApp } from "../../src/app.ts";
+import { startApp } from "../../src/app.ts";
 import { PlainHeaders } from "../../src/base/plain-headers.ts";
+import type { RunningService } from "../../src/cli/service.ts";
 import { Client } from "./client.ts";
 import { containersOf } from "./docker.ts";
 import { eventually } from "./eventually.ts";
@@ -12,7 +13,7 @@ globalThis.Headers = PlainHeaders;
 
 /** A service in this process, on its own port, with a client. */
 export interface TestApp {
-  readonly app: RunningApp;
+  readonly app: RunningService;
   readonly client: Client;
   readonly instance: string;
   readonly log: MemoryLog;

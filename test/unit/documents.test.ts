@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import path from "node:path";
 import { expect, test } from "vitest";
 import { documents, readDocument } from "../support/documents.ts";
@@ -19,7 +19,12 @@ function anchorsOf(name: string): Set<string> {
   );
 }
 
-test.each(documents())("every link of %s leads somewhere", (name) => {
+/** The maps of folders of the source. */
+const maps = readdirSync(path.join(root, "src"), { recursive: true, encoding: "utf8" })
+  .filter((name) => path.basename(name) === "README.md")
+  .map((name) => `src/${name}`);
+
+test.each([...documents(), ...maps])("every link of %s leads somewhere", (name) => {
   const text = readDocument(name).replaceAll(/^ *```.*?^ *```$/gms, "");
   const links = [...text.matchAll(/\]\(\s*([^)\s]+)\s*\)/g)].map(([, target = ""]) => target);
   const dead = links.filter((link) => {
@@ -30,4 +35,12 @@ test.each(documents())("every link of %s leads somewhere", (name) => {
     return anchor !== undefined && target.endsWith(".md") && !anchorsOf(target).has(anchor);
   });
   expect(dead).toEqual([]);
+});
+
+test.each(maps)("%s, or the map above it, names every file of its folder", (name) => {
+  const folder = path.dirname(name);
+  const above = `${path.dirname(folder)}/README.md`;
+  const text = [name, above].filter((map) => maps.includes(map)).map(readDocument);
+  const files = readdirSync(path.join(root, folder)).filter((file) => file.endsWith(".ts"));
+  expect(files.filter((file) => !text.some((map) => map.includes(`\`${file}\``)))).toEqual([]);
 });

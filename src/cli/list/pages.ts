@@ -1,5 +1,3 @@
-/** A request for a page. */
-
 const PAGE_SIZE = 1000;
 
 /** Reads all pages of a list. */

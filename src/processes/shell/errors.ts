@@ -1,16 +1,12 @@
 import { rest } from "../../base/async.ts";
 import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
 import type { Lease, LeasedSandbox } from "../../sandboxes/lease.ts";
+import type { ProcessControl } from "../control.ts";
 
 /** How long the report of a sandbox's end may take, after its processes have ended, and if it is seen to be ending. */
 const SANDBOX_END_MS = 1_000;
 const SEEN_END_MS = 30_000;
 const LOOK_MS = 50;
-
-/** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
-interface Ending {
-  isEnding(sandbox: LeasedSandbox): Promise<boolean>;
-}
 
 /**
  * A shell inside a sandbox ended before it had done its task. The sandbox itself may still run: a command can kill
@@ -36,7 +32,11 @@ export function shellGone(output: string, lost: Error | undefined): BerthError {
  * Waits whether the sandbox's end is reported: if a shell is gone because of it, returns that as the error, else the
  * given error.
  */
-export async function orSandboxEnd(error: unknown, lease: Lease, control: Ending): Promise<unknown> {
+export async function orSandboxEnd(
+  error: unknown,
+  lease: Lease,
+  control: Pick<ProcessControl, "isEnding">,
+): Promise<unknown> {
   if (!(error instanceof ShellGoneError)) return error;
   await sandboxEnd(lease.sandbox, lease.signal, control);
   return lease.signal.aborted ? abortError(lease.signal) : error;
@@ -49,7 +49,7 @@ export async function orSandboxEnd(error: unknown, lease: Lease, control: Ending
 export async function sandboxEnd(
   sandbox: LeasedSandbox,
   signal: AbortSignal,
-  control: Ending | undefined,
+  control: Pick<ProcessControl, "isEnding"> | undefined,
 ): Promise<void> {
   await rest(SANDBOX_END_MS, signal);
   const end = performance.now() + SEEN_END_MS;

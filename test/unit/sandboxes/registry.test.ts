@@ -12,14 +12,15 @@ function newRegistry(keepEnded?: number) {
   const registry = new SandboxRegistry(clock, ({ sandboxId }) => forgotten.push(sandboxId), keepEnded);
   let place = 0;
   const begin = (sandboxId: string, owner = "me"): SandboxRecord => {
-    const record = new SandboxRecord({
-      ...{ sandboxId, owner, generation: 1, place: ++place, clock },
-      spec: { ...SANDBOX_DEFAULTS, env: {}, labels: {} } as never,
-      phase: { state: "CREATING", abort: new AbortController(), warmRef: undefined },
-      reservation: { leave() {}, stay() {}, release() {} },
-      onUse() {},
-      onIdle() {},
-    });
+    const record = new SandboxRecord(
+      {
+        ...{ sandboxId, owner, generation: 1, place: ++place },
+        spec: { ...SANDBOX_DEFAULTS, env: {}, labels: {} } as never,
+        phase: { state: "CREATING", abort: new AbortController(), warmRef: undefined },
+        reservation: { leave() {}, stay() {}, release() {} },
+      },
+      { clock, onUse() {}, onIdle() {} },
+    );
     registry.add(record);
     return record;
   };

@@ -126,7 +126,7 @@ describe("a shutdown", () => {
     const usedMs = bench.clock.wallMs();
     await stop(bench, true);
     await bench.clock.advance(1_000);
-    expect(bench.world.store.sessions.all()).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
+    expect(bench.world.store.sessions.load()).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
     await bench.restart();
     expect(bench.listed).toMatchObject([{ sessionId }]);
     expect(await bench.answer("shell")).toEqual({ backend: 1, restarted: true });
@@ -209,15 +209,15 @@ test("an end that cannot be stored is stored as soon as the disk has room", asyn
   const bench = await SessionBench.start();
   await bench.created("shell");
   const { sessions } = bench.world.store;
-  const remove = sessions.delete;
-  sessions.delete = () => {
+  const remove = sessions.remove;
+  sessions.remove = () => {
     throw new BerthError("NO_SPACE", "on purpose");
   };
   const destroyed = bench.sessions.destroy(OWNER, WORKER, [], GRACE_MS);
   expect(await destroyed).toMatchObject([{ status: "DESTROYED", failure: undefined }]);
   await bench.clock.advance(1_000);
   expect(bench.stored).toHaveLength(1);
-  sessions.delete = remove;
+  sessions.remove = remove;
   await bench.clock.advance(1_000);
   expect(bench.stored).toEqual([]);
 });

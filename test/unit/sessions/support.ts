@@ -296,7 +296,7 @@ export class SessionBench {
 
   /** Ids of the sessions in the store. */
   get stored(): string[] {
-    return this.world.store.sessions.all().map(({ sessionId }) => sessionId);
+    return this.world.store.sessions.load().map(({ sessionId }) => sessionId);
   }
 
   /** Ids of the sandboxes that the engine has. */
