@@ -13,6 +13,8 @@ const FULL_BYTES = 4 * 1024 * 1024 - 1024;
 /** How many values are accepted. A message counts as 8. */
 const ADMITTED_VALUES = 60_000;
 const ADMITTED_MESSAGES = 6_500;
+/** The length of a map's keys, which are different. */
+const KEY_BYTES = 4;
 /** How deep messages are inspected. */
 const MAX_DEPTH = 4;
 
@@ -78,10 +80,15 @@ function floods(
 
 function flood(field: DescField): HostileMessage[] {
   if (field.fieldKind === "map") {
-    const entry = (index: number): Buffer =>
-      delimited(field.number, delimited(1, Buffer.from(index.toString(36))));
-    const entries = (count: number): Buffer =>
-      Buffer.concat(Array.from({ length: count }, (_, index) => entry(index)));
+    const entry = delimited(field.number, delimited(1, Buffer.alloc(KEY_BYTES)));
+    const entries = (count: number): Buffer => {
+      const all = repeat(entry, count);
+      for (let end = entry.length; end <= all.length; end += entry.length) {
+        const key = (end / entry.length).toString(36).padStart(KEY_BYTES, "0");
+        all.write(key, end - KEY_BYTES, "latin1");
+      }
+      return all;
+    };
     return [
       { about: "entries", bytes: entries(FULL_BYTES / 12), admitted: false },
       { about: "entries, admitted", bytes: entries(ADMITTED_MESSAGES - 100) },
