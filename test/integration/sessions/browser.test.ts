@@ -250,6 +250,36 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("key", { key: "x" })).title).toBe("B");
   });
 
+  test("a frame with its own process that hangs keeps one call waiting, not each", async () => {
+    await shell(`mkdir hung && cd hung
+      echo '<title>Outer</title><button onclick="document.title += 1">b</button><iframe title=hung src="http://127.0.0.1:8129/inner.html"></iframe><script>onmessage = () => { document.title = "Hung" }</script>' >outer.html
+      echo '<script>setTimeout(() => { parent.postMessage("hung", "*"); setTimeout(() => { while (true); }, 50); })</script>' >inner.html`);
+    await shell(
+      "cd hung; python3 -u -m http.server --bind 127.0.0.1 8129 >server.log 2>&1 & until grep -q Serving server.log; do sleep 0.02; done",
+    );
+    await browser.ok("goto", { url: "http://localhost:8129/outer.html" });
+    await expect.poll(() => browser.evaluate("document.title"), { timeout: 60_000 }).toBe("Hung");
+    await browser.ok("key", { key: "x" });
+    await expectNoWait(async () => {
+      for (let round = 0; round < 3; round++) await browser.ok("key", { key: "x" });
+    });
+    const soon = { timeout: 60 };
+    expect(await browser.ok("click", { selector: "button", ...soon })).toMatchObject({ title: "Hung1" });
+    expect((await browser.ok("tree", soon)).tree).toMatch(/- iframe "hung" \[ref=e\d+\] \[hangs\]$/m);
+    expect(await browser.ok("text", soon)).toMatchObject({ text: "b" });
+    await browser.ok("wait_for", { text: "b", selector: "button", ...soon });
+    expect(await browser.call("click", { selector: "#missing", ...soon })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("A frame of the page hangs, and was not searched."),
+    });
+    // A timeout stops the frame's script too. Then the frame answers again.
+    expect(await browser.call("wait_for", { selector: "#missing", timeout: 1 })).toMatchObject({
+      code: 5006,
+    });
+    await expect.poll(async () => (await browser.ok("tree")).tree).not.toContain("[hangs]");
+    await browser.show("");
+  });
+
   test("an action on a page that may run no scripts does not wait for them", async () => {
     const server = `
 import http.server

@@ -74,8 +74,9 @@ export async function findElement(
   if (ref !== undefined) return byReference(tab, references, ref, signal);
   const found = await bySelector(tab, selector ?? "", signal);
   if (found !== undefined) return found;
+  const more = tab.hanging.length === 0 ? "" : " A frame of the page hangs, and was not searched.";
   throw new ToolFailure(
-    `No element matches ${JSON.stringify(selector)}. wait_for waits for one; tree shows what there is.`,
+    `No element matches ${JSON.stringify(selector)}. wait_for waits for one; tree shows what there is.${more}`,
   );
 }
 
@@ -115,6 +116,8 @@ async function byReference(
   const { frame, backendNodeId } = referred;
   const { frameId, loaderId } = frame;
   const frames = await tab.frames(signal);
+  if (tab.hanging.some(({ session }) => session === frame.session))
+    throw new ToolFailure(`The frame of ${ref} hangs: it does not answer.`);
   if (!frames.some((now) => now.frameId === frameId && now.loaderId === loaderId)) throw stale;
   try {
     const element = await tab.resolve(frame, backendNodeId, signal);

@@ -187,7 +187,10 @@ export async function settle(tab: Tab, signal: AbortSignal): Promise<void> {
  * page, which only then hears of it.
  */
 async function pageRests(tab: Tab, signal: AbortSignal): Promise<void> {
-  const [page, ...frames] = tab.roots.map((root) => () => tab.callIn(root, REST, [REACT_MS], done, signal));
-  await Promise.allSettled(frames.map((rests) => rests()));
-  await page?.();
+  const [page, ...frames] = tab.roots.map(({ session, frameId }) => ({
+    session,
+    rests: (until: AbortSignal) => tab.callIn({ session, frameId }, REST, [REACT_MS], done, until),
+  }));
+  await Promise.all(frames.map(({ session, rests }) => tab.askFrame(session, rests, signal)));
+  await page?.rests(signal);
 }

@@ -92,7 +92,8 @@ const tree = pageTool(
   "tree",
   "The accessibility tree of the page with its frames and shadow roots, as indented text: a line for each element, with its " +
     "role, name, state, value, and a reference such as [ref=e12] that click, type, select, upload, hover, scroll, content, " +
-    "text and screenshot take. A reference stays valid as long as its element exists. Returns tree, url, title, truncated.",
+    "text and screenshot take. A reference stays valid as long as its element exists. " +
+    "A frame that does not answer is marked with [hangs], and left out. Returns tree, url, title, truncated.",
   z.strictObject({}),
   async (use) => {
     const { text: lines, truncated } = await readTree(use.tab, use.references, use.signal);
