@@ -13,15 +13,7 @@ export interface ChromiumOptions {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** A running browser, and how to remove what it leaves behind. */
-export interface Chromium {
-  readonly program: Program;
-  /** Ends it, and removes its profile unless the sandbox ends with it. Idempotent; never rejects. */
-  close(sandboxEnds: boolean): Promise<void>;
-}
-
 const CLOSE_MS = 3_000;
-const REMOVE_MS = 5_000;
 /** The script's exit code if it finds no browser: the shell's code for "not found". */
 const NOT_FOUND = 127;
 
@@ -109,7 +101,7 @@ export async function startChromium(
   options: ChromiumOptions,
   output: (chunk: Buffer) => void,
   signal: AbortSignal,
-): Promise<Chromium> {
+): Promise<Program> {
   const profile = `/tmp/berth-browser-${randomBytes(8).toString("hex")}`;
   const { width, height, locale, userAgent } = options;
   const argv = [
@@ -121,39 +113,10 @@ export async function startChromium(
     "about:blank",
   ];
   const place = { env: options.env, workingDir: sandbox.spec.workingDir };
-  const request = { sessionId, argv, ...place, name: "Chromium", closeMs: CLOSE_MS, output };
-  const program = await Program.start(host, sandbox, request, signal);
-  let closing: Promise<void> | undefined;
-  const close = async (sandboxEnds: boolean): Promise<void> => {
-    await program.close(sandboxEnds);
-    if (!sandboxEnds) await removeProfile();
-  };
-  // A killed browser had no time to remove its profile.
-  const removeProfile = async (): Promise<void> => {
-    const argv = ["sh", "-c", `profile=$1${REMOVE_PROFILE}`, "rm", profile];
-    const what = {
-      sessionId,
-      name: "rm",
-      argv,
-      env: {},
-      workingDir: "/",
-      closeMs: REMOVE_MS,
-      output: () => {},
-    };
-    try {
-      const rm = await Program.start(host, sandbox, what, AbortSignal.timeout(REMOVE_MS));
-      await rm.close(false);
-    } catch (error) {
-      host.logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a browser's profile was not removed");
-    }
-  };
-  return {
-    program,
-    close: (sandboxEnds) => {
-      closing ??= close(sandboxEnds);
-      return closing;
-    },
-  };
+  // A killed browser has no time to remove its profile.
+  const removal = { script: `profile=$1${REMOVE_PROFILE}`, path: profile };
+  const request = { sessionId, argv, ...place, name: "Chromium", closeMs: CLOSE_MS, output, removal };
+  return Program.start(host, sandbox, request, signal);
 }
 
 /** The error for a browser that ended before it answered. */
