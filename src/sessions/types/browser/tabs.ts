@@ -99,11 +99,11 @@ export class Tabs {
     return described.flat();
   }
 
-  /** The ids of tabs that pages opened since the last call. */
+  /** The ids of tabs that pages opened since the last call, without those that are closed again. */
   takeOpened(): string[] {
     const opened = this.#opened;
     this.#opened = [];
-    return opened;
+    return opened.filter((id) => this.all.some((tab) => tab.id === id));
   }
 
   /** Opens a tab without making it active. Resolves when it answers. */
