@@ -431,6 +431,31 @@ server.serve_forever()`;
     expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
   });
 
+  test("a server that answers without a page is not blamed on the network", async () => {
+    const server = `
+import http.server
+class Pageless(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(int(self.path[1:]))
+        self.send_header("WWW-Authenticate", "Basic realm=here")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8131), Pageless)
+open("/tmp/pageless", "w").close()
+server.serve_forever()`;
+    await shell(`python3 -c '${server}' >/dev/null 2>&1 & until [ -e /tmp/pageless ]; do sleep 0.02; done`);
+    for (const [status, problem] of [
+      [204, "net::ERR_ABORTED. The server sent no page, as with the status 204, or the page was stopped."],
+      [500, "net::ERR_HTTP_RESPONSE_CODE_FAILURE. The server answered with an error status and no page."],
+      [401, "net::ERR_INVALID_AUTH_CREDENTIALS. The server asks for a name and a password."],
+    ] as const) {
+      const { code, message } = await browser.call("goto", { url: `http://localhost:8131/${status}` });
+      expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining(problem) });
+      expect(message).not.toContain("no network");
+    }
+  });
+
   test("dialogs are answered at once, and the result reports them", async () => {
     await browser.show("<script>var answers</script>");
     const { dialogs } = await browser.ok("evaluate", {

@@ -51,10 +51,23 @@ export async function goTo(
   }, signal);
 }
 
+/** Errors for servers that answered, and what they mean. */
+const REPLIES: Readonly<Record<string, string>> = {
+  "net::ERR_ABORTED": "The server sent no page, as with the status 204, or the page was stopped.",
+  "net::ERR_HTTP_RESPONSE_CODE_FAILURE": "The server answered with an error status and no page.",
+  "net::ERR_INVALID_AUTH_CREDENTIALS":
+    "The server asks for a name and a password. Put them into the URL: http://name:password@host/.",
+};
+/** Errors of a network that is not there, or of a server. */
+const UNREACHABLE =
+  /^net::ERR_(NAME|INTERNET|ADDRESS|NETWORK|DNS|TIMED_OUT|CONNECTION_(REFUSED|TIMED_OUT|FAILED))/;
+
 function problemOf(url: string, errorText: string, hasNetwork: boolean): string {
   const problem = `The page could not be loaded: ${errorText.slice(0, 200).toWellFormed()}.`;
+  const reply = REPLIES[errorText];
+  if (reply !== undefined) return `${problem} ${reply}`;
   const isWeb = url.startsWith("http:") || url.startsWith("https:");
-  if (hasNetwork || !isWeb) return problem;
+  if (hasNetwork || !isWeb || !UNREACHABLE.test(errorText)) return problem;
   return `${problem} The sandbox has no network: only servers inside it can be reached. Create a sandbox with network EGRESS, and the session in it.`;
 }
 
