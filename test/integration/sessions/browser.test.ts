@@ -197,6 +197,41 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("t.value")).toBe(text);
   });
 
+  test("text is typed at the end of what is there, in every kind of input, and its line ends once", async () => {
+    await browser.show(
+      `<input id=email type=email value=ann@old><input id=number type=number value=12><textarea id=area>one</textarea>`,
+    );
+    await browser.ok("type", { selector: "#email", text: ".example" });
+    await browser.ok("type", { selector: "#number", text: "3" });
+    await browser.ok("type", { selector: "#area", text: " two\r\nthree\n" });
+    expect(await browser.evaluate("[email, number, area].map(input => input.value)")).toEqual([
+      "ann@old.example",
+      "123",
+      "one two\nthree\n",
+    ]);
+    await browser.ok("key", { key: "Shift+1" });
+    expect(await browser.evaluate("area.value.at(-1)")).toBe("!");
+  });
+
+  test("an element that does not fit into the page is clicked and scrolled at its middle", async () => {
+    await browser.show(`<style>*{margin:0}</style><div id=tall style="height:4000px">tall</div>
+      <div id=box style="height:200px;overflow:auto"><div id=inner style="height:2000px;width:50px">inner</div></div>
+      <script>const at = []; onclick = ({ target, offsetY }) => at.push([target.id, offsetY])</script>`);
+    await browser.ok("click", { selector: "#tall" });
+    await browser.ok("click", { selector: "#tall", x: 5, y: 3990 });
+    await browser.ok("click", { selector: "#inner" });
+    await browser.ok("click", { selector: "#inner", x: 5, y: 10 });
+    expect(await browser.evaluate("at")).toEqual([
+      ["tall", 2000],
+      ["tall", 3990],
+      ["inner", 1000],
+      ["inner", 10],
+    ]);
+    await browser.evaluate("scrollTo(0, 0)");
+    await browser.ok("scroll", { selector: "#inner", pixels: 300 });
+    await expect.poll(() => browser.evaluate("box.scrollTop"), { timeout: 30_000 }).toBeGreaterThan(900);
+  });
+
   test("a click waits for the page that it opens, and the history goes back and forward", async () => {
     await shell(
       "echo '<title>A</title><a href=b.html>b</a>' >a.html; echo '<title>B</title><form action=a.html><input name=q></form>' >b.html",

@@ -28,7 +28,12 @@ export const PREPARE_TYPING = `function(clear) {
   this.focus();
   if (isInput || this instanceof HTMLTextAreaElement) {
     if (clear) this.select();
-    else try { this.setSelectionRange(this.value.length, this.value.length) } catch {}
+    else try {
+      this.setSelectionRange(this.value.length, this.value.length);
+    } catch {
+      // Inputs such as numbers have no positions.
+      getSelection().modify("move", "forward", "documentboundary");
+    }
   } else {
     const selection = getSelection();
     selection.selectAllChildren(this);
