@@ -407,6 +407,16 @@ server.serve_forever()`;
     await browser.ok("wait_for", { selector: "#p", hidden: true });
   });
 
+  test("a URL has its fragment, in results and in wait_for", async () => {
+    await shell("echo '<title>App</title>' >app.html");
+    const file = `file://${(await shell("pwd")).stdout.trim()}/app.html`;
+    expect(await browser.ok("goto", { url: `${file}#/one` })).toMatchObject({ url: `${file}#/one` });
+    await browser.evaluate("setTimeout(() => { location.hash = '#/two' }, 100)");
+    expect(await browser.ok("wait_for", { url: "#/two", timeout: 60 })).toMatchObject({
+      url: `${file}#/two`,
+    });
+  });
+
   test("tabs are opened, selected and closed, and a page's own tabs are reported", async () => {
     await browser.show("<title>first</title><button onclick=\"window.open('about:blank')\">Open</button>");
     const [popup] = (await browser.ok("click", { selector: "button" })).opened_tabs;
@@ -528,6 +538,7 @@ server.serve_forever()`;
     ["key", { key: "NoKey" }, "params.key"],
     ["screenshot", { full_page: true, selector: "a" }, "params.full_page"],
     ["wait_for", {}, "params"],
+    ["wait_for", { text: "Loading", hidden: true }, "params.hidden"],
     ["tabs", { action: "select" }, "params.tab"],
     ["download", { url: "file:///etc/passwd" }, "params.url"],
     ["download", { url: "data:,", directory: "../.." }, "working_dir"],
@@ -549,6 +560,7 @@ server.serve_forever()`;
     ["type", { selector: "#date", text: "tomorrow" }, "does not take"],
     ["select", { selector: "#p", values: [] }, "not a select element"],
     ["select", { selector: "select", values: ["x"] }, 'has no option "x". It has: "one"'],
+    ["select", { selector: "select", values: ["off"] }, 'has the option "off", but it is disabled'],
     ["upload", { selector: "#p", paths: ["two.html"] }, "not a file input"],
     ["upload", { selector: "#file", paths: ["missing.txt"] }, "missing.txt"],
     ["upload", { selector: "#file", paths: ["/tmp"] }, "is not a file"],
@@ -557,7 +569,7 @@ server.serve_forever()`;
   ])("%s with %j fails, saying %s", async (tool, params, problem) => {
     await browser.ok("tabs", { action: "new" });
     await browser.ok("evaluate", {
-      script: `document.body.innerHTML = "<p id=p>p</p><p id=hidden hidden>h</p><input id=off disabled><input id=date type=date><input id=file type=file><select><option>one</select>"`,
+      script: `document.body.innerHTML = "<p id=p>p</p><p id=hidden hidden>h</p><input id=off disabled><input id=date type=date><input id=file type=file><select><option>one<option disabled>off</select>"`,
     });
     const answer = await browser.call(tool, params);
     expect(answer).toMatchObject({ code: 4001, message: expect.stringContaining(problem) });

@@ -9,7 +9,7 @@ import { findElement, pointOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click, press, select, settle, type, wheel } from "./input.ts";
 import { parseChord } from "./keys.ts";
-import { FILE_NAMES, FILES_PROBLEM, SCROLL_STATE } from "./page-scripts.ts";
+import { CLEAR_FILES, FILE_NAMES, FILES_PROBLEM, SCROLL_STATE } from "./page-scripts.ts";
 
 const MAX_TEXT = 1_000_000;
 const MAX_UPLOADS = 100;
@@ -160,7 +160,9 @@ export function elementTools(files: FileManager): readonly Tool[] {
       const { objectId, session } = element;
       const names = await tab.callOn(element, FILES_PROBLEM, [paths.length], z.string(), signal);
       if (names !== "") throw new ToolFailure(`The element ${names.slice(0, 200)}.`);
-      await tab.send("DOM.setFileInputFiles", { files: paths, objectId }, z.unknown(), signal, session);
+      // The browser ignores an empty list.
+      if (paths.length === 0) await tab.callOn(element, CLEAR_FILES, [], z.unknown(), signal);
+      else await tab.send("DOM.setFileInputFiles", { files: paths, objectId }, z.unknown(), signal, session);
       const chosen = await tab.callOn(element, FILE_NAMES, [], z.array(z.string()).max(MAX_UPLOADS), signal);
       return { data: { files: chosen.map(wellFormed) } };
     },

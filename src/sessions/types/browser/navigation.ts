@@ -118,6 +118,7 @@ async function whileChanging<T>(tab: Tab, ask: () => Promise<T>, signal: AbortSi
   return ask();
 }
 
+/** The status is null if there is none, or if the page moved on too often for its document to be asked. */
 type About = JsonObject & { readonly status: number | null };
 
 /**
@@ -135,14 +136,9 @@ export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
 }
 
 async function aboutDocument(tab: Tab, signal: AbortSignal): Promise<About> {
-  const page = await tab.page(signal);
-  const answer = z.object({ title: z.string(), status: z.number().int().min(0).max(999) });
-  const { title, status } = await tab.callIn(page, ABOUT, [], answer, signal);
+  const answer = z.object({ url: z.string(), title: z.string(), status: z.number().int().min(0).max(999) });
+  const { url, title, status } = await tab.callIn(tab.root, ABOUT, [], answer, signal);
   // For other schemes, report the status of a success.
-  const isWeb = /^https?:/.test(page.url);
-  return {
-    url: shownUrl(page.url),
-    title: title.toWellFormed(),
-    status: isWeb && status !== 0 ? status : null,
-  };
+  const isWeb = /^https?:/.test(url);
+  return { url: shownUrl(url), title: title.toWellFormed(), status: isWeb && status !== 0 ? status : null };
 }

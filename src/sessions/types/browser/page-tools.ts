@@ -28,7 +28,7 @@ const url = z.string().min(1).max(2_000_000);
 const goto = pageTool(
   "goto",
   "Opens a URL in the tab: http, https, data, file (files of the sandbox) or about. Returns url (after redirects), title " +
-    "and status (HTTP; null where there is none). Every tool also returns dialogs (those of the page that were answered), " +
+    "and status (HTTP; null where there is none, or where pages replace each other too fast to tell). Every tool also returns dialogs (those of the page that were answered), " +
     "opened_tabs (ids of tabs that pages opened), tab_restarted (the tab had crashed, and this is an empty one) and " +
     "session_restarted (the browser was lost, and this is a new one).",
   z.strictObject({ url: url.describe("The whole URL."), wait_until: waitUntil }),
@@ -134,7 +134,10 @@ const waitForTool = pageTool(
     "contains a text, or it has loaded. Returns url and title.",
   z.strictObject({
     selector,
-    hidden: z.boolean().default(false).describe("Whether to wait until the element is gone or hidden."),
+    hidden: z
+      .boolean()
+      .default(false)
+      .describe("With selector: whether to wait until the element is gone or hidden."),
     text: z.string().min(1).max(10_000).optional(),
     url: z.string().min(1).max(10_000).describe("Part of the URL.").optional(),
     state: z.enum(["dom", "load", "network_idle"]).optional(),
@@ -146,6 +149,9 @@ const waitForTool = pageTool(
   (params) => {
     if ((params.selector ?? params.text ?? params.url ?? params.state) === undefined) {
       throw invalidArgument("params", "give selector, text, url or state.");
+    }
+    if (params.hidden && params.selector === undefined) {
+      throw invalidArgument("params.hidden", "is for selector alone.");
     }
   },
 );

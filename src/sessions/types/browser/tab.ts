@@ -34,7 +34,9 @@ const OBJECT_GROUP = "berth";
 /** Strings that pages and browsers control are truncated to this many characters. */
 const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellFormed());
 
-const frame = z.object({ id: z.string(), loaderId: z.string(), url: shortText });
+const frame = z
+  .object({ id: z.string(), loaderId: z.string(), url: shortText, urlFragment: shortText.default("") })
+  .transform(({ url, urlFragment, ...rest }) => ({ ...rest, url: url + urlFragment }));
 type FrameTree = {
   readonly frame: z.output<typeof frame>;
   readonly childFrames?: readonly FrameTree[] | undefined;
@@ -126,10 +128,14 @@ export class Tab {
     return [this.session, ...this.#inner.keys()];
   }
 
+  /** The frame of the page itself. */
+  get root(): Pick<Frame, "session" | "frameId"> {
+    return { session: this.session, frameId: this.targetId };
+  }
+
   /** The outermost frame of each of the tab's processes, the page's own first. */
   get roots(): readonly Pick<Frame, "session" | "frameId">[] {
-    const inner = [...this.#inner].map(([session, { frameId }]) => ({ session, frameId }));
-    return [{ session: this.session, frameId: this.targetId }, ...inner];
+    return [this.root, ...[...this.#inner].map(([session, { frameId }]) => ({ session, frameId }))];
   }
 
   /** The session whose page contains this session's frame. Undefined for the page itself. */
