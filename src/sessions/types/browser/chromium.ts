@@ -29,7 +29,8 @@ until rm -rf -- "$profile" 2>/dev/null || [ $((left -= 1)) -le 0 ]; do sleep 0.1
 /**
  * Creates a private profile, starts the browser with its pipe on the descriptors it expects, and removes the profile
  * when the browser ends. This also works if the service was killed: then the pipe closes, and Chromium ends. Looks for
- * the program behind Debian's start script first, because that script is slow and adds extensions.
+ * the program behind Debian's start script first, because that script is slow and adds extensions. Without a language,
+ * it would refuse file names that are not ASCII.
  */
 const SCRIPT = `
 profile=$1; shift
@@ -39,7 +40,7 @@ done
 [ -n "$browser" ] || exit ${NOT_FOUND}
 mkdir -m 700 "$profile" || exit 1
 export HOME="$profile" XDG_CONFIG_HOME="$profile" XDG_CACHE_HOME="$profile" XDG_DATA_HOME="$profile" XDG_RUNTIME_DIR="$profile"
-export TMPDIR="$profile" DBUS_SESSION_BUS_ADDRESS=disabled: DBUS_SYSTEM_BUS_ADDRESS=disabled:
+export LANG="\${LANG:-C.UTF-8}" TMPDIR="$profile" DBUS_SESSION_BUS_ADDRESS=disabled: DBUS_SYSTEM_BUS_ADDRESS=disabled:
 trap : TERM
 exec 3<&0 4>&1 </dev/null >/dev/null
 "$browser" --user-data-dir="$profile" "$@" &

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { invalidArgument } from "../../../base/errors.ts";
+import type { FileManager } from "../../../files/manager.ts";
 import { resolveWorkingDir } from "../../../processes/shell/job.ts";
 import type { Tool } from "../../backend.ts";
 import type { Browser } from "./browser.ts";
@@ -187,40 +188,41 @@ const tabs = browserTool(
   },
 );
 
-const downloadTool = pageTool(
-  "download",
-  "Downloads a URL, or what a click on an element downloads, into a directory of the sandbox. Returns path, size in bytes " +
-    "and url.",
-  z.strictObject({
-    url: url.describe("What to download.").optional(),
-    selector,
-    ref,
-    directory: z
-      .string()
-      .min(1)
-      .max(4096)
-      .describe("Where to: absolute, or relative to the sandbox's directory, which is the default.")
-      .optional(),
-  }),
-  (use, params, browser) => download(browser, use, params, directoryOf(browser, params.directory)),
-  (params, browser) => {
-    if (params.url === undefined) oneElement(params);
-    else if ((params.selector ?? params.ref) !== undefined) {
-      throw invalidArgument("params.url", "give url, selector or ref, one of them.");
-    } else if (pageUrl("params.url", params.url).startsWith("file:")) {
-      throw invalidArgument("params.url", "is a file of the sandbox already.");
-    }
-    directoryOf(browser, params.directory);
-  },
-);
-
 function directoryOf(browser: Browser, given: string | undefined): string {
   if (given?.includes("\0")) throw invalidArgument("params.directory", "must not hold NUL.");
   return resolveWorkingDir(browser.place.sandbox.spec.workingDir, given);
 }
 
-/** The tools that act on a page as a whole. */
-export const PAGE_TOOLS: readonly Tool[] = [
-  ...[goto, back, forward, reloadTool, screenshotTool, tree],
-  ...[evaluateTool, content, text, waitForTool, tabs, downloadTool],
-];
+/** The tools that act on a page as a whole. @param files names what is downloaded. */
+export function pageTools(files: FileManager): readonly Tool[] {
+  const downloadTool = pageTool(
+    "download",
+    "Downloads a URL, or what a click on an element downloads, into a directory of the sandbox. A name that is " +
+      "taken gets a number: report (1).csv. Returns path, size in bytes and url.",
+    z.strictObject({
+      url: url.describe("What to download.").optional(),
+      selector,
+      ref,
+      directory: z
+        .string()
+        .min(1)
+        .max(4096)
+        .describe("Where to: absolute, or relative to the sandbox's directory, which is the default.")
+        .optional(),
+    }),
+    (use, params, browser) => download(browser, files, use, params, directoryOf(browser, params.directory)),
+    (params, browser) => {
+      if (params.url === undefined) oneElement(params);
+      else if ((params.selector ?? params.ref) !== undefined) {
+        throw invalidArgument("params.url", "give url, selector or ref, one of them.");
+      } else if (pageUrl("params.url", params.url).startsWith("file:")) {
+        throw invalidArgument("params.url", "is a file of the sandbox already.");
+      }
+      directoryOf(browser, params.directory);
+    },
+  );
+  return [
+    ...[goto, back, forward, reloadTool, screenshotTool, tree],
+    ...[evaluateTool, content, text, waitForTool, tabs, downloadTool],
+  ];
+}
