@@ -455,16 +455,16 @@ server.serve_forever()`;
   });
 
   test("a download overwrites nothing: a name that is taken gets a number", async () => {
-    await shell("mkdir -p kept/dir.txt && printf mine >kept/main.tar.gz");
+    await shell("mkdir -p /tmp/kept/dir.txt && printf mine >/tmp/kept/main.tar.gz");
     const offer = async (name: string, content: string) => {
       await browser.show(`<a download='${name}' href='data:application/octet-stream,${content}'>Get</a>`);
-      return (await browser.ok("download", { selector: "a", directory: "kept" })).path;
+      return (await browser.ok("download", { selector: "a", directory: "/tmp/kept" })).path;
     };
     expect(await offer("main.tar.gz", "one")).toMatch(/\/kept\/main\.tar \(1\)\.gz$/);
     expect(await offer("main.tar.gz", "two")).toMatch(/\/kept\/main\.tar \(2\)\.gz$/);
     expect(await offer("dir.txt", "three")).toMatch(/\/kept\/dir \(1\)\.txt$/);
     expect(await offer("東京 😀.csv", "four")).toMatch(/\/kept\/東京 😀\.csv$/);
-    const { stdout } = await shell('cd kept; for file in *; do echo "$file: $(cat "$file" 2>&1)"; done');
+    const { stdout } = await shell('cd /tmp/kept; for file in *; do echo "$file: $(cat "$file" 2>&1)"; done');
     expect(stdout.split("\n").sort()).toEqual([
       "",
       expect.stringMatching(/^dir \(1\)\.txt: three$/),

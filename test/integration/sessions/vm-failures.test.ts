@@ -223,7 +223,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await expect.poll(files, { timeout: PATIENCE.timeoutMs }).toBe(before);
   });
 
-  test("a guard that is told to stop while it cleans up after a killed driver goes on with it", () =>
+  test("a guard that gets SIGTERM while it cleans up after a killed driver goes on with it", () =>
     withDesktop(async (desktop) => {
       const waiting = failureOf(desktop.ask("wait", { seconds: 60 }));
       await eventually(async () => (await desktop.worker.list())[0]?.active_calls === 1);
