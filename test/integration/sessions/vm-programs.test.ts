@@ -120,7 +120,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   });
 
   test("mousepad: calls after a paste or a copy find it done", async () => {
-    const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
+    // Otherwise it asks about the file that the killed one of another test had open.
+    const command = "GSETTINGS_BACKEND=memory XDG_DATA_HOME=$(mktemp -d) mousepad";
+    const window = await desktop.open(command, ({ class: name }) => name === "Mousepad");
     const [x, y, width, height] = window.bounds;
     await desktop.do("click", { x: Math.round(x + width / 2), y: Math.round(y + height / 2) });
     for (let round = 0; round < 5; round++) {
