@@ -25,12 +25,16 @@ interface ProgramRequest {
   readonly closeMs: number;
   /** Receives its stdout. See {@link Program.pause} for flow control. */
   readonly output: (chunk: Buffer) => void;
+  /** A script for sh that removes the files in `path`, which it may leave behind if it is killed. */
+  readonly removal?: { readonly script: string; readonly path: string };
 }
 
 /** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 300;
 /** How long it may take to end after SIGKILL. */
 const AFTER_KILL_MS = 500;
+/** How long the removal of its files may take. */
+const REMOVE_MS = 5_000;
 /** How many bytes from the end of its stderr are kept. */
 const SAID_BYTES = 4 * 1024;
 
@@ -157,7 +161,7 @@ export class Program {
   }
 
   /**
-   * Ends it and everything it started. Idempotent; never rejects.
+   * Ends it and everything it started, and removes its files. Idempotent; never rejects.
    * @param sandboxEnds whether the sandbox ends, with everything in it.
    */
   close(sandboxEnds: boolean): Promise<void> {
@@ -184,6 +188,22 @@ export class Program {
     } finally {
       this.#release?.();
       job.close();
+      if (!sandboxEnds) await this.#removeFiles();
+    }
+  }
+
+  async #removeFiles(): Promise<void> {
+    const { removal, sessionId } = this.#request;
+    if (removal === undefined) return;
+    const argv = ["sh", "-c", removal.script, "rm", removal.path];
+    const more = { name: "rm", env: {}, workingDir: "/", closeMs: REMOVE_MS, output: () => {} };
+    const late = AbortSignal.timeout(REMOVE_MS);
+    try {
+      const rm = await Program.start(this.#host, this.#sandbox, { sessionId, argv, ...more }, late);
+      await rm.close(false);
+    } catch (error) {
+      const { sandboxId } = this.#sandbox;
+      this.#host.logger.debug({ sandboxId, err: error }, "files of a session were not removed");
     }
   }
 }

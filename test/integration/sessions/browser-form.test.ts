@@ -126,6 +126,11 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
     const uploaded = "Promise.all([...form.papers.files].map(file => file.text()))";
     expect(await browser.evaluate(uploaded)).toEqual(["one", "two"]);
+    await browser.evaluate("form.papers.onchange = () => { state.cleared = form.papers.files.length }");
+    expect(await browser.ok("upload", { ref: ref("file", "Papers"), paths: [] })).toMatchObject({
+      files: [],
+    });
+    expect(await browser.evaluate("state.cleared")).toBe(0);
   });
 
   test("a reference keeps its element, and one whose element is gone says so", async () => {

@@ -197,6 +197,41 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("t.value")).toBe(text);
   });
 
+  test("text is typed at the end of what is there, in every kind of input, and its line ends once", async () => {
+    await browser.show(
+      `<input id=email type=email value=ann@old><input id=number type=number value=12><textarea id=area>one</textarea>`,
+    );
+    await browser.ok("type", { selector: "#email", text: ".example" });
+    await browser.ok("type", { selector: "#number", text: "3" });
+    await browser.ok("type", { selector: "#area", text: " two\r\nthree\n" });
+    expect(await browser.evaluate("[email, number, area].map(input => input.value)")).toEqual([
+      "ann@old.example",
+      "123",
+      "one two\nthree\n",
+    ]);
+    await browser.ok("key", { key: "Shift+1" });
+    expect(await browser.evaluate("area.value.at(-1)")).toBe("!");
+  });
+
+  test("an element that does not fit into the page is clicked and scrolled at its middle", async () => {
+    await browser.show(`<style>*{margin:0}</style><div id=tall style="height:4000px">tall</div>
+      <div id=box style="height:200px;overflow:auto"><div id=inner style="height:2000px;width:50px">inner</div></div>
+      <script>const at = []; onclick = ({ target, offsetY }) => at.push([target.id, offsetY])</script>`);
+    await browser.ok("click", { selector: "#tall" });
+    await browser.ok("click", { selector: "#tall", x: 5, y: 3990 });
+    await browser.ok("click", { selector: "#inner" });
+    await browser.ok("click", { selector: "#inner", x: 5, y: 10 });
+    expect(await browser.evaluate("at")).toEqual([
+      ["tall", 2000],
+      ["tall", 3990],
+      ["inner", 1000],
+      ["inner", 10],
+    ]);
+    await browser.evaluate("scrollTo(0, 0)");
+    await browser.ok("scroll", { selector: "#inner", pixels: 300 });
+    await expect.poll(() => browser.evaluate("box.scrollTop"), { timeout: 30_000 }).toBeGreaterThan(900);
+  });
+
   test("a click waits for the page that it opens, and the history goes back and forward", async () => {
     await shell(
       "echo '<title>A</title><a href=b.html>b</a>' >a.html; echo '<title>B</title><form action=a.html><input name=q></form>' >b.html",
@@ -248,6 +283,36 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await browser.ok("goto", page);
     await browser.ok("type", { selector: "input", text: "" });
     expect((await browser.ok("key", { key: "x" })).title).toBe("B");
+  });
+
+  test("a frame with its own process that hangs keeps one call waiting, not each", async () => {
+    await shell(`mkdir hung && cd hung
+      echo '<title>Outer</title><button onclick="document.title += 1">b</button><iframe title=hung src="http://127.0.0.1:8129/inner.html"></iframe><script>onmessage = () => { document.title = "Hung" }</script>' >outer.html
+      echo '<script>setTimeout(() => { parent.postMessage("hung", "*"); setTimeout(() => { while (true); }, 50); })</script>' >inner.html`);
+    await shell(
+      "cd hung; python3 -u -m http.server --bind 127.0.0.1 8129 >server.log 2>&1 & until grep -q Serving server.log; do sleep 0.02; done",
+    );
+    await browser.ok("goto", { url: "http://localhost:8129/outer.html" });
+    await expect.poll(() => browser.evaluate("document.title"), { timeout: 60_000 }).toBe("Hung");
+    await browser.ok("key", { key: "x" });
+    await expectNoWait(async () => {
+      for (let round = 0; round < 3; round++) await browser.ok("key", { key: "x" });
+    });
+    const soon = { timeout: 60 };
+    expect(await browser.ok("click", { selector: "button", ...soon })).toMatchObject({ title: "Hung1" });
+    expect((await browser.ok("tree", soon)).tree).toMatch(/- iframe "hung" \[ref=e\d+\] \[hangs\]$/m);
+    expect(await browser.ok("text", soon)).toMatchObject({ text: "b" });
+    await browser.ok("wait_for", { text: "b", selector: "button", ...soon });
+    expect(await browser.call("click", { selector: "#missing", ...soon })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("A frame of the page hangs, and was not searched."),
+    });
+    // A timeout stops the frame's script too. Then the frame answers again.
+    expect(await browser.call("wait_for", { selector: "#missing", timeout: 1 })).toMatchObject({
+      code: 5006,
+    });
+    await expect.poll(async () => (await browser.ok("tree")).tree).not.toContain("[hangs]");
+    await browser.show("");
   });
 
   test("an action on a page that may run no scripts does not wait for them", async () => {
@@ -342,6 +407,16 @@ server.serve_forever()`;
     await browser.ok("wait_for", { selector: "#p", hidden: true });
   });
 
+  test("a URL has its fragment, in results and in wait_for", async () => {
+    await shell("echo '<title>App</title>' >app.html");
+    const file = `file://${(await shell("pwd")).stdout.trim()}/app.html`;
+    expect(await browser.ok("goto", { url: `${file}#/one` })).toMatchObject({ url: `${file}#/one` });
+    await browser.evaluate("setTimeout(() => { location.hash = '#/two' }, 100)");
+    expect(await browser.ok("wait_for", { url: "#/two", timeout: 60 })).toMatchObject({
+      url: `${file}#/two`,
+    });
+  });
+
   test("tabs are opened, selected and closed, and a page's own tabs are reported", async () => {
     await browser.show("<title>first</title><button onclick=\"window.open('about:blank')\">Open</button>");
     const [popup] = (await browser.ok("click", { selector: "button" })).opened_tabs;
@@ -379,6 +454,28 @@ server.serve_forever()`;
     );
   });
 
+  test("a download overwrites nothing: a name that is taken gets a number", async () => {
+    await shell("mkdir -p /tmp/kept/dir.txt && printf mine >/tmp/kept/main.tar.gz");
+    const offer = async (name: string, content: string) => {
+      await browser.show(`<a download='${name}' href='data:application/octet-stream,${content}'>Get</a>`);
+      return (await browser.ok("download", { selector: "a", directory: "/tmp/kept" })).path;
+    };
+    expect(await offer("main.tar.gz", "one")).toMatch(/\/kept\/main\.tar \(1\)\.gz$/);
+    expect(await offer("main.tar.gz", "two")).toMatch(/\/kept\/main\.tar \(2\)\.gz$/);
+    expect(await offer("dir.txt", "three")).toMatch(/\/kept\/dir \(1\)\.txt$/);
+    expect(await offer("東京 😀.csv", "four")).toMatch(/\/kept\/東京 😀\.csv$/);
+    const { stdout } = await shell('cd /tmp/kept; for file in *; do echo "$file: $(cat "$file" 2>&1)"; done');
+    expect(stdout.split("\n").sort()).toEqual([
+      "",
+      expect.stringMatching(/^dir \(1\)\.txt: three$/),
+      expect.stringMatching(/^dir\.txt: .*directory/),
+      "main.tar (1).gz: one",
+      "main.tar (2).gz: two",
+      "main.tar.gz: mine",
+      "東京 😀.csv: four",
+    ]);
+  });
+
   test("a server's refusal in the form of a download is not a download, and nobody waits for it", async () => {
     const server = `
 import http.server
@@ -399,6 +496,31 @@ server.serve_forever()`;
       message: problem,
     });
     expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
+  });
+
+  test("a server that answers without a page is not blamed on the network", async () => {
+    const server = `
+import http.server
+class Pageless(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(int(self.path[1:]))
+        self.send_header("WWW-Authenticate", "Basic realm=here")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8131), Pageless)
+open("/tmp/pageless", "w").close()
+server.serve_forever()`;
+    await shell(`python3 -c '${server}' >/dev/null 2>&1 & until [ -e /tmp/pageless ]; do sleep 0.02; done`);
+    for (const [status, problem] of [
+      [204, "net::ERR_ABORTED. The server sent no page, as with the status 204, or the page was stopped."],
+      [500, "net::ERR_HTTP_RESPONSE_CODE_FAILURE. The server answered with an error status and no page."],
+      [401, "net::ERR_INVALID_AUTH_CREDENTIALS. The server asks for a name and a password."],
+    ] as const) {
+      const { code, message } = await browser.call("goto", { url: `http://localhost:8131/${status}` });
+      expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining(problem) });
+      expect(message).not.toContain("no network");
+    }
   });
 
   test("dialogs are answered at once, and the result reports them", async () => {
@@ -438,6 +560,7 @@ server.serve_forever()`;
     ["key", { key: "NoKey" }, "params.key"],
     ["screenshot", { full_page: true, selector: "a" }, "params.full_page"],
     ["wait_for", {}, "params"],
+    ["wait_for", { text: "Loading", hidden: true }, "params.hidden"],
     ["tabs", { action: "select" }, "params.tab"],
     ["download", { url: "file:///etc/passwd" }, "params.url"],
     ["download", { url: "data:,", directory: "../.." }, "working_dir"],
@@ -459,6 +582,7 @@ server.serve_forever()`;
     ["type", { selector: "#date", text: "tomorrow" }, "does not take"],
     ["select", { selector: "#p", values: [] }, "not a select element"],
     ["select", { selector: "select", values: ["x"] }, 'has no option "x". It has: "one"'],
+    ["select", { selector: "select", values: ["off"] }, 'has the option "off", but it is disabled'],
     ["upload", { selector: "#p", paths: ["two.html"] }, "not a file input"],
     ["upload", { selector: "#file", paths: ["missing.txt"] }, "missing.txt"],
     ["upload", { selector: "#file", paths: ["/tmp"] }, "is not a file"],
@@ -467,7 +591,7 @@ server.serve_forever()`;
   ])("%s with %j fails, saying %s", async (tool, params, problem) => {
     await browser.ok("tabs", { action: "new" });
     await browser.ok("evaluate", {
-      script: `document.body.innerHTML = "<p id=p>p</p><p id=hidden hidden>h</p><input id=off disabled><input id=date type=date><input id=file type=file><select><option>one</select>"`,
+      script: `document.body.innerHTML = "<p id=p>p</p><p id=hidden hidden>h</p><input id=off disabled><input id=date type=date><input id=file type=file><select><option>one<option disabled>off</select>"`,
     });
     const answer = await browser.call(tool, params);
     expect(answer).toMatchObject({ code: 4001, message: expect.stringContaining(problem) });

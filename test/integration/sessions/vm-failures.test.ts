@@ -209,6 +209,31 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       }),
   );
 
+  test("a desktop whose guard and driver are killed at once leaves nothing behind", async () => {
+    const files = () =>
+      output("find /tmp -name 'berth-vm-*' -prune -o -name '.X*-lock' -o -path '*/.X11-unix/X*' | sort");
+    // The first desktop creates the directory of the sockets.
+    await withDesktop(async () => {});
+    const before = await files();
+    await withDesktop(async () => {
+      expect(await files()).not.toBe(before);
+      const [guard, driver] = await pidsOf("python3 -I -S -c");
+      await output(`kill -STOP ${driver}; kill -9 ${guard} ${driver}`);
+    });
+    await expect.poll(files, { timeout: PATIENCE.timeoutMs }).toBe(before);
+  });
+
+  test("a guard that gets SIGTERM while it cleans up after a killed driver goes on with it", () =>
+    withDesktop(async (desktop) => {
+      const waiting = failureOf(desktop.ask("wait", { seconds: 60 }));
+      await eventually(async () => (await desktop.worker.list())[0]?.active_calls === 1);
+      const [guard, driver] = await pidsOf("python3 -I -S -c");
+      await output(`cd /tmp/berth-vm-*/run && seq 5000 | xargs touch; kill -9 ${driver}
+        n=0; while [ $n -lt 20000 ] && kill -TERM ${guard} 2>/dev/null; do n=$((n + 1)); done`);
+      const { message } = await waiting;
+      expect(message).toMatch(/ lost its desktop: it exited with code 137\. Files are kept/);
+    }));
+
   test("the program that reads the tree is restarted after a kill", () =>
     withDesktop(async (desktop) => {
       await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");

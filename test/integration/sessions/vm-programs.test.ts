@@ -119,6 +119,25 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await close(window);
   });
 
+  test("mousepad: calls after a paste or a copy find it done", async () => {
+    // Otherwise it asks about the file that the killed one of another test had open.
+    const command = "GSETTINGS_BACKEND=memory XDG_DATA_HOME=$(mktemp -d) mousepad";
+    const window = await desktop.open(command, ({ class: name }) => name === "Mousepad");
+    const [x, y, width, height] = window.bounds;
+    await desktop.do("click", { x: Math.round(x + width / 2), y: Math.round(y + height / 2) });
+    for (let round = 0; round < 5; round++) {
+      await desktop.do("clipboard", { action: "set", text: `pasted ${round}, ` });
+      await desktop.do("hotkey", { keys: "ctrl+v" });
+      await desktop.do("type", { text: `typed ${round}` });
+      await desktop.do("hotkey", { keys: "ctrl+a" });
+      await desktop.do("hotkey", { keys: "ctrl+x" });
+      expect(await desktop.do("clipboard", { action: "get" })).toMatchObject({
+        text: `pasted ${round}, typed ${round}`,
+      });
+    }
+    await close(window);
+  });
+
   test("Chromium: clicks, drags, the wheel, keys and text reach a page", async () => {
     const page = `<!doctype html><meta charset=utf-8><title>start</title>
 <body style="margin:0;background:#123456;height:3000px"><input id=i style="position:absolute;left:100px;top:100px;width:300px;height:40px">

@@ -144,6 +144,32 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await other.worker.destroy("vm");
   });
 
+  test("windows have their titles, in whatever encoding programs set them", async () => {
+    const titled = (set: string) => `
+import ctypes, time
+x = ctypes.CDLL("libX11.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+x.XCreateSimpleWindow.restype = x.XDefaultRootWindow.restype = x.XInternAtom.restype = ctypes.c_ulong
+d = ctypes.c_void_p(x.XOpenDisplay(None))
+w = ctypes.c_ulong(x.XCreateSimpleWindow(d, ctypes.c_ulong(x.XDefaultRootWindow(d)), 0, 0, 200, 100, 0, 0, 0))
+${set}
+x.XMapWindow(d, w)
+x.XFlush(d)
+time.sleep(600)`;
+    const broken =
+      'x.XChangeProperty(d, w, ctypes.c_ulong(39), ctypes.c_ulong(x.XInternAtom(d, b"COMPOUND_TEXT", 0)), 8, 0, b"broken\\x1b$(B\\xff\\x1b", 12)';
+    const other = newDesktop();
+    await other.start({ screen_size: [800, 600] }, here());
+    await other.do("launch", { command: ["xterm", "-T", "東京 Grüße"] });
+    await other.do("launch", {
+      command: ["python3", "-c", titled('x.XStoreName(d, w, b"Latin Gr\\xfc\\xdfe")')],
+    });
+    await other.do("launch", { command: ["python3", "-c", titled(broken)] });
+    for (const title of ["東京 Grüße", "Latin Grüße"]) await other.window((window) => window.title === title);
+    await other.window((window) => window.title.startsWith("broken"));
+    await other.worker.destroy("vm");
+  });
+
   test("another program's X client cannot connect without the session's cookie", async () => {
     const { stdout, stderr } = await app.client.run(
       sandboxId,

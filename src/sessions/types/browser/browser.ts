@@ -10,8 +10,8 @@ import {
   type ToolCode,
   type ToolResult,
 } from "../../backend.ts";
-import type { ProgramHost } from "../program.ts";
-import { type Chromium, type ChromiumOptions, startChromium, startFailure } from "./chromium.ts";
+import type { Program, ProgramHost } from "../program.ts";
+import { type ChromiumOptions, startChromium, startFailure } from "./chromium.ts";
 import { DevTools, DevToolsError } from "./devtools.ts";
 import { Dialogs, dialogOpening } from "./dialogs.ts";
 import { References } from "./elements.ts";
@@ -59,7 +59,7 @@ const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
 /** A browser in a sandbox, with its tabs. */
 export class Browser implements SessionBackend {
   #acceptDialogs: boolean;
-  readonly #chromium: Chromium;
+  readonly #program: Program;
   readonly #dialogs = new Dialogs(MAX_DIALOGS);
   readonly references = new References();
   readonly devtools: DevTools;
@@ -67,10 +67,10 @@ export class Browser implements SessionBackend {
   #place: SessionHost;
   #broken: string | undefined;
 
-  private constructor(options: BrowserOptions, place: SessionHost, chromium: Chromium, devtools: DevTools) {
+  private constructor(options: BrowserOptions, place: SessionHost, program: Program, devtools: DevTools) {
     this.#acceptDialogs = options.acceptDialogs;
     this.#place = place;
-    this.#chromium = chromium;
+    this.#program = program;
     this.devtools = devtools;
     this.tabs = new Tabs(devtools, options);
   }
@@ -85,20 +85,20 @@ export class Browser implements SessionBackend {
     options: BrowserOptions,
     signal: AbortSignal,
   ): Promise<Browser> {
-    let chromium: Chromium | undefined;
+    let program: Program | undefined;
     let browser: Browser | undefined;
     const devtools = new DevTools(
       {
-        write: async (data) => chromium?.program.write(data),
-        pause: () => chromium?.program.pause(),
-        resume: () => chromium?.program.resume(),
+        write: async (data) => program?.write(data),
+        pause: () => program?.pause(),
+        resume: () => program?.resume(),
       },
       (problem) => browser?.break(problem),
     );
-    chromium = await startChromium(host, place, options, (chunk) => devtools.push(chunk), signal);
-    const { program } = chromium;
+    const started = await startChromium(host, place, options, (chunk) => devtools.push(chunk), signal);
+    program = started;
     void program.ended.then(() => devtools.close(new ToolFailure("The browser has ended.")));
-    browser = new Browser(options, place, chromium, devtools);
+    browser = new Browser(options, place, program, devtools);
     const late = AbortSignal.timeout(START_TIMEOUT_MS);
     try {
       await browser.#boot(AbortSignal.any([signal, late]));
@@ -124,7 +124,7 @@ export class Browser implements SessionBackend {
     { acceptDialogs, ...viewport }: Viewport & { readonly acceptDialogs: boolean },
   ): void {
     this.#place = place;
-    this.#chromium.program.sessionId = place.sessionId;
+    this.#program.sessionId = place.sessionId;
     this.#acceptDialogs = acceptDialogs;
     this.tabs.resize(viewport);
   }
@@ -136,12 +136,12 @@ export class Browser implements SessionBackend {
   }
 
   get alive(): boolean {
-    return this.#broken === undefined && this.#chromium.program.alive;
+    return this.#broken === undefined && this.#program.alive;
   }
 
   async cleanup(sandboxEnds: boolean): Promise<void> {
     this.devtools.close(new ToolFailure("The session is being ended."));
-    await this.#chromium.close(sandboxEnds);
+    await this.#program.close(sandboxEnds);
   }
 
   /** Marks the browser as unusable because it broke the DevTools protocol. */
@@ -250,7 +250,7 @@ export class Browser implements SessionBackend {
 
   async #lossMessage(): Promise<string> {
     if (this.#broken !== undefined) return `${this.#broken}. The next call starts another one.`;
-    return (await this.#chromium.program.failure()).message;
+    return (await this.#program.failure()).message;
   }
 }
 

@@ -13,15 +13,7 @@ export interface ChromiumOptions {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** A running browser, and how to remove what it leaves behind. */
-export interface Chromium {
-  readonly program: Program;
-  /** Ends it, and removes its profile unless the sandbox ends with it. Idempotent; never rejects. */
-  close(sandboxEnds: boolean): Promise<void>;
-}
-
 const CLOSE_MS = 3_000;
-const REMOVE_MS = 5_000;
 /** The script's exit code if it finds no browser: the shell's code for "not found". */
 const NOT_FOUND = 127;
 
@@ -37,7 +29,8 @@ until rm -rf -- "$profile" 2>/dev/null || [ $((left -= 1)) -le 0 ]; do sleep 0.1
 /**
  * Creates a private profile, starts the browser with its pipe on the descriptors it expects, and removes the profile
  * when the browser ends. This also works if the service was killed: then the pipe closes, and Chromium ends. Looks for
- * the program behind Debian's start script first, because that script is slow and adds extensions.
+ * the program behind Debian's start script first, because that script is slow and adds extensions. Without a language,
+ * it would refuse file names that are not ASCII.
  */
 const SCRIPT = `
 profile=$1; shift
@@ -47,7 +40,7 @@ done
 [ -n "$browser" ] || exit ${NOT_FOUND}
 mkdir -m 700 "$profile" || exit 1
 export HOME="$profile" XDG_CONFIG_HOME="$profile" XDG_CACHE_HOME="$profile" XDG_DATA_HOME="$profile" XDG_RUNTIME_DIR="$profile"
-export TMPDIR="$profile" DBUS_SESSION_BUS_ADDRESS=disabled: DBUS_SYSTEM_BUS_ADDRESS=disabled:
+export LANG="\${LANG:-C.UTF-8}" TMPDIR="$profile" DBUS_SESSION_BUS_ADDRESS=disabled: DBUS_SYSTEM_BUS_ADDRESS=disabled:
 trap : TERM
 exec 3<&0 4>&1 </dev/null >/dev/null
 "$browser" --user-data-dir="$profile" "$@" &
@@ -109,7 +102,7 @@ export async function startChromium(
   options: ChromiumOptions,
   output: (chunk: Buffer) => void,
   signal: AbortSignal,
-): Promise<Chromium> {
+): Promise<Program> {
   const profile = `/tmp/berth-browser-${randomBytes(8).toString("hex")}`;
   const { width, height, locale, userAgent } = options;
   const argv = [
@@ -121,39 +114,10 @@ export async function startChromium(
     "about:blank",
   ];
   const place = { env: options.env, workingDir: sandbox.spec.workingDir };
-  const request = { sessionId, argv, ...place, name: "Chromium", closeMs: CLOSE_MS, output };
-  const program = await Program.start(host, sandbox, request, signal);
-  let closing: Promise<void> | undefined;
-  const close = async (sandboxEnds: boolean): Promise<void> => {
-    await program.close(sandboxEnds);
-    if (!sandboxEnds) await removeProfile();
-  };
-  // A killed browser had no time to remove its profile.
-  const removeProfile = async (): Promise<void> => {
-    const argv = ["sh", "-c", `profile=$1${REMOVE_PROFILE}`, "rm", profile];
-    const what = {
-      sessionId,
-      name: "rm",
-      argv,
-      env: {},
-      workingDir: "/",
-      closeMs: REMOVE_MS,
-      output: () => {},
-    };
-    try {
-      const rm = await Program.start(host, sandbox, what, AbortSignal.timeout(REMOVE_MS));
-      await rm.close(false);
-    } catch (error) {
-      host.logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a browser's profile was not removed");
-    }
-  };
-  return {
-    program,
-    close: (sandboxEnds) => {
-      closing ??= close(sandboxEnds);
-      return closing;
-    },
-  };
+  // A killed browser has no time to remove its profile.
+  const removal = { script: `profile=$1${REMOVE_PROFILE}`, path: profile };
+  const request = { sessionId, argv, ...place, name: "Chromium", closeMs: CLOSE_MS, output, removal };
+  return Program.start(host, sandbox, request, signal);
 }
 
 /** The error for a browser that ended before it answered. */

@@ -1,5 +1,9 @@
+import { posix } from "node:path";
 import { z } from "zod";
 import { untilAborted } from "../../../base/async.ts";
+import { fromText } from "../../../base/byte-string.ts";
+import { BerthError } from "../../../base/errors.ts";
+import type { FileManager } from "../../../files/manager.ts";
 import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
@@ -11,13 +15,20 @@ import { shownUrl } from "./urls.ts";
 /** The size limit of a download. */
 const MAX_BYTES = 1024 * 1024 * 1024;
 
-const willBegin = z.object({ guid: z.string().max(100), url: z.string(), suggestedFilename: z.string() });
+/** How many downloads of one name there may be in a directory. */
+const MAX_SAME = 100;
+const MAX_NAME_BYTES = 200;
+
+const willBegin = z.object({
+  guid: z.string().regex(/^[A-Za-z0-9-]{1,100}$/),
+  url: z.string(),
+  suggestedFilename: z.string(),
+});
 const progress = z.object({
   guid: z.string().max(100),
   totalBytes: z.number(),
   receivedBytes: z.number(),
   state: z.enum(["inProgress", "completed", "canceled"]),
-  filePath: z.string().optional(),
 });
 
 /**
@@ -26,6 +37,7 @@ const progress = z.object({
  */
 export async function download(
   browser: Browser,
+  files: Pick<FileManager, "move">,
   use: BrowserUse,
   what: ElementName & { readonly url?: string | undefined },
   directory: string,
@@ -33,9 +45,13 @@ export async function download(
   const { devtools } = browser;
   const { signal } = use;
   const answer = z.unknown();
-  const behave = (behavior: "allow" | "deny") => ({
+  const behave = (behavior: "allowAndName" | "deny") => ({
     method: "Browser.setDownloadBehavior",
-    params: { behavior, eventsEnabled: true, ...(behavior === "allow" && { downloadPath: directory }) },
+    params: {
+      behavior,
+      eventsEnabled: true,
+      ...(behavior === "allowAndName" && { downloadPath: directory }),
+    },
     answer,
   });
   const ended = Promise.withResolvers<z.output<typeof progress>>();
@@ -53,18 +69,23 @@ export async function download(
   });
   ended.promise.catch(() => {});
   try {
-    await devtools.send(behave("allow"), signal);
+    await devtools.send(behave("allowAndName"), signal);
     if (what.url === undefined) await click(use, what, { button: "left", count: 1, offset: undefined });
     else await openToDownload(browser, what.url, () => first !== undefined, signal);
-    const { filePath, receivedBytes } = await untilAborted(ended.promise, signal);
-    const name = first?.suggestedFilename ?? "";
-    const path = filePath ?? `${directory === "/" ? "" : directory}/${name}`;
-    const data = {
-      path: path.slice(0, 4_096).toWellFormed(),
-      size: receivedBytes,
-      url: shownUrl(first?.url ?? ""),
+    const { guid, receivedBytes } = await untilAborted(ended.promise, signal);
+    const rename = (from: string, to: string) =>
+      files.move(
+        {
+          ...{ sandbox: browser.place.name, user: undefined, overwrite: false, createParents: false },
+          source: { field: "directory", bytes: fromText(posix.join(directory, from)) },
+          target: { field: "directory", bytes: fromText(posix.join(directory, to)) },
+        },
+        signal,
+      );
+    const name = await giveName(rename, guid, first?.suggestedFilename ?? "");
+    return {
+      data: { path: posix.join(directory, name), size: receivedBytes, url: shownUrl(first?.url ?? "") },
     };
-    return { data };
   } catch (error) {
     if (first !== undefined) devtools.notify("Browser.cancelDownload", { guid: first.guid });
     throw error;
@@ -73,6 +94,40 @@ export async function download(
     devtools.off("Browser.downloadProgress");
     devtools.notify("Browser.setDownloadBehavior", { behavior: "deny", eventsEnabled: false });
   }
+}
+
+/**
+ * Gives a download, which the browser names after its guid, the name that it asks for. If that is taken, with a number:
+ * a page chooses names, and must not overwrite files. Returns the name.
+ */
+async function giveName(
+  rename: (from: string, to: string) => Promise<unknown>,
+  guid: string,
+  wanted: string,
+): Promise<string> {
+  const whole = wanted.toWellFormed().replace(/[/\0]/g, "_");
+  const { name, ext } = posix.parse(/^\.{0,2}$/.test(whole) ? "download" : whole);
+  const end = shortened(ext, MAX_NAME_BYTES / 4);
+  for (let count = 0; count < MAX_SAME; count++) {
+    const number = count === 0 ? "" : ` (${count})`;
+    const free = `${shortened(name, MAX_NAME_BYTES)}${number}${end}`;
+    try {
+      await rename(guid, free);
+      return free;
+    } catch (error) {
+      if (!(error instanceof BerthError && error.reason === "FILE_EXISTS")) throw error;
+    }
+  }
+  throw new ToolFailure(
+    `The directory has ${MAX_SAME} files of the name already. The download is in ${guid}.`,
+  );
+}
+
+/** Truncates a name to a number of bytes. */
+function shortened(name: string, bytes: number): string {
+  const characters = [...name];
+  while (Buffer.byteLength(characters.join("")) > bytes) characters.pop();
+  return characters.join("");
 }
 
 /**

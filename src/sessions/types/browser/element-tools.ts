@@ -5,11 +5,11 @@ import { invalidArgument } from "../../../base/errors.ts";
 import type { FileManager } from "../../../files/manager.ts";
 import type { Tool } from "../../backend.ts";
 import { oneElement, oneElementAtMost, pageTool, ref, selector, withAbout } from "./define.ts";
-import { boxOf, findElement } from "./elements.ts";
+import { findElement, pointOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click, press, select, settle, type, wheel } from "./input.ts";
 import { parseChord } from "./keys.ts";
-import { FILE_NAMES, FILES_PROBLEM, SCROLL_STATE } from "./page-scripts.ts";
+import { CLEAR_FILES, FILE_NAMES, FILES_PROBLEM, SCROLL_STATE } from "./page-scripts.ts";
 
 const MAX_TEXT = 1_000_000;
 const MAX_UPLOADS = 100;
@@ -84,7 +84,7 @@ function chordOf(text: string) {
   if (chord !== undefined) return chord;
   throw invalidArgument(
     "params.key",
-    `${JSON.stringify(text)} names no key. There are single characters, Enter, Tab, Escape, Backspace, Delete, Insert, Home, End, PageUp, PageDown, ArrowLeft, ArrowUp, ArrowRight, ArrowDown, F1 to F12 and space, with Control+, Alt+, Shift+ or Meta+ before them.`,
+    `${JSON.stringify(text)} names no key. There are the characters of a US keyboard (type takes any), Enter, Tab, Escape, Backspace, Delete, Insert, Home, End, PageUp, PageDown, ArrowLeft, ArrowUp, ArrowRight, ArrowDown, F1 to F12 and space, with Control+, Alt+, Shift+ or Meta+ before them.`,
   );
 }
 
@@ -123,10 +123,9 @@ const scroll = pageTool(
     });
     const { cssLayoutViewport: view } = await tab.send("Page.getLayoutMetrics", {}, metrics, signal);
     const isNamed = (params.selector ?? params.ref) !== undefined;
-    const box = isNamed
-      ? await boxOf(tab, await findElement(tab, references, params, signal), signal)
-      : { x: 0, y: 0, width: view.clientWidth, height: view.clientHeight };
-    const middle = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+    const middle = isNamed
+      ? await pointOf(tab, await findElement(tab, references, params, signal), undefined, signal)
+      : { x: view.clientWidth / 2, y: view.clientHeight / 2 };
     const [x = 0, y = 0] = by.map((sign) => sign * params.pixels);
     await wheel(tab, middle, { x, y }, signal);
     await settle(tab, signal);
@@ -161,7 +160,9 @@ export function elementTools(files: FileManager): readonly Tool[] {
       const { objectId, session } = element;
       const names = await tab.callOn(element, FILES_PROBLEM, [paths.length], z.string(), signal);
       if (names !== "") throw new ToolFailure(`The element ${names.slice(0, 200)}.`);
-      await tab.send("DOM.setFileInputFiles", { files: paths, objectId }, z.unknown(), signal, session);
+      // The browser ignores an empty list.
+      if (paths.length === 0) await tab.callOn(element, CLEAR_FILES, [], z.unknown(), signal);
+      else await tab.send("DOM.setFileInputFiles", { files: paths, objectId }, z.unknown(), signal, session);
       const chosen = await tab.callOn(element, FILE_NAMES, [], z.array(z.string()).max(MAX_UPLOADS), signal);
       return { data: { files: chosen.map(wellFormed) } };
     },

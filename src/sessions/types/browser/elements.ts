@@ -31,6 +31,9 @@ interface Referred {
 /** Beyond this number, the oldest references are dropped. */
 const MAX_REFS = 20_000;
 
+/** An element of at most this size in pixels is in view as a whole after it was scrolled into view. */
+const SMALL = 60;
+
 const quads = z.object({ quads: z.array(z.array(z.number()).length(8)) });
 const done = z.unknown();
 
@@ -74,8 +77,9 @@ export async function findElement(
   if (ref !== undefined) return byReference(tab, references, ref, signal);
   const found = await bySelector(tab, selector ?? "", signal);
   if (found !== undefined) return found;
+  const more = tab.hanging.length === 0 ? "" : " A frame of the page hangs, and was not searched.";
   throw new ToolFailure(
-    `No element matches ${JSON.stringify(selector)}. wait_for waits for one; tree shows what there is.`,
+    `No element matches ${JSON.stringify(selector)}. wait_for waits for one; tree shows what there is.${more}`,
   );
 }
 
@@ -115,6 +119,8 @@ async function byReference(
   const { frame, backendNodeId } = referred;
   const { frameId, loaderId } = frame;
   const frames = await tab.frames(signal);
+  if (tab.hanging.some(({ session }) => session === frame.session))
+    throw new ToolFailure(`The frame of ${ref} hangs: it does not answer.`);
   if (!frames.some((now) => now.frameId === frameId && now.loaderId === loaderId)) throw stale;
   try {
     const element = await tab.resolve(frame, backendNodeId, signal);
@@ -126,13 +132,16 @@ async function byReference(
 }
 
 /** Scrolls an element into view and returns its position. @throws `ToolFailure` if it is not visible. */
-export async function boxOf(
-  tab: Tab,
-  { session, objectId }: RemoteObject,
-  signal: AbortSignal,
-): Promise<Box> {
+export async function boxOf(tab: Tab, element: RemoteObject, signal: AbortSignal): Promise<Box> {
+  const { session, objectId } = element;
+  // If it has no layout, the next request fails too.
+  await tab.send("DOM.scrollIntoViewIfNeeded", { objectId }, done, signal, session).catch(() => {});
+  signal.throwIfAborted();
+  return visibleBox(tab, element, signal);
+}
+
+async function visibleBox(tab: Tab, { session, objectId }: RemoteObject, signal: AbortSignal): Promise<Box> {
   try {
-    await tab.send("DOM.scrollIntoViewIfNeeded", { objectId }, done, signal, session);
     const found = await tab.send("DOM.getContentQuads", { objectId }, quads, signal, session);
     const boxes = found.quads.map(boxOfQuad).filter(({ width, height }) => width >= 1 && height >= 1);
     const [box] = boxes;
@@ -144,6 +153,33 @@ export async function boxOf(
     if (!(error instanceof DevToolsError)) throw error;
   }
   throw new ToolFailure("The element is not visible: it is hidden, or has no size.");
+}
+
+/**
+ * Scrolls a point of an element into view and returns its place in the viewport.
+ * @param offset from the element's top left corner. Undefined: its middle.
+ * @throws `ToolFailure` if the element is not visible, or does not have that point.
+ */
+export async function pointOf(
+  tab: Tab,
+  element: RemoteObject,
+  offset: Point | undefined,
+  signal: AbortSignal,
+): Promise<Point> {
+  const { session, objectId } = element;
+  let box = await boxOf(tab, element, signal);
+  const { x, y } = offset ?? { x: box.width / 2, y: box.height / 2 };
+  if (x > box.width || y > box.height) {
+    throw new ToolFailure(`The element has only ${Math.round(box.width)}x${Math.round(box.height)} pixels.`);
+  }
+  if (box.width > SMALL || box.height > SMALL) {
+    // Of an element that does not fit, another part may be in view.
+    const rect = { x, y, width: 1, height: 1 };
+    await tab.send("DOM.scrollIntoViewIfNeeded", { objectId, rect }, done, signal, session).catch(() => {});
+    signal.throwIfAborted();
+    box = await visibleBox(tab, element, signal);
+  }
+  return { x: box.x + x, y: box.y + y };
 }
 
 /** The position of an out-of-process frame's viewport within the page's. */

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { rest } from "../../../base/async.ts";
 import type { BrowserUse } from "./browser.ts";
-import { boxOf, type ElementName, findElement, type Point } from "./elements.ts";
+import { type ElementName, findElement, type Point, pointOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { type Chord, type Key, keyOf, MODIFIER_BITS } from "./keys.ts";
 import { PREPARE_TYPING, REST, SELECT, SET_VALUE } from "./page-scripts.ts";
@@ -25,12 +25,7 @@ export async function click(
   name: ElementName,
   how: { readonly button: MouseButton; readonly count: number; readonly offset: Point | undefined },
 ): Promise<Point> {
-  const box = await boxOf(tab, await findElement(tab, references, name, signal), signal);
-  const { x: right, y: down } = how.offset ?? { x: box.width / 2, y: box.height / 2 };
-  if (right > box.width || down > box.height) {
-    throw new ToolFailure(`The element has only ${Math.round(box.width)}x${Math.round(box.height)} pixels.`);
-  }
-  const point = { x: box.x + right, y: box.y + down };
+  const point = await pointOf(tab, await findElement(tab, references, name, signal), how.offset, signal);
   const buttons = { left: 1, right: 2, middle: 4 }[how.button];
   await mouse(tab, "mouseMoved", point, {}, signal);
   for (let clickCount = 1; clickCount <= how.count; clickCount++) {
@@ -89,7 +84,8 @@ async function insert(tab: Tab, text: string, clear: boolean, signal: AbortSigna
   // The text to replace is selected at this point.
   if (clear && text === "")
     return keystroke(tab, { key: "Delete", code: "Delete", windowsVirtualKeyCode: 46 }, 0, signal);
-  const characters = [...text];
+  // The line ends of Windows would be typed as two.
+  const characters = [...text.replaceAll("\r\n", "\n")];
   if (characters.length > MAX_KEYS) {
     await tab.send("Input.insertText", { text }, done, signal);
     return;
@@ -187,7 +183,10 @@ export async function settle(tab: Tab, signal: AbortSignal): Promise<void> {
  * page, which only then hears of it.
  */
 async function pageRests(tab: Tab, signal: AbortSignal): Promise<void> {
-  const [page, ...frames] = tab.roots.map((root) => () => tab.callIn(root, REST, [REACT_MS], done, signal));
-  await Promise.allSettled(frames.map((rests) => rests()));
-  await page?.();
+  const [page, ...frames] = tab.roots.map(({ session, frameId }) => ({
+    session,
+    rests: (until: AbortSignal) => tab.callIn({ session, frameId }, REST, [REACT_MS], done, until),
+  }));
+  await Promise.all(frames.map(({ session, rests }) => tab.askFrame(session, rests, signal)));
+  await page?.rests(signal);
 }

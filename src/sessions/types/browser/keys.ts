@@ -112,9 +112,16 @@ export function parseChord(text: string): Chord | undefined {
   // A key types nothing while Control, Alt or Meta is held.
   const isCommand = modifiers.some((one) => one.key !== "Shift");
   const { text: typed, ...silent } = key;
-  const isShifted = modifiers.length > 0 && !isCommand && typed !== undefined && /^[a-z]$/.test(typed);
-  if (isShifted) return { modifiers, key: { ...key, key: key.key.toUpperCase(), text: typed.toUpperCase() } };
-  return { modifiers, key: isCommand ? silent : key };
+  if (isCommand) return { modifiers, key: silent };
+  const shifted = modifiers.length > 0 && typed !== undefined ? shiftedOf(typed) : undefined;
+  return { modifiers, key: shifted === undefined ? key : { ...key, key: shifted, text: shifted } };
+}
+
+/** What the key of a character types with Shift. Undefined if that is the same. */
+function shiftedOf(character: string): string | undefined {
+  if (/^[a-z]$/.test(character)) return character.toUpperCase();
+  if (/^[0-9]$/.test(character)) return SHIFTED_DIGITS[Number(character)];
+  return SYMBOLS.find(([[plain]]) => plain === character)?.[0][1];
 }
 
 function named(key: string, windowsVirtualKeyCode: number, code = key, location?: number): Key {

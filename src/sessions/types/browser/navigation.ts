@@ -51,10 +51,23 @@ export async function goTo(
   }, signal);
 }
 
+/** Errors for servers that answered, and what they mean. */
+const REPLIES: Readonly<Record<string, string>> = {
+  "net::ERR_ABORTED": "The server sent no page, as with the status 204, or the page was stopped.",
+  "net::ERR_HTTP_RESPONSE_CODE_FAILURE": "The server answered with an error status and no page.",
+  "net::ERR_INVALID_AUTH_CREDENTIALS":
+    "The server asks for a name and a password. Put them into the URL: http://name:password@host/.",
+};
+/** Errors of a network that is not there, or of a server. */
+const UNREACHABLE =
+  /^net::ERR_(NAME|INTERNET|ADDRESS|NETWORK|DNS|TIMED_OUT|CONNECTION_(REFUSED|TIMED_OUT|FAILED))/;
+
 function problemOf(url: string, errorText: string, hasNetwork: boolean): string {
   const problem = `The page could not be loaded: ${errorText.slice(0, 200).toWellFormed()}.`;
+  const reply = REPLIES[errorText];
+  if (reply !== undefined) return `${problem} ${reply}`;
   const isWeb = url.startsWith("http:") || url.startsWith("https:");
-  if (hasNetwork || !isWeb) return problem;
+  if (hasNetwork || !isWeb || !UNREACHABLE.test(errorText)) return problem;
   return `${problem} The sandbox has no network: only servers inside it can be reached. Create a sandbox with network EGRESS, and the session in it.`;
 }
 
@@ -105,6 +118,7 @@ async function whileChanging<T>(tab: Tab, ask: () => Promise<T>, signal: AbortSi
   return ask();
 }
 
+/** The status is null if there is none, or if the page moved on too often for its document to be asked. */
 type About = JsonObject & { readonly status: number | null };
 
 /**
@@ -122,14 +136,9 @@ export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
 }
 
 async function aboutDocument(tab: Tab, signal: AbortSignal): Promise<About> {
-  const page = await tab.page(signal);
-  const answer = z.object({ title: z.string(), status: z.number().int().min(0).max(999) });
-  const { title, status } = await tab.callIn(page, ABOUT, [], answer, signal);
+  const answer = z.object({ url: z.string(), title: z.string(), status: z.number().int().min(0).max(999) });
+  const { url, title, status } = await tab.callIn(tab.root, ABOUT, [], answer, signal);
   // For other schemes, report the status of a success.
-  const isWeb = /^https?:/.test(page.url);
-  return {
-    url: shownUrl(page.url),
-    title: title.toWellFormed(),
-    status: isWeb && status !== 0 ? status : null,
-  };
+  const isWeb = /^https?:/.test(url);
+  return { url: shownUrl(url), title: title.toWellFormed(), status: isWeb && status !== 0 ? status : null };
 }

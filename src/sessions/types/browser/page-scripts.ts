@@ -28,7 +28,12 @@ export const PREPARE_TYPING = `function(clear) {
   this.focus();
   if (isInput || this instanceof HTMLTextAreaElement) {
     if (clear) this.select();
-    else try { this.setSelectionRange(this.value.length, this.value.length) } catch {}
+    else try {
+      this.setSelectionRange(this.value.length, this.value.length);
+    } catch {
+      // Inputs such as numbers have no positions.
+      getSelection().modify("move", "forward", "documentboundary");
+    }
   } else {
     const selection = getSelection();
     selection.selectAllChildren(this);
@@ -55,6 +60,7 @@ export const SELECT = `function(wanted) {
   const found = [];
   for (const text of wanted) {
     const option = options.find(o => o.value === text) ?? options.find(o => o.label === text || o.text === text);
+    if (option?.matches(":disabled")) return { problem: "has the option " + JSON.stringify(text) + ", but it is disabled" };
     if (!option) return { problem: "has no option " + JSON.stringify(text) + ". It has: " + options.slice(0, 50).map(o => JSON.stringify(o.label.slice(0, 100))).join(", ") };
     found.push(option);
   }
@@ -78,9 +84,9 @@ export const TEXT = `function(limit) {
   return { text: text.slice(0, limit), length: text.length };
 }`;
 
-/** () → the title, and the HTTP status of the document: 0 if it has none. */
+/** () → the URL, the title, and the HTTP status of the document: 0 if it has none. */
 export const ABOUT = `function() {
-  return { title: document.title.slice(0, 1000), status: performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0 };
+  return { url: location.href.slice(0, 5000), title: document.title.slice(0, 1000), status: performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0 };
 }`;
 
 /** (ms) → resolves after a timer of the page. Without scripts, a page has no timers: resolves at once. */
@@ -125,6 +131,14 @@ export const FILES_PROBLEM = `function(count) {
   if (!(this instanceof HTMLInputElement && this.type === "file")) return "is not a file input";
   if (this.disabled) return "is disabled";
   return count > 1 && !this.multiple ? "takes one file only" : "";
+}`;
+
+/** On a file input: removes its files. */
+export const CLEAR_FILES = `function() {
+  if (this.files.length === 0) return;
+  this.value = "";
+  this.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+  this.dispatchEvent(new Event("change", { bubbles: true }));
 }`;
 
 /** On a file input: the names of its files. */

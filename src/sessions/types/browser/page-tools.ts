@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { invalidArgument } from "../../../base/errors.ts";
+import type { FileManager } from "../../../files/manager.ts";
 import { resolveWorkingDir } from "../../../processes/shell/job.ts";
 import type { Tool } from "../../backend.ts";
 import type { Browser } from "./browser.ts";
@@ -28,7 +29,7 @@ const url = z.string().min(1).max(2_000_000);
 const goto = pageTool(
   "goto",
   "Opens a URL in the tab: http, https, data, file (files of the sandbox) or about. Returns url (after redirects), title " +
-    "and status (HTTP; null where there is none). Every tool also returns dialogs (those of the page that were answered), " +
+    "and status (HTTP; null where there is none, or where pages replace each other too fast to tell). Every tool also returns dialogs (those of the page that were answered), " +
     "opened_tabs (ids of tabs that pages opened), tab_restarted (the tab had crashed, and this is an empty one) and " +
     "session_restarted (the browser was lost, and this is a new one).",
   z.strictObject({ url: url.describe("The whole URL."), wait_until: waitUntil }),
@@ -92,7 +93,8 @@ const tree = pageTool(
   "tree",
   "The accessibility tree of the page with its frames and shadow roots, as indented text: a line for each element, with its " +
     "role, name, state, value, and a reference such as [ref=e12] that click, type, select, upload, hover, scroll, content, " +
-    "text and screenshot take. A reference stays valid as long as its element exists. Returns tree, url, title, truncated.",
+    "text and screenshot take. A reference stays valid as long as its element exists. " +
+    "A frame that does not answer is marked with [hangs], and left out. Returns tree, url, title, truncated.",
   z.strictObject({}),
   async (use) => {
     const { text: lines, truncated } = await readTree(use.tab, use.references, use.signal);
@@ -133,7 +135,10 @@ const waitForTool = pageTool(
     "contains a text, or it has loaded. Returns url and title.",
   z.strictObject({
     selector,
-    hidden: z.boolean().default(false).describe("Whether to wait until the element is gone or hidden."),
+    hidden: z
+      .boolean()
+      .default(false)
+      .describe("With selector: whether to wait until the element is gone or hidden."),
     text: z.string().min(1).max(10_000).optional(),
     url: z.string().min(1).max(10_000).describe("Part of the URL.").optional(),
     state: z.enum(["dom", "load", "network_idle"]).optional(),
@@ -145,6 +150,9 @@ const waitForTool = pageTool(
   (params) => {
     if ((params.selector ?? params.text ?? params.url ?? params.state) === undefined) {
       throw invalidArgument("params", "give selector, text, url or state.");
+    }
+    if (params.hidden && params.selector === undefined) {
+      throw invalidArgument("params.hidden", "is for selector alone.");
     }
   },
 );
@@ -180,40 +188,41 @@ const tabs = browserTool(
   },
 );
 
-const downloadTool = pageTool(
-  "download",
-  "Downloads a URL, or what a click on an element downloads, into a directory of the sandbox. Returns path, size in bytes " +
-    "and url.",
-  z.strictObject({
-    url: url.describe("What to download.").optional(),
-    selector,
-    ref,
-    directory: z
-      .string()
-      .min(1)
-      .max(4096)
-      .describe("Where to: absolute, or relative to the sandbox's directory, which is the default.")
-      .optional(),
-  }),
-  (use, params, browser) => download(browser, use, params, directoryOf(browser, params.directory)),
-  (params, browser) => {
-    if (params.url === undefined) oneElement(params);
-    else if ((params.selector ?? params.ref) !== undefined) {
-      throw invalidArgument("params.url", "give url, selector or ref, one of them.");
-    } else if (pageUrl("params.url", params.url).startsWith("file:")) {
-      throw invalidArgument("params.url", "is a file of the sandbox already.");
-    }
-    directoryOf(browser, params.directory);
-  },
-);
-
 function directoryOf(browser: Browser, given: string | undefined): string {
   if (given?.includes("\0")) throw invalidArgument("params.directory", "must not hold NUL.");
   return resolveWorkingDir(browser.place.sandbox.spec.workingDir, given);
 }
 
-/** The tools that act on a page as a whole. */
-export const PAGE_TOOLS: readonly Tool[] = [
-  ...[goto, back, forward, reloadTool, screenshotTool, tree],
-  ...[evaluateTool, content, text, waitForTool, tabs, downloadTool],
-];
+/** The tools that act on a page as a whole. @param files names what is downloaded. */
+export function pageTools(files: FileManager): readonly Tool[] {
+  const downloadTool = pageTool(
+    "download",
+    "Downloads a URL, or what a click on an element downloads, into a directory of the sandbox. A name that is " +
+      "taken gets a number: report (1).csv. Returns path, size in bytes and url.",
+    z.strictObject({
+      url: url.describe("What to download.").optional(),
+      selector,
+      ref,
+      directory: z
+        .string()
+        .min(1)
+        .max(4096)
+        .describe("Where to: absolute, or relative to the sandbox's directory, which is the default.")
+        .optional(),
+    }),
+    (use, params, browser) => download(browser, files, use, params, directoryOf(browser, params.directory)),
+    (params, browser) => {
+      if (params.url === undefined) oneElement(params);
+      else if ((params.selector ?? params.ref) !== undefined) {
+        throw invalidArgument("params.url", "give url, selector or ref, one of them.");
+      } else if (pageUrl("params.url", params.url).startsWith("file:")) {
+        throw invalidArgument("params.url", "is a file of the sandbox already.");
+      }
+      directoryOf(browser, params.directory);
+    },
+  );
+  return [
+    ...[goto, back, forward, reloadTool, screenshotTool, tree],
+    ...[evaluateTool, content, text, waitForTool, tabs, downloadTool],
+  ];
+}

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { untilAborted, within } from "../../../base/async.ts";
 import { Changes } from "./changes.ts";
 import type { DevTools, DevToolsRequest } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
@@ -25,13 +26,17 @@ export type LoadState = "DOMContentLoaded" | "load" | "networkIdle";
 
 const MAX_FRAMES = 200;
 const MAX_EARLIER = 20;
+/** How long a frame with its own process may take to answer before it counts as hanging. */
+const FRAME_MS = 4_000;
 /** Objects that calls create in pages are released as one group. */
 const OBJECT_GROUP = "berth";
 
 /** Strings that pages and browsers control are truncated to this many characters. */
 const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellFormed());
 
-const frame = z.object({ id: z.string(), loaderId: z.string(), url: shortText });
+const frame = z
+  .object({ id: z.string(), loaderId: z.string(), url: shortText, urlFragment: shortText.default("") })
+  .transform(({ url, urlFragment, ...rest }) => ({ ...rest, url: url + urlFragment }));
 type FrameTree = {
   readonly frame: z.output<typeof frame>;
   readonly childFrames?: readonly FrameTree[] | undefined;
@@ -63,11 +68,21 @@ const exception = z.object({
 export const evaluated = z.object({ result: remoteObject, exceptionDetails: exception.optional() });
 export type Evaluated = z.output<typeof evaluated>;
 
+/** A frame with its own process. */
+interface InnerFrame {
+  readonly frameId: string;
+  /** The DevTools session of the page around it. */
+  readonly parent: string;
+  readonly gone: AbortController;
+  /** Whether a request to it has waited too long, and still has no answer. */
+  hangs: boolean;
+}
+
 /** A tab of the browser. Signals passed to its methods should also abort with {@link Tab.lost}. */
 export class Tab {
   readonly #devtools: DevTools;
   /** Out-of-process frames, by DevTools session. */
-  readonly #inner = new Map<string, { readonly frameId: string; readonly parent: string }>();
+  readonly #inner = new Map<string, InnerFrame>();
   readonly #lost = new AbortController();
   readonly #changes = new Changes();
   readonly #earlier: string[] = [];
@@ -113,10 +128,14 @@ export class Tab {
     return [this.session, ...this.#inner.keys()];
   }
 
+  /** The frame of the page itself. */
+  get root(): Pick<Frame, "session" | "frameId"> {
+    return { session: this.session, frameId: this.targetId };
+  }
+
   /** The outermost frame of each of the tab's processes, the page's own first. */
   get roots(): readonly Pick<Frame, "session" | "frameId">[] {
-    const inner = [...this.#inner].map(([session, { frameId }]) => ({ session, frameId }));
-    return [{ session: this.session, frameId: this.targetId }, ...inner];
+    return [this.root, ...[...this.#inner].map(([session, { frameId }]) => ({ session, frameId }))];
   }
 
   /** The session whose page contains this session's frame. Undefined for the page itself. */
@@ -127,12 +146,49 @@ export class Tab {
   /** Records that a frame got its own process. */
   attached(session: string, frameId: string, parent: string): boolean {
     if (this.#inner.size >= MAX_FRAMES) return false;
-    this.#inner.set(session, { frameId, parent });
+    this.#inner.set(session, { frameId, parent, gone: new AbortController(), hangs: false });
     return true;
   }
 
   detached(session: string): void {
+    this.#inner.get(session)?.gone.abort();
     this.#inner.delete(session);
+  }
+
+  /** The outermost frame of each process that hangs. */
+  get hanging(): readonly Pick<Frame, "session" | "frameId">[] {
+    return this.roots.filter(({ session }) => this.#inner.get(session)?.hangs);
+  }
+
+  /**
+   * Asks the process of a frame. One that hangs keeps a single call waiting: until it has answered, further calls do
+   * not wait for it. Returns undefined if it hangs, is gone or fails.
+   * @throws the signal's reason.
+   */
+  async askFrame<T>(
+    session: string,
+    ask: (signal: AbortSignal) => Promise<T>,
+    signal: AbortSignal,
+  ): Promise<T | undefined> {
+    const frame = this.#inner.get(session);
+    if (frame === undefined || frame.hangs) return undefined;
+    const stop = new AbortController();
+    let answer: T | undefined;
+    let hasEnded = false;
+    const take = (given?: T): void => {
+      answer = given;
+      hasEnded = true;
+      frame.hangs = false;
+    };
+    const asked = ask(AbortSignal.any([stop.signal, frame.gone.signal, this.lost])).then(take, () => take());
+    try {
+      await within(untilAborted(asked, signal), FRAME_MS);
+    } catch (error) {
+      stop.abort();
+      throw error;
+    }
+    frame.hangs = !hasEnded;
+    return answer;
   }
 
   /** Records that a document of the page itself reached a state. */
@@ -232,7 +288,7 @@ export class Tab {
     this.#devtools.notify(method, params, session);
   }
 
-  /** The documents in the tab, the page itself first. */
+  /** The documents in the tab, the page itself first, without those of processes that hang. */
   async frames(signal: AbortSignal): Promise<Frame[]> {
     const found: Frame[] = [];
     const add = (session: string, tree: FrameTree): void => {
@@ -244,10 +300,9 @@ export class Tab {
     const answer = z.object({ frameTree });
     await Promise.all(
       this.sessions.map(async (session) => {
-        const asked = this.send("Page.getFrameTree", {}, answer, signal, session);
+        const ask = (until: AbortSignal) => this.send("Page.getFrameTree", {}, answer, until, session);
         // A frame may go away at any time; the page itself must answer.
-        const tree = await (session === this.session ? asked : asked.catch(() => undefined));
-        signal.throwIfAborted();
+        const tree = await (session === this.session ? ask(signal) : this.askFrame(session, ask, signal));
         if (tree !== undefined) add(session, tree.frameTree);
       }),
     );

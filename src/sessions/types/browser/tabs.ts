@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { JsonObject } from "../../../base/json.ts";
 import { Changes } from "./changes.ts";
-import type { DevTools } from "./devtools.ts";
+import { type DevTools, DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { Tab } from "./tab.ts";
 import { shownUrl } from "./urls.ts";
@@ -80,23 +80,30 @@ export class Tabs {
   }
 
   /** What results say about the open tabs. */
-  describe(signal: AbortSignal): Promise<JsonObject[]> {
+  async describe(signal: AbortSignal): Promise<JsonObject[]> {
     const answer = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
-    return Promise.all(
+    const described = await Promise.all(
       this.all.map(async (tab) => {
         const request = { method: "Target.getTargetInfo", params: { targetId: tab.targetId }, answer };
-        const { targetInfo } = await this.#devtools.send(request, signal);
+        const asked = this.#devtools.send(request, signal).catch((error: unknown) => {
+          // The browser has closed it already, and is about to say so.
+          if (error instanceof DevToolsError && !error.tooLarge) return undefined;
+          throw error;
+        });
+        const targetInfo = (await asked)?.targetInfo;
+        if (targetInfo === undefined) return [];
         const title = targetInfo.title.slice(0, 1_000).toWellFormed();
-        return { id: tab.id, url: shownUrl(targetInfo.url), title, active: tab === this.#active };
+        return [{ id: tab.id, url: shownUrl(targetInfo.url), title, active: tab === this.#active }];
       }),
     );
+    return described.flat();
   }
 
-  /** The ids of tabs that pages opened since the last call. */
+  /** The ids of tabs that pages opened since the last call, without those that are closed again. */
   takeOpened(): string[] {
     const opened = this.#opened;
     this.#opened = [];
-    return opened;
+    return opened.filter((id) => this.all.some((tab) => tab.id === id));
   }
 
   /** Opens a tab without making it active. Resolves when it answers. */

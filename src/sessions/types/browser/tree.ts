@@ -306,6 +306,9 @@ class TreeWriter {
         given === true || given === "true" ? property : `${property}=${String(given).slice(0, 20)}`;
       parts.push(`[${shown}]`);
     }
+    const frameId = id === undefined ? undefined : tree.facts.frames.get(id);
+    if (frameId !== undefined && this.#tab.hanging.some((frame) => frame.frameId === frameId))
+      parts.push("[hangs]");
     const box = id === undefined ? undefined : tree.boxes.get(id);
     if (box !== undefined) parts.push(`[size=${box}]`);
     const text = textOf(node.value);

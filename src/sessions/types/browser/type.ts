@@ -6,7 +6,7 @@ import { baseConfig, desktopSandbox, envConfig } from "../common.ts";
 import type { ProgramHost } from "../program.ts";
 import { Browser } from "./browser.ts";
 import { elementTools } from "./element-tools.ts";
-import { PAGE_TOOLS } from "./page-tools.ts";
+import { pageTools } from "./page-tools.ts";
 
 const MIN_SIDE = 64;
 const MAX_SIDE = 4_096;
@@ -53,7 +53,7 @@ export function browserType(
     name: "browser",
     description: "A web browser that stays: its tabs, pages, cookies and storage.",
     config: browserConfig,
-    tools: [...PAGE_TOOLS, ...elementTools(host.files)],
+    tools: [...pageTools(host.files), ...elementTools(host.files)],
     sandbox: desktopSandbox(desktopImage),
     initialize: (place, config, signal) => start(place, config as BrowserConfig, signal),
     prestart: async (sandbox, signal) => {

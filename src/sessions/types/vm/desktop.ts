@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { z } from "zod";
 import { untilAborted, within } from "../../../base/async.ts";
 import { abortError, BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
@@ -5,7 +6,7 @@ import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
 import type { SessionBackend, ViewCommand } from "../../backend.ts";
 import { Program, type ProgramHost } from "../program.ts";
-import { DRIVER_ARGV, DRIVER_SOURCE } from "./driver-source.ts";
+import { DRIVER_SOURCE, driverArgv, REMOVE_DESKTOP } from "./driver-source.ts";
 import { BadFrame, type Frame, FrameReader } from "./frames.ts";
 import { viewOf, type XServer } from "./view.ts";
 
@@ -122,17 +123,19 @@ export class Desktop implements SessionBackend {
     // The driver writes nothing before the first request, unless python3 is another program.
     let take: (chunk: Buffer) => void = () => {};
     const { sessionId, env, workingDir, width, height, dpi, record } = place;
+    const directory = `/tmp/berth-vm-${randomBytes(8).toString("hex")}`;
     const program = await Program.start(
       host,
       sandbox,
       {
         sessionId,
         name: "desktop",
-        argv: DRIVER_ARGV,
+        argv: driverArgv(directory),
         env,
         workingDir,
         closeMs: record === undefined ? CLOSE_MS : RECORDED_CLOSE_MS,
         output: (chunk) => take(chunk),
+        removal: { script: REMOVE_DESKTOP, path: directory },
       },
       signal,
     );

@@ -17,6 +17,8 @@ class Clipboard:
         self._text = None
         self._answer = None
         self._parts = None
+        # How many requests of programs were answered.
+        self.served = 0
 
     def set(self, text):
         display = self._display
@@ -84,6 +86,7 @@ class Clipboard:
 
     def _serve(self, request):
         """Sends the text to a program, in the format that it asks for."""
+        self.served += 1
         display = self._display
         utf8 = [display.atom(name) for name in ("UTF8_STRING", "text/plain;charset=utf-8", "text/plain", "TEXT")]
         kind, form, data = 0, 8, None

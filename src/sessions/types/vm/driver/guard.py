@@ -8,7 +8,6 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -74,8 +73,8 @@ def kill_all():
 
 
 def take_display(directory):
-    """Reserves an unused display, with the lock file that X servers use, and writes its number to `directory`. The lock
-    names the guard, which outlives the server.
+    """Reserves an unused display, with the lock file that X servers use. The lock names the guard, which outlives the
+    server. Writes the display's number and the guard's pid to `directory`.
     """
     for number in range(MAX_DISPLAYS):
         lock, socket = "/tmp/.X%d-lock" % number, "/tmp/.X11-unix/X%d" % number
@@ -87,7 +86,7 @@ def take_display(directory):
         os.close(file)
         if not os.path.exists(socket):
             with open(os.path.join(directory, "display"), "w") as file:
-                file.write("%d" % number)
+                file.write("%d\n%d\n" % (number, os.getpid()))
             return
         os.unlink(lock)
 
@@ -96,7 +95,7 @@ def release_display(directory):
     """Removes the lock and the socket, in case the server could not. Only the lock's owner may use that socket."""
     try:
         with open(os.path.join(directory, "display")) as file:
-            number = int(file.read())
+            number = int(file.readline())
         if os.path.exists("/tmp/.X11-unix/X%d" % number):
             os.unlink("/tmp/.X11-unix/X%d" % number)
         os.unlink("/tmp/.X%d-lock" % number)
@@ -110,8 +109,10 @@ def clean_up(directory):
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def wait_for(driver, wake, directory):
-    """Waits for the driver's end, and returns its status. Kills it if it does not end in time after EOF on stdin."""
+def wait_for(driver, wake, directory, stopped):
+    """Waits for the driver's end, and returns its status. Kills it if the guard is stopped, or if it does not end in time
+    after EOF on stdin.
+    """
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     # Not POLLIN: only the driver reads the requests.
@@ -121,7 +122,7 @@ def wait_for(driver, wake, directory):
         for pid, status in reap():
             if pid == driver:
                 return status
-        if deadline is not None and time.monotonic() > deadline:
+        if stopped or deadline is not None and time.monotonic() > deadline:
             os.kill(driver, signal.SIGKILL)
         for fd, event in poll.poll(None if deadline is None else 50):
             if fd == wake:
@@ -132,16 +133,17 @@ def wait_for(driver, wake, directory):
                 deadline = time.monotonic() + (RECORDING_END_SECONDS if records else END_SECONDS)
 
 
-def guard(main):
-    """Runs `main(directory)` in a child. Does not return."""
+def guard(directory, main):
+    """Creates the directory, and runs `main(directory)` in a child. Does not return."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     stopped = []
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: stopped.append(1) or os.kill(driver, signal.SIGKILL))
-    directory = tempfile.mkdtemp(prefix="berth-vm-")
+        # Only a note: it may arrive before there is a driver, or when its pid is no longer the driver's.
+        signal.signal(number, lambda *_: stopped.append(number))
+    os.mkdir(directory, 0o700)
     take_display(directory)
     # Not earlier: the driver would inherit it.
     signal.set_wakeup_fd(waker)
@@ -165,6 +167,6 @@ def guard(main):
             sys.stderr.flush()
             os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
         os._exit(0)
-    status = wait_for(driver, wake, directory)
+    status = wait_for(driver, wake, directory, stopped)
     clean_up(directory)
     os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))

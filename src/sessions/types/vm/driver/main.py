@@ -215,4 +215,4 @@ class Driver:
 
 
 if __name__ == "main":
-    guard.guard(lambda directory: Driver(directory).run())
+    guard.guard(sys.argv[2], lambda directory: Driver(directory).run())

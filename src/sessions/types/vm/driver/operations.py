@@ -23,6 +23,9 @@ WHEEL_A_TURN = 10
 # Programs do not recognize a jump as a drag, so that even a driver that lacks processor time moves in this many parts.
 MIN_DRAG_PARTS = 10
 MAX_PROGRAMS = 64
+# With others, these copy or paste. How often a program may ask for what it pastes: first for its formats, then for one.
+CLIPBOARD_KEYS = ("c", "x", "v", "Insert")
+PASTE_ROUNDS = 5
 # How long a launch waits for the bus and the window manager.
 READY_SECONDS = 3
 # How long a launch waits for a shell that finds no such program, and how it ends then.
@@ -218,6 +221,18 @@ class Desktop:
             for code in reversed(pressed):
                 self._keyboard.press(code, False)
             self._display.sync()
+        if len(keys) > 1 and any(name in CLIPBOARD_KEYS for _, name in keys):
+            yield from self._clipboard_is_used()
+
+    def _clipboard_is_used(self):
+        """Waits until the active program has copied or pasted. Otherwise what is typed next would come before what is
+        pasted, and the clipboard would be read before it has what is copied.
+        """
+        for _ in range(PASTE_ROUNDS):
+            served = self._clipboard.served
+            yield from self._windows.program_is_ready()
+            if self._clipboard.served == served:
+                return
 
     def hold_keys(self, keys, down):
         codes = yield from self._codes(keys)

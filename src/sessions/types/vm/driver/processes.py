@@ -119,7 +119,7 @@ class Processes:
         log = os.open(self.path("server.log"), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             with open(self.path("display")) as file:
-                display = ":" + file.read()
+                display = ":" + file.readline().strip()
         except OSError:
             raise Failure("all displays are taken: /tmp holds too many X locks")
         argv = ["Xvfb", display, "-displayfd", str(display_fd), "-screen", "0", "%dx%dx24" % (width, height), "-dpi", str(dpi),

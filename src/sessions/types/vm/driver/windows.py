@@ -36,7 +36,7 @@ class Windows:
             names = display.property(window, "WM_CLASS", 1024)[0].split(b"\0")
             pid = display.longs(window, "_NET_WM_PID", 4)
             found.append({
-                "id": window, "title": title, "class": _plain(names[1 if len(names) > 1 else 0]),
+                "id": window, "title": title, "class": _plain(names[1 if len(names) > 1 else 0].decode("utf-8", "replace")),
                 "pid": pid[0] if pid else None, "bounds": bounds, "active": window == active,
                 "minimized": display.atom("_NET_WM_STATE_HIDDEN") in display.longs(window, "_NET_WM_STATE", 256)})
         return found
@@ -45,7 +45,7 @@ class Windows:
         return bool(self._display.longs(self._display.root, "_NET_SUPPORTING_WM_CHECK", 4))
 
     def _text(self, window, name):
-        return _plain(self._display.property(window, name, MAX_TEXT * 4)[0])
+        return _plain(self._display.text(window, name, MAX_TEXT * 4))
 
     def manager_is_ready(self):
         """Waits until the window manager has handled all earlier events, such as the focus change of a click."""
@@ -85,4 +85,4 @@ class Windows:
 
 
 def _plain(text):
-    return text.decode("utf-8", "replace")[:MAX_TEXT].translate(CONTROLS)
+    return text[:MAX_TEXT].translate(CONTROLS)

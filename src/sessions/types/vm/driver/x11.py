@@ -61,6 +61,10 @@ class Event(Union):
                 ("selection", SelectionEvent), ("message", ClientMessage), ("pad", c_long * 24)]
 
 
+class TextProperty(Structure):
+    _fields_ = [("value", c_char_p), ("encoding", c_ulong), ("format", c_int), ("count", c_ulong)]
+
+
 class ModeInfo(Structure):
     _fields_ = [("id", c_ulong), ("width", c_uint), ("height", c_uint), ("dot_clock", c_ulong)] + [
         (n, c_uint) for n in ("h_start", "h_end", "h_total", "h_skew", "v_start", "v_end", "v_total")] + [
@@ -89,6 +93,8 @@ _SIGNATURES = {
         "XQueryPointer": (c_int, c_void_p, c_ulong, *[POINTER(c_ulong)] * 2, *[POINTER(c_int)] * 4, POINTER(c_uint)),
         "XGetWindowProperty": (c_int, c_void_p, c_ulong, c_ulong, c_long, c_long, c_int, c_ulong, POINTER(c_ulong),
                                POINTER(c_int), *[POINTER(c_ulong)] * 2, POINTER(c_void_p)),
+        "Xutf8TextPropertyToTextList": (c_int, c_void_p, POINTER(TextProperty), POINTER(POINTER(c_char_p)), POINTER(c_int)),
+        "XFreeStringList": (None, POINTER(c_char_p)),
         "XChangeProperty": (c_int, c_void_p, c_ulong, c_ulong, c_ulong, c_int, c_int, c_void_p, c_int),
         "XDeleteProperty": (c_int, c_void_p, c_ulong, c_ulong),
         "XSetWindowBackground": (c_int, c_void_p, c_ulong, c_ulong), "XClearWindow": (c_int, c_void_p, c_ulong),
@@ -197,6 +203,18 @@ class Display:
             return ctypes.string_at(data, count.value * width), kind.value
         finally:
             self.x.XFree(data)
+
+    def text(self, window, name, limit):
+        """The text of a property, whose encoding is its type: programs may use Latin-1 or what X calls compound text."""
+        data, kind = self.property(window, name, limit)
+        if kind != self.atom("COMPOUND_TEXT"):
+            return data.decode("latin-1" if kind == self.atom("STRING") else "utf-8", "replace")
+        found, count = POINTER(c_char_p)(), c_int()
+        self.call("Xutf8TextPropertyToTextList", byref(TextProperty(data, kind, 8, len(data))), byref(found), byref(count))
+        try:
+            return found[0].decode("utf-8", "replace") if count.value else ""
+        finally:
+            self.x.XFreeStringList(found)
 
     def longs(self, window, name, limit=64 * 1024):
         data, _ = self.property(window, name, limit)

@@ -11,6 +11,13 @@ test.each([
   ["ctrl+shift+ArrowLeft", ["Control", "Shift"], "ArrowLeft", undefined],
   ["Control++", ["Control"], "+", undefined],
   ["Shift+a", ["Shift"], "A", "A"],
+  ["Shift+B", ["Shift"], "B", "B"],
+  ["Shift+1", ["Shift"], "!", "!"],
+  ["Shift+0", ["Shift"], ")", ")"],
+  ["Shift+/", ["Shift"], "?", "?"],
+  ["Shift+?", ["Shift"], "?", "?"],
+  ["Shift+space", ["Shift"], " ", " "],
+  ["Control+Shift+1", ["Control", "Shift"], "1", undefined],
   ["F12", [], "F12", undefined],
 ] as const)("%s is a key with what is held", (text, modifiers, key, typed) => {
   const chord = parseChord(text);
