@@ -263,6 +263,7 @@ class Desktop:
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready() and time.monotonic() < deadline:
             yield STEP_SECONDS
+        yield from self._windows.manager_runs()
         directory = self._processes.working_directory
         ended = []
         try:

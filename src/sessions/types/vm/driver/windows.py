@@ -1,5 +1,7 @@
 """Windows as the window manager lists them, and waiting for programs that handle events."""
 
+import time
+
 import x11
 
 MAX_WINDOWS = 256
@@ -8,6 +10,7 @@ MAX_TEXT = 200
 CONTROLS = {code: "\ufffd" for code in range(32)}
 # How long the window manager and programs may take to answer. After that a request continues without their answer.
 MANAGER_SECONDS = 2
+ASK_SECONDS = 0.05
 PROGRAM_SECONDS = 10
 SETTLE_SECONDS = 0.15
 
@@ -18,6 +21,7 @@ class Windows:
         self._processes = processes
         self._asked = self._answered = 0
         self._placed = True
+        self._runs = False
 
     def list(self):
         """From the bottom to the top: id, title, class, pid, bounds of the content, and whether it is active."""
@@ -47,16 +51,27 @@ class Windows:
     def _text(self, window, name):
         return _plain(self._display.text(window, name, MAX_TEXT * 4))
 
+    def manager_runs(self):
+        """Waits until the window manager handles events. It appears before that, and does not notice what comes meanwhile.
+        """
+        deadline = time.monotonic() + MANAGER_SECONDS
+        while not self._runs and time.monotonic() < deadline:
+            yield from self._answer(ASK_SECONDS)
+            self._runs = self._placed
+
     def manager_is_ready(self):
         """Waits until the window manager has handled all earlier events, such as the focus change of a click."""
-        if self._processes.window_manager != "openbox":
+        yield from self._answer(MANAGER_SECONDS)
+
+    def _answer(self, seconds):
+        self._placed = self._processes.window_manager != "openbox"
+        if self._placed:
             return
         display = self._display
-        self._placed = False
         display.send_message(display.root, display.window, "_NET_REQUEST_FRAME_EXTENTS", (0, 0, 0, 0, 0),
                              x11.SUBSTRUCTURE_MASK | x11.REDIRECT_MASK)
         display.sync()
-        yield MANAGER_SECONDS, lambda: self._placed
+        yield seconds, lambda: self._placed
 
     def program_is_ready(self):
         """Waits until the active program has read its events. A program that cannot be asked gets a short time instead.
