@@ -113,7 +113,7 @@ export class RunCatalog {
   removing(runId: string): void {
     const watchers = this.#watched.get(runId);
     if (watchers === undefined) return;
-    watchers.rest = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+    watchers.rest = this.#journal.events(runId);
     this.#watched.delete(runId);
     for (const wake of watchers.wake) wake();
   }

@@ -1,7 +1,7 @@
 import { BerthError, hasReason } from "../base/errors.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { Run } from "./run.ts";
-import type { ListedRun, RunChange, RunQuery, RunStore } from "./store.ts";
+import type { Run, RunEvent } from "./run.ts";
+import { eventsOf, type ListedRun, type RunChange, type RunQuery, type RunStore } from "./store.ts";
 
 /** A change that is not stored yet. `change` is undefined if the run is removed. */
 interface Waiting {
@@ -15,12 +15,15 @@ interface Waiting {
 export class RunJournal {
   readonly #store: RunStore;
   readonly #writeBehind: WriteBehind;
+  readonly #onStored: (runId: string) => void;
   /** By run id. No run that is RUNNING is in it. */
   readonly #waiting = new Map<string, Waiting>();
 
-  constructor(store: RunStore, writeBehind: WriteBehind) {
+  /** @param onStored called when a change of a run that waited is stored. */
+  constructor(store: RunStore, writeBehind: WriteBehind, onStored: (runId: string) => void) {
     this.#store = store;
     this.#writeBehind = writeBehind;
+    this.#onStored = onStored;
   }
 
   get(owner: string, runId: string): Run | undefined {
@@ -58,20 +61,24 @@ export class RunJournal {
     return this.#store.save(change, maxBytes);
   }
 
-  /**
-   * Writes a change of a run that is not RUNNING any more. If the disk is full, it waits.
-   * @param onStored is called when a change that waited is stored.
-   */
-  saveEventually(change: RunChange, onStored = () => {}): void {
+  /** Writes a change of a run that is not RUNNING any more. If the disk is full, it waits. */
+  saveEventually(change: RunChange): void {
     const { runId } = change.run;
     const before = this.#waiting.get(runId)?.change;
     const whole = before ? { ...change, events: [...before.events, ...change.events] } : change;
-    this.#eventually(runId, { change: whole }, onStored);
+    this.#eventually(runId, { change: whole });
   }
 
   /** Removes a run. If the disk is full, the removal waits, and the run appears as removed. */
   removeEventually(runId: string): void {
     this.#eventually(runId, { change: undefined });
+  }
+
+  /** The whole kept history of a run, with the events that are not stored yet. */
+  events(runId: string): RunEvent[] {
+    const stored = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+    const change = this.#waiting.get(runId)?.change;
+    return change === undefined ? stored : [...stored, ...eventsOf(change, stored.at(-1)?.sequence ?? 0)];
   }
 
   /** Stores what waits of a run. Call it outside of transactions. @throws `NO_SPACE` */
@@ -82,18 +89,18 @@ export class RunJournal {
     this.#stored(runId);
   }
 
-  #eventually(runId: string, next: Waiting, onStored = () => {}): void {
+  #eventually(runId: string, next: Waiting): void {
     try {
       this.#write(runId, next);
       this.#stored(runId);
     } catch (error) {
       if (!hasReason(error, "NO_SPACE")) throw error;
       this.#waiting.set(runId, next);
-      const onWritten = (): void => {
-        this.#stored(runId);
-        onStored();
-      };
-      this.#writeBehind.add(keyOf(runId), () => this.#write(runId, next), onWritten);
+      this.#writeBehind.add(
+        keyOf(runId),
+        () => this.#write(runId, next),
+        () => this.#stored(runId),
+      );
     }
   }
 
@@ -103,8 +110,9 @@ export class RunJournal {
   }
 
   #stored(runId: string): void {
-    this.#waiting.delete(runId);
+    if (!this.#waiting.delete(runId)) return;
     this.#writeBehind.drop(keyOf(runId));
+    this.#onStored(runId);
   }
 }
 

@@ -1,4 +1,4 @@
-import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { BerthError, hasReason, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { newId, randomBase32 } from "../base/ids.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
@@ -79,11 +79,12 @@ export class RunManager {
   #stopped = false;
 
   constructor(parts: RunManagerParts) {
-    const journal = new RunJournal(parts.store, parts.writeBehind);
+    const { store, writeBehind } = parts;
+    const journal = new RunJournal(store, writeBehind, (runId) => this.catalog.changed(runId));
     this.#parts = { ...parts, journal };
     this.#cleanup = new RunCleanup(this.#parts);
     this.#running = parts.running;
-    this.catalog = new RunCatalog(parts.store, journal);
+    this.catalog = new RunCatalog(store, journal);
   }
 
   /**
@@ -98,7 +99,12 @@ export class RunManager {
         continue;
       }
       const run = recovered(stored, this.#now());
-      this.#write({ run, events: [] });
+      try {
+        this.#write({ run, events: [] });
+      } catch (error) {
+        // On a full disk, the stored lease stays as it was. Its timer does not.
+        if (!hasReason(error, "NO_SPACE")) throw error;
+      }
       this.#running.add(run, (...lost) => this.#lost(...lost));
       try {
         if (run.sandbox !== undefined) {
@@ -185,7 +191,7 @@ export class RunManager {
     progress: RequestProgress = NO_PROGRESS,
   ): Promise<ReportAnswer> {
     this.#assertOpen();
-    const { store, transaction } = this.#parts;
+    const { store } = this.#parts;
     const before = this.catalog.find(owner, runId);
     const keptBefore = progress.subject !== undefined && progress.subject === lastReportOf(before);
     if (keptBefore || isRepeated(before, report))
@@ -195,15 +201,10 @@ export class RunManager {
       last === undefined ? store.messages(runId) : store.messagesLike(runId, last.content);
     const { run, step } = reported(before, report, earlier, this.#now());
     failpoint("report.judged");
-    transaction(() => {
-      progress.begin(lastReportOf(run));
-      this.#write({
-        run,
-        addStep: step,
-        addMessages: report.messages,
-        events: [{ type: "STEP_REPORTED", step }],
-      });
-    });
+    this.#write(
+      { run, addStep: step, addMessages: report.messages, events: [{ type: "STEP_REPORTED", step }] },
+      () => progress.begin(lastReportOf(run)),
+    );
     failpoint("report.kept");
     if (run.phase.state === "RUNNING") this.#running.renew(run);
     return this.#answer(run, step.stuck);
@@ -276,7 +277,6 @@ export class RunManager {
     progress: RequestProgress,
     place: StartingRun,
   ): Promise<RunView> {
-    const { store, transaction } = this.#parts;
     if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
     throwIfAborted(signal);
     const idle = this.catalog.find(owner, runId);
@@ -284,10 +284,9 @@ export class RunManager {
     const run = started(idle, randomBase32(20), taken?.held, this.#now());
     const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
     try {
-      transaction(() => {
-        progress.begin(run.startId);
-        this.#write({ run, clearSteps: true, addMessages, events: [{ type: "STARTED" }] });
-      });
+      this.#write({ run, clearSteps: true, addMessages, events: [{ type: "STARTED" }] }, () =>
+        progress.begin(run.startId),
+      );
     } catch (error) {
       taken?.lease.release();
       throw error;
@@ -295,7 +294,7 @@ export class RunManager {
     failpoint("run.started");
     this.#running.add(run, (...lost) => this.#lost(...lost));
     if (taken !== undefined) this.#running.hold(run, taken.lease);
-    return { run, steps: [], messageCount: store.messageCount(runId) };
+    return { run, steps: [], messageCount: this.#parts.store.messageCount(runId) };
   }
 
   /** Ends a run on the server's own initiative. Retries until that is stored. */
@@ -340,13 +339,18 @@ export class RunManager {
 
   /**
    * Writes a change and wakes watchers. A run that is no longer RUNNING leaves {@link RunningRuns}.
+   * @param also writes in the same transaction.
    * @throws `NO_SPACE` for steps and messages that exceed the owner's quota, unless the run has ended
    */
-  #write(change: Omit<RunChange, "timeMs">): void {
-    const { journal, maxBytesPerOwner } = this.#parts;
+  #write(change: Omit<RunChange, "timeMs">, also: () => void = () => {}): void {
+    const { journal, transaction, maxBytesPerOwner } = this.#parts;
     const whole = this.#withEnd(change);
     const adds = change.addStep !== undefined || (change.addMessages?.length ?? 0) > 0;
-    const gone = journal.save(whole, adds ? maxBytesPerOwner : undefined);
+    const gone = transaction(() => {
+      also();
+      return journal.save(whole, adds ? maxBytesPerOwner : undefined);
+    });
+    // Only now: a full disk may show when the transaction is committed.
     for (const runId of gone) this.catalog.changed(runId);
     this.#written(whole);
   }
@@ -354,7 +358,7 @@ export class RunManager {
   /** The same for a run that ends or has ended. If the disk is full, its watchers get the events later. */
   #writeEventually(change: Omit<RunChange, "timeMs">): void {
     const whole = this.#withEnd(change);
-    this.#parts.journal.saveEventually(whole, () => this.catalog.changed(whole.run.runId));
+    this.#parts.journal.saveEventually(whole);
     this.#written(whole);
   }
 

@@ -304,32 +304,23 @@ export class RunStore {
     );
   }
 
-  #addEvents({ run, events, timeMs }: RunChange): void {
-    let sequence = events.length === 0 ? 0 : this.newestEvent(run.runId);
-    for (const body of events) {
-      // A sandbox that is deleted at the end of its run does not appear in the event.
-      const gone = body.type === "ENDED" && run.settings.onEnd === "DELETE_SANDBOX";
-      const event: Omit<RunEvent, "sequence"> = {
-        timeMs,
-        state: run.phase.state,
-        currentStep: currentStep(run),
-        sandboxId: gone ? "" : (sandboxOf(run) ?? ""),
-        body,
-      };
+  #addEvents(change: RunChange): void {
+    if (change.events.length === 0) return;
+    const { runId } = change.run;
+    const newest = this.newestEvent(runId);
+    for (const { sequence, ...event } of eventsOf(change, newest)) {
       this.#run(
         "INSERT INTO run_events (run_id, sequence, record) VALUES (?, ?, ?)",
-        run.runId,
-        ++sequence,
+        runId,
+        sequence,
         this.#sealed(event),
       );
     }
-    if (events.length > 0) {
-      this.#run(
-        "DELETE FROM run_events WHERE run_id = ? AND sequence <= ?",
-        run.runId,
-        sequence - KEPT_EVENTS,
-      );
-    }
+    this.#run(
+      "DELETE FROM run_events WHERE run_id = ? AND sequence <= ?",
+      runId,
+      newest + change.events.length - KEPT_EVENTS,
+    );
   }
 
   #sealed(record: unknown): string {
@@ -347,6 +338,22 @@ export class RunStore {
   #number(sql: string, runId: string): number {
     return Number(this.#database.prepare(sql).get(runId)?.number ?? 0);
   }
+}
+
+/** The events of a change, after the one with the given sequence. */
+export function eventsOf({ run, events, timeMs }: RunChange, newest: number): RunEvent[] {
+  return events.map((body, index) => {
+    // A sandbox that is deleted at the end of its run does not appear in the event.
+    const gone = body.type === "ENDED" && run.settings.onEnd === "DELETE_SANDBOX";
+    return {
+      sequence: newest + index + 1,
+      timeMs,
+      state: run.phase.state,
+      currentStep: currentStep(run),
+      sandboxId: gone ? "" : (sandboxOf(run) ?? ""),
+      body,
+    };
+  });
 }
 
 function full(bytes: number, maxBytes: number): BerthError {

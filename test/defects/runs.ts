@@ -22,6 +22,29 @@ export const RUN_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "who watches a run does not hear of its end, because the disk was full",
+    changes: [{ file: "src/runs/journal.ts", from: "    this.#onStored(runId);\n", to: "" }],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "who watches a run is told of its end once that is stored",
+      suite: "on a full disk",
+    },
+  },
+  {
+    name: "a service with a run does not start on a full disk",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: 'if (!hasReason(error, "NO_SPACE")) throw error;',
+        to: 'if (hasReason(error, "NO_SPACE")) throw error;',
+      },
+    ],
+    test: {
+      file: "test/integration/restart/disk-full.test.ts",
+      title: "a run whose last report cannot be stored ends with its lease; others continue after a restart",
+    },
+  },
+  {
     name: "a run deletes a sandbox that it did not make, unasked",
     changes: [
       {

@@ -23,9 +23,11 @@ export class SmallDisk {
     const image = path.join(directory, "image");
     const mountPoint = path.join(directory, "disk");
     mkdirSync(mountPoint);
+    // Blocks of 1 KiB, the default for small disks, leave holes in SQLite's shared memory, and a full disk then kills
+    // the program.
     const script = `set -e
       truncate -s ${mib}M "$1"
-      mkfs.ext4 -q -m 0 -O ^has_journal "$1"
+      mkfs.ext4 -q -b 4096 -m 0 -O ^has_journal "$1"
       mount -o loop "$1" "$2"
       echo mounted
       read -r _ || true`;

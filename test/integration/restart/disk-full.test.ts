@@ -138,6 +138,24 @@ test("runs can be canceled and deleted on a full disk", async () => {
   expect(await list()).toMatchObject([{ run_id: canceled.runId, state: "RUN_STATE_IDLE" }]);
 });
 
+test("a run whose last report cannot be stored ends with its lease; others continue after a restart", async () => {
+  const start = (seconds: number) => RunDriver.start(client, { sandbox_spec: {}, step_timeout: { seconds } });
+  const [reported, kept] = [await start(8), await start(600)];
+  const filler = await client.createSandbox();
+  expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
+  expect(await failureOf(reported.finish())).toMatchObject({ reason: "NO_SPACE" });
+  const get = async ({ runId }: RunDriver) => (await client.call("RunService/GetRun", { run_id: runId })).run;
+  await expect
+    .poll(async () => (await get(reported)).outcome, { timeout: 20_000 })
+    .toBe("RUN_OUTCOME_LEASE_EXPIRED");
+  // The next service starts on the full disk.
+  await restart();
+  expect(await get(kept)).toMatchObject({ state: "RUN_STATE_RUNNING" });
+  const { run } = await client.call("RunService/CancelRun", { run_id: kept.runId });
+  expect(run).toMatchObject({ outcome: "RUN_OUTCOME_CANCELED" });
+  rmSync(disk.reach("filler"));
+});
+
 test("a workspace that fills the disk can be cleaned up", async () => {
   const filler = await client.createSandbox();
   const { workspace } = await client.call("WorkspaceService/CreateWorkspace", { workspace_id: "large" });

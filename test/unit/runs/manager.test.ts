@@ -352,6 +352,52 @@ describe("on a full disk", () => {
     await bench.clock.advance(1_000);
     expect(bench.store.runs.list({ owner: OWNER, ...all }).runs).toEqual([]);
   });
+
+  test("who watches a run is told of its end once that is stored", async () => {
+    const bench = await RunBench.start();
+    const watched = async (runId: string) => {
+      const watch = bench.runs.catalog.watch(OWNER, runId, 2, never);
+      const types: string[] = [];
+      const read = (async () => {
+        for await (const item of watch) if (item.type === "event") types.push(item.event.body.type);
+      })();
+      await settled();
+      return { types, read };
+    };
+    const [later, atOnce, gone] = [await running(bench), await running(bench), await running(bench)];
+    const [ofLater, ofAtOnce, ofGone] = [await watched(later), await watched(atOnce), await watched(gone)];
+    const makeRoom = fillDisk(bench);
+    for (const runId of [later, atOnce]) await bench.runs.cancel(OWNER, runId);
+    await bench.runs.delete(OWNER, gone);
+    await ofGone.read;
+    expect(ofGone.types).toEqual(["ENDED", "DELETED"]);
+    makeRoom();
+    // This stores what waits of the run, and then fails.
+    expect(await reasonOf(bench.runs.start(OWNER, atOnce, undefined, never))).toBe("RUN_STATE");
+    await settled();
+    expect(ofAtOnce.types).toEqual(["ENDED"]);
+    await bench.clock.advance(1_000);
+    expect(ofLater.types).toEqual(["ENDED"]);
+  });
+
+  test("a report that ends a run and cannot be stored leaves it to its lease", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    const { transaction } = bench.store;
+    // With a file, SQLite finds the disk full when it commits.
+    bench.store.transaction = (work) =>
+      transaction(() => {
+        work();
+        throw new BerthError("NO_SPACE", "The disk is full.");
+      });
+    expect(await reasonOf(finish(bench, runId))).toBe("NO_SPACE");
+    bench.store.transaction = transaction;
+    expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+    expect(bench.running.has(OWNER, runId)).toBe(true);
+    await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+    expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
+    expect(bench.containers).toEqual([]);
+  });
 });
 
 test("an end that could not be written does not apply to a later start", async () => {

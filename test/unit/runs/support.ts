@@ -107,7 +107,7 @@ export class RunBench {
     this.running = new RunningRuns(clock, state.time, this.#maxRunning);
     this.runs = new RunManager({
       store: mortal<RunStore>(this.store.runs, alive),
-      transaction: this.store.transaction,
+      transaction: (work) => this.store.transaction(work),
       writeBehind: state.writeBehind,
       sandboxes: this.sandboxes,
       processes: {
