@@ -21,6 +21,21 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
   },
   {
+    name: "what else a page downloads stays in the sandbox",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "if (first !== undefined) await files.remove",
+        to: "if (first === undefined) await files.remove",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser-hostile.test.ts",
+      title:
+        "a page that downloads more than it was asked for leaves one file, and its long name holds nobody up",
+    },
+  },
+  {
     name: "each turn of python replaces sys.stdout under the threads that print",
     changes: [
       {

@@ -126,6 +126,33 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   });
 
+  test("a page that downloads more than it was asked for leaves one file, and its long name holds nobody up", async () => {
+    const give = `const give = (name) => {
+      const link = document.createElement("a");
+      link.download = name; link.href = "data:application/octet-stream," + name.length; link.click();
+    }`;
+    const click = "for (let more = 0; more < 3; more++) give('x'.repeat(1e5 + more) + '.txt')";
+    await browser.show(`<script>${give}</script><button onclick="${click}">Get</button>`);
+    const turns = followTurns();
+    const { path } = await browser.ok("download", {
+      selector: "button",
+      directory: "/tmp/asked",
+      timeout: 20,
+    });
+    expect(Math.max(...turns())).toBeLessThan(1_000);
+    expect(path).toBe(`/tmp/asked/${"x".repeat(200)}.txt`);
+    const { stdout } = await shell("find /tmp/asked -type f -o -name '.*'; cat /tmp/asked/*");
+    expect(stdout).toMatch(new RegExp(`^${path}\n10000[4-6]$`));
+    const names = Array.from({ length: 99 }, (_, at) => `x (${at + 1})`).join("' '");
+    await shell(`mkdir /tmp/taken; cd /tmp/taken; touch x '${names}'`);
+    await browser.show("<a download=x href='data:application/octet-stream,1'>Get</a>");
+    expect(await browser.call("download", { selector: "a", directory: "/tmp/taken" })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("already has 100 files of the download's name"),
+    });
+    expect((await shell("ls -A /tmp/taken | wc -l; cat /tmp/taken/*")).stdout).toBe("100\n");
+  });
+
   test("a browser that crashes is reported, and the next call has another one", async () => {
     await browser.show("<title>here</title>");
     const { script, called } = await calling();

@@ -1,9 +1,11 @@
+import { randomBytes } from "node:crypto";
 import { posix } from "node:path";
 import { z } from "zod";
 import { untilAborted } from "../../../base/async.ts";
 import { fromText } from "../../../base/byte-string.ts";
 import { BerthError } from "../../../base/errors.ts";
 import type { FileManager } from "../../../files/manager.ts";
+import type { RequestedPath } from "../../../files/path.ts";
 import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
@@ -18,6 +20,8 @@ const MAX_BYTES = 1024 * 1024 * 1024;
 /** How many downloads of one name there may be in a directory. */
 const MAX_SAME = 100;
 const MAX_NAME_BYTES = 200;
+/** How long the removal of what is left may take. */
+const REMOVE_MS = 5_000;
 
 const willBegin = z.object({
   guid: z.string().regex(/^[A-Za-z0-9-]{1,100}$/),
@@ -33,31 +37,35 @@ const progress = z.object({
 
 /**
  * Stores what a URL or a click downloads in a directory of the sandbox. Downloads that pages start at other times are
- * refused.
+ * refused. The browser writes to a directory of its own in it, which is removed with what else a page downloads
+ * meanwhile.
  */
 export async function download(
   browser: Browser,
-  files: Pick<FileManager, "move">,
+  files: Pick<FileManager, "move" | "remove">,
   use: BrowserUse,
   what: ElementName & { readonly url?: string | undefined },
   directory: string,
 ): Promise<Outcome> {
   const { devtools } = browser;
   const { signal } = use;
+  const own = posix.join(directory, `.download-${randomBytes(8).toString("hex")}`);
   const answer = z.unknown();
   const behave = (behavior: "allowAndName" | "deny") => ({
     method: "Browser.setDownloadBehavior",
     params: {
       behavior,
       eventsEnabled: true,
-      ...(behavior === "allowAndName" && { downloadPath: directory }),
+      ...(behavior === "allowAndName" && { downloadPath: own }),
     },
     answer,
   });
+  const inSandbox = { sandbox: browser.place.name, user: undefined };
   const ended = Promise.withResolvers<z.output<typeof progress>>();
   let first: z.output<typeof willBegin> | undefined;
   devtools.on("Browser.downloadWillBegin", willBegin, (event) => {
     first ??= event;
+    if (event.guid !== first.guid) devtools.notify("Browser.cancelDownload", { guid: event.guid });
   });
   devtools.on("Browser.downloadProgress", progress, (event) => {
     if (event.guid !== first?.guid) return;
@@ -73,16 +81,13 @@ export async function download(
     if (what.url === undefined) await click(use, what, { button: "left", count: 1, offset: undefined });
     else await openToDownload(browser, what.url, () => first !== undefined, signal);
     const { guid, receivedBytes } = await untilAborted(ended.promise, signal);
-    const rename = (from: string, to: string) =>
+    const source = fileAt(own, guid);
+    const move = (name: string) =>
       files.move(
-        {
-          ...{ sandbox: browser.place.name, user: undefined, overwrite: false, createParents: false },
-          source: { field: "directory", bytes: fromText(posix.join(directory, from)) },
-          target: { field: "directory", bytes: fromText(posix.join(directory, to)) },
-        },
+        { ...inSandbox, overwrite: false, createParents: false, source, target: fileAt(directory, name) },
         signal,
       );
-    const name = await giveName(rename, guid, first?.suggestedFilename ?? "");
+    const name = await giveName(move, first?.suggestedFilename ?? "");
     return {
       data: { path: posix.join(directory, name), size: receivedBytes, url: shownUrl(first?.url ?? "") },
     };
@@ -90,21 +95,24 @@ export async function download(
     if (first !== undefined) devtools.notify("Browser.cancelDownload", { guid: first.guid });
     throw error;
   } finally {
+    devtools.notify("Browser.setDownloadBehavior", { behavior: "deny", eventsEnabled: false });
+    const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
+    // Whatever is wrong with the sandbox, the call has its result.
+    if (first !== undefined) await files.remove(removal, AbortSignal.timeout(REMOVE_MS)).catch(() => {});
     devtools.off("Browser.downloadWillBegin");
     devtools.off("Browser.downloadProgress");
-    devtools.notify("Browser.setDownloadBehavior", { behavior: "deny", eventsEnabled: false });
   }
 }
 
+function fileAt(...path: string[]): RequestedPath {
+  return { field: "directory", bytes: fromText(posix.join(...path)) };
+}
+
 /**
- * Gives a download, which the browser names after its guid, the name that it asks for. If that is taken, with a number:
- * a page chooses names, and must not overwrite files. Returns the name.
+ * Moves a download to the name that it asks for. If that is taken, with a number: a page chooses names, and must not
+ * overwrite files. Returns the name.
  */
-async function giveName(
-  rename: (from: string, to: string) => Promise<unknown>,
-  guid: string,
-  wanted: string,
-): Promise<string> {
+async function giveName(move: (name: string) => Promise<unknown>, wanted: string): Promise<string> {
   const whole = wanted.toWellFormed().replace(/[/\0]/g, "_");
   const { name, ext } = posix.parse(/^\.{0,2}$/.test(whole) ? "download" : whole);
   const end = shortened(ext, MAX_NAME_BYTES / 4);
@@ -112,22 +120,20 @@ async function giveName(
     const number = count === 0 ? "" : ` (${count})`;
     const free = `${shortened(name, MAX_NAME_BYTES)}${number}${end}`;
     try {
-      await rename(guid, free);
+      await move(free);
       return free;
     } catch (error) {
       if (!(error instanceof BerthError && error.reason === "FILE_EXISTS")) throw error;
     }
   }
   throw new ToolFailure(
-    `The directory has ${MAX_SAME} files of the name already. The download is in ${guid}.`,
+    `The directory already has ${MAX_SAME} files of the download's name. Choose another directory.`,
   );
 }
 
 /** Truncates a name to a number of bytes. */
 function shortened(name: string, bytes: number): string {
-  const characters = [...name];
-  while (Buffer.byteLength(characters.join("")) > bytes) characters.pop();
-  return characters.join("");
+  return name.slice(0, new TextEncoder().encodeInto(name, new Uint8Array(bytes)).read);
 }
 
 /**
