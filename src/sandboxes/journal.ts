@@ -40,13 +40,15 @@ export class SandboxJournal {
    * @throws `NO_SPACE` if it cannot be stored. Then the change must not happen.
    */
   commit(record: SandboxRecord, body: SandboxEventBody, also: () => void = () => {}): void {
-    const { store, transaction, events } = this.#parts;
+    const { store, transaction, events, writeBehind } = this.#parts;
     const event = events.eventOf(record, body);
     transaction(() => {
       store.put(this.#stored(record));
       events.store(event);
       also();
     });
+    // An earlier change that waits is part of this one.
+    writeBehind.drop(`sandbox ${record.place}`);
     events.publish(event);
   }
 
@@ -65,8 +67,13 @@ export class SandboxJournal {
 
   /** Records that a sandbox was used. Written soon, in a batch. */
   used(record: SandboxRecord): void {
-    const { store, writeBehind } = this.#parts;
-    writeBehind.add(`used ${record.place}`, () => store.putUsed(this.#stored(record)));
+    const { store, writeBehind, time } = this.#parts;
+    const { place } = record;
+    // Not the whole sandbox: the spec of an ended one is read from the store, where a later one may have replaced it.
+    writeBehind.add(`used ${place}`, () => {
+      const { usedTimeMs, usedAt } = record.times;
+      store.putUsed({ place, usedTimeMs, usedAt: time.at(usedAt) });
+    });
   }
 
   /** Publishes an event that does not change the sandbox. If the disk is full, publishes it once there is room. */

@@ -108,7 +108,7 @@ export class SandboxStore {
   }
 
   /** Stores when a sandbox was last used. */
-  putUsed({ place, usedTimeMs, usedAt }: StoredSandbox): void {
+  putUsed({ place, usedTimeMs, usedAt }: Pick<StoredSandbox, "place" | "usedTimeMs" | "usedAt">): void {
     this.#database
       .prepare("UPDATE sandboxes SET used_time_ms = ?, used_at = ? WHERE place = ?")
       .run(usedTimeMs, usedAt, place);

@@ -1,6 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
 import { settled } from "../../support/manual-clock.ts";
 import type { EngineStep } from "../../support/memory-engine.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
@@ -390,5 +391,31 @@ describe("an ended sandbox", () => {
     expect(heapBytes() - before).toBeLessThan(10 * 2 ** 20);
     expect(list({ at: "7" })).toMatchObject([{ sandboxId: "large-7", spec: { env: env(7) } }]);
     expect(manager.get(named("large-29")).spec).toMatchObject({ env: env(29), labels: { at: "29" } });
+  });
+
+  test("with a large environment whose id is taken again leaves no write that fails", async () => {
+    const { manager, clock, log, engine, world } = await newManager();
+    const create = () => manager.create(OWNER, { env: env(0) }, { sandboxId: "x", signal: never });
+    await create();
+    manager.acquire(named("x")).release();
+    await manager.delete(named("x"), 0);
+    await create();
+    await clock.advance(1_000);
+    // A change that waits for space on the disk, and one that does not any more.
+    const { sandboxes } = world.store;
+    const { put } = sandboxes;
+    sandboxes.put = () => {
+      throw new BerthError("NO_SPACE", "The disk is full.");
+    };
+    const go = hold(engine, "remove");
+    const deleted = manager.delete(named("x"), 0);
+    await settled();
+    sandboxes.put = put;
+    go.resolve();
+    await deleted;
+    await create();
+    await clock.advance(2_000);
+    expect(log.errors.map(({ fields, message }) => [message, String(fields.err)])).toEqual([]);
+    expect(manager.get(named("x"))).toMatchObject({ generation: 3, state: "RUNNING" });
   });
 });
