@@ -60,23 +60,28 @@ export class WriteBehind {
       this.#failing = false;
     } catch (error) {
       if (!hasReason(error, "NO_SPACE")) return this.#writeEach(writes);
-      if (!this.#failing)
-        this.#logger.error({ err: error }, "the data directory cannot be written; retrying");
-      this.#failing = true;
-      for (const [key, { write, onWritten }] of writes)
-        if (!this.#pending.has(key)) this.add(key, write, onWritten);
+      this.#retry(writes, error);
     }
     return !this.#failing;
   }
 
+  #retry(writes: readonly (readonly [string, Write])[], error: unknown): void {
+    if (!this.#failing) this.#logger.error({ err: error }, "the data directory cannot be written; retrying");
+    this.#failing = true;
+    for (const [key, { write, onWritten }] of writes)
+      if (!this.#pending.has(key)) this.add(key, write, onWritten);
+  }
+
   /** Writes one at a time, so that a write that always fails does not block the others. */
   #writeEach(writes: readonly (readonly [string, Write])[]): boolean {
-    for (const [key, { write, onWritten }] of writes) {
+    for (const one of writes) {
+      const [key, { write, onWritten }] = one;
       try {
         this.#transaction(write);
         onWritten();
       } catch (error) {
-        this.#logger.error({ err: error, key }, "a change could not be stored");
+        if (hasReason(error, "NO_SPACE")) this.#retry([one], error);
+        else this.#logger.error({ err: error, key }, "a change could not be stored");
       }
     }
     return false;
