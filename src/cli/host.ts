@@ -1,7 +1,7 @@
 import { Command, Option } from "commander";
 import { type Access, AccessError, findAccess, readText } from "../../clients/typescript/src/profile.ts";
 import type { ClientCertificate, ServiceClient } from "./client.ts";
-import { UsageError } from "./exit.ts";
+import { Failed, UsageError } from "./exit.ts";
 import type { Interrupts, Io } from "./io.ts";
 import type { ServiceParts } from "./service.ts";
 import { DEFAULT_ADDRESS, parseServiceAddress, type ServiceAddress } from "./service-address.ts";
@@ -105,11 +105,17 @@ export async function withClient(
   } catch (error) {
     // On an interrupt, describe nothing and close the connection at once. Until then, calls could still end normally.
     if (interrupts.signal.aborted) throw error;
-    const { explainedFailure } = await import("./failure.ts");
-    throw await explainedFailure(error, address, failureCode);
+    throw await explained(error, address, failureCode);
   } finally {
     client.close();
   }
+}
+
+/** Describes a failure. An upgrade of the program may meanwhile have removed the file that does. */
+async function explained(error: unknown, address: ServiceAddress, exitCode: number): Promise<unknown> {
+  const failure = await import("./failure.ts").catch(() => undefined);
+  if (failure !== undefined) return failure.explainedFailure(error, address, exitCode);
+  return error instanceof Error ? new Failed(error.message, { exitCode, cause: error }) : error;
 }
 
 /** Where to call, and with which token. @throws UsageError if a token or a profile cannot be used */

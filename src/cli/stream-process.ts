@@ -92,11 +92,9 @@ async function feed(
 /** Whether a call failed because its process has ended. */
 async function hasEnded(error: unknown): Promise<boolean> {
   // Loaded here, because few commands need them.
-  const [{ reasonOf }, { ErrorReason }] = await Promise.all([
-    import("./failure.ts"),
-    import("../../gen/ts/berth/v1/error_pb.js"),
-  ]);
-  return reasonOf(error) === ErrorReason.PROCESS_STATE;
+  const loaded = Promise.all([import("./failure.ts"), import("../../gen/ts/berth/v1/error_pb.js")]);
+  const [failure, errors] = await loaded.catch(() => []);
+  return failure !== undefined && failure.reasonOf(error) === errors?.ErrorReason.PROCESS_STATE;
 }
 
 /**

@@ -1,7 +1,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { cpSync, globSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
+import { newDataDir, packageDir } from "../../support/settings.ts";
 
 const SANDBOX = "box";
 
@@ -40,6 +42,19 @@ describe("stdin", () => {
     const { exitCode, stdout } = await exec([], ["cat"], "");
     expect([exitCode, stdout.length]).toEqual([0, 0]);
   });
+});
+
+test("a failure keeps its message and its exit code if an upgrade has replaced the program's files", async () => {
+  const directory = newDataDir();
+  cpSync(packageDir(), directory, { recursive: true, verbatimSymlinks: true });
+  const [file = ""] = globSync(`${directory}/dist/failure-*.js`);
+  rmSync(file);
+  const end = await service.run(["exec", "missing", "--", "true"], { entry: [`${directory}/dist/main.js`] });
+  expect(end).toMatchObject({
+    exitCode: 125,
+    stderr: expect.stringMatching(/^berth: .*There is no sandbox/),
+  });
+  expect(end.stderr).not.toContain("failure-");
 });
 
 describe("flags", () => {
