@@ -22,11 +22,11 @@ export const RUN_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "who watches a run does not hear of its end, because the disk was full",
+    name: "watchers of a run do not get its end, because the disk was full",
     changes: [{ file: "src/runs/journal.ts", from: "    this.#onStored(runId);\n", to: "" }],
     test: {
       file: "test/unit/runs/manager.test.ts",
-      title: "who watches a run is told of its end once that is stored",
+      title: "who watches a run gets its end once that is stored",
       suite: "on a full disk",
     },
   },

@@ -353,7 +353,7 @@ describe("on a full disk", () => {
     expect(bench.store.runs.list({ owner: OWNER, ...all }).runs).toEqual([]);
   });
 
-  test("who watches a run is told of its end once that is stored", async () => {
+  test("who watches a run gets its end once that is stored", async () => {
     const bench = await RunBench.start();
     const watched = async (runId: string) => {
       const watch = bench.runs.catalog.watch(OWNER, runId, 2, never);

@@ -4,7 +4,7 @@ import { WriteBehind } from "../../../src/state/write-behind.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 
-test("writes that a full disk refuses wait, also beside one that always fails", async () => {
+test("writes that a full disk refuses wait, even if another one always fails", async () => {
   const [clock, logger] = [new ManualClock(), new MemoryLog()];
   const written: string[] = [];
   let isFull = true;
