@@ -40,8 +40,9 @@ export const RUN_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/integration/restart/disk-full.test.ts",
-      title: "a run whose last report cannot be stored ends with its lease; others continue after a restart",
+      file: "test/unit/runs/manager.test.ts",
+      title: "a run continues after a restart",
+      suite: "on a full disk",
     },
   },
   {

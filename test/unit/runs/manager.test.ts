@@ -380,6 +380,17 @@ describe("on a full disk", () => {
     expect(ofLater.types).toEqual(["ENDED"]);
   });
 
+  test("a run continues after a restart", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    fillDisk(bench);
+    await expect(bench.restart()).resolves.toBeUndefined();
+    expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+    await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+    expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
+    expect(bench.containers).toEqual([]);
+  });
+
   test("a report that ends a run and cannot be stored leaves it to its lease", async () => {
     const bench = await RunBench.start();
     const runId = await running(bench);
