@@ -2,6 +2,12 @@ interface Share<T> {
   /** Oldest first, with their sizes. */
   readonly items: Map<T, number>;
   sum: number;
+  /**
+   * Its next item is the oldest. A new iterator would pass the places of all items that were removed since the map last
+   * tidied up, up to twice as many as it has. Undefined: there is none, because one that is not used keeps each former
+   * table of the map in memory.
+   */
+  oldest?: Iterator<T> | undefined;
 }
 
 /**
@@ -25,8 +31,13 @@ export class FairShare<T> {
   /** Removes an item; does nothing if there is no such item. */
   delete(owner: string, item: T): void {
     const share = this.#shares.get(owner);
-    const size = share?.items.get(item);
-    if (share === undefined || size === undefined) return;
+    if (share === undefined || !share.items.has(item)) return;
+    share.oldest = undefined;
+    this.#remove(owner, share, item);
+  }
+
+  #remove(owner: string, share: Share<T>, item: T): void {
+    const size = share.items.get(item) ?? 0;
     share.items.delete(item);
     share.sum -= size;
     this.#sum -= size;
@@ -37,9 +48,9 @@ export class FairShare<T> {
   *beyond(max: number): Generator<{ readonly owner: string; readonly item: T }> {
     while (this.#sum > max) {
       const [owner, share] = this.#largest();
-      const [oldest] = share.items.keys();
-      const item = oldest as T;
-      this.delete(owner, item);
+      share.oldest ??= share.items.keys();
+      const item = share.oldest.next().value as T;
+      this.#remove(owner, share, item);
       yield { owner, item };
     }
   }

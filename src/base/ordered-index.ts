@@ -60,6 +60,13 @@ export class OrderedIndex<T> {
     if (list.length === 0) this.#lists.delete(key);
   }
 
+  /** Replaces an element with one of the same position; does nothing if there is no such element. */
+  replace(key: string, item: T, next: T): void {
+    const list = this.#lists.get(key);
+    const place = list && this.#countBefore(list, this.#positionOf(item));
+    if (list !== undefined && place !== undefined && list[place] === item) list[place] = next;
+  }
+
   /** Elements of a key after a position, newest first. Do not change the index while reading them. */
   *newestFirst(key: string, after?: Position): Generator<T> {
     const list = this.#lists.get(key) ?? [];

@@ -39,6 +39,8 @@ export class ProcessRegistry {
   readonly #taken = new Map<string, number>();
   /** When each ended process expires, oldest first. */
   readonly #ended = new Map<EndedProcess, number>();
+  /** No ended process expires before this. */
+  #nextExpiry = Number.POSITIVE_INFINITY;
   readonly #endedShares = new FairShare<EndedProcess>();
   readonly #commandShares = new FairShare<EndedProcess>();
   readonly #store: EndedStore;
@@ -143,14 +145,15 @@ export class ProcessRegistry {
     this.#allRunning.delete(process);
     const ended = endedProcess(process, this.#store.read);
     this.#entries.set(process.id, ended);
-    this.#readable.delete(key, process);
-    this.#readable.add(key, ended);
+    this.#readable.replace(key, process, ended);
     this.#keepEnded(ended);
   }
 
   #keepEnded(process: EndedProcess): void {
     const { owner } = process.sandbox;
-    this.#ended.set(process, process.endedAt + KEEP_ENDED_MS);
+    const forgetAt = process.endedAt + KEEP_ENDED_MS;
+    this.#ended.set(process, forgetAt);
+    this.#nextExpiry = Math.min(this.#nextExpiry, forgetAt);
     this.#endedShares.set(owner, process);
     this.#commandShares.set(owner, process, process.commandBytes);
     this.#forget();
@@ -158,12 +161,20 @@ export class ProcessRegistry {
 
   #forget(): void {
     const now = this.#clock.monotonicMs();
-    for (const [entry, forgetAt] of this.#ended) {
-      if (forgetAt > now) break;
-      this.#remove(entry);
-    }
+    if (now >= this.#nextExpiry) this.#removeExpired(now);
     for (const { item } of this.#endedShares.beyond(MAX_ENDED)) this.#remove(item);
     for (const { item } of this.#commandShares.beyond(MAX_COMMAND_BYTES)) this.#remove(item);
+  }
+
+  #removeExpired(now: number): void {
+    this.#nextExpiry = Number.POSITIVE_INFINITY;
+    for (const [entry, forgetAt] of this.#ended) {
+      if (forgetAt > now) {
+        this.#nextExpiry = forgetAt;
+        break;
+      }
+      this.#remove(entry);
+    }
   }
 
   #remove(process: EndedProcess): void {

@@ -9,7 +9,14 @@ import { ConnectStreamResponse, ConnectUnaryResponse, JsonLinesResponse } from "
 import type { DirectResponse } from "./direct-response.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
-import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage } from "./framing.ts";
+import {
+  encodeMessage,
+  encodingOf,
+  frameBytes,
+  parseMessage,
+  readMessage,
+  readPlainMessage,
+} from "./framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
 import { assertEnveloped, NEWLINE, wantsJsonLines } from "./json-lines.ts";
@@ -152,7 +159,8 @@ function codecOf({ method, json }: Route, binary: boolean, ignores: string | str
       await check(bytes, { method, json: true, ignoreUnknown });
       return json.getI(false).parse(bytes);
     },
-    encode: (message) => [toJson(method.output, message, json.getO(false).serialize)],
+    encode: (message) =>
+      encodingOf(message)?.json?.() ?? [toJson(method.output, message, json.getO(false).serialize)],
   };
 }
 

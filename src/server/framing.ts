@@ -180,7 +180,7 @@ export function encodeMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageInitShape<Desc>,
 ): readonly Uint8Array[] {
-  return encodingOf(message) ?? [toBinary(schema, create(schema, message))];
+  return encodingOf(message)?.proto() ?? [toBinary(schema, create(schema, message))];
 }
 
 /** Adds a prefix to pieces of bytes. */
@@ -202,15 +202,19 @@ const ENCODED = Symbol("encoded");
 /** The encoding of a message, in pieces that are sent one after another. */
 export type Encoded = readonly Uint8Array[];
 
-/**
- * Attaches its encoding to a message, for the one path that avoids copying its bytes. Every other path encodes the
- * message itself, so both must be equal.
- */
-export function withEncoding<T extends object>(message: T, encoded: Encoded): T {
-  return Object.assign(message, { [ENCODED]: encoded });
+/** How a message encodes itself, for the one path that avoids copying its bytes. */
+interface OwnEncoding {
+  proto(): Encoded;
+  /** Undefined: as for other messages. */
+  readonly json?: () => Encoded;
+}
+
+/** Attaches its encoding to a message. Every other path encodes the message itself, so both must be equal. */
+export function withEncoding<T extends object>(message: T, encoding: OwnEncoding): T {
+  return Object.assign(message, { [ENCODED]: encoding });
 }
 
 /** The encoding attached to a message, if any. */
-export function encodingOf(message: object): Encoded | undefined {
-  return (message as { [ENCODED]?: Encoded })[ENCODED];
+export function encodingOf(message: object): OwnEncoding | undefined {
+  return (message as { [ENCODED]?: OwnEncoding })[ENCODED];
 }

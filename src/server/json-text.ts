@@ -9,6 +9,11 @@ import {
 
 /** The library encodes base64 character by character. From this length on, that takes as long as everything else. */
 const MIN_BYTES = 512;
+/**
+ * Base64 is written in slices of this many bytes, a multiple of three: V8 takes several times as long for a string that
+ * is too long for its pages.
+ */
+const SLICE_BYTES = 48 * 1024;
 /** Start of every placeholder. It never leaves the service, so no text of a caller contains it. */
 const PLACEHOLDER_PREFIX = randomBytes(12);
 /** A multiple of three, so that the base64 has no padding. */
@@ -34,19 +39,42 @@ export function toJson<Desc extends DescMessage>(
   const all = asBuffer(text);
   const places = Array.from(bytes, ([placeholder, value]) => {
     const start = all.indexOf(placeholder);
-    return { start, end: start + placeholder.length, base64: asBuffer(value).toString("base64") };
+    return { start, end: start + placeholder.length, value: asBuffer(value) };
   });
-  const added = places.reduce((sum, { start, end, base64 }) => sum + base64.length - (end - start), 0);
+  const added = places.reduce((sum, { start, end, value }) => sum + base64Length(value) - (end - start), 0);
   const json = Buffer.allocUnsafe(all.length + added);
   let done = 0;
   let length = 0;
-  for (const { start, end, base64 } of places.sort((one, other) => one.start - other.start)) {
+  for (const { start, end, value } of places.sort((one, other) => one.start - other.start)) {
     length += all.copy(json, length, done, start);
-    length += json.write(base64, length, "latin1");
+    length += writeBase64(json, length, value);
     done = end;
   }
   all.copy(json, length, done);
   return json;
+}
+
+/** A JSON text with the base64 of bytes in it. The rest of it must be ASCII. */
+export function jsonAround(before: string, bytes: Uint8Array, after: string): Uint8Array {
+  const value = asBuffer(bytes);
+  const json = Buffer.allocUnsafe(before.length + base64Length(value) + after.length);
+  let length = json.write(before, "latin1");
+  length += writeBase64(json, length, value);
+  json.write(after, length, "latin1");
+  return json;
+}
+
+function base64Length({ length }: Buffer): number {
+  return 4 * Math.ceil(length / 3);
+}
+
+/** Writes the base64 of bytes at a position. Returns its length. */
+function writeBase64(json: Buffer, position: number, value: Buffer): number {
+  let length = 0;
+  for (let start = 0; start < value.length; start += SLICE_BYTES) {
+    length += json.write(value.toString("base64", start, start + SLICE_BYTES), position + length, "latin1");
+  }
+  return length;
 }
 
 /** The message, or a copy with placeholders instead of long bytes. */

@@ -70,13 +70,18 @@ export function toWireDownloadItem(item: DownloadItem): MessageInitShape<typeof 
     return { part: { case: "header", value: header } };
   }
   const part = { case: "chunk" as const, value: item.data as Uint8Array<ArrayBuffer> };
-  return withEncoding({ part }, encodeChunk(DownloadFileResponseSchema.field.chunk.number, item.data));
+  return withEncoding(
+    { part },
+    { proto: () => encodeChunk(DownloadFileResponseSchema.field.chunk.number, item.data) },
+  );
 }
 
 /** One message of an archive. Its bytes are not copied either. */
 export function toWireArchiveChunk(data: Buffer): MessageInitShape<typeof DownloadArchiveResponseSchema> {
   const message = { chunk: data as Uint8Array<ArrayBuffer> };
-  return withEncoding(message, encodeChunk(DownloadArchiveResponseSchema.field.chunk.number, data));
+  return withEncoding(message, {
+    proto: () => encodeChunk(DownloadArchiveResponseSchema.field.chunk.number, data),
+  });
 }
 
 export function toWireWatchItem(item: WatchItem): MessageInitShape<typeof WatchDirectoryResponseSchema> {

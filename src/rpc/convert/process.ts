@@ -18,6 +18,7 @@ import type { ProcessEvent } from "../../processes/manager.ts";
 import type { Process } from "../../processes/process.ts";
 import type { Command, ExitCause, ExitStatus } from "../../processes/record.ts";
 import { type Encoded, withEncoding } from "../../server/framing.ts";
+import { jsonAround } from "../../server/json-text.ts";
 import { checkText, msToDuration, msToTimestamp } from "../validate/fields.ts";
 
 /** The kernel's limit for one argument: 32 pages, including the NUL. */
@@ -89,7 +90,10 @@ export function toWireEvent(event: ProcessEvent): {
       const { offset } = event;
       const data = event.data as Uint8Array<ArrayBuffer>;
       const message = { event: { case: "output" as const, value: { stream, offset: BigInt(offset), data } } };
-      return withEncoding(message, encodeOutput(stream, offset, data));
+      return withEncoding(message, {
+        proto: () => encodeOutput(stream, offset, data),
+        json: () => jsonOutput(event.stream, offset, data),
+      });
     }
     case "started":
       return {
@@ -186,4 +190,10 @@ export function encodeOutput(stream: number, offset: number, data: Uint8Array): 
     .raw(inner)
     .finish();
   return [head, data];
+}
+
+/** The JSON of an event with output. The library takes up to five times as long for a short one. */
+export function jsonOutput(stream: OutputStream, offset: number, data: Uint8Array): Encoded {
+  const name = `OUTPUT_STREAM_${stream.toUpperCase()}`;
+  return [jsonAround(`{"output":{"stream":"${name}","offset":"${offset}","data":"`, data, '"}}')];
 }

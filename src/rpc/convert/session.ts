@@ -166,7 +166,9 @@ export function toWireView(event: ViewEvent): MessageInitShape<typeof ViewSessio
     case "data": {
       const data = event.data as Uint8Array<ArrayBuffer>;
       const message = { event: { case: "data" as const, value: data } };
-      return withEncoding(message, encodeChunk(ViewSessionResponseSchema.field.data.number, data));
+      return withEncoding(message, {
+        proto: () => encodeChunk(ViewSessionResponseSchema.field.data.number, data),
+      });
     }
     case "exited":
       return { event: { case: "exited", value: toWireStatus(event.status) } };

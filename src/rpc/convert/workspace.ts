@@ -71,7 +71,9 @@ export function toWireBroken(broken: BrokenWorkspace): MessageInitShape<typeof B
 /** One message of an export. Its bytes are not copied: see {@link encodeChunk}. */
 export function toWireExportChunk(data: Buffer): MessageInitShape<typeof ExportWorkspaceResponseSchema> {
   const message = { chunk: data as Uint8Array<ArrayBuffer> };
-  return withEncoding(message, encodeChunk(ExportWorkspaceResponseSchema.field.chunk.number, data));
+  return withEncoding(message, {
+    proto: () => encodeChunk(ExportWorkspaceResponseSchema.field.chunk.number, data),
+  });
 }
 
 /** One message of a comparison. Undefined: nothing came for a while. */

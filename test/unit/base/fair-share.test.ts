@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { expect, test } from "vitest";
 import { FairShare } from "../../../src/base/fair-share.ts";
 
@@ -19,4 +20,29 @@ test("what counts is size, not number", () => {
   expect([...share.beyond(100)].map(({ item }) => item)).toEqual(["l1"]);
   share.set("large", "l2", 10);
   expect([...share.beyond(59)].map(({ item }) => item)).toEqual(["s0"]);
+});
+
+test("the oldest goes first, whatever was removed or renewed before", () => {
+  const change = fc.record({
+    kind: fc.constantFrom("set", "set", "delete", "beyond"),
+    item: fc.integer({ min: 0, max: 30 }),
+  });
+  fc.assert(
+    fc.property(fc.array(change, { maxLength: 200 }), (changes) => {
+      const share = new FairShare<number>();
+      let there: number[] = [];
+      for (const { kind, item } of changes) {
+        if (kind === "beyond") {
+          const removed = there.splice(0, Math.max(0, there.length - item));
+          expect(Array.from(share.beyond(item), (one) => one.item)).toEqual(removed);
+          continue;
+        }
+        there = there.filter((one) => one !== item);
+        if (kind === "set") {
+          there.push(item);
+          share.set("owner", item);
+        } else share.delete("owner", item);
+      }
+    }),
+  );
 });

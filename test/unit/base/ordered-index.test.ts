@@ -59,6 +59,19 @@ test("a part continues from a position whose element is gone", () => {
   expect(index.slice("key", { limit: 2, after: next }).items).toEqual([items[1], items[0]]);
 });
 
+test("an element is replaced in its place, if it is there", () => {
+  const index = new OrderedIndex<Position>((item) => item);
+  const items = [1, 2, 3].map((at) => ({ at, id: "x" }));
+  for (const item of items) index.add("key", item);
+  const next = { at: 2, id: "x" };
+  index.replace("key", items[1] as Position, next);
+  index.replace("key", { at: 3, id: "x" }, { at: 3, id: "x" });
+  index.replace("other", next, next);
+  const all = index.slice("key", WHOLE).items;
+  expect(all).toHaveLength(3);
+  for (const [at, item] of [items[2], next, items[0]].entries()) expect(all[at]).toBe(item);
+});
+
 test("reading a part takes time for the part, and not for the whole list", () => {
   const looked = { at: 0 };
   const index = new OrderedIndex<{ readonly at: number }>((item) => {

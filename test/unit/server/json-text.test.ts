@@ -7,7 +7,7 @@ import {
   OutputStream,
   RunCommandResponseSchema,
 } from "../../../gen/ts/berth/v1/process_pb.js";
-import { toJson } from "../../../src/server/json-text.ts";
+import { jsonAround, toJson } from "../../../src/server/json-text.ts";
 
 const OPTIONS = { alwaysEmitImplicit: true };
 
@@ -48,4 +48,13 @@ describe("JSON with Node's base64 equals the library's", () => {
     expect(expectAsLibrary(ReadFileResponseSchema, { data: new Uint8Array(100) })).toBe(true);
     expect(expectAsLibrary(ReadFileResponseSchema, { data: new Uint8Array(100_000) })).toBe(false);
   });
+});
+
+test("base64 in slices equals base64 in one piece", () => {
+  for (const length of [0, 1, 2, 3, 49_151, 49_152, 49_153, 98_304, 98_305, 250_000]) {
+    const data = Buffer.alloc(length, "some bytes");
+    const text = Buffer.from(jsonAround('{"data":"', data, '"}')).toString();
+    expect(text).toBe(JSON.stringify({ data: data.toString("base64") }));
+    expectAsLibrary(ReadFileResponseSchema, { data: Uint8Array.from(data) });
+  }
 });
