@@ -3,6 +3,7 @@ import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import type { EngineEvent } from "../../../src/engine/port.ts";
 import { FORK_BOMB, failure, run, sh } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
+import { scaled } from "../../support/scale.ts";
 import { type Subject, testUnless } from "./subject.ts";
 
 const POLL = { timeout: 60_000 };
@@ -208,7 +209,7 @@ export function lifecycleSuite(subject: Subject): void {
     testUnless("pause", subject, "and a start of a process keep out of each other's way", async () => {
       const { engine } = subject;
       const { ref } = await engine.create(subject.spec());
-      for (let round = 0; round < 10; round++) {
+      for (let round = 0; round < 10; round += scaled(1, 2)) {
         const starts = Promise.allSettled(
           [0, 3, 9].map(async (delayMs) => {
             await sleep(delayMs);
