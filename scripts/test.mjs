@@ -5,8 +5,8 @@
 //   npm test                                      the unit and the integration tests
 //   npm test -- test/integration/engine -t mount  some of all tests
 //   npm run test:all                              all of them, as in CI: also the guides and packages that users get
-//                                                 (test/release), and what needs the machine to itself
-//                                                 (*.alone.test.ts)
+//                                                 (test/release), what needs the machine to itself
+//                                                 (*.alone.test.ts), and on each engine also what does not depend on it
 //   npm run test:full                             all at full scale, with many more cases: hours on two cores
 //   npm run test:busy                             npm test during a busy loop on every core; results must be the same
 //   npm test -- --yes                             install and start what is missing without asking; same as CI=true
@@ -24,6 +24,7 @@ const BUSY_LOOP = "const parent = process.ppid; while (process.ppid === parent);
 const args = process.argv.slice(2).filter((arg) => !OWN_OPTIONS.includes(arg));
 const isAll = args.length > 0 || process.argv.includes("--all") || process.argv.includes("--full");
 if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
+if (process.argv.includes("--all")) ENVIRONMENT.BERTH_TEST_ALL = "1";
 if (process.argv.includes("--full")) ENVIRONMENT.BERTH_TEST_FULL = "1";
 
 ensureDependencies();

@@ -1,3 +1,5 @@
+import { test } from "vitest";
+import { EVERY_VARIANT } from "./scale.ts";
 import type { TestSettings } from "./settings.ts";
 
 export type EngineName = "docker" | "bubblewrap" | "kubernetes";
@@ -22,3 +24,21 @@ export const ENGINES: readonly { readonly name: EngineName; readonly settings: T
         { name: "docker", settings: { engine: "docker" } },
         { name: "bubblewrap", settings: { engine: "bubblewrap" } },
       ];
+
+/** The cases to try on this one of the {@link ENGINES}: each on one engine in `npm test`, on all of them in CI. */
+export function shareOf<T>(engine: EngineName, cases: readonly T[]): T[] {
+  const here = ENGINES.findIndex(({ name }) => name === engine);
+  return cases.filter((_, index) => EVERY_VARIANT || index % ENGINES.length === here);
+}
+
+/**
+ * Declares tests of what does not depend on the engine, such as of what a page does to a browser. In `npm test` the
+ * engines take them in turn. In CI each engine has all.
+ */
+export function testsInTurn(engine: EngineName): (title: string, body: () => Promise<void>) => void {
+  const before: string[] = [];
+  return (title, body) => {
+    before.push(title);
+    if (shareOf(engine, before).includes(title)) test(title, body);
+  };
+}

@@ -1,5 +1,7 @@
 /** Whether the suites run at full scale: `npm run test:full`. */
 const FULL = process.env.BERTH_TEST_FULL === "1";
+/** Whether variants that are very likely alike are all tried: `npm run test:all`, as in CI, and `npm run test:full`. */
+export const EVERY_VARIANT = FULL || process.env.BERTH_TEST_ALL === "1";
 
 /**
  * The size of a suite, such as its number of cases.

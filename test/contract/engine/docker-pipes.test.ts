@@ -5,6 +5,7 @@ import { afterAll, describe } from "vitest";
 import type { Engine } from "../../../src/engine/port.ts";
 import { spec, useEngine } from "../../integration/engine/docker/support.ts";
 import { docker } from "../../support/docker.ts";
+import { EVERY_VARIANT } from "../../support/scale.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
@@ -37,12 +38,13 @@ const piped = (more: Readonly<Record<string, string>>): Engine =>
 describe.each([
   ["its zygotes", {}],
   ["the daemon", { BERTHZ_TEST: "1" }],
-])("docker with pipes of its own, started by %s", (_, more) => {
+])("docker with pipes of its own, started by %s", (name, more) => {
   const subject: Subject = {
     ...{ engine: piped(more), stranger, spec, user: "nobody", exceptions: {}, idleProcesses: 3 },
     signalMain: (ref, signal) => docker.getContainer(ref).kill({ signal }),
   };
 
   describe("processes", () => spawnSuite(subject));
-  describe("sandboxes", () => lifecycleSuite(subject));
+  // Who starts commands changes nothing about sandboxes.
+  if (EVERY_VARIANT || name === "its zygotes") describe("sandboxes", () => lifecycleSuite(subject));
 });

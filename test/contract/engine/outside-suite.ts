@@ -1,6 +1,6 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/engine/port.ts";
-import { run, sh } from "../../integration/engine/docker/support.ts";
+import { type Console, openConsole, run } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { followTurns } from "../../support/turns.ts";
 import { type Subject, testUnless } from "./subject.ts";
@@ -19,17 +19,25 @@ const FORK_BOMB = `exec perl -e '$SIG{TERM} = "IGNORE"; while (1) { defined fork
 export function outsideSuite(subject: Subject): void {
   let ref = "";
   let outside: OutsideControl;
+  let shell: Console;
   const started: SpawnedProcess[] = [];
+  const leaders: ProcessName[] = [];
 
-  beforeEach(async () => {
+  beforeAll(async () => {
     ({ ref } = await subject.engine.create(subject.spec()));
     const found = await subject.engine.outside(ref);
     if (found === undefined) throw new Error("the sandbox's processes are not seen from outside");
     outside = found;
-    return () => subject.engine.remove(ref);
+    shell = await openConsole(subject.engine, ref);
   });
-  afterEach(() => {
+  afterAll(async () => {
+    shell.close();
+    await subject.engine.remove(ref);
+  });
+  afterEach(async () => {
+    for (const leader of leaders.splice(0)) await kill(leader);
     for (const spawned of started.splice(0)) spawned.close();
+    await shell.output("rm -f /tmp/f /tmp/fifo /tmp/ready /tmp/signaled");
   });
 
   /** Starts a session leader that runs a script. */
@@ -43,15 +51,17 @@ export function outsideSuite(subject: Subject): void {
     started.push(spawned);
     await eventually(() => said.includes(";"));
     const [pid, startTime = ""] = said.slice(0, said.indexOf(";")).split(":");
-    return { pid: Number(pid), startTime };
+    const leader = { pid: Number(pid), startTime };
+    leaders.push(leader);
+    return leader;
   }
 
   const kill = async (leader: ProcessName): Promise<void> => (await outside.terminateTree(leader)).kill();
 
   /** The number of processes of the sandbox with this text in their arguments. */
   const count = async (marker: string): Promise<number> => {
-    const script = `n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in "${marker} ") n=$((n+1));; esac; done 2>/dev/null; echo $n`;
-    return Number(await sh(subject.engine, ref, script));
+    const script = `n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in "${marker} ") n=$((n+1));; esac; done; echo $n`;
+    return Number(await shell.output(script));
   };
 
   test("a tree is a session, its descendants and the holders of its pipes", async () => {
@@ -102,13 +112,9 @@ export function outsideSuite(subject: Subject): void {
     const leader = await lead(
       "trap 'echo >/tmp/signaled' USR1; echo >/tmp/ready; while :; do sleep 0.05; done",
     );
-    await eventually(
-      async () => (await run(subject.engine, ref, ["test", "-e", "/tmp/ready"])).exitCode === 0,
-    );
+    await eventually(async () => (await shell.output("ls /tmp")).includes("ready"));
     expect(await outside.signalGroup(leader, 10)).toBe(true);
-    await eventually(
-      async () => (await run(subject.engine, ref, ["test", "-e", "/tmp/signaled"])).exitCode === 0,
-    );
+    await eventually(async () => (await shell.output("ls /tmp")).includes("signaled"));
     await kill(leader);
     expect(await outside.signalGroup(leader, 0)).toBe(false);
   });
@@ -150,7 +156,11 @@ export function outsideSuite(subject: Subject): void {
       expect(file?.killHolder()).toBe(true);
       await eventually(async () => (await count("sleep 6047")) === 1);
       // A killed process is there until it is scheduled.
-      const left = () => Promise.all([6043, 6044, 6045, 6046].map((time) => count(`sleep ${time}`)));
+      const left = async () => {
+        const counts: number[] = [];
+        for (const time of [6043, 6044, 6045, 6046]) counts.push(await count(`sleep ${time}`));
+        return counts;
+      };
       await expect.poll(left).toEqual([0, 0, 0, 1]);
       expect(file?.killHolder()).toBe(false);
       expect(await outside.stateOf(leader)).toBe("running");

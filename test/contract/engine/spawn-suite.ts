@@ -162,7 +162,7 @@ export function spawnSuite(subject: Subject): void {
     });
 
     testUnless("unreadStdin", subject, "that nobody reads does not cost the end of its process", async () => {
-      for (let i = 0; i < 20; i++) {
+      for (let i = 0; i < scaled(20, 8); i++) {
         const ended = Promise.withResolvers<Error | undefined>();
         const argv = ["sh", "-c", `read -r line; exit ${i}`];
         const sink = { data() {}, end: ended.resolve };

@@ -17,7 +17,7 @@ let env: Record<string, string>;
 let sandbox: string;
 let job: string;
 beforeAll(async () => {
-  service = await ServeProcess.start();
+  service = await ServeProcess.start(["--engine", "bubblewrap"]);
   dir = await mkdtemp(path.join(tmpdir(), "berth-completion-"));
   // The program under the name that the scripts use.
   await mkdir(path.join(dir, "bin"));

@@ -12,7 +12,7 @@ let service: ServeProcess;
 /** For calls that do not need the program, because a client takes a fraction of its time. */
 let client: Client;
 beforeAll(async () => {
-  service = await ServeProcess.start(["--transcript-window", "1MiB"]);
+  service = await ServeProcess.start(["--engine", "bubblewrap", "--transcript-window", "1MiB"]);
   client = new Client(service.address);
   const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });

@@ -7,7 +7,7 @@ let service: ServeProcess;
 let client: Client;
 
 beforeAll(async () => {
-  service = await ServeProcess.start();
+  service = await ServeProcess.start(["--engine", "bubblewrap"]);
   client = new Client(service.address);
 });
 

@@ -3,7 +3,7 @@ import { ServeProcess } from "../../support/program.ts";
 
 let service: ServeProcess;
 beforeAll(async () => {
-  service = await ServeProcess.start(["--session-ttl", "10m"]);
+  service = await ServeProcess.start(["--engine", "bubblewrap", "--session-ttl", "10m"]);
 });
 afterAll(() => service.stop());
 

@@ -7,7 +7,7 @@ import { runHere } from "../../support/program-here.ts";
 
 let service: ServeProcess;
 beforeAll(async () => {
-  service = await ServeProcess.start();
+  service = await ServeProcess.start(["--engine", "bubblewrap"]);
 });
 afterAll(() => service?.stop());
 

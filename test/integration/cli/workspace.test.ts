@@ -6,7 +6,14 @@ import { makeTar } from "../../support/tar-builder.ts";
 
 let serve: ServeProcess;
 beforeAll(async () => {
-  serve = await ServeProcess.start(["--workspace-quota", "1GiB", "--shared-quota", "2GiB"]);
+  serve = await ServeProcess.start([
+    "--engine",
+    "bubblewrap",
+    "--workspace-quota",
+    "1GiB",
+    "--shared-quota",
+    "2GiB",
+  ]);
 });
 afterAll(() => serve?.stop());
 

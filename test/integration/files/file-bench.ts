@@ -1,3 +1,4 @@
+import path from "node:path";
 import { afterAll, beforeAll, expect } from "vitest";
 import { fromBytes, fromText } from "../../../src/base/byte-string.ts";
 import { type Clock, SystemClock } from "../../../src/base/clock.ts";
@@ -17,12 +18,12 @@ import { SandboxManager } from "../../../src/sandboxes/manager.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import { State } from "../../../src/state/state.ts";
 import { expectNoContainers } from "../../support/app.ts";
-import { containerOf, rawExec } from "../../support/docker.ts";
+import { containerOf, type RawResult, RawShell, rawExec } from "../../support/docker.ts";
 import { HOST_MOUNTS } from "../../support/host-mounts.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { memoryStore } from "../../support/memory-store.ts";
-import { newInstance } from "../../support/settings.ts";
+import { newDataDir, newInstance } from "../../support/settings.ts";
 
 const OWNER = "tests";
 
@@ -37,6 +38,7 @@ export class FileBench {
   readonly log: MemoryLog;
   readonly instance: string;
   readonly #engine: DockerEngine;
+  #shell: Promise<RawShell> | undefined;
 
   private constructor(parts: {
     files: FileManager;
@@ -57,7 +59,12 @@ export class FileBench {
   static async start(spec: RequestedSpec, clock: Clock): Promise<FileBench> {
     const log = new MemoryLog();
     const instance = newInstance();
-    const engine = new DockerEngine({ instance, logger: log, allowedHostPaths: [], allowedRuntimes: {} });
+    // Services use pipes. Without them each shell costs a docker exec: that way is tried with one image.
+    const pipesDir = spec === IMAGES[0]?.spec ? undefined : path.join(newDataDir(), "pipes");
+    const engine = new DockerEngine({
+      ...{ instance, logger: log, allowedHostPaths: [], allowedRuntimes: {} },
+      ...(pipesDir !== undefined && { pipesDir }),
+    });
     const monitor = await EngineMonitor.connect(engine, log);
     const store = memoryStore();
     const state = new State(store, { clock, logger: log });
@@ -177,10 +184,17 @@ export class FileBench {
 
   /** Runs a shell line in the container as root. Fails unless it exits with code 0. */
   async sh(line: string): Promise<Buffer> {
-    const container = await containerOf(this.instance, this.sandbox.sandboxId);
-    const { stdout, stderr, exitCode } = await rawExec(container, ["/bin/sh", "-c", line]);
+    const { stdout, stderr, exitCode } = await this.#run(line);
     if (exitCode !== 0) throw new Error(`exit code ${exitCode} of ${line}: ${stderr}`);
     return stdout;
+  }
+
+  async #run(line: string): Promise<RawResult> {
+    this.#shell ??= containerOf(this.instance, this.sandbox.sandboxId).then((found) => RawShell.open(found));
+    const shell = await this.#shell;
+    if (shell.isFree) return shell.run(line);
+    const container = await containerOf(this.instance, this.sandbox.sandboxId);
+    return rawExec(container, ["/bin/sh", "-c", line]);
   }
 
   /** Stops it. Fails if an operation still holds the sandbox, or an error was logged. */

@@ -53,7 +53,7 @@ function endOf(id: string) {
 async function startGated(sandboxId: string, then: string, more: object = {}): Promise<readonly string[]> {
   const ids: string[] = [];
   for (const way of Object.values(WAYS)) {
-    const line = `echo on; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo late; ${then}`;
+    const line = `echo on; while [ ! -e /tmp/go ]; do sleep 0.2; done; echo late; ${then}`;
     const execution = client.exec(sandboxId, line, { ...DETACHED, ...way, ...more });
     await execution.until("on");
     ids.push(await execution.processId);

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { Berth } from "../../../clients/typescript/src/node.ts";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
-import { ENGINES } from "../../support/engines.ts";
+import { ENGINES, testsInTurn } from "../../support/engines.ts";
 import { writeSecrets } from "../../support/secrets.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { withTimeEnough } from "../../support/time-enough.ts";
@@ -15,6 +15,7 @@ const PEM = '-- it\'s a "key" --\nab\\cd\tef\n-- end --';
 const AFTER = "of the next interpreter";
 
 describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const file = path.join(mkdtempSync(path.join(newDataDir(), "secrets-")), "secrets.yaml");
   const keep = (changes: Readonly<Record<string, string>> = {}) =>
     writeSecrets(file, { key: KEY, pem: PEM, sandbox: "of the sandbox", ...changes });
@@ -39,7 +40,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(JSON.stringify(await worker.list())).not.toMatch(RegExp(`${KEY}|${AFTER}`));
   });
 
-  test("stays when the session is reinitialized, unless others are given", async () => {
+  it("stays when the session is reinitialized, unless others are given", async () => {
     const worker = new Worker(app.client, "again");
     await worker.create("python", undefined, secrets(false));
     const read = async (variable: string) => {
@@ -55,7 +56,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(await read("T")).toBeNull();
   });
 
-  test("overrides the sandbox's secrets, and the session's own variables override both", async () => {
+  it("overrides the sandbox's secrets, and the session's own variables override both", async () => {
     const worker = new Worker(app.client, "over");
     const { sandbox_id } = await app.client.createSandbox({ secret_env: { A: "sandbox", B: "sandbox" } });
     await worker.create("bash", { env: { A: "plain" } }, { sandbox_id, ...secrets(false, { C: "key" }) });
@@ -89,7 +90,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(late).toMatchObject({ code: 5006, data: { stdout: "hunter2" } });
   });
 
-  test("is redacted in Python's result, also in a literal of it", async () => {
+  it("is redacted in Python's result, also in a literal of it", async () => {
     const worker = new Worker(app.client, "literals");
     await worker.create("python", undefined, secrets(true, { S: "key", PEM: "pem" }));
     const run = async (code: string) => (await worker.execute<PythonData>("python:run", { code })).data;
@@ -103,7 +104,7 @@ describe.each(ENGINES)("on $name, a secret of a session", ({ name, settings }) =
     expect(JSON.stringify(error)).not.toMatch(/hunter22|ab\\/);
   });
 
-  test("does not show its beginning where Python's result is cut", async () => {
+  it("does not show its beginning where Python's result is cut", async () => {
     const worker = new Worker(app.client, "cut");
     await worker.create("python", undefined, secrets(true, { S: "key" }));
     const code = `
@@ -116,14 +117,14 @@ Long()`;
     expect(data.result?.slice(-6)).toBe("---...");
   });
 
-  test("reaches programs of a code session", async () => {
+  it("reaches programs of a code session", async () => {
     const worker = new Worker(app.client, "code");
     await worker.create("code", undefined, secrets(true));
     const run = (code: string) => worker.execute("code:execute", { code, language: "bash" });
     expect((await run('echo "$S ${#S}"')).data).toMatchObject({ stdout: "[redacted] 8\n" });
   });
 
-  test("that does not exist fails as for a command, and is named", async () => {
+  it("that does not exist fails as for a command, and is named", async () => {
     const worker = new Worker(app.client, "missing");
     const { status, failure } = await worker.create("bash", undefined, secrets(false, { S: "other" }));
     const { sandbox_id } = await app.client.createSandbox();
@@ -137,7 +138,7 @@ Long()`;
     expect(await worker.list()).toEqual([]);
   });
 
-  test("that was removed keeps a lost interpreter from restarting until it is back", async () => {
+  it("that was removed keeps a lost interpreter from restarting until it is back", async () => {
     const worker = new Worker(app.client, "gone");
     await worker.create("bash", undefined, secrets(false));
     writeSecrets(file, { other: "x" });
@@ -147,7 +148,7 @@ Long()`;
     expect((await worker.bash("echo $S")).stdout).toBe(`${KEY}\n`);
   });
 
-  test("is refused if it would have no effect, before anything ends", async () => {
+  it("is refused if it would have no effect, before anything ends", async () => {
     const worker = new Worker(app.client, "refused");
     const refusal = { detail: { reason: "ERROR_REASON_INVALID_ARGUMENT", metadata: { field: "secrets" } } };
     expect((await worker.create("files", undefined, secrets(true))).failure).toMatchObject(refusal);
@@ -164,7 +165,7 @@ Long()`;
     }
   });
 
-  test("works in the TypeScript client", async () => {
+  it("works in the TypeScript client", async () => {
     await using berth = Berth.connect(app.app.address);
     await using worker = berth.sessions.worker(`client-${name}`);
     const [made] = await worker.create({

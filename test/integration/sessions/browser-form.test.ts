@@ -1,7 +1,8 @@
-import { beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { BrowserClient, refIn } from "../../support/browser.ts";
 import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { Worker } from "../../support/worker.ts";
 
 /** Reports the form's values to the parent page on every change. */
@@ -60,8 +61,9 @@ const PAGE = `<!doctype html><title>Sign up</title>
   }
 </script>`;
 
-describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   let browser: BrowserClient;
 
   beforeAll(async () => {
@@ -73,7 +75,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(session).not.toBeNull();
   });
 
-  test("a page with frames, shadow roots, a canvas and a file input is filled by references alone", async () => {
+  it("a page with frames, shadow roots, a canvas and a file input is filled by references alone", async () => {
     await browser.worker.bash("printf one >'first paper.txt'; printf two >second.txt");
     await browser.show(PAGE);
     const { tree } = await browser.ok("tree");
@@ -133,7 +135,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("state.cleared")).toBe(0);
   });
 
-  test("a reference keeps its element, and one whose element is gone says so", async () => {
+  it("a reference keeps its element, and one whose element is gone says so", async () => {
     await browser.show("<button id=a>A</button><button id=b>B</button>");
     const before = await browser.ok("tree");
     await browser.evaluate("document.body.prepend(b); a.textContent = 'C'");

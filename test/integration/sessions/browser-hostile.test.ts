@@ -2,12 +2,14 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { BrowserClient, refIn } from "../../support/browser.ts";
 import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { followTurns } from "../../support/turns.ts";
 import { Worker } from "../../support/worker.ts";
 
-describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   let browser: BrowserClient;
   const shell = (command: string) => browser.worker.bash(command);
   /**
@@ -50,7 +52,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.worker.create("bash", undefined, sandbox)).failure).toBeNull();
   });
 
-  test("a script that never returns is stopped, and the page stays", async () => {
+  it("a script that never returns is stopped, and the page stays", async () => {
     await browser.show("<title>here</title>");
     const endless = { script: "while (true);", timeout: 0.5 };
     expect(await browser.call("evaluate", endless)).toMatchObject({ code: 5006, data: { tab_lost: false } });
@@ -63,7 +65,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.ok("screenshot")).toMatchObject({ title: "busy" });
   });
 
-  test("a page that answers only later after a timeout stays", async () => {
+  it("a page that answers only later after a timeout stays", async () => {
     await browser.show("<title>here</title>");
     await shell("pkill -STOP -f type=renderer; (sleep 2.5; pkill -CONT -f type=renderer) >/dev/null 2>&1 &");
     const { code, data } = await browser.call("evaluate", { script: "while (true);", timeout: 0.3 });
@@ -71,7 +73,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("here");
   });
 
-  test("a page that crashes after a timeout is not waited for", async () => {
+  it("a page that crashes after a timeout is not waited for", async () => {
     await browser.show("<title>here</title>");
     await shell("pkill -STOP -f type=renderer; (sleep 1.5; pkill -KILL -f type=renderer) >/dev/null 2>&1 &");
     const { code, message } = await browser.call("evaluate", { script: "while (true);", timeout: 0.3 });
@@ -81,7 +83,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("again");
   });
 
-  test("a canceled call stops its script, and the next one continues", async () => {
+  it("a canceled call stops its script, and the next one continues", async () => {
     await browser.show("<title>here</title>");
     const cancel = new AbortController();
     const { script, called } = await calling();
@@ -94,7 +96,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("runs");
   });
 
-  test("an endless series of dialogs ends its tab, and the next call has another one", async () => {
+  it("an endless series of dialogs ends its tab, and the next call has another one", async () => {
     await browser.show("<title>here</title>");
     const { code, message, data } = await browser.call("evaluate", { script: "while (true) alert(1)" });
     expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("dialogs") });
@@ -106,7 +108,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await eventually(async () => (await running()) === "0\n", { describe: running });
   });
 
-  test("a page that crashes is reported, and the next call has another tab", async () => {
+  it("a page that crashes is reported, and the next call has another tab", async () => {
     await browser.show("<title>here</title>");
     const waiting = browser.call("evaluate", { script: "while (true);" });
     expect(await crashPageOf(waiting)).toMatchObject({
@@ -117,7 +119,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.ok("screenshot")).toMatchObject({ tab_restarted: false, session_restarted: false });
   });
 
-  test("a page that crashes while it is downloaded ends the call", async () => {
+  it("a page that crashes while it is downloaded ends the call", async () => {
     const url = "data:text/html,<script>while (true);</script>";
     const waiting = browser.call("download", { url });
     expect(await crashPageOf(waiting)).toMatchObject({
@@ -126,7 +128,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a page that downloads more than it was asked for leaves one file, and its long name holds nobody up", async () => {
+  it("a page that downloads more than it was asked for leaves one file, and its long name holds nobody up", async () => {
     const give = `const give = (name) => {
       const link = document.createElement("a");
       link.download = name; link.href = "data:application/octet-stream," + name.length; link.click();
@@ -153,7 +155,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await shell("ls -A /tmp/taken | wc -l; cat /tmp/taken/*")).stdout).toBe("100\n");
   });
 
-  test("a browser that crashes is reported, and the next call has another one", async () => {
+  it("a browser that crashes is reported, and the next call has another one", async () => {
     await browser.show("<title>here</title>");
     const { script, called } = await calling();
     const waiting = browser.call("evaluate", { script: `${script}; new Promise(() => {})` });
@@ -177,7 +179,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("again");
   });
 
-  test("floods from a page do not block the service", async () => {
+  it("floods from a page do not block the service", async () => {
     await browser.show("<title>flood</title>");
     const flood = browser.call("evaluate", {
       script: `const end = performance.now() + 3000;
@@ -191,7 +193,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(Math.max(...turns)).toBeLessThan(200);
   });
 
-  test("pages open no more tabs than allowed", async () => {
+  it("pages open no more tabs than allowed", async () => {
     await browser.show(
       "<button onclick=\"for (let i = 0; i < 60; i++) window.open('about:blank', 'w' + i)\">Open</button>",
     );
@@ -201,7 +203,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     for (const { id } of tabs.slice(1)) await browser.ok("tabs", { action: "close", tab: id });
   });
 
-  test("a page whose elements are deeply nested has a tree", async () => {
+  it("a page whose elements are deeply nested has a tree", async () => {
     for (const depth of [200, 500]) {
       await browser.show(`${"<div>".repeat(depth)}<button>deep</button><input type=file aria-label=file>`);
       const { tree } = await browser.ok("tree");
@@ -211,7 +213,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("a huge page has a tree, which is cut", async () => {
+  it("a huge page has a tree, which is cut", async () => {
     await browser.show("<title>huge</title>");
     const fill =
       "document.body.innerHTML = '<p>one <button>two</button></p>'.repeat(6000) + '<input type=file>'; 0";
@@ -293,7 +295,7 @@ describe("a browser that lies, on docker", () => {
     expect(failure).toBeNull();
     const endOfTurns = followTurns();
     // Cases that do get an answer need time for it on a busy machine.
-    const timeout = problem.source === "timeout" ? 3 : 75;
+    const timeout = problem.source === "timeout" ? 1 : 75;
     const shot = await browser.call("screenshot", { timeout });
     const script = await browser.call("evaluate", { script: "1", timeout });
     const turns = endOfTurns();

@@ -3,6 +3,7 @@ import { startTestApp, useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
 import { Client } from "../../support/client.ts";
 import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { DESKTOP_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { LastingService } from "../../support/lasting-service.ts";
@@ -15,6 +16,7 @@ const TRACES =
 const NONE = "0\n0\n";
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const app = useApp(settings);
   let sandboxId = "";
   let shell: Worker;
@@ -68,7 +70,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     });
   });
 
-  test("viewport, locale, user agent and environment are as configured", async () => {
+  it("viewport, locale, user agent and environment are as configured", async () => {
     const browser = new BrowserClient(new Worker(app.client, "configured"));
     const config = {
       viewport: [400, 300],
@@ -87,7 +89,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.worker.destroy();
   });
 
-  test("a call without a session has a browser of its own, which ends with it", async () => {
+  it("a call without a session has a browser of its own, which ends with it", async () => {
     const worker = new Worker(app.client, "passing");
     const shot = await worker.execute("browser:screenshot");
     expect(shot).toMatchObject({

@@ -2,10 +2,12 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
 import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { shareOf, testsInTurn } from "../../support/engines.ts";
 import { Worker } from "../../support/worker.ts";
 
-describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   let browser: BrowserClient;
   /** In the same sandbox. */
   const shell = (command: string) => browser.worker.bash(command);
@@ -54,7 +56,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(web.message).toMatch(/could not be loaded: net::ERR_.*has no network.*EGRESS/);
   });
 
-  test("a screenshot shows the viewport, the page, or an element, and has its size", async () => {
+  it("a screenshot shows the viewport, the page, or an element, and has its size", async () => {
     await browser.show(
       "<style>*{margin:0}</style><div style='background:#123456;height:1500px'></div><p id=p style='width:120px;height:50px;background:red'>",
     );
@@ -79,7 +81,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a script's value is JSON, its exception is data, and a value that is too large is cut", async () => {
+  it("a script's value is JSON, its exception is data, and a value that is too large is cut", async () => {
     await browser.show("<title>T</title>");
     expect(await browser.evaluate("1 + 1")).toBe(2);
     expect(await browser.evaluate("return document.title")).toBe("T");
@@ -112,7 +114,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("'\\ud800'")).toBe("\ufffd");
   });
 
-  test("a script that is a function is called, and one that ends in a function runs once and calls nothing", async () => {
+  it("a script that is a function is called, and one that ends in a function runs once and calls nothing", async () => {
     await browser.show("<title>T</title>");
     const body = `/* ${"long ".repeat(20_000)} */ return 5;`;
     for (const script of [
@@ -144,7 +146,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(thrown.error).toMatchObject({ name: "RangeError", value: "far" });
   });
 
-  test("content and text are truncated if long, with more of them attached", async () => {
+  it("content and text are truncated if long, with more of them attached", async () => {
     await browser.show(
       "<!doctype html><p>visible</p><p style='display:none'>hidden</p><iframe srcdoc='framed'></iframe>",
     );
@@ -161,7 +163,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(long.attachments[0]?.content.length).toBe(1_000_000);
   });
 
-  test("clicks, keys, the wheel and typing reach the page", async () => {
+  it("clicks, keys, the wheel and typing reach the page", async () => {
     await browser.show(`<body style="height:5000px"><input id=i><button id=b>B</button><script>
       const seen = [];
       for (const type of ["click", "dblclick", "contextmenu", "auxclick"]) b.addEventListener(type, () => seen.push(type));
@@ -197,7 +199,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("t.value")).toBe(text);
   });
 
-  test("text is typed at the end of what is there, in every kind of input, and its line ends once", async () => {
+  it("text is typed at the end of what is there, in every kind of input, and its line ends once", async () => {
     await browser.show(
       `<input id=email type=email value=ann@old><input id=number type=number value=12><textarea id=area>one</textarea>`,
     );
@@ -213,7 +215,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("area.value.at(-1)")).toBe("!");
   });
 
-  test("an element that does not fit into the page is clicked and scrolled at its middle", async () => {
+  it("an element that does not fit into the page is clicked and scrolled at its middle", async () => {
     await browser.show(`<style>*{margin:0}</style><div id=tall style="height:4000px">tall</div>
       <div id=box style="height:200px;overflow:auto"><div id=inner style="height:2000px;width:50px">inner</div></div>
       <script>const at = []; onclick = ({ target, offsetY }) => at.push([target.id, offsetY])</script>`);
@@ -232,7 +234,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await expect.poll(() => browser.evaluate("box.scrollTop"), { timeout: 30_000 }).toBeGreaterThan(900);
   });
 
-  test("a click waits for the page that it opens, and the history goes back and forward", async () => {
+  it("a click waits for the page that it opens, and the history goes back and forward", async () => {
     await shell(
       "echo '<title>A</title><a href=b.html>b</a>' >a.html; echo '<title>B</title><form action=a.html><input name=q></form>' >b.html",
     );
@@ -248,7 +250,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
-  test("an action waits for the page that a busy page opens only later", async () => {
+  it("an action waits for the page that a busy page opens only later", async () => {
     const busy =
       "setTimeout(() => { const end = performance.now() + 300; while (performance.now() < end); })";
     await shell("echo '<title>A</title>' >a.html; echo '<title>B</title>' >b.html");
@@ -268,7 +270,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("key", { key: "Enter" })).title).toBe("A");
   });
 
-  test("an action in a frame with its own process waits for the page that the frame opens only later", async () => {
+  it("an action in a frame with its own process waits for the page that the frame opens only later", async () => {
     const later =
       "setTimeout(() => { const end = performance.now() + 300; while (performance.now() < end); }); setTimeout(() => { top.location = `http://localhost:8127/b.html` }, 5)";
     await shell(`mkdir framed && cd framed && echo '<title>B</title>' >b.html
@@ -285,7 +287,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect((await browser.ok("key", { key: "x" })).title).toBe("B");
   });
 
-  test("a frame with its own process that hangs keeps one call waiting, not each", async () => {
+  it("a frame with its own process that hangs keeps one call waiting, not each", async () => {
     await shell(`mkdir hung && cd hung
       echo '<title>Outer</title><button onclick="document.title += 1">b</button><iframe title=hung src="http://127.0.0.1:8129/inner.html"></iframe><script>onmessage = () => { document.title = "Hung" }</script>' >outer.html
       echo '<script>setTimeout(() => { parent.postMessage("hung", "*"); setTimeout(() => { while (true); }, 50); })</script>' >inner.html`);
@@ -315,7 +317,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await browser.show("");
   });
 
-  test("an action on a page that may run no scripts does not wait for them", async () => {
+  it("an action on a page that may run no scripts does not wait for them", async () => {
     const server = `
 import http.server
 class Still(http.server.BaseHTTPRequestHandler):
@@ -336,7 +338,7 @@ server.serve_forever()`;
     expect((await browser.ok("click", { selector: "a" })).title).toBe("/second");
   });
 
-  test("a part of a page that never loads does not block actions on the page", async () => {
+  it("a part of a page that never loads does not block actions on the page", async () => {
     const server = `
 import http.server, threading
 class Slow(http.server.BaseHTTPRequestHandler):
@@ -366,7 +368,7 @@ server.serve_forever()`;
     await browser.show("");
   });
 
-  test("a page that navigates on by itself fails neither the action before it nor a wait", async () => {
+  it("a page that navigates on by itself fails neither the action before it nor a wait", async () => {
     const server = `
 import http.server
 class Leading(http.server.BaseHTTPRequestHandler):
@@ -394,7 +396,7 @@ server.serve_forever()`;
     }
   });
 
-  test("wait_for sees later changes, and its timeout says so", async () => {
+  it("wait_for sees later changes, and its timeout says so", async () => {
     await browser.show(
       "<script>setTimeout(() => document.body.innerHTML = '<p id=p>late text</p>', 300)</script>",
     );
@@ -407,7 +409,7 @@ server.serve_forever()`;
     await browser.ok("wait_for", { selector: "#p", hidden: true });
   });
 
-  test("a URL has its fragment, in results and in wait_for", async () => {
+  it("a URL has its fragment, in results and in wait_for", async () => {
     await shell("echo '<title>App</title>' >app.html");
     const file = `file://${(await shell("pwd")).stdout.trim()}/app.html`;
     expect(await browser.ok("goto", { url: `${file}#/one` })).toMatchObject({ url: `${file}#/one` });
@@ -417,7 +419,7 @@ server.serve_forever()`;
     });
   });
 
-  test("tabs are opened, selected and closed, and a page's own tabs are reported", async () => {
+  it("tabs are opened, selected and closed, and a page's own tabs are reported", async () => {
     await browser.show("<title>first</title><button onclick=\"window.open('about:blank')\">Open</button>");
     const [popup] = (await browser.ok("click", { selector: "button" })).opened_tabs;
     expect(popup).toMatch(/^t\d+$/);
@@ -454,7 +456,7 @@ server.serve_forever()`;
     );
   });
 
-  test("a download overwrites nothing: a name that is taken gets a number", async () => {
+  it("a download overwrites nothing: a name that is taken gets a number", async () => {
     await shell("mkdir -p /tmp/kept/dir.txt && printf mine >/tmp/kept/main.tar.gz");
     const offer = async (name: string, content: string) => {
       await browser.show(`<a download='${name}' href='data:application/octet-stream,${content}'>Get</a>`);
@@ -476,7 +478,7 @@ server.serve_forever()`;
     ]);
   });
 
-  test("a server's refusal in the form of a download is not a download, and nobody waits for it", async () => {
+  it("a server's refusal in the form of a download is not a download, and nobody waits for it", async () => {
     const server = `
 import http.server
 class Refusing(http.server.BaseHTTPRequestHandler):
@@ -498,7 +500,7 @@ server.serve_forever()`;
     expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
   });
 
-  test("a server that answers without a page is not blamed on the network", async () => {
+  it("a server that answers without a page is not blamed on the network", async () => {
     const server = `
 import http.server
 class Pageless(http.server.BaseHTTPRequestHandler):
@@ -523,7 +525,7 @@ server.serve_forever()`;
     }
   });
 
-  test("dialogs are answered at once, and the result reports them", async () => {
+  it("dialogs are answered at once, and the result reports them", async () => {
     await browser.show("<script>var answers</script>");
     const { dialogs } = await browser.ok("evaluate", {
       script: "answers = [alert('a'), confirm('sure?'), prompt('name', 'Ada')]",
@@ -544,51 +546,55 @@ server.serve_forever()`;
     await browser.evaluate("new Promise(done => setTimeout(done, 50))");
   });
 
-  test.each<[string, Record<string, unknown>, string]>([
-    ["goto", { url: "no url" }, "params.url"],
-    ["goto", { url: "chrome://crash" }, "params.url"],
-    ["goto", { url: "javascript:1" }, "params.url"],
-    ["goto", {}, "params.url"],
-    ["goto", { url: "about:blank", wait_until: "soon" }, "params.wait_until"],
-    ["goto", { url: "about:blank", timeout: 0 }, "params.timeout"],
-    ["click", {}, "params.selector"],
-    ["click", { selector: "a", ref: "e1" }, "params.selector"],
-    ["click", { ref: "12" }, "params.ref"],
-    ["click", { selector: "a", x: 1 }, "params.y"],
-    ["click", { selector: "a", button: "fourth" }, "params.button"],
-    ["key", { key: "Hyper+x" }, "params.key"],
-    ["key", { key: "NoKey" }, "params.key"],
-    ["screenshot", { full_page: true, selector: "a" }, "params.full_page"],
-    ["wait_for", {}, "params"],
-    ["wait_for", { text: "Loading", hidden: true }, "params.hidden"],
-    ["tabs", { action: "select" }, "params.tab"],
-    ["download", { url: "file:///etc/passwd" }, "params.url"],
-    ["download", { url: "data:,", directory: "../.." }, "working_dir"],
-    ["upload", { ref: "e1", paths: ["a\0b"] }, "params.paths.0"],
-    ["evaluate", { script: "" }, "params.script"],
-    ["content", { unknown: 1 }, "params"],
-  ])("%s with %j is refused, naming %s", async (tool, params, field) => {
+  test.each(
+    shareOf<[string, Record<string, unknown>, string]>(name, [
+      ["goto", { url: "no url" }, "params.url"],
+      ["goto", { url: "chrome://crash" }, "params.url"],
+      ["goto", { url: "javascript:1" }, "params.url"],
+      ["goto", {}, "params.url"],
+      ["goto", { url: "about:blank", wait_until: "soon" }, "params.wait_until"],
+      ["goto", { url: "about:blank", timeout: 0 }, "params.timeout"],
+      ["click", {}, "params.selector"],
+      ["click", { selector: "a", ref: "e1" }, "params.selector"],
+      ["click", { ref: "12" }, "params.ref"],
+      ["click", { selector: "a", x: 1 }, "params.y"],
+      ["click", { selector: "a", button: "fourth" }, "params.button"],
+      ["key", { key: "Hyper+x" }, "params.key"],
+      ["key", { key: "NoKey" }, "params.key"],
+      ["screenshot", { full_page: true, selector: "a" }, "params.full_page"],
+      ["wait_for", {}, "params"],
+      ["wait_for", { text: "Loading", hidden: true }, "params.hidden"],
+      ["tabs", { action: "select" }, "params.tab"],
+      ["download", { url: "file:///etc/passwd" }, "params.url"],
+      ["download", { url: "data:,", directory: "../.." }, "working_dir"],
+      ["upload", { ref: "e1", paths: ["a\0b"] }, "params.paths.0"],
+      ["evaluate", { script: "" }, "params.script"],
+      ["content", { unknown: 1 }, "params"],
+    ]),
+  )("%s with %j is refused, naming %s", async (tool, params, field) => {
     const error = await browser.call(tool, params).catch((refusal: unknown) => String(refusal));
     expect(error).toMatch(new RegExp(`INVALID_ARGUMENT: ${field.replaceAll(".", "\\.")}`));
   });
 
-  test.each<[string, Record<string, unknown>, string]>([
-    ["click", { selector: "#missing" }, 'No element matches "#missing"'],
-    ["click", { selector: "a[" }, "not a valid selector"],
-    ["click", { selector: "#hidden" }, "not visible"],
-    ["click", { selector: "#p", x: 100_000, y: 0 }, "has only"],
-    ["type", { selector: "#p", text: "x" }, "takes no text"],
-    ["type", { selector: "#off", text: "x" }, "disabled"],
-    ["type", { selector: "#date", text: "tomorrow" }, "does not take"],
-    ["select", { selector: "#p", values: [] }, "not a select element"],
-    ["select", { selector: "select", values: ["x"] }, 'has no option "x". It has: "one"'],
-    ["select", { selector: "select", values: ["off"] }, 'has the option "off", but it is disabled'],
-    ["upload", { selector: "#p", paths: ["two.html"] }, "not a file input"],
-    ["upload", { selector: "#file", paths: ["missing.txt"] }, "missing.txt"],
-    ["upload", { selector: "#file", paths: ["/tmp"] }, "is not a file"],
-    ["tabs", { action: "close", tab: "t999" }, "There is no tab t999"],
-    ["back", {}, "no page to go back to"],
-  ])("%s with %j fails, saying %s", async (tool, params, problem) => {
+  test.each(
+    shareOf<[string, Record<string, unknown>, string]>(name, [
+      ["click", { selector: "#missing" }, 'No element matches "#missing"'],
+      ["click", { selector: "a[" }, "not a valid selector"],
+      ["click", { selector: "#hidden" }, "not visible"],
+      ["click", { selector: "#p", x: 100_000, y: 0 }, "has only"],
+      ["type", { selector: "#p", text: "x" }, "takes no text"],
+      ["type", { selector: "#off", text: "x" }, "disabled"],
+      ["type", { selector: "#date", text: "tomorrow" }, "does not take"],
+      ["select", { selector: "#p", values: [] }, "not a select element"],
+      ["select", { selector: "select", values: ["x"] }, 'has no option "x". It has: "one"'],
+      ["select", { selector: "select", values: ["off"] }, 'has the option "off", but it is disabled'],
+      ["upload", { selector: "#p", paths: ["two.html"] }, "not a file input"],
+      ["upload", { selector: "#file", paths: ["missing.txt"] }, "missing.txt"],
+      ["upload", { selector: "#file", paths: ["/tmp"] }, "is not a file"],
+      ["tabs", { action: "close", tab: "t999" }, "There is no tab t999"],
+      ["back", {}, "no page to go back to"],
+    ]),
+  )("%s with %j fails, saying %s", async (tool, params, problem) => {
     await browser.ok("tabs", { action: "new" });
     await browser.ok("evaluate", {
       script: `document.body.innerHTML = "<p id=p>p</p><p id=hidden hidden>h</p><input id=off disabled><input id=date type=date><input id=file type=file><select><option>one<option disabled>off</select>"`,

@@ -1,10 +1,11 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
-import { ENGINES } from "../../support/engines.ts";
+import { ENGINES, shareOf, testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type PythonData, Worker } from "../../support/worker.ts";
 
-describe.each(ENGINES)("on $name", ({ settings }) => {
+describe.each(ENGINES)("on $name", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const app = useApp(settings);
   let worker: Worker;
 
@@ -40,7 +41,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("_ + '!'")).data.result).toBe("'hi!'");
   });
 
-  test("an exception is returned with its name, value and traceback, and the state stays", async () => {
+  it("an exception is returned with its name, value and traceback, and the state stays", async () => {
     const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('started')\nf()");
     expect(code).toBe(0);
     expect(data).toMatchObject({
@@ -74,7 +75,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("input()")).data.error).toMatchObject({ name: "EOFError" });
   });
 
-  test("await works outside of functions, in one event loop for all calls", async () => {
+  it("await works outside of functions, in one event loop for all calls", async () => {
     const define = "import asyncio\nasync def twice(n):\n    await asyncio.sleep(0)\n    return 2 * n\n";
     expect((await run(`${define}y = await twice(20)\nprint(y)\nawait twice(y + 1)`)).data).toMatchObject({
       stdout: "40\n",
@@ -96,7 +97,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("await twice(5)")).data.result).toBe("10");
   });
 
-  test("all of the code runs in the event loop if a part of it awaits", async () => {
+  it("all of the code runs in the event loop if a part of it awaits", async () => {
     const define = "import asyncio\nasync def twice(n):\n    await asyncio.sleep(0)\n    return 2 * n\n";
     // A loop that code made before anything was awaited.
     await run(`${define}task = asyncio.get_event_loop().create_task(twice(1))`);
@@ -124,7 +125,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("what fails, ends or hangs while it is awaited is reported as without await", async () => {
+  it("what fails, ends or hangs while it is awaited is reported as without await", async () => {
     await run("import asyncio, sys\nasync def fail():\n    await asyncio.sleep(0)\n    return 1 / 0\n");
     const { error } = (await run("await fail()")).data;
     expect(error).toMatchObject({ name: "ZeroDivisionError" });
@@ -176,7 +177,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("await asyncio.sleep(0, 'well')")).data.result).toBe("'well'");
   });
 
-  test("a timeout interrupts, and the state stays", async () => {
+  it("a timeout interrupts, and the state stays", async () => {
     await run("kept = 'yes'");
     await expectInterrupted("import time\nprint('started')\nwhile True: time.sleep(0.1)", 0.5, {
       stdout: "started\n",
@@ -189,7 +190,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect((await run("kept")).data.result).toBe("'yes'");
   });
 
-  test("code that gets to its interrupt only later keeps its interpreter", async () => {
+  it("code that gets to its interrupt only later keeps its interpreter", async () => {
     await run(`
 import signal, time
 def busy():
@@ -241,7 +242,7 @@ def busy():
     await run("go = False; child.kill(); child.wait()");
   });
 
-  test("threads that print while later calls run do not crash the interpreter", async () => {
+  it("threads that print while later calls run do not crash the interpreter", async () => {
     const workers = Array.from({ length: 4 }, (_, index) => new Worker(app.client, `printer ${index}`));
     await Promise.all(
       workers.map(async (printer) => {
@@ -263,25 +264,30 @@ def busy():
     );
   });
 
-  test.each([
-    ["print is None", "import builtins; builtins.print = None"],
-    ["builtins that the driver needs have gone", "import builtins; del builtins.len, builtins.isinstance"],
-    ["builtins do something else", "import builtins; builtins.getattr = builtins.str = lambda *given: 1 / 0"],
-    ["the main module's builtins are empty", "__builtins__ = {}"],
-    ["sys.stdout is None", "import sys; sys.stdout = sys.stderr = None"],
-    ["sys.stdout is deleted", "import sys; del sys.stdout, sys.stderr"],
-    ["sys.stdout is closed", "import sys; sys.stdout.close(); sys.stderr.close()"],
-    ["sys.stdout is detached", "import sys; sys.stdout.detach(); sys.stderr.detach()"],
-    ["its buffer is closed with a wrapper", "import io, sys; io.TextIOWrapper(sys.stdout.buffer); None"],
-    [
-      "sys.stdout cannot be flushed",
-      "import sys\nclass No:\n    def flush(self): sys.exit(1)\nsys.stdout = No()",
-    ],
-    [
-      "what the driver calls is None",
-      "import json, os, traceback\njson.loads = json.dumps = os.open = os.getpid = traceback.format_exception = None",
-    ],
-  ])("if %s, the next call works", async (_, code) => {
+  test.each(
+    shareOf<[string, string]>(name, [
+      ["print is None", "import builtins; builtins.print = None"],
+      ["builtins that the driver needs have gone", "import builtins; del builtins.len, builtins.isinstance"],
+      [
+        "builtins do something else",
+        "import builtins; builtins.getattr = builtins.str = lambda *given: 1 / 0",
+      ],
+      ["the main module's builtins are empty", "__builtins__ = {}"],
+      ["sys.stdout is None", "import sys; sys.stdout = sys.stderr = None"],
+      ["sys.stdout is deleted", "import sys; del sys.stdout, sys.stderr"],
+      ["sys.stdout is closed", "import sys; sys.stdout.close(); sys.stderr.close()"],
+      ["sys.stdout is detached", "import sys; sys.stdout.detach(); sys.stderr.detach()"],
+      ["its buffer is closed with a wrapper", "import io, sys; io.TextIOWrapper(sys.stdout.buffer); None"],
+      [
+        "sys.stdout cannot be flushed",
+        "import sys\nclass No:\n    def flush(self): sys.exit(1)\nsys.stdout = No()",
+      ],
+      [
+        "what the driver calls is None",
+        "import json, os, traceback\njson.loads = json.dumps = os.open = os.getpid = traceback.format_exception = None",
+      ],
+    ]),
+  )("if %s, the next call works", async (_, code) => {
     const breaker = new Worker(app.client, "breaker");
     const run = (text: string) => breaker.execute<PythonData>("python:run", { code: text });
     expect((await breaker.create("python")).failure).toBeNull();
@@ -300,14 +306,14 @@ def busy():
     await breaker.destroy();
   });
 
-  test("stdin is empty, and a fork does not replace the interpreter", async () => {
+  it("stdin is empty, and a fork does not replace the interpreter", async () => {
     expect((await run("input()")).data.error?.name).toBe("EOFError");
     const { data } = await run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\npid > 0");
     expect(data).toMatchObject({ result: "True", error: null });
     expect((await run("'next'")).data.result).toBe("'next'");
   });
 
-  test("a fork ends with the exit code of a program and says what was wrong; a pool outlives it", async () => {
+  it("a fork ends with the exit code of a program and says what was wrong; a pool outlives it", async () => {
     await run("import multiprocessing, os, sys\npool = multiprocessing.Pool(1)");
     const fork = (child: string) =>
       run(`pid = os.fork()\nif pid == 0: ${child}\ncode = pid and os.waitpid(pid, 0)[1] >> 8\ncode`);
@@ -337,7 +343,7 @@ def busy():
     expect(data).toMatchObject({ error: { name: "Bad" }, session_lost: false });
   });
 
-  test("an exception from a signal handler between two calls does not change the interpreter", async () => {
+  it("an exception from a signal handler between two calls does not change the interpreter", async () => {
     const start =
       "import os, signal, sys, threading, time\nsent = False\n" +
       "def late(*given): raise TimeoutError('late')\nsignal.signal(signal.SIGUSR1, late)\n" +
@@ -355,7 +361,7 @@ def busy():
     expect((await run("'next'")).data).toMatchObject({ result: "'next'", session_restarted: false });
   });
 
-  test("a timer whose handler raises at any moment does not change the interpreter", async () => {
+  it("a timer whose handler raises at any moment does not change the interpreter", async () => {
     const start =
       "import signal\ncalls = 0\ndef late(*given): raise TimeoutError('late')\n" +
       "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, .002, .0007)";
@@ -370,7 +376,7 @@ def busy():
     expect((await run("signal.signal(signal.SIGALRM, signal.SIG_DFL) is late")).data.result).toBe("True");
   });
 
-  test("binary output arrives byte for byte", async () => {
+  it("binary output arrives byte for byte", async () => {
     const answer = await run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nNone");
     expect(answer.attachments).toEqual([
       {
@@ -381,7 +387,7 @@ def busy():
     ]);
   });
 
-  test("open figures are returned as PNG, and closed", async () => {
+  it("open figures are returned as PNG, and closed", async () => {
     // A stub with what the driver calls: matplotlib itself is larger than the rest of the image.
     await run(`
 import sys, types

@@ -2,6 +2,7 @@ import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type ApiView, openView } from "../../support/view.ts";
 import { Worker } from "../../support/worker.ts";
@@ -10,6 +11,7 @@ const [WIDTH, HEIGHT] = [800, 600];
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   const views: ApiView[] = [];
   let worker: Worker;
   let sandboxId = "";
@@ -67,7 +69,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }
   });
 
-  test("typing and pointing reach the desktop, in several scripts", async () => {
+  it("typing and pointing reach the desktop, in several scripts", async () => {
     await launchReader("typed", "+0+0");
     await launchReader("over", "+0+300");
     const { rfb } = await open();
@@ -86,7 +88,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await pointerAt()).toMatch(/^x:200 y:60 /);
   });
 
-  test("a read-only view shows and does nothing else", async () => {
+  it("a read-only view shows and does nothing else", async () => {
     await launchReader("unwanted", "+0+0");
     const { started, rfb } = await open({ read_only: true });
     expect(started.read_only).toBe(true);
@@ -118,7 +120,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await eventually(async () => (await viewers()) === "0\n");
   });
 
-  test("the session lives while it is viewed, and calls on it continue", async () => {
+  it("the session lives while it is viewed, and calls on it continue", async () => {
     const short = new Worker(app.client, "short");
     const { rfb } = await eventually(async () => {
       await short.create("vm", { screen_size: [640, 480] }, { ttl: { seconds: 1 } });
@@ -149,7 +151,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await short.destroy();
   });
 
-  test("at most 8 views at once", async () => {
+  it("at most 8 views at once", async () => {
     const opened = await Promise.all(Array.from({ length: 8 }, () => open({ read_only: true })));
     const more = app.client.stream("SessionService/ViewSession", { worker_id: worker.id });
     expect(await failureOf(more.toArray())).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });

@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { DESKTOP_ENGINES, desktopSandbox, type ScreenshotData, TestDesktop } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { Worker } from "../../support/worker.ts";
@@ -90,6 +91,7 @@ GLib.MainLoop().run()
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   let sandboxId = "";
   let serial = 0;
   const newDesktop = () => new TestDesktop(new Worker(app.client, `user ${++serial}`));
@@ -145,7 +147,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }, PATIENCE);
   }
 
-  test("a window manager that dies is restarted, and the session continues without one that dies too often", () =>
+  it("a window manager that dies is restarted, and the session continues without one that dies too often", () =>
     withDesktop(async (desktop) => {
       const window = await desktop.open("xterm", ({ class: name }) => name === "XTerm");
       const isLost = async () => (await desktop.do("windows")).window_manager === "lost";
@@ -167,7 +169,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
-  test("an X server that dies during a call ends it with the cause, and the next call starts another", () =>
+  it("an X server that dies during a call ends it with the cause, and the next call starts another", () =>
     withDesktop(async (desktop) => {
       await desktop.do("move", { x: 3, y: 4 });
       const waiting = failureOf(desktop.ask("wait", { seconds: 60 }));
@@ -234,7 +236,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(message).toMatch(/ lost its desktop: it exited with code 137\. Files are kept/);
     }));
 
-  test("the program that reads the tree is restarted after a kill", () =>
+  it("the program that reads the tree is restarted after a kill", () =>
     withDesktop(async (desktop) => {
       await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
       await desktop.node(({ role }) => role === "text");
@@ -248,7 +250,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
     }));
 
-  test("foreign writes to the driver's connection end the session with the cause", () =>
+  it("foreign writes to the driver's connection end the session with the cause", () =>
     withDesktop(async (desktop) => {
       const [guard] = await pidsOf("python3 -I -S -c");
       await output(`printf '\\377\\377\\377\\377\\377\\377\\377\\377' > /proc/${guard}/fd/1`);
@@ -257,7 +259,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data).toMatchObject({ width: 800 });
     }));
 
-  test("data on the driver's connection outside of a request is not kept", () =>
+  it("data on the driver's connection outside of a request is not kept", () =>
     withDesktop(async (desktop) => {
       // The start of an answer of 48 MiB, written to the driver's oldest process.
       await output("printf '\\0\\0\\0\\4\\3\\0\\0\\0' > /proc/$(pgrep -o -x python3)/fd/1");
@@ -265,7 +267,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.ask("move")).data).toMatchObject({ session_restarted: true });
     }));
 
-  test("a program that grabs the pointer and the keyboard keeps neither from the session", () =>
+  it("a program that grabs the pointer and the keyboard keeps neither from the session", () =>
     withDesktop(async (desktop) => {
       await output("rm -f /tmp/grabbed");
       await desktop.do("launch", { command: ["python3", "/tmp/grab.py", "input"] });
@@ -275,7 +277,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data).toMatchObject({ cursor: { x: 20, y: 20 } });
     }));
 
-  test("a program that stops the X server costs the session its desktop, not its next calls", () =>
+  it("a program that stops the X server costs the session its desktop, not its next calls", () =>
     withDesktop(async (desktop) => {
       await output("rm -f /tmp/grabbed");
       await desktop.do("launch", { command: ["python3", "/tmp/grab.py", "server"] });
@@ -285,7 +287,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data).toMatchObject({ width: 800, session_restarted: true });
     }));
 
-  test("a program that hangs is missing in the tree, which says so", () =>
+  it("a program that hangs is missing in the tree, which says so", () =>
     withDesktop(async (desktop) => {
       const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
       await desktop.node(({ role }) => role === "text");
@@ -303,7 +305,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       );
     }));
 
-  test("a program whose widgets have wrong types loses only those from the tree", () =>
+  it("a program whose widgets have wrong types loses only those from the tree", () =>
     withDesktop(async (desktop) => {
       await desktop.do("launch", { command: ["python3", "-c", ODD_WIDGETS] });
       await desktop.node((node) => node.name === "honest" && node.value === 0.5);
@@ -320,7 +322,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
-  test("a program that falsely reports another owner of the clipboard has no effect", () =>
+  it("a program that falsely reports another owner of the clipboard has no effect", () =>
     withDesktop(async (desktop) => {
       await desktop.do("clipboard", { action: "set", text: "kept" });
       await desktop.do("launch", { command: ["python3", "-c", LIAR] });
@@ -332,7 +334,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       });
     }));
 
-  test("a call that times out or whose caller leaves releases what it pressed, and the session continues", () =>
+  it("a call that times out or whose caller leaves releases what it pressed, and the session continues", () =>
     withDesktop(async (desktop) => {
       await desktop.open(["xterm", "-e", "cat > /tmp/cut"], ({ class: name }) => name === "XTerm");
       const nothing = await pressed(desktop);
@@ -359,7 +361,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pressed(desktop)).toBe(nothing);
     }));
 
-  test("a driver that stops a call only later keeps its desktop", () =>
+  it("a driver that stops a call only later keeps its desktop", () =>
     withDesktop(async (desktop) => {
       const driver = (await pidsOf("python3 -I -S -c"))[1];
       await output(`kill -STOP ${driver}; (sleep 2; kill -CONT ${driver}) >/dev/null 2>&1 &`);
@@ -391,7 +393,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     });
   });
 
-  test("desktops of two workers in one sandbox are separate", async () => {
+  it("desktops of two workers in one sandbox are separate", async () => {
     const [first, second] = [newDesktop(), newDesktop()];
     await Promise.all([
       first.start({ screen_size: [640, 480] }, here()),

@@ -1,6 +1,7 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { DESKTOP_ENGINES, type DesktopWindow, desktopSandbox, TestDesktop } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { Worker } from "../../support/worker.ts";
 
@@ -15,6 +16,7 @@ const PATIENCE = { timeoutMs: 60_000 };
 // Programs find windows, the focus and the clipboard of one desktop, so the tests run one after another.
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   let desktop: TestDesktop;
   let sandboxId = "";
 
@@ -44,7 +46,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await eventually(async () => !(await desktop.windows()).some(({ id }) => id === window.id));
   }
 
-  test("xterm: text of any script arrives as it was typed", async () => {
+  it("xterm: text of any script arrives as it was typed", async () => {
     const window = await desktop.open(
       ["xterm", "-e", "stty -icanon -echo; touch /tmp/ready; cat > /tmp/typed"],
       (window) => window.class === "XTerm",
@@ -61,7 +63,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await close(window);
   });
 
-  test("mousepad: typing, hotkeys, dragging, scrolling, the clipboard and the tree", async () => {
+  it("mousepad: typing, hotkeys, dragging, scrolling, the clipboard and the tree", async () => {
     const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
     // For a moment, the program does not know yet where the window manager put its window.
     const area = await desktop.node(({ role, bounds: [x] }) => role === "text" && x >= window.bounds[0]);
@@ -123,7 +125,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await close(window);
   });
 
-  test("mousepad: calls after a paste or a copy find it done", async () => {
+  it("mousepad: calls after a paste or a copy find it done", async () => {
     // Otherwise it asks about the file that the killed one of another test had open.
     const command = "GSETTINGS_BACKEND=memory XDG_DATA_HOME=$(mktemp -d) mousepad";
     const window = await desktop.open(command, ({ class: name }) => name === "Mousepad");
@@ -142,7 +144,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await close(window);
   });
 
-  test("Chromium: clicks, drags, the wheel, keys and text reach a page", async () => {
+  it("Chromium: clicks, drags, the wheel, keys and text reach a page", async () => {
     const page = `<!doctype html><meta charset=utf-8><title>start</title>
 <body style="margin:0;background:#123456;height:3000px"><input id=i style="position:absolute;left:100px;top:100px;width:300px;height:40px">
 <script>

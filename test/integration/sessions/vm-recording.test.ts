@@ -5,6 +5,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { startTestApp, useApp } from "../../support/app.ts";
 import { type Client, failureOf } from "../../support/client.ts";
 import { DESKTOP_ENGINES, desktopSandbox, TestDesktop } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { DESKTOP_IMAGE } from "../../support/images.ts";
 import { useLastingApp } from "../../support/lasting-service.ts";
@@ -112,6 +113,7 @@ async function openRed(desktop: TestDesktop): Promise<{ x: number; y: number }> 
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
+  const it = testsInTurn(name);
   const workspaces = new WorkspaceClient(() => app.client);
   let sandboxId = "";
   let serial = 0;
@@ -195,7 +197,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     );
   });
 
-  test("without a place that outlives it, it is INVALID_ARGUMENT, and the session before stays", async () => {
+  it("without a place that outlives it, it is INVALID_ARGUMENT, and the session before stays", async () => {
     const desktop = newDesktop();
     const { failure } = await desktop.worker.create("vm", { record: true });
     expect(failure).toMatchObject({
@@ -217,7 +219,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.worker.destroy();
   });
 
-  test("a sandbox without ffmpeg is refused by name, and so is one whose directory is a file", async () => {
+  it("a sandbox without ffmpeg is refused by name, and so is one whose directory is a file", async () => {
     await app.client.output(
       sandboxId,
       "mkdir /tmp/bin /tmp/full && ln -s /usr/bin/* /tmp/bin && rm /tmp/bin/ffmpeg && touch /tmp/full/recordings",
@@ -236,7 +238,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await desktop.worker.list()).toEqual([]);
   });
 
-  test("a session continues if its recorder ends, and says so; if its screen ends, in a further video", async () => {
+  it("a session continues if its recorder ends, and says so; if its screen ends, in a further video", async () => {
     const desktop = newDesktop();
     await desktop.start(RECORDED, here());
     const recording = await recordingOf(desktop, sandboxId, "/workspace");
@@ -267,7 +269,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(lines.filter(({ reason }) => reason !== undefined)).toEqual([
       expect.objectContaining({ recording: "stopped", reason: "ffmpeg ended by signal 9" }),
     ]);
-    expect(lines.find(({ session_restarted }) => session_restarted)).toMatchObject({ video: "video-2.webm" });
+    expect(lines.find(({ session_restarted }) => session_restarted)).toMatchObject({
+      video: "video-2.webm",
+    });
     expect(lines.at(-1)).toMatchObject({ tool: "wait", video: "video-2.webm" });
     expect((await recording.video("video-2.webm")).duration).toBeGreaterThan(0.5);
     expect((await recording.files()).filter((file) => file.endsWith("webm"))).toEqual([
@@ -276,7 +280,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     ]);
   });
 
-  test("another size or the session's end completes it, and leaves no process", async () => {
+  it("another size or the session's end completes it, and leaves no process", async () => {
     const desktop = newDesktop();
     await desktop.start({ ...RECORDED, cwd: "/tmp" }, here());
     const first = await recordingOf(desktop, sandboxId, "/tmp");
@@ -292,7 +296,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await app.client.output(sandboxId, "pgrep -l 'ffmpeg|Xvfb' || true")).toBe("");
   });
 
-  test("a recorder that ends only later completes its video", async () => {
+  it("a recorder that ends only later completes its video", async () => {
     const desktop = newDesktop();
     await desktop.start({ ...RECORDED, cwd: "/tmp" }, here());
     const recording = await recordingOf(desktop, sandboxId, "/tmp");
@@ -305,7 +309,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect((await recording.video("video.webm")).duration).toBeGreaterThan(0.5);
   });
 
-  test("a click of a recorded session takes little longer", async () => {
+  it("a click of a recorded session takes little longer", async () => {
     const [recorded, plain] = [newDesktop(), newDesktop()];
     await recorded.start({ record: true }, here());
     await plain.start({}, here());

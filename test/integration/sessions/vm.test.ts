@@ -2,10 +2,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { DESKTOP_ENGINES, desktopSandbox, TestDesktop } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { Worker } from "../../support/worker.ts";
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const app = useApp(settings);
   let sandboxId = "";
   let desktop: TestDesktop;
@@ -49,7 +51,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await other.worker.destroy("vm");
   });
 
-  test("the pointer tools say where they acted, and act at the current position by default", async () => {
+  it("the pointer tools say where they acted, and act at the current position by default", async () => {
     expect(await desktop.do("move", { x: 100, y: 200 })).toEqual({
       x: 100,
       y: 200,
@@ -85,7 +87,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(data.cursor).toEqual({ x: 50, y: 60 });
   });
 
-  test("done and fail report, and wait waits", async () => {
+  it("done and fail report, and wait waits", async () => {
     expect(await desktop.do("done")).toEqual({ status: "done", session_restarted: false });
     expect(await desktop.do("fail", { reason: "no such button" })).toEqual({
       status: "fail",
@@ -97,7 +99,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(performance.now() - start).toBeGreaterThanOrEqual(295);
   });
 
-  test("the clipboard holds a mebibyte", async () => {
+  it("the clipboard holds a mebibyte", async () => {
     expect(await desktop.do("clipboard", { action: "get" })).toEqual({
       text: "",
       truncated: false,
@@ -108,7 +110,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await desktop.do("clipboard", { action: "get" })).toMatchObject({ text, truncated: false });
   });
 
-  test("a screenshot can omit the tree", async () => {
+  it("a screenshot can omit the tree", async () => {
     const { data } = await desktop.ask("screenshot", { tree: false });
     expect(Object.keys(data).sort()).toEqual(["cursor", "height", "session_restarted", "width"]);
   });
@@ -144,7 +146,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await other.worker.destroy("vm");
   });
 
-  test("windows have their titles, in whatever encoding programs set them", async () => {
+  it("windows have their titles, in whatever encoding programs set them", async () => {
     const titled = (set: string) => `
 import ctypes, time
 x = ctypes.CDLL("libX11.so.6")

@@ -1,11 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { DESKTOP_ENGINES, TestDesktop } from "../../support/desktop.ts";
+import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { Worker } from "../../support/worker.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
-describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const app = useApp({ ...settings, warmSessions: [{ resourceType: "vm", count: 1 }] });
   let serial = 0;
 
@@ -40,14 +42,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     console.log(`a session of the pool to its first picture: ${times.map(Math.round).join(", ")} ms`);
   });
 
-  test("another size is given in place", async () => {
+  it("another size is given in place", async () => {
     const { desktop, data, picture } = await take({ screen_size: [801, 601], custom_name: "small" });
     expect([picture.width, picture.height]).toEqual([801, 601]);
     expect(data).toMatchObject({ width: 801, height: 601, session_restarted: false });
     await desktop.worker.destroy("vm");
   });
 
-  test("a setting that cannot be changed in place restarts the desktop, in the same sandbox", async () => {
+  it("a setting that cannot be changed in place restarts the desktop, in the same sandbox", async () => {
     const { desktop } = await take({ env: { GREETING: "hello" } });
     await desktop.do("launch", { command: 'xterm -T "$GREETING"' });
     await desktop.window(({ title }) => title === "hello");
@@ -67,13 +69,13 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await desktop.worker.destroy("vm");
   });
 
-  test("a size that is impossible in place restarts the desktop", async () => {
+  it("a size that is impossible in place restarts the desktop", async () => {
     const { desktop, picture } = await take({ screen_size: [7000, 100] });
     expect([picture.width, picture.height]).toEqual([7000, 100]);
     await desktop.worker.destroy("vm");
   });
 
-  test("an error of it names the session", async () => {
+  it("an error of it names the session", async () => {
     const { desktop } = await take();
     // A call that starts after the end was noticed gets another desktop, and does not fail.
     const failure = await eventually(() =>

@@ -5,7 +5,7 @@ import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { useApp } from "../../support/app.ts";
 import { CHANGE_TREE, SWAPPED_FILES, swapTree } from "../../support/busy-tree.ts";
 import { failureOf } from "../../support/client.ts";
-import { ENGINES } from "../../support/engines.ts";
+import { ENGINES, testsInTurn } from "../../support/engines.ts";
 import { scaled } from "../../support/scale.ts";
 import { newDataDir } from "../../support/settings.ts";
 import type { WorkspaceChange } from "../../support/wire-workspaces.ts";
@@ -25,7 +25,8 @@ function told({ type, path: where, differences }: WorkspaceChange): string {
   ].join(" ");
 }
 
-describe.each(ENGINES)("on $name", ({ settings }) => {
+describe.each(ENGINES)("on $name", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const dataDir = newDataDir();
   const service = useApp({ ...settings, dataDir });
   const workspaces = new WorkspaceClient(() => service.client);
@@ -86,7 +87,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
   });
 
-  test("files of the same size and modification time are compared by content", async () => {
+  it("files of the same size and modification time are compared by content", async () => {
     const [one, other] = [await workspaces.create("first"), await workspaces.create("second")];
     const large = Buffer.alloc(3 * 2 ** 20, "x");
     const changed = Buffer.from(large);
@@ -104,7 +105,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await lines("first", "second")).toEqual(["MODIFIED CONTENT large"]);
   });
 
-  test("holes count as zeros, in either file; files of 8 TiB of holes take no time", async () => {
+  it("holes count as zeros, in either file; files of 8 TiB of holes take no time", async () => {
     const [one, other] = [await workspaces.create("holed"), await workspaces.create("filled")];
     const size = 8 * 2 ** 20;
     for (const { path: directory } of [one, other]) {
@@ -123,7 +124,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await lines("filled", "holed")).toEqual(["MODIFIED CONTENT one"]);
   });
 
-  test("owners and modes", async () => {
+  it("owners and modes", async () => {
     const [one, other] = [await workspaces.create("ours"), await workspaces.create("theirs")];
     for (const { path: directory } of [one, other]) {
       for (const name of ["mode", "owner"]) await writeFile(path.join(directory, name), "x");
@@ -139,7 +140,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(changes[0]?.file?.mode).toBe(0o6755);
   });
 
-  test("names of any bytes, in byte order, a directory before its entries", async () => {
+  it("names of any bytes, in byte order, a directory before its entries", async () => {
     await workspaces.create("nothing");
     const { path: directory } = await workspaces.create("names");
     const names = ["a", "a/z", "a!", "a.b", "a0", "new\nline", "é"].map((name) => Buffer.from(name));
@@ -157,7 +158,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
   });
 
-  test("a missing workspace, or the same twice", async () => {
+  it("a missing workspace, or the same twice", async () => {
     await workspaces.create("there");
     for (const [base, id] of [
       ["there", "unknown"],
@@ -187,7 +188,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
-  test("a tree that changes all the time is compared every time, correctly where it does not change", async () => {
+  it("a tree that changes all the time is compared every time, correctly where it does not change", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -226,7 +227,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
-  test("FIFOs and deep trees block nothing", async () => {
+  it("FIFOs and deep trees block nothing", async () => {
     const id = await workspaces.sandbox("deep");
     await service.client.output(
       id,

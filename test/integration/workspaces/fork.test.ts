@@ -18,7 +18,7 @@ import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { startTestApp, useApp } from "../../support/app.ts";
 import { CALM, CHANGE_TREE, SWAPPED_FILES, swapTree } from "../../support/busy-tree.ts";
 import { failureOf } from "../../support/client.ts";
-import { ENGINES } from "../../support/engines.ts";
+import { ENGINES, testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { holdTarsOnce } from "../../support/host-tools.ts";
 import { scaled } from "../../support/scale.ts";
@@ -33,7 +33,8 @@ const TIMES = scaled(100, 10);
 /** A fork takes seconds while a sandbox constantly swaps directories. */
 const SWAPS = scaled(100, 4);
 
-describe.each(ENGINES)("on $name", ({ settings }) => {
+describe.each(ENGINES)("on $name", ({ name, settings }) => {
+  const it = testsInTurn(name);
   const dataDir = newDataDir();
   const service = useApp({ ...settings, dataDir });
   const workspaces = new WorkspaceClient(() => service.client);
@@ -120,7 +121,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await staging()).toEqual([]);
   });
 
-  test("of an empty workspace is empty; of a missing workspace, or to an existing one, it fails", async () => {
+  it("of an empty workspace is empty; of a missing workspace, or to an existing one, it fails", async () => {
     await workspaces.create("empty");
     expect(await readdir((await workspaces.fork("empty", "of nothing")).path)).toEqual([]);
     expect((await lstat((await workspaces.get("of nothing")).path)).mode & 0o7777).toBe(0o777);
@@ -146,7 +147,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await ids()).not.toContain("new");
   });
 
-  test("if an unknown object is in its place, that stays", async () => {
+  it("if an unknown object is in its place, that stays", async () => {
     await workspaces.create("from");
     const { path: place } = await workspaces.create("stray");
     await workspaces.cleanup("stray", { force: true });
@@ -158,7 +159,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await rm(place, { recursive: true });
   });
 
-  test("with a request id it is made once, also for concurrent callers", async () => {
+  it("with a request id it is made once, also for concurrent callers", async () => {
     await workspaces.import("one", makeTar([{ name: "file", content: "first" }]));
     const request = { request_id: "fork-once" };
     const [first, second] = await Promise.all([1, 2].map(() => workspaces.fork("one", "once", request)));
@@ -172,7 +173,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(ends.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
   });
 
-  test("a source that changes all the time is copied every time, whole where it does not change", async () => {
+  it("a source that changes all the time is copied every time, whole where it does not change", async () => {
     const id = await workspaces.sandbox("busy");
     const change = service.client.exec(id, CHANGE_TREE);
     await change.until("ready");
@@ -214,7 +215,7 @@ ${swapTree(secret)}`,
     }
   });
 
-  test("a deep tree is copied up to the longest path, and a deeper one leaves nothing", async () => {
+  it("a deep tree is copied up to the longest path, and a deeper one leaves nothing", async () => {
     const id = await workspaces.sandbox("deep");
     const dig = (levels: number) =>
       service.client.output(
@@ -242,7 +243,7 @@ open("bottom", "w").write("deep")'`,
     for (const each of ["deep", "as deep"]) await workspaces.cleanup(each, { force: true });
   });
 
-  test("a caller that leaves stops the copy, and nothing is left; an unfinished fork is not found", async () => {
+  it("a caller that leaves stops the copy, and nothing is left; an unfinished fork is not found", async () => {
     await slow("left");
     const leaving = new AbortController();
     const forked = failureOf(
@@ -262,7 +263,7 @@ open("bottom", "w").write("deep")'`,
     await eventually(async () => (await staging()).length === 0);
   });
 
-  test("files that vanish by the thousand are left out, and the others copied", async () => {
+  it("files that vanish by the thousand are left out, and the others copied", async () => {
     const from = await slow("vanishing");
     await writeFile(path.join(from, "stays"), "here");
     const forked = workspaces.fork("vanishing", "of vanishing");
@@ -274,7 +275,7 @@ open("bottom", "w").write("deep")'`,
     expect(await readFile(path.join(where, "stays"), "utf8")).toBe("here");
   });
 
-  test("a source that is deleted or replaced during the copy leaves no partial fork", async () => {
+  it("a source that is deleted or replaced during the copy leaves no partial fork", async () => {
     await slow("replaced");
     const forked = failureOf(workspaces.fork("replaced", "of replaced"));
     const replaced = await copying();
@@ -292,7 +293,7 @@ open("bottom", "w").write("deep")'`,
     expect(await staging()).toEqual([]);
   });
 
-  test("past the quota nothing is copied", async () => {
+  it("past the quota nothing is copied", async () => {
     const bounded = await startTestApp({ ...settings, workspaceQuotaBytes: 2 ** 20 });
     try {
       const calls = new WorkspaceClient(() => bounded.client);

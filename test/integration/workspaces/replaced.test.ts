@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
-import { ENGINES } from "../../support/engines.ts";
+import { ENGINES, shareOf } from "../../support/engines.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
@@ -12,11 +12,11 @@ const READERS = {
 } as const;
 type Reader = keyof typeof READERS;
 
-describe.each(ENGINES)("on $name", ({ settings }) => {
+describe.each(ENGINES)("on $name", ({ name, settings }) => {
   const service = useApp(settings);
   const workspaces = new WorkspaceClient(() => service.client);
 
-  test.each(Object.keys(READERS) as Reader[])(
+  test.each(shareOf(name, Object.keys(READERS) as Reader[]))(
     "%s of a workspace that is deleted or replaced meanwhile gives no partial answer",
     async (method) => {
       const slow = async (name: string) => {

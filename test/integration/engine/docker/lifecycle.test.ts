@@ -5,10 +5,12 @@ import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { EngineEvent } from "../../../../src/engine/port.ts";
 import { docker, removeContainers } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
+import { scaled } from "../../../support/scale.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 
 const { engine, instance } = useEngine();
 const POLL = { timeout: 60_000 };
+const ROUNDS = scaled(25, 8);
 
 // What every engine must pass is in test/contract/engine.
 afterEach(() => removeContainers(instance));
@@ -37,7 +39,7 @@ async function collectEvents(): Promise<EngineEvent[]> {
 
 test("a pause never overlaps the start of a process: Docker would get stuck on both", async () => {
   const { ref } = await engine.create(spec());
-  for (let round = 0; round < 25; round++) {
+  for (let round = 0; round < ROUNDS; round++) {
     const abort = new AbortController();
     const starts = [0, 5, 10, 20, 30].map(async (delayMs, index) => {
       await sleep(delayMs);
@@ -52,7 +54,7 @@ test("a pause never overlaps the start of a process: Docker would get stuck on b
       return spawned.wait();
     });
     const outcomes = Promise.allSettled(starts);
-    await sleep(round * 2);
+    await sleep(round * (50 / ROUNDS));
     abort.abort();
     await engine.pause(ref);
     await engine.resume(ref);

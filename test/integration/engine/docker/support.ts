@@ -80,6 +80,49 @@ export async function sh(engine: Engine, ref: string, command: string, user?: st
   return stdout.toString();
 }
 
+/** A shell of a sandbox that runs one script after another. For polls: each new process costs a daemon a lot. */
+export interface Console {
+  /** Runs a script, and returns its stdout. Calls must not overlap. */
+  output(script: string): Promise<string>;
+  close(): void;
+}
+
+export async function openConsole(engine: Engine, ref: string): Promise<Console> {
+  let read = "";
+  let wake = (): void => {};
+  let broken: Error | undefined;
+  const spawned = await engine.spawn(
+    ref,
+    { argv: ["/bin/sh"], stdin: true },
+    {
+      data(_, chunk) {
+        read += chunk;
+        wake();
+      },
+      end(error) {
+        broken = error ?? new Error("the shell has ended");
+        wake();
+      },
+    },
+  );
+  let calls = 0;
+  return {
+    async output(script) {
+      const mark = `the end of script ${++calls}\n`;
+      read = "";
+      await spawned.writeStdin(Buffer.from(`( ${script}\n) </dev/null 2>/dev/null; echo '${mark.trim()}'\n`));
+      while (!read.endsWith(mark)) {
+        if (broken !== undefined) throw broken;
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+      return read.slice(0, -mark.length);
+    },
+    close: () => spawned.close(),
+  };
+}
+
 /** Expects a promise to reject with a reason. Returns the error. */
 export async function failure(promise: Promise<unknown>, reason: ErrorReason): Promise<BerthError> {
   const error = await promise.then(

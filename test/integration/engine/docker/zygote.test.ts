@@ -1,7 +1,7 @@
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { Engine, EngineSandboxSpec, FirstShell, SpawnRequest } from "../../../../src/engine/port.ts";
 import { docker, processesIn, rawExec } from "../../../support/docker.ts";
@@ -105,12 +105,21 @@ describe.each([
 
 const BOB = "bob:x:1000:1000::/home/bob:/bin/sh\n";
 const TEAM = "team:x:3000:bob\n";
+/** The identities that the daemon finds in the lists of a case: the same in every image. */
+const asDaemon = new Map<string, string | undefined>();
 
 describe.each([
   ["Debian", TEST_IMAGE],
   ["busybox", BUSYBOX_IMAGE],
   ["bash", BASH_IMAGE],
 ])("unusual user lists in %s are read as the daemon reads them", (_, image) => {
+  // Each case writes both lists, which are read each time.
+  let ref = "";
+  beforeAll(async () => {
+    ({ ref } = await engine.create(spec({ image })));
+  });
+  afterAll(() => engine.remove(ref));
+
   test.each([
     ["carriage returns", BOB.replace("\n", "\r\n"), TEAM.replace("\n", "\r\n"), ["bob", "1000"]],
     ["spaces", ` ${BOB}`, "team:x:3000:bob \n", ["bob", "1000"]],
@@ -128,45 +137,45 @@ describe.each([
       ["+5", "007", "1000:4294967295", "1000:4294967296", "2147483648", "0:", "a:b:c"],
     ],
     ["users of odd names", `+5:x:5:5::/:\n${BOB}`, "+6:x:7:\n", ["+5", "bob:+6"]],
-  ])("%s", async (_, passwd, group, users) => {
-    const { ref } = await engine.create(spec({ image }));
+  ])("%s", async (name, passwd, group, users) => {
     const container = docker.getContainer(ref);
     const write = byShell('printf %s "$1" >/etc/passwd; printf %s "$2" >/etc/group');
     await rawExec(container, [...write, "sh", passwd, group], { user: "0" });
     for (const user of users) {
-      const raw = await rawExec(container, byShell(IDENTITY), { user }).catch(() => undefined);
+      const key = `${name}: ${user}`;
+      if (!asDaemon.has(key)) {
+        const raw = await rawExec(container, byShell(IDENTITY), { user }).catch(() => undefined);
+        asDaemon.set(key, raw?.exitCode === 0 ? raw.stdout.toString() : undefined);
+      }
       const mine = await shell(engine, ref, IDENTITY, { user }).catch(() => undefined);
-      expect([user, mine && textOf(mine)]).toEqual([
-        user,
-        raw?.exitCode === 0 ? raw.stdout.toString() : undefined,
-      ]);
+      expect([user, mine && textOf(mine)]).toEqual([user, asDaemon.get(key)]);
     }
-    await engine.remove(ref);
   });
 });
 
 describe("a zygote", () => {
+  /** A sandbox for cases that leave its zygote as it is. */
+  let common = "";
+  beforeAll(async () => {
+    ({ ref: common } = await engine.create(spec()));
+  });
+  afterAll(() => engine.remove(common));
+
   test("knows how a process ended that closed its output long before", async () => {
-    const { ref } = await engine.create(spec());
-    const { exitCode } = await shell(engine, ref, "exec >/dev/null 2>&1; sleep 3; exit 3");
+    const { exitCode } = await shell(engine, common, "exec >/dev/null 2>&1; sleep 3; exit 3");
     expect(exitCode).toBe(3);
-    await engine.remove(ref);
   });
 
   test("starts concurrent requests at once", async () => {
-    const { ref } = await engine.create(spec());
     // A request for a lane is nearly as long.
     const env = { LONG: "x".repeat(3000) };
-    const started = await Promise.all(Array.from({ length: 60 }, () => whose(engine, ref, { env })));
+    const started = await Promise.all(Array.from({ length: 60 }, () => whose(engine, common, { env })));
     expect(new Set(started)).toEqual(new Set(["zygote"]));
-    await engine.remove(ref);
   });
 
   test("is still used after a user that it leaves to the daemon", async () => {
-    const { ref } = await engine.create(spec());
-    expect(await whose(engine, ref, { user: "007" })).toBe("daemon");
-    expect(await whose(engine, ref)).toBe("zygote");
-    await engine.remove(ref);
+    expect(await whose(engine, common, { user: "007" })).toBe("daemon");
+    expect(await whose(engine, common)).toBe("zygote");
   });
 
   test("leaves variables that the shell does not set to the daemon, at once", async () => {
@@ -197,19 +206,15 @@ describe("a zygote", () => {
     ["a variable that a shell cannot set", { env: { "a.b": "c" } }],
     ["a request that is longer than a pipe", { env: { LONG: "x".repeat(70_000) } }],
   ])("leaves %s to the daemon", async (_, more) => {
-    const { ref } = await engine.create(spec());
-    expect(await whose(engine, ref, more)).toBe("daemon");
-    expect(await whose(engine, ref)).toBe("zygote");
-    await engine.remove(ref);
+    expect(await whose(engine, common, more)).toBe("daemon");
+    expect(await whose(engine, common)).toBe("zygote");
   });
 
   test("passes on any text", async () => {
-    const { ref } = await engine.create(spec());
     const texts = ["", " ", "'", "a'b\nc\n", '"$BERTH_N"', "$(id)`id`\\", "*?[", "ü€\u{1f600}", "\n"];
     const request = { argv: ["/bin/sh", "-c", 'printf "%s|" "$V" "$@"', "sh", ...texts], env: { V: "v'\n" } };
-    const { stdout } = await run(engine, ref, request.argv, { env: request.env });
+    const { stdout } = await run(engine, common, request.argv, { env: request.env });
     expect(stdout.toString()).toBe(["v'\n", ...texts, ""].join("|"));
-    await engine.remove(ref);
   });
 
   test.each([TEST_IMAGE, BUSYBOX_IMAGE, BASH_IMAGE])(
@@ -277,25 +282,21 @@ describe("a zygote", () => {
   });
 
   test("reports the signal that ended a shell, although others hold its output", async () => {
-    const { ref } = await engine.create(spec());
     const argv = byShell("sleep 1000 & kill -KILL $$");
-    const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
+    const spawned = await engine.spawn(common, { argv, stdin: true }, NOBODY_LISTENS);
     expect(await spawned.wait()).toBe(137);
     spawned.close();
-    await engine.remove(ref);
   });
 
   test("whose waiting shell is killed loses the exit code, and says so", async () => {
-    const { ref } = await engine.create(spec());
     const argv = byShell("echo $PPID; read x; exit 5");
     const parent = Promise.withResolvers<string>();
     const sink = { data: (_: unknown, chunk: Buffer) => parent.resolve(chunk.toString().trim()), end() {} };
-    const spawned = await engine.spawn(ref, { argv, stdin: true }, sink);
-    await rawExec(docker.getContainer(ref), byShell(`kill -KILL ${await parent.promise}`));
+    const spawned = await engine.spawn(common, { argv, stdin: true }, sink);
+    await rawExec(docker.getContainer(common), byShell(`kill -KILL ${await parent.promise}`));
     spawned.closeStdin();
     await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
-    expect(await whose(engine, ref)).toBe("zygote");
-    await engine.remove(ref);
+    expect(await whose(engine, common)).toBe("zygote");
   });
 });
 
@@ -319,10 +320,15 @@ describe("a shell that starts with its container", () => {
       .toString()
       .trim()
       .split(" ");
+  const seen = new Set<string>();
   /** A sandbox whose first shell exists: the engine has seen the image and the user before. */
   const create = async (changes: Partial<EngineSandboxSpec> = {}): Promise<string> => {
-    const { ref: before } = await engine.create(first(changes));
-    await engine.remove(before);
+    const { image, user } = first(changes);
+    if (!seen.has(`${image} ${user}`)) {
+      const { ref: before } = await engine.create(first(changes));
+      await engine.remove(before);
+      seen.add(`${image} ${user}`);
+    }
     return (await engine.create(first(changes))).ref;
   };
 
