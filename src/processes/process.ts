@@ -406,6 +406,9 @@ export class Process {
     if (this.#status !== undefined) return;
     this.#hasEnded = true;
     if (end.kind === "lost") {
+      // Why the sandbox ended is reported soon.
+      if (end.error.reason === "SANDBOX_TERMINATED" && this.#lease !== undefined)
+        await sandboxEnd(this.sandbox, this.#lease.signal, this.#parts.control);
       this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
       return this.#finish({ exitCode: -1, message: end.error.message });
     }

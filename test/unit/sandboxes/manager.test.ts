@@ -1,6 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
 import { settled } from "../../support/manual-clock.ts";
 import type { EngineStep } from "../../support/memory-engine.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
@@ -224,6 +225,30 @@ describe("what the engine reports", () => {
     expect(lease.signal.reason).toMatchObject({ reason: "SANDBOX_TERMINATED" });
     expect(manager.get(named("x"))).toMatchObject({ state: "TERMINATED", termination: { cause } });
     expect(engine.sandboxes.size).toBe(0);
+    monitor.stop();
+  });
+
+  test("the cause is in the error of a call that finds the sandbox gone before", async () => {
+    const { manager, engine, monitor } = await newManager();
+    manager.start();
+    await settled();
+    for (const [i, method] of (["pause", "resume", "usage"] as const).entries()) {
+      await manager.create(OWNER, {}, { sandboxId: `x${i}`, signal: never });
+      engine.before = async (step) => {
+        if (step === "remove") return;
+        throw new BerthError("SANDBOX_TERMINATED", "The sandbox's container is gone.");
+      };
+      const call: Promise<unknown> = manager[method](named(`x${i}`), never);
+      call.catch(() => {});
+      await settled();
+      engine.end(`ref-${i + 1}`, { exitCode: 3, outOfMemory: false });
+      await expect(call).rejects.toMatchObject({
+        reason: "SANDBOX_TERMINATED",
+        message: expect.stringContaining("ended with code 3"),
+        metadata: { cause: "EXITED" },
+      });
+      engine.before = async () => {};
+    }
     monitor.stop();
   });
 
