@@ -301,7 +301,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     const soon = { timeout: 60 };
     expect(await browser.ok("click", { selector: "button", ...soon })).toMatchObject({ title: "Hung1" });
     expect((await browser.ok("tree", soon)).tree).toMatch(/- iframe "hung" \[ref=e\d+\] \[hangs\]$/m);
-    expect(await browser.ok("text", soon)).toMatchObject({ text: "b" });
+    expect(await browser.ok("text", soon)).toMatchObject({ text: "b", hanging_frames: 1 });
     await browser.ok("wait_for", { text: "b", selector: "button", ...soon });
     expect(await browser.call("click", { selector: "#missing", ...soon })).toMatchObject({
       code: 4001,
@@ -312,6 +312,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
       code: 5006,
     });
     await expect.poll(async () => (await browser.ok("tree")).tree).not.toContain("[hangs]");
+    expect(await browser.ok("text")).toMatchObject({ hanging_frames: 0 });
     await browser.show("");
   });
 
@@ -474,6 +475,15 @@ server.serve_forever()`;
       "main.tar.gz: mine",
       "東京 😀.csv: four",
     ]);
+  });
+
+  test("a download that never begins says so at its timeout", async () => {
+    await browser.show("<button>Get</button>");
+    expect(await browser.call("download", { selector: "button", timeout: 2 })).toMatchObject({
+      code: 5006,
+      message: expect.stringContaining("No download had begun"),
+      data: { tab_lost: false },
+    });
   });
 
   test("a server's refusal in the form of a download is not a download, and nobody waits for it", async () => {

@@ -19,6 +19,8 @@ const MAX_BYTES = 1024 * 1024 * 1024;
 const MAX_SAME = 100;
 const MAX_NAME_BYTES = 200;
 
+const NOT_BEGUN = "No download had begun: the server did not answer, or the click downloads nothing.";
+
 const willBegin = z.object({
   guid: z.string().regex(/^[A-Za-z0-9-]{1,100}$/),
   url: z.string(),
@@ -88,6 +90,7 @@ export async function download(
     };
   } catch (error) {
     if (first !== undefined) devtools.notify("Browser.cancelDownload", { guid: first.guid });
+    else if (signal.aborted && !use.tab.lost.aborted) throw new ToolFailure(NOT_BEGUN);
     throw error;
   } finally {
     devtools.off("Browser.downloadWillBegin");
