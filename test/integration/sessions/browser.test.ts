@@ -230,6 +230,11 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     await browser.evaluate("scrollTo(0, 0)");
     await browser.ok("scroll", { selector: "#inner", pixels: 300 });
     await expect.poll(() => browser.evaluate("box.scrollTop"), { timeout: 30_000 }).toBeGreaterThan(900);
+    expect(await browser.ok("scroll", { selector: "#inner", pixels: 1 })).toMatchObject({
+      height: expect.any(Number),
+      scrolled: { x: 0, y: expect.any(Number), height: 2000 },
+    });
+    expect(await browser.ok("scroll", { selector: "#tall", pixels: 1 })).toMatchObject({ scrolled: null });
   });
 
   test("a click waits for the page that it opens, and the history goes back and forward", async () => {
