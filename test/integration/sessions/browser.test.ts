@@ -486,7 +486,7 @@ server.serve_forever()`;
     await browser.show("<button>Get</button>");
     expect(await browser.call("download", { selector: "button", timeout: 2 })).toMatchObject({
       code: 5006,
-      message: expect.stringContaining("No download had begun"),
+      message: expect.stringContaining("No download had started"),
       data: { tab_lost: false },
     });
   });

@@ -19,7 +19,7 @@ const MAX_BYTES = 1024 * 1024 * 1024;
 const MAX_SAME = 100;
 const MAX_NAME_BYTES = 200;
 
-const NOT_BEGUN = "No download had begun: the server did not answer, or the click downloads nothing.";
+const NOT_BEGUN = "No download had started: the server did not answer, or the click downloads nothing.";
 
 const willBegin = z.object({
   guid: z.string().regex(/^[A-Za-z0-9-]{1,100}$/),
