@@ -47,7 +47,8 @@ export type ErrorReason =
   | "TOKEN_SCOPE"
   | "TENANT_QUOTA"
   | "SECRET_NOT_FOUND"
-  | "WORKSPACE_EXISTS";
+  | "WORKSPACE_EXISTS"
+  | "STDIN_LOST";
 
 /** What a {@link BerthError} may contain in addition to its message. */
 interface BerthErrorOptions {

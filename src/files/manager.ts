@@ -1,6 +1,6 @@
 import type { ByteString } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
-import { abortError, BerthError } from "../base/errors.ts";
+import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import type { ProcessControl } from "../processes/control.ts";
@@ -210,7 +210,7 @@ export class FileManager {
     try {
       return await work(op);
     } catch (error) {
-      throw causeOf(error, op.signal);
+      throw await op.causeOf(error);
     } finally {
       await op.close();
     }
@@ -227,7 +227,7 @@ export class FileManager {
     try {
       yield* work(op);
     } catch (error) {
-      throw causeOf(error, op.signal);
+      throw await op.causeOf(error);
     } finally {
       await op.close();
     }
@@ -254,9 +254,4 @@ export class FileManager {
     };
     return new Operation({ ...this.#parts, lease, user: request.user ?? user, signal, onClose });
   }
-}
-
-/** The cause of a failure: the abort if there was one, rather than an error that it caused. */
-function causeOf(error: unknown, signal: AbortSignal): unknown {
-  return signal.aborted ? abortError(signal) : error;
 }

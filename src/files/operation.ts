@@ -3,6 +3,7 @@ import { within } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
+import { orSandboxEnd } from "../processes/shell/errors.ts";
 import { type RequestedPath, resolveEntry, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost, type ScriptOptions } from "./running-script.ts";
 import { type Subject, scriptError, withoutVanished } from "./script.ts";
@@ -70,6 +71,12 @@ export class Operation {
   /** Records progress: restarts the timeout. */
   progressed(): void {
     this.#movedAt = this.#init.clock.monotonicMs();
+  }
+
+  /** Why it failed with an error: what aborted it, or the end of the sandbox, rather than what these caused. */
+  async causeOf(error: unknown): Promise<unknown> {
+    const { lease, control } = this.#init;
+    return this.signal.aborted ? abortError(this.signal) : orSandboxEnd(error, lease, control);
   }
 
   /** Waits, which does not count as lack of progress. Rejects when the operation must end. */

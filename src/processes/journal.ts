@@ -25,7 +25,7 @@ interface ProcessJournalParts extends RecoveryParts {
  */
 export class ProcessJournal {
   readonly #parts: ProcessJournalParts;
-  /** Running processes, with the number of bytes each had written when last saved. */
+  /** Running processes, with the {@link progress} of each when last saved. */
   readonly #running = new Map<Process, number>();
   /** Processes started by a request with an id, which may be repeated. */
   readonly #identified = new WeakSet<Process>();
@@ -98,9 +98,9 @@ export class ProcessJournal {
 
   #saveRunning(): void {
     for (const [process, saved] of this.#running) {
-      const { stdout, stderr } = process.transcript.written;
-      if (stdout + stderr === saved) continue;
-      this.#running.set(process, stdout + stderr);
+      const now = progress(process);
+      if (now === saved) continue;
+      this.#running.set(process, now);
       this.#track(this.#saveSettled(process));
     }
     if (this.#running.size > 0) return;
@@ -128,7 +128,7 @@ export class ProcessJournal {
   }
 
   #stored(process: Process, blocks = storedBlocks(process)): StoredProcess {
-    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace } = process;
+    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace, stdin } = process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
     const options = {
@@ -151,6 +151,7 @@ export class ProcessJournal {
       startedAt: time.at(startedAt),
       leader,
       ...(trace && { trace }),
+      ...(stdin && { stdin }),
       status,
       written: process.transcript.written,
     };
@@ -167,6 +168,12 @@ export class ProcessJournal {
     const tracked = save.finally(() => this.#saves.delete(tracked));
     this.#saves.add(tracked);
   }
+}
+
+/** A number that grows whenever the process writes output or gets input. */
+function progress({ transcript, stdin }: Process): number {
+  const { stdout, stderr } = transcript.written;
+  return stdout + stderr + (stdin ? stdin.passed + (stdin.open ? 0 : 1) : 0);
 }
 
 function summaryOf(

@@ -17,7 +17,7 @@ import { sandboxEnd } from "./shell/errors.ts";
 import type { Job, JobEnd, JobRequest, JobRunner, JobTrace, LeaderId } from "./shell/job.ts";
 import { ReattachedJob } from "./shell/reattached-job.ts";
 import type { Spill } from "./spill.ts";
-import { StdinWriter } from "./stdin-writer.ts";
+import { type StdinProgress, StdinWriter } from "./stdin-writer.ts";
 import { READING_MS, Transcript, type TranscriptLimits, type Wrote } from "./transcript.ts";
 import type { TranscriptBudget } from "./transcript-budget.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
@@ -66,6 +66,8 @@ export interface ProcessInit {
   readonly startedAt: number;
   /** Its output from an earlier run of the service, as far as it was kept. */
   readonly wrote?: Wrote;
+  /** How far its stdin got in an earlier run of the service, if it had one. */
+  readonly stdin?: StdinProgress;
 }
 
 /**
@@ -157,7 +159,8 @@ export class Process {
         output,
         signal,
       );
-      process.#follow(job, stdin, lease);
+      process.#follow(job, lease);
+      process.#writeStdin(job, stdin, lease);
       return process;
     } catch (error) {
       process.transcript.clear();
@@ -182,8 +185,11 @@ export class Process {
     const { sandbox } = lease;
     const process = new Process(init, sandbox, parts, lease);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    const job = new ReattachedJob({ ...known, sandbox, user: init.user }, output);
-    process.#follow(job, new Uint8Array(), lease);
+    // An earlier version of the service did not store how far it got.
+    const stdin = init.stdin ?? (process.#isOpen ? { passed: 0, open: true } : undefined);
+    const job = new ReattachedJob({ ...known, sandbox, user: init.user, stdin }, output);
+    if (stdin !== undefined) process.#stdin = new StdinWriter(job, stdin);
+    process.#follow(job, lease);
     // Only if it runs: it may have ended by itself, which is then reported.
     void job.runs.then((runs) => runs && process.abandon());
     return { process, job };
@@ -199,6 +205,11 @@ export class Process {
     return this.#job?.trace;
   }
 
+  /** How far its stdin got; undefined: it has none, or has ended. */
+  get stdin(): StdinProgress | undefined {
+    return this.#stdin?.progress;
+  }
+
   /** How it ended; undefined while it runs. */
   get status(): ExitStatus | undefined {
     return this.#status;
@@ -211,12 +222,11 @@ export class Process {
 
   /**
    * Writes to stdin at an offset; returns the offset of the next write. See {@link StdinWriter.write}.
-   * @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`, or the signal's reason.
+   * @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`, `STDIN_LOST`, or the signal's reason.
    */
   async writeStdin(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
     this.#assertRunning();
-    const open = this.options.keepStdinOpen || this.hasTerminal;
-    if (!open || this.#stdin === undefined) {
+    if (!this.#isOpen || this.#stdin === undefined) {
       throw new BerthError(
         "PROCESS_STATE",
         "The process was started without keep_stdin_open: its stdin is closed.",
@@ -298,7 +308,21 @@ export class Process {
     this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
   }
 
-  #follow(job: Job, stdin: Uint8Array, { signal }: Lease): void {
+  /** Whether callers can write to its stdin. */
+  get #isOpen(): boolean {
+    return this.options.keepStdinOpen || this.hasTerminal;
+  }
+
+  #writeStdin(job: Job, stdin: Uint8Array, { signal }: Lease): void {
+    if (!this.#isOpen && stdin.length === 0) return;
+    this.#stdin = new StdinWriter(job);
+    if (stdin.length === 0) return;
+    this.#stdin.write(0, stdin, !this.#isOpen, signal).catch(() => {
+      // The job may not read all of its input. That is not an error for the caller of a command.
+    });
+  }
+
+  #follow(job: Job, { signal }: Lease): void {
     this.#job = job;
     this.#leader = { pid: job.pid, startTime: job.startTime };
     this.#balance();
@@ -307,13 +331,6 @@ export class Process {
     this.#cancelTimeout = clock.setTimer(this.startedAt + this.options.timeoutMs - clock.monotonicMs(), () =>
       this.stop("TIMED_OUT"),
     );
-    const open = this.options.keepStdinOpen || this.hasTerminal;
-    if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
-    if (stdin.length > 0) {
-      this.#stdin?.write(0, stdin, !open, signal).catch(() => {
-        // The job may not read all of its input. That is not an error for the caller of a command.
-      });
-    }
     const onSandboxEnd = (): void => {
       this.#ending ??= "SANDBOX_TERMINATED";
       const message = signal.reason instanceof Error ? signal.reason.message : "The sandbox ended.";
@@ -389,6 +406,9 @@ export class Process {
     if (this.#status !== undefined) return;
     this.#hasEnded = true;
     if (end.kind === "lost") {
+      // Why the sandbox ended is reported soon.
+      if (end.error.reason === "SANDBOX_TERMINATED" && this.#lease !== undefined)
+        await sandboxEnd(this.sandbox, this.#lease.signal, this.#parts.control);
       this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
       return this.#finish({ exitCode: -1, message: end.error.message });
     }

@@ -12,6 +12,14 @@ type Room =
   | { readonly state: "full"; wake: (() => void) | undefined }
   | { readonly state: "failed"; readonly error: unknown };
 
+/** How far a process's stdin got. */
+export interface StdinProgress {
+  /** How many bytes were passed on, at least. */
+  readonly passed: number;
+  /** Whether more could follow. */
+  readonly open: boolean;
+}
+
 /** Writes a job's stdin in order, each byte once. */
 export class StdinWriter {
   readonly #job: Job;
@@ -21,18 +29,32 @@ export class StdinWriter {
   #room: Room = { state: "free" };
   /** Bytes passed to the job so far. */
   #taken = 0;
+  /** Those of them that the job is known to have accepted. */
+  #passed = 0;
   #closed = false;
+  readonly #cut: StdinProgress | undefined;
 
-  constructor(job: Job) {
+  /** @param cut how far stdin had got when a restart of the service cut it off. */
+  constructor(job: Job, cut?: StdinProgress) {
     this.#job = job;
+    this.#cut = cut;
+    if (cut === undefined) return;
+    this.#taken = cut.passed;
+    this.#closed = !cut.open;
+    if (cut.open) this.#room = { state: "failed", error: stdinLost(cut) };
+  }
+
+  get progress(): StdinProgress {
+    // A job that refuses more has as much of it as it wanted.
+    return this.#cut ?? { passed: this.#passed, open: !this.#closed && this.#room.state !== "failed" };
   }
 
   /**
    * Writes `data`, which starts at `offset` in stdin. Bytes that were already written are skipped. Resolves with the
    * offset of the next write once the job has room for more. An aborted write may have passed on part of its data:
    * repeating the same write continues from there.
-   * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed; the
-   *   signal's reason.
+   * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed,
+   *   `STDIN_LOST` when it was cut off; the signal's reason.
    */
   async write(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
     await this.#turn(signal);
@@ -87,7 +109,10 @@ export class StdinWriter {
       full.wake?.();
     };
     this.#job.writeStdin(piece).then(
-      () => settle({ state: "free" }),
+      () => {
+        this.#passed += piece.length;
+        settle({ state: "free" });
+      },
       (error: unknown) => settle({ state: "failed", error }),
     );
   }
@@ -136,4 +161,12 @@ export class StdinWriter {
       next();
     }
   }
+}
+
+function stdinLost({ passed }: StdinProgress): BerthError {
+  return new BerthError(
+    "STDIN_LOST",
+    `The service was restarted while the process ran: its stdin was cut off after ${passed} bytes or more.`,
+    { metadata: { written: String(passed) } },
+  );
 }

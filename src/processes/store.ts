@@ -4,6 +4,7 @@ import { SEALED_HEAD_LENGTH } from "../state/seal.ts";
 import type { ExitStatus, ProcessOptions } from "./record.ts";
 import type { JobTrace, LeaderId } from "./shell/job.ts";
 import type { StoredPlace } from "./spill.ts";
+import type { StdinProgress } from "./stdin-writer.ts";
 import type { Block, Offsets } from "./transcript-reader.ts";
 
 /** A process as it is stored. */
@@ -54,6 +55,8 @@ export interface ProcessFacts {
   readonly leader: LeaderId | undefined;
   /** Absent once it has ended. */
   readonly trace?: JobTrace | undefined;
+  /** Absent without stdin, and once it has ended. */
+  readonly stdin?: StdinProgress;
   readonly status: ExitStatus | undefined;
   readonly written: Offsets;
 }

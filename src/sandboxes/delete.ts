@@ -6,7 +6,7 @@ import type { Engine } from "../engine/port.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
-import type { SandboxRecord, TerminationRequest } from "./record.ts";
+import { DELETED, type SandboxRecord, type TerminationRequest } from "./record.ts";
 import { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination } from "./sandbox.ts";
@@ -95,7 +95,7 @@ export class SandboxDeleter {
     stillDue: () => boolean,
   ): Promise<void> {
     const { locks, engine, monitor, journal, clock, observer, retries } = this.#parts;
-    const why = request.cause === "DELETED" ? "." : `: ${request.message}`;
+    const why = request.message === DELETED ? "." : `: ${request.message}`;
     const deleted = new BerthError("SANDBOX_DELETED", `The sandbox was deleted${why}`, {
       metadata: { sandbox_id: record.sandboxId, cause: request.cause },
     });

@@ -1,6 +1,6 @@
-import { forEachConcurrently, within } from "../base/async.ts";
+import { forEachConcurrently, rest, within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
-import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { abortError, BerthError, hasReason, throwIfAborted } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
@@ -14,7 +14,14 @@ import type { EngineMonitor } from "./engine-monitor.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { Lease, LeaseOptions, SandboxObserver } from "./lease.ts";
-import { assertGeneration, notFound, notRunning, type SandboxInit, SandboxRecord } from "./record.ts";
+import {
+  assertGeneration,
+  DELETED,
+  notFound,
+  notRunning,
+  type SandboxInit,
+  SandboxRecord,
+} from "./record.ts";
 import { Reconciler } from "./recover.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
@@ -57,6 +64,8 @@ interface SandboxManagerParts {
 
 /** How many sandboxes that wait to start the statistics list. */
 const MAX_WAITING = 100;
+/** How long it may take until the end of a sandbox is reported that the engine found gone. */
+const END_MS = 1_000;
 
 /** The result of {@link SandboxManager.stats}. */
 interface SandboxStats {
@@ -246,7 +255,9 @@ export class SandboxManager {
     const { phase } = record;
     if (phase.state !== "RUNNING" && phase.state !== "PAUSED") throw notRunning(record);
     const { capabilities } = this.#monitor.info;
-    const used = await this.#meter.measure(phase.engine.ref, this.#monitor.lost, signal);
+    const used = await this.#meter
+      .measure(phase.engine.ref, this.#monitor.lost, signal)
+      .catch((error: unknown) => this.#failed(record, error));
     const { memoryBytes, cpuMillis, pidsLimit } = record.spec.resources;
     return {
       memoryBytes: used.memoryBytes,
@@ -285,12 +296,17 @@ export class SandboxManager {
    * Ends a sandbox. Returns when it is gone, or at once for an unknown or ended one. Active operations may continue
    * during the grace; then their leases are aborted with `SANDBOX_DELETED`. A deletion continues when its caller
    * leaves.
+   * @param message why, as a sentence. Default: because its owner wants that.
    */
-  async delete(name: SandboxName, graceMs: number = this.#settings.deleteGraceMs): Promise<void> {
+  async delete(
+    name: SandboxName,
+    graceMs: number = this.#settings.deleteGraceMs,
+    message: string = DELETED,
+  ): Promise<void> {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined || !record.live) return;
     assertGeneration(record, name);
-    await this.#deleter.end(record, { cause: "DELETED", message: "It was deleted.", graceMs });
+    await this.#deleter.end(record, { cause: "DELETED", message, graceMs });
   }
 
   /**
@@ -423,7 +439,7 @@ export class SandboxManager {
       const record = this.#find(name);
       const { phase } = record;
       if (phase.state !== "RUNNING" && phase.state !== "PAUSED") throw notRunning(record);
-      await act(phase.engine.ref);
+      await act(phase.engine.ref).catch((error: unknown) => this.#failed(record, error));
       if (phase.state !== to) {
         record.phase = { state: to, engine: phase.engine };
         record.touch();
@@ -431,6 +447,17 @@ export class SandboxManager {
       }
       return this.#view(record);
     });
+  }
+
+  /** Throws why the sandbox ended, if the engine found it gone: that is reported soon. Otherwise the given error. */
+  async #failed(record: SandboxRecord, error: unknown): Promise<never> {
+    if (!hasReason(error, "SANDBOX_TERMINATED")) throw error;
+    const { state } = record.phase;
+    const sandbox = state === "RUNNING" || state === "PAUSED" ? record.leased() : undefined;
+    if (sandbox === undefined) throw notRunning(record);
+    using lease = record.leases.take(sandbox, { watches: true });
+    await rest(END_MS, lease.signal);
+    throw lease.signal.aborted ? abortError(lease.signal) : error;
   }
 
   #find(name: SandboxName): SandboxRecord {

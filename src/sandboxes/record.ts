@@ -26,6 +26,9 @@ export type Phase =
 /** A longer spec of an ended sandbox is read again when it is needed. Most are far shorter. */
 const MAX_KEPT_BYTES = 4096;
 
+/** The message of a termination that its owner asked for. */
+export const DELETED = "It was deleted.";
+
 /** Why and how to end a sandbox. */
 export interface TerminationRequest {
   readonly cause: TerminationCause;
@@ -255,6 +258,6 @@ export function notRunning({ phase, sandboxId }: SandboxRecord): BerthError {
   return new BerthError("SANDBOX_NOT_RUNNING", `The sandbox cannot be used. ${advice}`, { metadata });
 }
 
-function deletingText({ cause, message }: Termination): string {
-  return cause === "DELETED" ? "It is being deleted." : `It is being deleted: ${message}`;
+function deletingText({ message }: Termination): string {
+  return message === DELETED ? "It is being deleted." : `It is being deleted: ${message}`;
 }

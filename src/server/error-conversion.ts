@@ -63,6 +63,7 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   TENANT_QUOTA: { code: Code.ResourceExhausted, reason: WireReason.TENANT_QUOTA },
   SECRET_NOT_FOUND: { code: Code.NotFound, reason: WireReason.SECRET_NOT_FOUND },
   WORKSPACE_EXISTS: { code: Code.AlreadyExists, reason: WireReason.WORKSPACE_EXISTS },
+  STDIN_LOST: { code: Code.Aborted, reason: WireReason.STDIN_LOST },
   INTERNAL: { code: Code.Internal, reason: WireReason.INTERNAL },
 };
 

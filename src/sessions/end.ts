@@ -33,19 +33,20 @@ export class SessionEnder {
    * Ends a session: lets calls finish for `graceMs`, aborts the rest, and removes the backend and the session's own
    * sandbox. The session is gone afterwards even if a step fails. Returns the first failure; never rejects. The caller
    * holds the lock of the session's key, or the session is no longer in the registry.
+   * @param how what happened to it, for those who use it or its sandbox.
    */
-  async end(record: SessionRecord, graceMs: number): Promise<unknown> {
+  async end(record: SessionRecord, graceMs: number, how = "was destroyed"): Promise<unknown> {
     const { registry, journal, clock, logger } = this.#parts;
     record.state = "DESTROYING";
     record.stopTimer();
     const { calls, sessionId } = record;
     if (calls.count > 0) {
       await within(calls.drained(), graceMs, clock);
-      calls.abortAll(sessionLost(record, "it was destroyed"));
+      calls.abortAll(sessionLost(record, `it ${how}`));
       await within(calls.drained(), ABORT_WAIT_MS, clock);
     }
-    record.views.abortAll(sessionLost(record, "it was destroyed"));
-    const failure = await this.#cleanUp(record);
+    record.views.abortAll(sessionLost(record, `it ${how}`));
+    const failure = await this.#cleanUp(record, `Its session ${JSON.stringify(sessionId)} ${how}.`);
     if (failure !== undefined) {
       logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone all the same");
     }
@@ -82,7 +83,7 @@ export class SessionEnder {
   }
 
   /** Cleans up a session's backend and deletes its own sandbox. Tries both, and returns the failure. */
-  async #cleanUp({ backend, place }: SessionRecord): Promise<unknown> {
+  async #cleanUp({ backend, place }: SessionRecord, why: string): Promise<unknown> {
     let failure: unknown;
     const note = (error: unknown): void => {
       failure ??= error;
@@ -91,7 +92,7 @@ export class SessionEnder {
     // Deleting the sandbox ends the backend inside it as well.
     if (place?.owned) {
       await Promise.all([
-        this.#parts.sandboxes.delete(place.sandbox, 0).catch(note),
+        this.#parts.sandboxes.delete(place.sandbox, 0, why).catch(note),
         backend?.cleanup(true).catch(note),
       ]);
     } else await backend?.cleanup(false).catch(note);

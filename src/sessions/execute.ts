@@ -1,6 +1,8 @@
 import { untilAborted } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
-import { BerthError } from "../base/errors.ts";
+import { abortError, BerthError } from "../base/errors.ts";
+import type { ProcessControl } from "../processes/control.ts";
+import { orSandboxEnd } from "../processes/shell/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SessionBackend } from "./backend.ts";
 import type { SessionCreator } from "./create.ts";
@@ -31,13 +33,21 @@ export class SessionExecutor {
   readonly #sandboxes: SandboxManager;
   readonly #creator: SessionCreator;
   readonly #ender: SessionEnder;
+  readonly #control: Pick<ProcessControl, "isEnding">;
   readonly #clock: Clock;
 
-  constructor(sandboxes: SandboxManager, creator: SessionCreator, ender: SessionEnder, clock: Clock) {
-    this.#clock = clock;
-    this.#sandboxes = sandboxes;
-    this.#creator = creator;
-    this.#ender = ender;
+  constructor(parts: {
+    readonly sandboxes: SandboxManager;
+    readonly creator: SessionCreator;
+    readonly ender: SessionEnder;
+    readonly control: Pick<ProcessControl, "isEnding">;
+    readonly clock: Clock;
+  }) {
+    this.#sandboxes = parts.sandboxes;
+    this.#creator = parts.creator;
+    this.#ender = parts.ender;
+    this.#control = parts.control;
+    this.#clock = parts.clock;
   }
 
   /**
@@ -67,6 +77,9 @@ export class SessionExecutor {
         commandTimeoutMs,
         signal: all,
       });
+    } catch (error) {
+      // What ended the call counts, rather than what that caused.
+      throw all.aborted ? abortError(all) : await orSandboxEnd(error, lease, this.#control);
     } finally {
       if (lease.signal.aborted) this.#giveUp(record);
     }

@@ -4,6 +4,7 @@ import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
+import type { ProcessControl } from "../processes/control.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
@@ -36,6 +37,7 @@ export interface ViewedSession {
 interface SessionManagerParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
+  readonly control: Pick<ProcessControl, "isEnding">;
   readonly store: SessionStore;
   readonly writeBehind: WriteBehind;
   readonly time: ServiceTime;
@@ -74,7 +76,7 @@ export class SessionManager {
     const common = { ...parts, journal: this.#journal };
     this.#creator = new SessionCreator({ ...common, defaultTtlMs: settings.sessionTtlMs });
     this.#ender = new SessionEnder({ ...common, registry: this.#registry });
-    this.#executor = new SessionExecutor(parts.sandboxes, this.#creator, this.#ender, parts.clock);
+    this.#executor = new SessionExecutor({ ...parts, creator: this.#creator, ender: this.#ender });
   }
 
   /**
@@ -383,7 +385,7 @@ export class SessionManager {
   async #expire(record: SessionRecord): Promise<void> {
     await this.#locked(keyOf(record), async () => {
       if (!record.expired || this.#registry.get(keyOf(record)) !== record) return;
-      await this.#ender.end(record, 0);
+      await this.#ender.end(record, 0, "expired");
     });
   }
 

@@ -217,8 +217,8 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     },
     change(
       "src/sandboxes/manager.ts",
-      "    const used = await this.#meter.measure(",
-      "    record.touch();\n    const used = await this.#meter.measure(",
+      "    const used = await this.#meter",
+      "    record.touch();\n    const used = await this.#meter",
     ),
   ),
   defect(

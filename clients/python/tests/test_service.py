@@ -225,6 +225,7 @@ async def test_directories_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> N
     (source / "b").symlink_to("sub/a")
     assert (await sandbox.files.upload_dir(source, "copied")).entry_count == 3
     assert await sandbox.files.read("copied/b") == b"a"
+    await sandbox.run("mkfifo copied/pipe")
     await sandbox.files.download_dir("copied", tmp_path / "back")
     assert (tmp_path / "back/sub/a").read_text() == "a" and (tmp_path / "back/b").is_symlink()
     # A link that a sandbox created does not lead out of the directory.

@@ -172,9 +172,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
 
   /**
    * Writes to its stdin, and returns when the command has room for more. For commands started with `keepStdinOpen` or a
-   * terminal. Throws PROCESS_STATE if stdin is closed or the command has ended. The data is written once, no matter how
-   * often the connection breaks. A write that fails may have written part of its data; the next write continues after
-   * that part.
+   * terminal. Throws PROCESS_STATE if stdin is closed or the command has ended, STDIN_LOST if a restart of the service cut
+   * it off. The data is written once, no matter how often the connection breaks. A write that fails may have written part
+   * of its data; the next write continues after that part.
    */
   async write(data: Content): Promise<void> {
     await this.#write(content(data), false);

@@ -1,4 +1,5 @@
 import { Argument, Command } from "commander";
+import { SystemClock } from "../../base/clock.ts";
 import { type Candidate, complete, type Typed } from "../completion/complete.ts";
 import { askService } from "../completion/live.ts";
 import { SCRIPTS, type Shell } from "../completion/scripts.ts";
@@ -8,8 +9,8 @@ import { visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { write } from "../io.ts";
 
-/** How long a service may take to list what it has: busy machines need seconds, and Ctrl-C ends the wait. */
-const ASK_TIMEOUT_MS = 5_000;
+/** How long a service may take to list what it has. The shell waits meanwhile, and a second Tab asks again. */
+const ASK_TIMEOUT_MS = 1_000;
 
 /** `berth completion`: makes a shell complete the program's command lines. */
 export function completionCommand(
@@ -20,7 +21,7 @@ export function completionCommand(
     .summary("print a shell's completion script for berth")
     .description(
       "Prints a script for bash, zsh or fish that makes Tab complete commands, options and ids. For ids it asks the service that " +
-        "the line names, by --address or BERTH_ADDRESS; without a quick answer it completes none.\n\n" +
+        "the line names, by --address or BERTH_ADDRESS; without an answer within a second it completes none.\n\n" +
         "To load it in every shell, add a line to the shell's start file:\n" +
         "  ~/.bashrc                   source <(berth completion bash)\n" +
         "  ~/.zshrc, after compinit    source <(berth completion zsh)\n" +
@@ -63,11 +64,14 @@ async function liveCandidates(
   kind: string,
   typed: Typed,
 ): Promise<readonly Candidate[] | undefined> {
-  const signal = AbortSignal.any([host.interrupts.signal, AbortSignal.timeout(ASK_TIMEOUT_MS)]);
   let found: readonly Candidate[] | undefined = [];
   try {
     await withClient(host, typed.flags, EXIT.failed, async (client) => {
-      found = await askService(client, kind, typed, signal);
+      const late = new AbortController();
+      new SystemClock().setTimer(ASK_TIMEOUT_MS, () => late.abort());
+      const signal = AbortSignal.any([host.interrupts.signal, late.signal]);
+      // Caught here, because explaining a failure takes time too.
+      found = await askService(client, kind, typed, signal).catch(() => []);
       return EXIT.ok;
     });
   } catch {

@@ -1,5 +1,5 @@
 import { rest } from "../../base/async.ts";
-import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
+import { abortError, BerthError, hasReason, invalidArgument } from "../../base/errors.ts";
 import type { Lease, LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
 
@@ -29,15 +29,15 @@ export function shellGone(output: string, lost: Error | undefined): BerthError {
 }
 
 /**
- * Waits whether the sandbox's end is reported: if a shell is gone because of it, returns that as the error, else the
- * given error.
+ * The error of an operation in a sandbox: why the sandbox ended, if a shell or the container is gone because of that,
+ * else the given error. Waits until that is reported.
  */
 export async function orSandboxEnd(
   error: unknown,
   lease: Lease,
   control: Pick<ProcessControl, "isEnding">,
 ): Promise<unknown> {
-  if (!(error instanceof ShellGoneError)) return error;
+  if (!(error instanceof ShellGoneError) && !hasReason(error, "SANDBOX_TERMINATED")) return error;
   await sandboxEnd(lease.sandbox, lease.signal, control);
   return lease.signal.aborted ? abortError(lease.signal) : error;
 }

@@ -4,6 +4,7 @@ import { MarkerScanner, newNonce } from "../../base/markers.ts";
 import type { OutputStream, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
+import type { StdinProgress, StdinWriter } from "../stdin-writer.ts";
 import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
 import { endFromEngine } from "./shell-job.ts";
@@ -21,6 +22,8 @@ interface ReattachedInit {
   readonly trace: JobTrace | undefined;
   readonly sandbox: LeasedSandbox;
   readonly user: string;
+  /** How far its stdin got; undefined: it had none. */
+  readonly stdin: StdinProgress | undefined;
 }
 
 /**
@@ -95,12 +98,8 @@ export class ReattachedJob implements Job {
 
   trickle(): void {}
 
-  async writeStdin(): Promise<void> {
-    throw new BerthError(
-      "PROCESS_STATE",
-      "The service was restarted while the process ran: its stdin is lost.",
-    );
-  }
+  /** Its {@link StdinWriter} knows that its stdin was cut off, and passes nothing on. */
+  async writeStdin(): Promise<void> {}
 
   closeStdin(): void {}
 
@@ -138,11 +137,10 @@ export class ReattachedJob implements Job {
   }
 
   #exited(code: number): void {
-    this.#finish({
-      kind: "exited",
-      code,
-      message: "The service was restarted while it ran: output may be missing.",
-    });
+    const { stdin } = this.#init;
+    const input = stdin?.open ? `, and input after its first ${stdin.passed} bytes` : "";
+    const message = `The service was restarted while it ran: output may be missing${input}.`;
+    this.#finish({ kind: "exited", code, message });
   }
 
   async #watch(control: ProcessControl): Promise<void> {

@@ -1,9 +1,11 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { Berth } from "../../../clients/typescript/src/node.ts";
 import { expectNoContainers } from "../../support/app.ts";
-import { Client } from "../../support/client.ts";
+import { Client, failureOf } from "../../support/client.ts";
 import { containerOf, processesIn, rawExec } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { ownLoopback } from "../../support/settings.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
 import { untilStored } from "../../support/stored-processes.ts";
 
@@ -30,8 +32,8 @@ async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
   await service.stop(signal);
 }
 
-async function again(): Promise<void> {
-  service = await service.again();
+async function again(args: readonly string[] = []): Promise<void> {
+  service = await service.again(args);
   client = new Client(service.address);
 }
 
@@ -181,6 +183,38 @@ test("a command that a service left running as it stopped is found in the same w
   await again();
   for (const one of ids) expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 7 });
   expect((await client.attach(ids[0] ?? "").result).stdout.toString()).toBe("on\nlate\n");
+  await client.deleteSandbox(id);
+});
+
+test("input that a command did not get before the service was killed is reported", async () => {
+  await begin(["--listen", `${ownLoopback()}:0`]);
+  const { sandbox_id: id } = await client.createSandbox();
+  const line = "echo on; while [ ! -e /tmp/go ]; do sleep 0.05; done; wc -c";
+  // More than a pipe and the service's pieces hold.
+  const stdin = Buffer.alloc(1_500_000);
+  const carried = client.exec(id, line, { ...DETACHED, stdin });
+  const open = client.exec(id, line, { ...DETACHED, keep_stdin_open: true });
+  await using berth = Berth.connect(service.address, { retryForMs: 60_000 });
+  const sandbox = await berth.sandboxes.get(id);
+  const run = sandbox.exec(line, { stdin: Buffer.alloc(5_000_000), reconnectMs: 60_000 });
+  expect(await run.read()).toMatchObject({ text: "on\n" });
+  for (const one of [carried, open]) await one.until("on");
+  const ids = [await carried.processId, await open.processId, run.processId];
+  await client.call("ProcessService/WriteStdin", { process_id: ids[1], data: Buffer.from("12345") });
+  await untilStored(service.dataDir, ids, "on\n".length);
+  await kill();
+  await again(["--listen", service.address]);
+  const write = { process_id: ids[1], offset: 7, data: Buffer.from("8") };
+  expect(await failureOf(client.call("ProcessService/WriteStdin", write))).toMatchObject({
+    reason: "STDIN_LOST",
+  });
+  await expect(run.result()).rejects.toMatchObject({ reason: "STDIN_LOST" });
+  await client.output(id, "touch /tmp/go");
+  const { message } = await endOf(ids[0] ?? "");
+  const count = Number((await client.attach(ids[0] ?? "").result).stdout.toString().split("\n")[1]);
+  expect(count).toBeLessThan(stdin.length);
+  const passed = Number(/input after its first (\d+) bytes/.exec(message)?.[1]);
+  expect(passed).toBeLessThanOrEqual(count);
   await client.deleteSandbox(id);
 });
 

@@ -232,6 +232,11 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.evaluate("scrollTo(0, 0)");
     await browser.ok("scroll", { selector: "#inner", pixels: 300 });
     await expect.poll(() => browser.evaluate("box.scrollTop"), { timeout: 30_000 }).toBeGreaterThan(900);
+    expect(await browser.ok("scroll", { selector: "#inner", pixels: 1 })).toMatchObject({
+      height: expect.any(Number),
+      scrolled: { x: 0, y: expect.any(Number), height: 2000 },
+    });
+    expect(await browser.ok("scroll", { selector: "#tall", pixels: 1 })).toMatchObject({ scrolled: null });
   });
 
   it("a click waits for the page that it opens, and the history goes back and forward", async () => {
@@ -303,7 +308,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     const soon = { timeout: 60 };
     expect(await browser.ok("click", { selector: "button", ...soon })).toMatchObject({ title: "Hung1" });
     expect((await browser.ok("tree", soon)).tree).toMatch(/- iframe "hung" \[ref=e\d+\] \[hangs\]$/m);
-    expect(await browser.ok("text", soon)).toMatchObject({ text: "b" });
+    expect(await browser.ok("text", soon)).toMatchObject({ text: "b", hanging_frames: 1 });
     await browser.ok("wait_for", { text: "b", selector: "button", ...soon });
     expect(await browser.call("click", { selector: "#missing", ...soon })).toMatchObject({
       code: 4001,
@@ -314,6 +319,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       code: 5006,
     });
     await expect.poll(async () => (await browser.ok("tree")).tree).not.toContain("[hangs]");
+    expect(await browser.ok("text")).toMatchObject({ hanging_frames: 0 });
     await browser.show("");
   });
 
@@ -476,6 +482,15 @@ server.serve_forever()`;
       "main.tar.gz: mine",
       "東京 😀.csv: four",
     ]);
+  });
+
+  it("a download that never begins says so at its timeout", async () => {
+    await browser.show("<button>Get</button>");
+    expect(await browser.call("download", { selector: "button", timeout: 2 })).toMatchObject({
+      code: 5006,
+      message: expect.stringContaining("No download had started"),
+      data: { tab_lost: false },
+    });
   });
 
   it("a server's refusal in the form of a download is not a download, and nobody waits for it", async () => {

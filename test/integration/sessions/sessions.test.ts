@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { fromStruct } from "../../support/wire-sessions.ts";
@@ -300,6 +301,28 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     await eventually(async () => (await app.client.run(sandboxId, "ls running")).exit_status.exit_code === 0);
     await app.client.call("SessionService/DestroySessions", { worker_id: worker.id, grace: { seconds: 0 } });
     await expect(running).rejects.toThrow(/ABORTED: The session .* was lost: it was destroyed/);
+  });
+
+  test("a call that resists its end reports why its sandbox ended, and after which session", async () => {
+    const worker = newWorker();
+    const { session } = await worker.create("python", undefined, { ttl: { seconds: 600 } });
+    const sandbox = { sandbox_id: session?.sandbox_id ?? "" };
+    await worker.create("bash", undefined, sandbox);
+    // Ending it takes longer than a delete waits.
+    const stubborn = "trap '' INT TERM; touch /tmp/on; while :; do sleep 0.1; done";
+    const running = failureOf(worker.bash(stubborn));
+    const isOn = async () =>
+      (await app.client.run(sandbox.sandbox_id, "ls /tmp/on")).exit_status.exit_code === 0;
+    await eventually(isOn);
+    await worker.destroy("python");
+    expect(await running).toMatchObject({
+      reason: "SANDBOX_DELETED",
+      message: expect.stringMatching(/^The sandbox was deleted: Its session "python_.*" was destroyed\.$/),
+      metadata: { cause: "DELETED" },
+    });
+    expect(await app.client.getSandbox(sandbox.sandbox_id)).toMatchObject({
+      termination: { message: expect.stringContaining("was destroyed") },
+    });
   });
 
   test("a session whose sandbox is deleted says so once, and is then gone", async () => {

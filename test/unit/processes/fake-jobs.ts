@@ -144,10 +144,13 @@ export class FakeRunner implements JobRunner {
   killing: () => Promise<void> = async () => {};
   /** Awaited before each start, with the job's output. If it throws, the start fails. */
   starting: (output: JobOutput) => Promise<void> = async () => {};
+  /** The {@link FakeJob.reading} of each new job. */
+  reading: () => Promise<void> = async () => {};
 
   async start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput): Promise<Job> {
     await this.starting(output);
     const job = new FakeJob(this.jobs.length + 1, sandbox, request, output);
+    job.reading = this.reading;
     this.jobs.push(job);
     return job;
   }

@@ -143,11 +143,62 @@ describe("after the service was killed", () => {
     await bench.restart();
     const process = bench.processes.get(OWNER, processId);
     const lost = { reason: "PROCESS_STATE", message: expect.stringContaining("was restarted") };
-    await expect(process.writeStdin(0, Buffer.from("x"), false, never)).rejects.toMatchObject(lost);
+    const cut = { reason: "STDIN_LOST", message: expect.stringContaining("was restarted") };
+    await expect(process.writeStdin(0, Buffer.from("x"), false, never)).rejects.toMatchObject(cut);
     await expect(process.resize({ columns: 1, rows: 1 })).rejects.toMatchObject(lost);
     bench.job.onSignal = () => {};
     await process.signal(2);
     expect(bench.job.signals).toEqual([2]);
+  });
+
+  test("stdin that the request carried says after how many bytes it was cut off", async () => {
+    const bench = await ProcessBench.start();
+    const save = saveOutput();
+    let pieces = 0;
+    bench.runner.reading = () => (pieces++ === 0 ? Promise.resolve() : new Promise(() => {}));
+    const { processId } = await bench.exec({ ...DETACHED, stdin: Buffer.alloc(1_000_000) });
+    await save();
+    await bench.clock.advance(1_000);
+    // As often as the service is restarted.
+    for (let i = 0; i < 2; i++) {
+      await bench.restart();
+      await bench.clock.advance(1_000);
+    }
+    bench.job.exit(0);
+    await settled();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({
+      cause: "EXITED",
+      message: expect.stringContaining("input after its first 262144 bytes"),
+    });
+  });
+
+  test("stdin that was passed on whole was not cut off", async () => {
+    const bench = await ProcessBench.start();
+    const save = saveOutput();
+    const { processId } = await bench.exec({ ...DETACHED, stdin: Buffer.from("whole") });
+    await save();
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    bench.job.exit(0);
+    await settled();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({
+      message: "The service was restarted while it ran: output may be missing.",
+    });
+  });
+
+  test("stdin that is kept open accepts again what was passed on, and refuses more because it is lost", async () => {
+    const bench = await ProcessBench.start();
+    const save = saveOutput();
+    const { processId } = await bench.exec({ ...DETACHED, keepStdinOpen: true });
+    await bench.processes.get(OWNER, processId).writeStdin(0, Buffer.from("12345"), false, never);
+    await save();
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    const process = bench.processes.get(OWNER, processId);
+    const lost = { reason: "STDIN_LOST", metadata: { written: "5" } };
+    for (const offset of [7, 5, 3])
+      await expect(process.writeStdin(offset, Buffer.from("678"), false, never)).rejects.toMatchObject(lost);
+    expect(await process.writeStdin(0, Buffer.from("12345"), true, never)).toBe(5);
   });
 
   test("earlier OOM kills do not explain how a process ends", async () => {

@@ -228,6 +228,30 @@ describe("what the engine reports", () => {
     monitor.stop();
   });
 
+  test("the cause is in the error of a call that finds the sandbox gone before", async () => {
+    const { manager, engine, monitor } = await newManager();
+    manager.start();
+    await settled();
+    for (const [i, method] of (["pause", "resume", "usage"] as const).entries()) {
+      await manager.create(OWNER, {}, { sandboxId: `x${i}`, signal: never });
+      engine.before = async (step) => {
+        if (step === "remove") return;
+        throw new BerthError("SANDBOX_TERMINATED", "The sandbox's container is gone.");
+      };
+      const call: Promise<unknown> = manager[method](named(`x${i}`), never);
+      call.catch(() => {});
+      await settled();
+      engine.end(`ref-${i + 1}`, { exitCode: 3, outOfMemory: false });
+      await expect(call).rejects.toMatchObject({
+        reason: "SANDBOX_TERMINATED",
+        message: expect.stringContaining("ended with code 3"),
+        metadata: { cause: "EXITED" },
+      });
+      engine.before = async () => {};
+    }
+    monitor.stop();
+  });
+
   test("what vanished while the connection was down is noticed when it is back, and live sandboxes stay", async () => {
     const { manager, engine, monitor } = await newManager();
     manager.start();

@@ -228,6 +228,7 @@ export class SessionBench {
       {
         catalog,
         sandboxes: manager,
+        control: { isEnding: async () => false },
         store: store.sessions,
         writeBehind: state.writeBehind,
         time: state.time,

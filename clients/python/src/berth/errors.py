@@ -281,6 +281,10 @@ class SessionStartFailedError(FailedPreconditionError):
     """The session could not be started, and does not exist."""
 
 
+class StdinLostError(AbortedError):
+    """The service was restarted while the command ran, which cut off its stdin."""
+
+
 class SessionLostError(AbortedError):
     """The session ended during the call: it was destroyed, or its backend died. The next call needs a new one."""
 
@@ -365,6 +369,7 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "TENANT_QUOTA": TenantQuotaError,
     "SECRET_NOT_FOUND": SecretNotFoundError,
     "WORKSPACE_EXISTS": WorkspaceExistsError,
+    "STDIN_LOST": StdinLostError,
 }
 
 _BY_CODE: Mapping[str, type[BerthError]] = {

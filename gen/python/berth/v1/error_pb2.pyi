@@ -155,6 +155,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_WORKSPACE_EXISTS: _ErrorReason.ValueType  # 48
     """ALREADY_EXISTS: a workspace already has this id."""
+    ERROR_REASON_STDIN_LOST: _ErrorReason.ValueType  # 49
+    """ABORTED: the server was restarted while the process ran, which cut off its
+    stdin; "written" in the metadata says how many bytes it got at least.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason says why a call failed, in more detail than the gRPC code.
@@ -291,6 +295,10 @@ ERROR_REASON_SECRET_NOT_FOUND: ErrorReason.ValueType  # 47
 """
 ERROR_REASON_WORKSPACE_EXISTS: ErrorReason.ValueType  # 48
 """ALREADY_EXISTS: a workspace already has this id."""
+ERROR_REASON_STDIN_LOST: ErrorReason.ValueType  # 49
+"""ABORTED: the server was restarted while the process ran, which cut off its
+stdin; "written" in the metadata says how many bytes it got at least.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -449,6 +449,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_WORKSPACE_EXISTS = 48;
    */
   WORKSPACE_EXISTS = 48,
+
+  /**
+   * ABORTED: the server was restarted while the process ran, which cut off its
+   * stdin; "written" in the metadata says how many bytes it got at least.
+   *
+   * @generated from enum value: ERROR_REASON_STDIN_LOST = 49;
+   */
+  STDIN_LOST = 49,
 }
 
 /**

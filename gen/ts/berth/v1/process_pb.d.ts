@@ -1349,7 +1349,8 @@ export declare const ProcessService: GenService<{
    *
    * Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE)
    * when bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE)
-   * when stdin is closed, was never kept open, or the process has ended;
+   * when stdin is closed, was never kept open, or the process has ended; ABORTED
+   * (STDIN_LOST) when the server was restarted before the process got these bytes;
    * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much input waits for
    * processes to read it.
    *

@@ -159,7 +159,8 @@ export class Browser implements SessionBackend {
         tab.releaseObjects();
         return { ...outcome, data: { ...outcome.data, tab_restarted: restarted } };
       } catch (error) {
-        if (signal.aborted) throw new Stopped(await this.#stopScripts(tab));
+        const reached = error instanceof ToolFailure ? ` ${error.message}` : "";
+        if (signal.aborted) throw new Stopped(reached, await this.#stopScripts(tab));
         throw error;
       }
     });
@@ -232,9 +233,9 @@ export class Browser implements SessionBackend {
       if (!this.alive)
         return result(TOOL_CODE.failed, await this.#lossMessage(), { data: { session_lost: true } });
       if (call.timeout.aborted) {
-        const more = error instanceof Stopped ? error.more : "";
+        const { reached, more } = error instanceof Stopped ? error : { reached: "", more: "" };
         const seconds = call.timeoutMs / 1000;
-        const message = `The call exceeded its timeout of ${seconds} s, and what it ran was stopped.${more}`;
+        const message = `The call exceeded its timeout of ${seconds} s, and what it ran was stopped.${reached}${more}`;
         return result(TOOL_CODE.timeout, message, { data: { timed_out: true, tab_lost: more !== "" } });
       }
       if (error instanceof ToolFailure) return result(TOOL_CODE.failed, error.message, { data: error.data });
@@ -254,12 +255,14 @@ export class Browser implements SessionBackend {
   }
 }
 
-/** A run was stopped. `more` says what happened to its tab. */
+/** A run was stopped. `reached` says how far it had got, and `more` what happened to its tab. */
 class Stopped extends Error {
+  readonly reached: string;
   readonly more: string;
 
-  constructor(more: string) {
+  constructor(reached: string, more: string) {
     super("stopped");
+    this.reached = reached;
     this.more = more;
   }
 }

@@ -23,6 +23,8 @@ const MAX_NAME_BYTES = 200;
 /** How long the removal of what is left may take. */
 const REMOVE_MS = 5_000;
 
+const NOT_BEGUN = "No download had started: the server did not answer, or the click downloads nothing.";
+
 const willBegin = z.object({
   guid: z.string().regex(/^[A-Za-z0-9-]{1,100}$/),
   url: z.string(),
@@ -93,6 +95,7 @@ export async function download(
     };
   } catch (error) {
     if (first !== undefined) devtools.notify("Browser.cancelDownload", { guid: first.guid });
+    else if (signal.aborted && !use.tab.lost.aborted) throw new ToolFailure(NOT_BEGUN);
     throw error;
   } finally {
     devtools.notify("Browser.setDownloadBehavior", { behavior: "deny", eventsEnabled: false });

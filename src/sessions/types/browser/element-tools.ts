@@ -9,7 +9,7 @@ import { findElement, pointOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click, press, select, settle, type, wheel } from "./input.ts";
 import { parseChord } from "./keys.ts";
-import { CLEAR_FILES, FILE_NAMES, FILES_PROBLEM, SCROLL_STATE } from "./page-scripts.ts";
+import { CLEAR_FILES, FILE_NAMES, FILES_PROBLEM, SCROLL_STATE, SCROLLED_AROUND } from "./page-scripts.ts";
 
 const MAX_TEXT = 1_000_000;
 const MAX_UPLOADS = 100;
@@ -108,7 +108,8 @@ const selectTool = pageTool(
 const scroll = pageTool(
   "scroll",
   "Turns the mouse wheel over an element, or over the middle of the page. Returns how far the page is scrolled: x, y, and " +
-    "its width and height, in pixels.",
+    "its width and height, in pixels. For an element in a box or a frame that scrolls by itself, scrolled has the same of " +
+    "that, else null.",
   z.strictObject({
     selector,
     ref,
@@ -123,14 +124,20 @@ const scroll = pageTool(
     });
     const { cssLayoutViewport: view } = await tab.send("Page.getLayoutMetrics", {}, metrics, signal);
     const isNamed = (params.selector ?? params.ref) !== undefined;
-    const middle = isNamed
-      ? await pointOf(tab, await findElement(tab, references, params, signal), undefined, signal)
+    const element = isNamed ? await findElement(tab, references, params, signal) : undefined;
+    const middle = element
+      ? await pointOf(tab, element, undefined, signal)
       : { x: view.clientWidth / 2, y: view.clientHeight / 2 };
     const [x = 0, y = 0] = by.map((sign) => sign * params.pixels);
     await wheel(tab, middle, { x, y }, signal);
     await settle(tab, signal);
     const state = z.object({ x: z.number(), y: z.number(), width: z.number(), height: z.number() });
-    return { data: await tab.callIn(await tab.page(signal), SCROLL_STATE, [], state, signal) };
+    const page = await tab.callIn(await tab.page(signal), SCROLL_STATE, [], state, signal);
+    // The element may go away as the page scrolls.
+    const scrolled =
+      element && (await tab.callOn(element, SCROLLED_AROUND, [], state.nullable(), signal).catch(() => null));
+    signal.throwIfAborted();
+    return { data: { ...page, scrolled: scrolled ?? null } };
   },
   oneElementAtMost,
 );

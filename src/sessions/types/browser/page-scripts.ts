@@ -101,6 +101,19 @@ export const SCROLL_STATE = `function() {
   return { x: scrollX, y: scrollY, width: page?.scrollWidth ?? 0, height: page?.scrollHeight ?? 0 };
 }`;
 
+/** On an element: how far the nearest box or frame around it that scrolls is scrolled. Null: only the page does. */
+export const SCROLLED_AROUND = `function() {
+  for (let at = this; at instanceof Element; at = at.parentElement ?? at.getRootNode().host) {
+    const isRoot = at === document.scrollingElement;
+    if (isRoot && window === top) return null;
+    const { overflowX, overflowY } = getComputedStyle(at);
+    const scrolls = (way) => way === "auto" || way === "scroll";
+    if (isRoot || scrolls(overflowY) && at.scrollHeight > at.clientHeight || scrolls(overflowX) && at.scrollWidth > at.clientWidth)
+      return { x: at.scrollLeft, y: at.scrollTop, width: at.scrollWidth, height: at.scrollHeight };
+  }
+  return null;
+}`;
+
 /** (text) → whether the page shows the text. */
 export const SHOWS_TEXT = `function(text) {
   const all = document.body?.innerText ?? "";

@@ -122,8 +122,8 @@ const content = pageTool(
 
 const text = pageTool(
   "text",
-  "The readable text of the page with its frames, or of one element. Returns text, length (characters) and truncated: then " +
-    "more of it comes in the attachment text.",
+  "The readable text of the page with its frames, or of one element. Returns text, length (characters), truncated: then " +
+    "more of it comes in the attachment text; and, for the page, hanging_frames: how many do not answer, and are left out.",
   z.strictObject({ selector, ref }),
   (use, params) => readText(use, params),
   oneElementAtMost,

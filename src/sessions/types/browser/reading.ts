@@ -39,7 +39,8 @@ export async function readText(use: BrowserUse, name: ElementName): Promise<Outc
     all += (all === "" ? "" : "\n\n") + found.text;
     length += found.length;
   }
-  return shown("text", "text/plain", all, length);
+  const { data, ...more } = shown("text", "text/plain", all, length);
+  return { data: { ...data, hanging_frames: tab.hanging.length }, ...more };
 }
 
 async function read({ tab, references, signal }: BrowserUse, name: ElementName, script: string) {

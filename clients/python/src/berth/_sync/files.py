@@ -225,7 +225,8 @@ class Files:
     def download_dir(self, path: Path, target: Local, *, user: str = "") -> None:
         """Copies the content of a directory of the sandbox into a local directory, which is created if missing.
 
-        Nothing is written outside `target`: the sandbox's archive is not trusted (tarfile's filter "data").
+        Nothing is written outside `target`: the sandbox's archive is not trusted (tarfile's filter "data"). Named pipes,
+        sockets and devices are left out.
         """
         place = LocalPath(target)
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
@@ -411,4 +412,9 @@ def _unpack(source: tempfile.SpooledTemporaryFile[bytes], target: LocalPath) -> 
         raise RuntimeError("this Python's tarfile has no filter for what is not trusted: update to 3.11.4")
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=source, mode="r:") as tar:
-        tar.extractall(target, filter="data")
+        tar.extractall(target, filter=_data_without_special)
+
+
+def _data_without_special(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
+    # They have no content, and the filter "data" would refuse the whole archive because of one.
+    return None if member.isfifo() or member.isdev() else tarfile.data_filter(member, target)

@@ -163,8 +163,9 @@ class Process:
         """Writes to its stdin, and returns when the command has room for more.
 
         For commands started with `keep_stdin_open` or a terminal. Raises ProcessStateError if stdin is closed or the
-        command has ended. The data is written once, no matter how often the connection breaks. A write that is
-        canceled or fails may have written part of its data; the next write continues after that part.
+        command has ended, StdinLostError if a restart of the service cut it off. The data is written once, no matter
+        how often the connection breaks. A write that is canceled or fails may have written part of its data; the next
+        write continues after that part.
         """
         self._write(_convert.content(data), close=False)
 
