@@ -175,7 +175,7 @@ function readOption<T>(option: ConfigOption<T>, value: Given | undefined): T {
 
 /** Checks that the options are consistent. */
 function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Config, string>>>): void {
-  const { listen, tlsCert, tlsKey, tlsClientCa, tokens, insecure } = config;
+  const { listen, tlsCert, tlsKey, tlsClientCa, tokens, insecure, auditLog, auditReads } = config;
   if (tlsCert !== undefined && tlsKey === undefined) {
     throw atFault(givenAt.tlsCert ?? "--tls-cert", "it requires --tls-key as well");
   }
@@ -184,6 +184,9 @@ function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Co
   }
   if (tlsClientCa !== undefined && tlsCert === undefined) {
     throw atFault(givenAt.tlsClientCa ?? "--tls-client-ca", "it requires --tls-cert and --tls-key as well");
+  }
+  if (auditReads && auditLog === undefined) {
+    throw atFault(givenAt.auditReads ?? "--audit-reads", "it requires --audit-log as well");
   }
   if (isLocalAddress(listen) || insecure) return;
   const dangers = [

@@ -215,7 +215,11 @@ export class Listener {
       ALPNProtocols: ["h2", "http/1.1"],
       handshakeTimeout: limits.sniffTimeoutMs,
     });
-    front.on("connection", (socket: net.Socket) => this.#track(socket));
+    const peers = new WeakMap<object, string | undefined>();
+    front.on("connection", (socket: net.Socket) => {
+      this.#track(socket);
+      peers.set(socket, socket.remoteAddress);
+    });
     front.on("secureConnection", (socket) => {
       this.#track(socket);
       // HTTP/2 over TLS is always negotiated (RFC 9113, 3.2).
@@ -225,8 +229,10 @@ export class Listener {
     const refused = new WeakSet<tls.TLSSocket>();
     // Node reports a failed or slow handshake, but leaves the connection open.
     front.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
+      // Of a connection that Node has closed for its certificate, only the socket below is left to tell the address.
+      const peer = peers.get(Reflect.get(socket, "_parent"));
       // Some failures are reported twice.
-      if (!refused.has(socket)) this.#logRefusal(error, socket);
+      if (!refused.has(socket)) this.#logRefusal(error, socket, peer);
       refused.add(socket);
       socket.destroy();
     });
@@ -234,11 +240,15 @@ export class Listener {
   }
 
   /** Says why a TLS connection was refused: its client often gets no reason. */
-  #logRefusal({ code }: NodeJS.ErrnoException, { authorizationError, remoteAddress }: tls.TLSSocket): void {
+  #logRefusal(
+    { code }: NodeJS.ErrnoException,
+    { authorizationError }: tls.TLSSocket,
+    peer: string | undefined,
+  ): void {
     // In spite of its type it is the code of an error. Without one, whoever closes a connection looked at the port.
     const problem = authorizationError ? String(authorizationError) : code;
     if (problem === "ECONNRESET") return;
-    this.#options.logger.info({ peer: remoteAddress, problem }, "a TLS connection was refused");
+    this.#options.logger.info({ peer, problem }, "a TLS connection was refused");
   }
 
   #track(socket: net.Socket): void {

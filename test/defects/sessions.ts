@@ -168,8 +168,22 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/python/driver.ts",
-        from: "        task.cancel()\n",
-        to: "        raise\n",
+        from: "        while not task.done():\n",
+        to: "        while False:\n",
+      },
+    ],
+    test: {
+      file: PYTHON,
+      title: "what fails, ends or hangs while it is awaited is reported as without await",
+    },
+  },
+  {
+    name: "an interrupted task of python that catches its cancellation goes on in the next call",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "            except BaseException: pass\n        try: task.result()",
+        to: "            except BaseException: break\n        try: task.result()",
       },
     ],
     test: {

@@ -132,11 +132,15 @@ test("who is refused for want of a good certificate is in the log, and the progr
   const problems = stderr
     .split("\n")
     .filter((line) => line.includes("a TLS connection was refused"))
-    .map((line) => JSON.parse(line).problem);
+    .map((line) => {
+      const { peer, problem } = JSON.parse(line);
+      return { peer, problem };
+    });
+  const peer = expect.stringMatching(/^(127\.0\.0\.1|::1)$/);
   expect(problems).toEqual([
-    "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE",
-    "DEPTH_ZERO_SELF_SIGNED_CERT",
-    "ERR_SSL_HTTP_REQUEST",
+    { peer, problem: "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE" },
+    { peer, problem: "DEPTH_ZERO_SELF_SIGNED_CERT" },
+    { peer, problem: "ERR_SSL_HTTP_REQUEST" },
   ]);
 });
 

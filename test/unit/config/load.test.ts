@@ -288,6 +288,15 @@ describe("beyond loopback", () => {
     expect(() => load({ listen, tokens: "tokens.yaml" })).not.toThrow();
   });
 
+  test("records of reads need an audit log", () => {
+    expect(problemOf(() => load({ "audit-reads": true }))).toBe(
+      "--audit-reads: it requires --audit-log as well.",
+    );
+    expect(problemOf(() => load({}, { BERTH_AUDIT_READS: "1" }))).toMatch(/^BERTH_AUDIT_READS: it requires/);
+    expect(load({ "audit-reads": true, "audit-log": "a.jsonl" }).auditReads).toBe(true);
+    expect(load({ "audit-reads": false }).auditReads).toBe(false);
+  });
+
   test("certificate and key go together", () => {
     expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it requires --tls-key as well.");
     expect(problemOf(() => load({ "tls-client-ca": "ca.pem" }))).toBe(

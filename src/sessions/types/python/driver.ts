@@ -179,10 +179,13 @@ def _awaited(codes):
     except BaseException as error:
         # An interrupt hits the loop, not the task. Its traceback is to show what was awaited.
         failure, trace = error, error.__traceback__
-        task.cancel()
-        try:
-            _finish(task)
-            task.result()
+        # Each interrupt cancels it again. Code that nothing ends must not go on in the next execution.
+        while not task.done():
+            try:
+                task.cancel()
+                _finish(task)
+            except BaseException: pass
+        try: task.result()
         except BaseException as end: trace = end.__traceback__
     # The task has its own context. What code sets there is to stay, as without await.
     for variable, value in context.items(): variable.set(value)
