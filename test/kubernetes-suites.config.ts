@@ -19,6 +19,7 @@ export default defineConfig({
       `${processes}/{attach,command-timeout,concurrent-execs,cpython-regression,exec-cases,exec-property}.test.ts`,
       `${processes}/{lost-callers,output-volume,readers}.test.ts`,
       "test/integration/runs/{bad-input,run}.test.ts",
+      "test/integration/sandboxes/usage.test.ts",
     ],
     globalSetup: ["test/support/global-setup.ts"],
     setupFiles: ["test/support/setup.ts"],

@@ -5,6 +5,21 @@ const ZYGOTE = "test/integration/engine/docker/zygote.test.ts";
 /** Those of the Docker engine. */
 export const DOCKER_DEFECTS: readonly Defect[] = [
   {
+    name: "files that a sandbox reads repeatedly count as its memory",
+    changes: [
+      {
+        file: "src/engine/outside/cgroup.ts",
+        from: ' + cacheOf("active_file");',
+        to: ";",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/cgroup.test.ts",
+      title: "the usage of control groups of %s is read",
+      row: "version 2",
+    },
+  },
+  {
     name: "a sandbox has no limit of processes where the daemon has no control groups",
     changes: [
       {

@@ -10,6 +10,20 @@ const RANGES = "src/engine/kubernetes/network/policies.ts";
 /** Those of the Kubernetes engine. */
 export const KUBERNETES_DEFECTS: readonly Defect[] = [
   {
+    name: "kubernetes: output that arrives with the acceptance of an exec is lost",
+    changes: [
+      {
+        file: "src/engine/kubernetes/api.ts",
+        from: 'socket.once("open", () => socket.pause());',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/api.test.ts",
+      title: "output that arrives together with the acceptance of an exec is not lost",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {

@@ -231,8 +231,9 @@ export function parseUsage(stats: ContainerStats): EngineUsage {
   }
   const { usage = 0, stats: memory } = stats.memory_stats;
   const detail = memory as unknown as Record<string, number | undefined> | undefined;
-  // Do not count page cache that the kernel can reclaim at any time. The first name is cgroup v1's, the second v2's.
-  const cache = detail?.total_inactive_file ?? detail?.inactive_file ?? 0;
+  // The kernel reclaims page cache before it kills a process for memory. The first name is cgroup v1's, the second v2's.
+  const cacheOf = (list: string) => detail?.[`total_${list}`] ?? detail?.[list] ?? 0;
+  const cache = cacheOf("inactive_file") + cacheOf("active_file");
   return {
     memoryBytes: Math.max(0, usage - cache),
     cpuNanos: stats.cpu_stats.cpu_usage.total_usage,

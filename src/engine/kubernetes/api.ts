@@ -251,7 +251,8 @@ export class Api {
   }
 
   /**
-   * Opens the streams of a new process, or of a port.
+   * Opens the streams of a new process. The socket is paused, so that the caller can listen to it before its first
+   * message.
    * @throws as {@link call}.
    */
   async connect(path: string, doing: string, signal?: AbortSignal): Promise<WebSocket> {
@@ -272,6 +273,8 @@ export class Api {
     });
     // An error is always followed by "close", which the user of the socket handles.
     socket.on("error", () => {});
+    // Messages may come in the same packet as the acceptance, and would be passed on before the caller has the socket.
+    socket.once("open", () => socket.pause());
     const refused = once(socket, "unexpected-response").then(async ([, answer]: unknown[]) => {
       const refusal = answer as IncomingMessage;
       throw ApiError.of(refusal.statusCode ?? 0, await boundedText(refusal));

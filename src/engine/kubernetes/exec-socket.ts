@@ -68,6 +68,7 @@ export class ExecSocket {
       this.#wake();
       events.close(status);
     });
+    socket.resume();
   }
 
   /** Starts a command in a pod's container, as its user. @throws as {@link Api.call} */

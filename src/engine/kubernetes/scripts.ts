@@ -263,16 +263,16 @@ export const PROBE_COMMAND = [
 
 /**
  * Prints how much the container uses, for {@link parseUsage}: memory in bytes without page cache that the kernel can
- * reclaim at any time, CPU time in nanoseconds, and processes, including this shell.
+ * reclaim, CPU time in nanoseconds, and processes, including this shell.
  */
 export const USAGE_COMMAND = [
   "/bin/sh",
   "-c",
   `r() { read -r v <"$1"; }
-f() { n=0; while read -r k v; do [ "$k" != "$1" ] || n=$v; done <"$2"; }
+f() { n=0; while read -r k v; do case $k in "$1" | "\${3-$1}") n=$((n+v)); esac; done <"$2"; }
 cd /sys/fs/cgroup
-if r memory/memory.usage_in_bytes; then m=$v; f total_inactive_file memory/memory.stat; r cpuacct/cpuacct.usage; c=$v; r pids/pids.current; p=$v
-else r memory.current; m=$v; f usage_usec cpu.stat; c=\${n}000; f inactive_file memory.stat; r pids.current; p=$v; fi 2>/dev/null
+if r memory/memory.usage_in_bytes; then m=$v; f total_inactive_file memory/memory.stat total_active_file; r cpuacct/cpuacct.usage; c=$v; r pids/pids.current; p=$v
+else r memory.current; m=$v; f usage_usec cpu.stat; c=\${n}000; f inactive_file memory.stat active_file; r pids.current; p=$v; fi 2>/dev/null
 printf '%s %s %s\\n' "$((m-n))" "$c" "$p"`,
 ] as const;
 

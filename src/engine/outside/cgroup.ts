@@ -103,9 +103,10 @@ export function groupUsage(directories: ReadonlyMap<string, string>): Partial<En
     return unified === undefined ? undefined : readCount(path.join(unified, v2), keys.v2);
   };
   const memory = read("memory", "memory.usage_in_bytes", "memory.current");
-  // The kernel can reclaim this page cache at any time.
-  const cacheKeys = { v1: "total_inactive_file", v2: "inactive_file" };
-  const cache = read("memory", "memory.stat", "memory.stat", cacheKeys) ?? 0;
+  const cacheOf = (list: string) =>
+    read("memory", "memory.stat", "memory.stat", { v1: `total_${list}`, v2: list }) ?? 0;
+  // The kernel reclaims page cache before it kills a process for memory.
+  const cache = cacheOf("inactive_file") + cacheOf("active_file");
   const cpu = read("cpuacct", "cpuacct.usage", "cpu.stat", { v2: "usage_usec" });
   const pids = read("pids", "pids.current", "pids.current");
   return {

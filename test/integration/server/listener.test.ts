@@ -263,7 +263,7 @@ describe("slow clients", () => {
       // More resets at once would end the connection.
       await sleep(500);
     }
-    await eventually(() => connection.closed);
+    await expect.poll(() => connection.closed).toBe(true);
   });
 
   test("a client that answers pings is kept, although the service itself is halted for longer", async () => {

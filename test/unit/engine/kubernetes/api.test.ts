@@ -1,8 +1,12 @@
+import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { Api } from "../../../../src/engine/kubernetes/api.ts";
+import { runPlain } from "../../../../src/engine/kubernetes/process.ts";
 
 async function open(cluster: string): Promise<Api> {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-kubeconfig-"));
@@ -29,4 +33,45 @@ test("an API server without TLS must be intended", async () => {
   const intended = await open("{ server: 'http://127.0.0.1:8001', insecure-skip-tls-verify: true }");
   expect(intended.server).toBe("http://127.0.0.1:8001");
   expect((await open("{ server: 'https://127.0.0.1:6443' }")).server).toBe("https://127.0.0.1:6443");
+});
+
+/** A short frame of a WebSocket's server: an operation, and what it carries. */
+const frame = (operation: number, payload: Buffer): Buffer =>
+  Buffer.concat([Buffer.of(0x80 | operation, payload.length), payload]);
+const message = (channel: number, text: string): Buffer =>
+  frame(2, Buffer.concat([Buffer.of(channel), Buffer.from(text)]));
+
+test("output that arrives together with the acceptance of an exec is not lost", async () => {
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", (request) => {
+      const key = /sec-websocket-key: (.+)\r\n/i.exec(request.toString())?.[1];
+      const accept = createHash("sha1").update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+      const lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        `Sec-WebSocket-Accept: ${accept}`,
+        "Sec-WebSocket-Protocol: v5.channel.k8s.io",
+      ];
+      // In one packet, as a service reads it that was busy meanwhile.
+      socket.end(
+        Buffer.concat([
+          Buffer.from(`${lines.join("\r\n")}\r\n\r\n`),
+          message(1, "done"),
+          message(3, '{"status":"Success"}'),
+          frame(8, Buffer.alloc(0)),
+        ]),
+      );
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const api = await open(`{ server: 'http://127.0.0.1:${port}', insecure-skip-tls-verify: true }`);
+  expect(await runPlain(api, "pod", ["true"], AbortSignal.timeout(30_000))).toMatchObject({
+    stdout: "done",
+    status: { status: "Success" },
+  });
 });

@@ -110,14 +110,14 @@ test("a usage is what the script prints, and nothing that other code may print",
 /** The files of a container's control groups, by version. */
 const GROUPS = {
   1: {
-    "memory/memory.usage_in_bytes": "9000\n",
-    "memory/memory.stat": "cache 1\ninactive_file 5\ntotal_inactive_file 1000\ntotal_active_file 3\n",
+    "memory/memory.usage_in_bytes": "9500\n",
+    "memory/memory.stat": "cache 1\ninactive_file 5\ntotal_inactive_file 1000\ntotal_active_file 500\n",
     "cpuacct/cpuacct.usage": "7000000\n",
     "pids/pids.current": "4\n",
   },
   2: {
-    "memory.current": "9000\n",
-    "memory.stat": "anon 1\ninactive_anon 5\ninactive_file 1000\nactive_file 3\n",
+    "memory.current": "9500\n",
+    "memory.stat": "anon 1\ninactive_anon 5\ninactive_file 1000\nactive_file 500\n",
     "cpu.stat": "usage_usec 7000\nuser_usec 1\n",
     "pids.current": "4\n",
   },

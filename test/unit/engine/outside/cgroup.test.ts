@@ -21,15 +21,15 @@ function groupsWith(files: Readonly<Record<string, Readonly<Record<string, strin
 
 const V1 = {
   memory: {
-    "memory.usage_in_bytes": "9000\n",
-    "memory.stat": "inactive_file 5\ntotal_inactive_file 1000\ntotal_active_file 3\n",
+    "memory.usage_in_bytes": "9500\n",
+    "memory.stat": "inactive_file 5\ntotal_inactive_file 1000\ntotal_active_file 500\n",
   },
   cpuacct: { "cpuacct.usage": "7000000\n" },
   pids: { "pids.current": "4\n" },
 };
 const V2 = {
-  "memory.current": "9000\n",
-  "memory.stat": "anon 1\ninactive_anon 5\ninactive_file 1000\nactive_file 3\n",
+  "memory.current": "9500\n",
+  "memory.stat": "anon 1\ninactive_anon 5\ninactive_file 1000\nactive_file 500\n",
   "cpu.stat": "usage_usec 7000\nuser_usec 1\n",
   "pids.current": "4\n",
 };
