@@ -1,8 +1,8 @@
-import { randomUUID } from "node:crypto";
 import { PassThrough } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import Dockerode from "dockerode";
 import { commandLine, kubectlOutput, NAMESPACE, podOf, processesOfContainer } from "./kubernetes.ts";
+import { ScriptShell } from "./script-shell.ts";
 
 /** The daemon, without Berth in between. */
 export const docker = new Dockerode();
@@ -69,73 +69,18 @@ export async function rawExec(
   return { stdout: out, stderr: err, exitCode: exitCode ?? -1 };
 }
 
-/**
- * A shell in a container that runs one line after another, each in a shell of its own: a tenth of the processor time of
- * a `docker exec` each. Lines must not leave anything behind that holds their output.
- */
-export class RawShell {
-  readonly #stdin: NodeJS.WritableStream;
-  #isBusy = false;
-  #hasEnded = false;
-  #stdout = Buffer.alloc(0);
-  #stderr = Buffer.alloc(0);
-  #changed = (): void => {};
-
-  private constructor(stream: NodeJS.ReadWriteStream) {
-    this.#stdin = stream;
-    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-    docker.modem.demuxStream(stream, stdout, stderr);
-    stdout.on("data", (chunk: Buffer) => {
-      this.#stdout = Buffer.concat([this.#stdout, chunk]);
-      this.#changed();
-    });
-    stderr.on("data", (chunk: Buffer) => {
-      this.#stderr = Buffer.concat([this.#stderr, chunk]);
-      this.#changed();
-    });
-    const end = (): void => {
-      this.#hasEnded = true;
-      this.#changed();
-    };
-    // It ends with its container.
-    stream.once("end", end).once("close", end).once("error", end);
-  }
-
-  static async open(container: Dockerode.Container): Promise<RawShell> {
-    const streams = { AttachStdin: true, AttachStdout: true, AttachStderr: true };
-    const exec = await container.exec({ Cmd: ["/bin/sh"], ...streams });
-    return new RawShell(await exec.start({ hijack: true, stdin: true }));
-  }
-
-  /** Whether it can run a line now. */
-  get isFree(): boolean {
-    return !this.#isBusy && !this.#hasEnded;
-  }
-
-  async run(line: string): Promise<RawResult> {
-    this.#isBusy = true;
-    this.#stdout = Buffer.alloc(0);
-    this.#stderr = Buffer.alloc(0);
-    const mark = randomUUID();
-    const quoted = `'${line.replaceAll("'", "'\\''")}'`;
-    this.#stdin.write(`/bin/sh -c ${quoted} </dev/null; echo "${mark} $?"; echo ${mark} >&2\n`);
-    for (;;) {
-      const [at, errorsEnd] = [this.#stdout.lastIndexOf(mark), this.#stderr.lastIndexOf(mark)];
-      if (at >= 0 && errorsEnd >= 0 && this.#stdout.at(-1) === 0x0a && this.#stderr.at(-1) === 0x0a) {
-        this.#isBusy = false;
-        const exitCode = Number(this.#stdout.subarray(at + mark.length).toString());
-        return {
-          stdout: this.#stdout.subarray(0, at),
-          stderr: this.#stderr.subarray(0, errorsEnd),
-          exitCode,
-        };
-      }
-      if (this.#hasEnded) throw new Error(`the container's shell ended during ${line}`);
-      await new Promise<void>((resolve) => {
-        this.#changed = resolve;
-      });
-    }
-  }
+/** A shell in a container, without Berth in between. It ends with its container. */
+export async function rawShell(container: Dockerode.Container): Promise<ScriptShell> {
+  const streams = { AttachStdin: true, AttachStdout: true, AttachStderr: true };
+  const exec = await container.exec({ Cmd: ["/bin/sh"], ...streams });
+  const stream = await exec.start({ hijack: true, stdin: true });
+  const shell = new ScriptShell((data) => stream.write(data));
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+  docker.modem.demuxStream(stream, stdout, stderr);
+  stdout.on("data", (chunk: Buffer) => shell.take("stdout", chunk));
+  stderr.on("data", (chunk: Buffer) => shell.take("stderr", chunk));
+  for (const event of ["end", "close", "error"]) stream.once(event, () => shell.end());
+  return shell;
 }
 
 /** Runs a command in a sandbox, in a directory, without Berth in between. */

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/engine/port.ts";
-import { type Console, openConsole, run } from "../../integration/engine/docker/support.ts";
+import { openShell, run } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { followTurns } from "../../support/turns.ts";
 import { type Subject, testUnless } from "./subject.ts";
@@ -19,7 +19,7 @@ const FORK_BOMB = `exec perl -e '$SIG{TERM} = "IGNORE"; while (1) { defined fork
 export function outsideSuite(subject: Subject): void {
   let ref = "";
   let outside: OutsideControl;
-  let shell: Console;
+  let opened: Awaited<ReturnType<typeof openShell>>;
   const started: SpawnedProcess[] = [];
   const leaders: ProcessName[] = [];
 
@@ -28,17 +28,20 @@ export function outsideSuite(subject: Subject): void {
     const found = await subject.engine.outside(ref);
     if (found === undefined) throw new Error("the sandbox's processes are not seen from outside");
     outside = found;
-    shell = await openConsole(subject.engine, ref);
+    opened = await openShell(subject.engine, ref);
   });
   afterAll(async () => {
-    shell.close();
+    opened.close();
     await subject.engine.remove(ref);
   });
   afterEach(async () => {
     for (const leader of leaders.splice(0)) await kill(leader);
     for (const spawned of started.splice(0)) spawned.close();
-    await shell.output("rm -f /tmp/f /tmp/fifo /tmp/ready /tmp/signaled");
+    await output("rm -f /tmp/f /tmp/fifo /tmp/ready /tmp/signaled");
   });
+
+  const output = async (script: string): Promise<string> =>
+    (await opened.shell.run(script)).stdout.toString();
 
   /** Starts a session leader that runs a script. */
   async function lead(script: string): Promise<ProcessName> {
@@ -61,7 +64,7 @@ export function outsideSuite(subject: Subject): void {
   /** The number of processes of the sandbox with this text in their arguments. */
   const count = async (marker: string): Promise<number> => {
     const script = `n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in "${marker} ") n=$((n+1));; esac; done; echo $n`;
-    return Number(await shell.output(script));
+    return Number(await output(script));
   };
 
   test("a tree is a session, its descendants and the holders of its pipes", async () => {
@@ -112,9 +115,9 @@ export function outsideSuite(subject: Subject): void {
     const leader = await lead(
       "trap 'echo >/tmp/signaled' USR1; echo >/tmp/ready; while :; do sleep 0.05; done",
     );
-    await eventually(async () => (await shell.output("ls /tmp")).includes("ready"));
+    await eventually(async () => (await output("ls /tmp")).includes("ready"));
     expect(await outside.signalGroup(leader, 10)).toBe(true);
-    await eventually(async () => (await shell.output("ls /tmp")).includes("signaled"));
+    await eventually(async () => (await output("ls /tmp")).includes("signaled"));
     await kill(leader);
     expect(await outside.signalGroup(leader, 0)).toBe(false);
   });

@@ -18,11 +18,12 @@ import { SandboxManager } from "../../../src/sandboxes/manager.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import { State } from "../../../src/state/state.ts";
 import { expectNoContainers } from "../../support/app.ts";
-import { containerOf, type RawResult, RawShell, rawExec } from "../../support/docker.ts";
+import { containerOf, type RawResult, rawExec, rawShell } from "../../support/docker.ts";
 import { HOST_MOUNTS } from "../../support/host-mounts.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { memoryStore } from "../../support/memory-store.ts";
+import type { ScriptShell } from "../../support/script-shell.ts";
 import { newDataDir, newInstance } from "../../support/settings.ts";
 
 const OWNER = "tests";
@@ -38,7 +39,7 @@ export class FileBench {
   readonly log: MemoryLog;
   readonly instance: string;
   readonly #engine: DockerEngine;
-  #shell: Promise<RawShell> | undefined;
+  #shell: Promise<ScriptShell> | undefined;
 
   private constructor(parts: {
     files: FileManager;
@@ -190,7 +191,7 @@ export class FileBench {
   }
 
   async #run(line: string): Promise<RawResult> {
-    this.#shell ??= containerOf(this.instance, this.sandbox.sandboxId).then((found) => RawShell.open(found));
+    this.#shell ??= containerOf(this.instance, this.sandbox.sandboxId).then(rawShell);
     const shell = await this.#shell;
     if (shell.isFree) return shell.run(line);
     const container = await containerOf(this.instance, this.sandbox.sandboxId);

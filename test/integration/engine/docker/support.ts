@@ -3,9 +3,10 @@ import { afterAll, expect } from "vitest";
 import type { BerthError, ErrorReason } from "../../../../src/base/errors.ts";
 import type { Logger } from "../../../../src/base/logger.ts";
 import { DockerEngine, type DockerEngineOptions } from "../../../../src/engine/docker/engine.ts";
-import type { Engine, EngineSandboxSpec, SpawnRequest } from "../../../../src/engine/port.ts";
+import type { Engine, EngineSandboxSpec, OutputStream, SpawnRequest } from "../../../../src/engine/port.ts";
 import { removeContainers } from "../../../support/docker.ts";
 import { TEST_IMAGE } from "../../../support/images.ts";
+import { ScriptShell } from "../../../support/script-shell.ts";
 import { newInstance } from "../../../support/settings.ts";
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} };
@@ -80,47 +81,18 @@ export async function sh(engine: Engine, ref: string, command: string, user?: st
   return stdout.toString();
 }
 
-/** A shell of a sandbox that runs one script after another. For polls: each new process costs a daemon a lot. */
-export interface Console {
-  /** Runs a script, and returns its stdout. Calls must not overlap. */
-  output(script: string): Promise<string>;
-  close(): void;
-}
-
-export async function openConsole(engine: Engine, ref: string): Promise<Console> {
-  let read = "";
-  let wake = (): void => {};
-  let broken: Error | undefined;
-  const spawned = await engine.spawn(
-    ref,
-    { argv: ["/bin/sh"], stdin: true },
-    {
-      data(_, chunk) {
-        read += chunk;
-        wake();
-      },
-      end(error) {
-        broken = error ?? new Error("the shell has ended");
-        wake();
-      },
-    },
-  );
-  let calls = 0;
-  return {
-    async output(script) {
-      const mark = `the end of script ${++calls}\n`;
-      read = "";
-      await spawned.writeStdin(Buffer.from(`( ${script}\n) </dev/null 2>/dev/null; echo '${mark.trim()}'\n`));
-      while (!read.endsWith(mark)) {
-        if (broken !== undefined) throw broken;
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      }
-      return read.slice(0, -mark.length);
-    },
-    close: () => spawned.close(),
+/** A shell in a sandbox. */
+export async function openShell(
+  engine: Engine,
+  ref: string,
+): Promise<{ readonly shell: ScriptShell; close(): void }> {
+  const shell = new ScriptShell((data) => spawned.writeStdin(data));
+  const sink = {
+    data: (stream: OutputStream, chunk: Buffer) => shell.take(stream, chunk),
+    end: () => shell.end(),
   };
+  const spawned = await engine.spawn(ref, { argv: ["/bin/sh"], stdin: true }, sink);
+  return { shell, close: () => spawned.close() };
 }
 
 /** Expects a promise to reject with a reason. Returns the error. */
