@@ -31,9 +31,27 @@ export async function containerOf(instance: string, sandboxId: string): Promise<
 export async function removeContainers(instancePrefix: string): Promise<number> {
   const all = await docker.listContainers({ all: true, filters: { label: [INSTANCE_LABEL] } });
   const ours = all.filter(({ Labels }) => Labels[INSTANCE_LABEL]?.startsWith(instancePrefix));
-  const options = { force: true, v: true, abortSignal: AbortSignal.timeout(REMOVAL_MS) };
-  await Promise.all(ours.map(({ Id }) => docker.getContainer(Id).remove(options)));
+  await Promise.all(ours.map(({ Id }) => removeContainer(docker.getContainer(Id))));
   return ours.length;
+}
+
+/** Removes a container. Returns when it is gone, also if somebody else is removing it or has done so. */
+export async function removeContainer(container: Dockerode.Container): Promise<void> {
+  const abortSignal = AbortSignal.timeout(REMOVAL_MS);
+  try {
+    await container.remove({ force: true, v: true, abortSignal });
+  } catch (error) {
+    if (hasStatus(error, 404)) return;
+    // A call that a test gave up on may still be removing it.
+    if (!hasStatus(error, 409)) throw error;
+    await container.wait({ condition: "removed", abortSignal }).catch((waiting: unknown) => {
+      if (!hasStatus(waiting, 404)) throw waiting;
+    });
+  }
+}
+
+function hasStatus(error: unknown, status: number): boolean {
+  return (error as { statusCode?: number }).statusCode === status;
 }
 
 /** The output of a command in a container, and how it ended. */
