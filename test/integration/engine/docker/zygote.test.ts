@@ -2,11 +2,13 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { quote } from "../../../../src/base/shell-quote.ts";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { Engine, EngineSandboxSpec, FirstShell, SpawnRequest } from "../../../../src/engine/port.ts";
-import { docker, processesIn, rawExec } from "../../../support/docker.ts";
+import { docker, processesIn, rawExec, rawShell } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../../support/images.ts";
+import type { ScriptShell } from "../../../support/script-shell.ts";
 import { failure, type Outcome, run, silent, spec, useEngine } from "./support.ts";
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-zygote-"));
@@ -115,8 +117,10 @@ describe.each([
 ])("unusual user lists in %s are read as the daemon reads them", (_, image) => {
   // Each case writes both lists, which are read each time.
   let ref = "";
+  let root: ScriptShell;
   beforeAll(async () => {
     ({ ref } = await engine.create(spec({ image })));
+    root = await rawShell(docker.getContainer(ref));
   });
   afterAll(() => engine.remove(ref));
 
@@ -139,8 +143,8 @@ describe.each([
     ["users of odd names", `+5:x:5:5::/:\n${BOB}`, "+6:x:7:\n", ["+5", "bob:+6"]],
   ])("%s", async (name, passwd, group, users) => {
     const container = docker.getContainer(ref);
-    const write = byShell('printf %s "$1" >/etc/passwd; printf %s "$2" >/etc/group');
-    await rawExec(container, [...write, "sh", passwd, group], { user: "0" });
+    const lists = `printf %s ${quote(passwd)} >/etc/passwd && printf %s ${quote(group)} >/etc/group`;
+    expect(await root.run(lists)).toMatchObject({ exitCode: 0 });
     for (const user of users) {
       const key = `${name}: ${user}`;
       if (!asDaemon.has(key)) {
