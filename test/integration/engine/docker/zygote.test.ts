@@ -421,17 +421,22 @@ test("exit codes outlive the service, also of processes that end while it is dow
   const options = { instance, logger: silent, pipesDir: left };
   const first = new DockerEngine(options);
   const { ref } = await first.create(spec());
-  const start = (code: number, seconds: number) =>
-    first.spawn(ref, { argv: byShell(`sleep ${seconds}; exit ${code}`), stdin: true }, NOBODY_LISTENS);
-  const spawned = [await start(7, 0.1), await start(8, 3)];
+  const start = (code: number) => {
+    const argv = byShell(`until [ -e /tmp/end-${code} ]; do sleep 0.1; done; exit ${code}`);
+    return first.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
+  };
+  const spawned = [await start(7), await start(8)];
   await first.close();
   const container = docker.getContainer(ref);
-  await eventually(async () => !(await processesIn(container)).join("\n").includes("sleep 0.1"), POLL);
+  const end = (code: number) => rawExec(container, ["touch", `/tmp/end-${code}`]);
+  await end(7);
+  await eventually(async () => !(await processesIn(container)).join("\n").includes("end-7"), POLL);
   const second = new DockerEngine(options);
   await second.list();
   const found = await second.recover(
     spawned.map(({ handle = "" }) => ({ ref, handle, sink: NOBODY_LISTENS })),
   );
+  await end(8);
   expect(await Promise.all(found.map((one) => one?.wait()))).toEqual([7, 8]);
   expect(await whose(second, ref)).toBe("zygote");
   await second.remove(ref);
