@@ -141,12 +141,15 @@ class Attacked {
 
   /** Starts an attack that has written that it started before its timeout passes. */
   start(line: string, first: number): Promise<Attack> {
-    const start = async (timeout: number): Promise<Attack> => {
-      const execution = this.#client.exec(this.id, line, { timeout: seconds(timeout) });
-      const failure = await execution.until("started\n").catch((error: unknown) => ({ error }));
-      return { execution, timeout, failure };
-    };
+    const start = (timeout: number) => this.tryToStart(line, timeout);
     return withTimeEnough(first, start, ({ failure }) => failure === undefined);
+  }
+
+  /** The same with one timeout, which may pass before the attack has written that. */
+  async tryToStart(line: string, timeout: number): Promise<Attack> {
+    const execution = this.#client.exec(this.id, line, { timeout: seconds(timeout) });
+    const failure = await execution.until("started\n").catch((error: unknown) => ({ error }));
+    return { execution, timeout, failure };
   }
 
   /** Runs a short command. If it starts, it succeeds, or others stop it. */
@@ -283,14 +286,16 @@ describe("on docker, as root of the sandbox", () => {
   const service = useApp({ engine: "docker" });
 
   test("a command whose /bin/sh sleeps ends in time", async () => {
-    const { sandbox_id: id } = await service.client.createSandbox(FEW);
-    await service.client.output(id, "true");
     const line = `cp "$(readlink -f /bin/sh)" /bin/real-sh
       printf '#!/bin/real-sh\\nexec sleep 7011\\n' >/tmp/sh; chmod 755 /tmp/sh; mv -f /tmp/sh /bin/sh
       echo started; exec sleep 7012`;
-    const execution = service.client.exec(id, line, { timeout: seconds(3) });
-    await execution.until("started\n");
-    expectTimedOut((await execution.result).exit, 3);
+    // In a sandbox where this failed, no further command starts.
+    const start = async (timeout: number) => {
+      const sandbox = await Attacked.open(service.client);
+      return { id: sandbox.id, ...(await sandbox.tryToStart(line, timeout)) };
+    };
+    const { id, execution, timeout } = await withTimeEnough(3, start, ({ failure }) => failure === undefined);
+    expectTimedOut((await execution.result).exit, timeout);
     const began = performance.now();
     const next = await service.client.run(id, "echo never", { timeout: seconds(8) }).then(
       ({ exit_status }) => exit_status.cause,
