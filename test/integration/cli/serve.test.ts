@@ -283,7 +283,10 @@ describe("where it listens", () => {
       "--tls-key",
       "/no/k.pem",
     ]);
-    expect([exitCode, stderr]).toEqual([1, "berth: --tls-cert: /no/c.pem cannot be read (ENOENT).\n"]);
+    expect([exitCode, stderr]).toEqual([
+      1,
+      "berth: --tls-cert: /no/c.pem: there is no such file. Name a file in PEM that the service's user may read.\n",
+    ]);
   });
 
   test.each([
@@ -292,16 +295,16 @@ describe("where it listens", () => {
     ["a certificate in a pipe", "--tls-cert", "pipe", "pipe: it is not a file."],
     ["a key in a device", "--tls-key", "/dev/null", "/dev/null: it is not a file."],
     ["no certificate", "--tls-client-ca", "empty.pem", "empty.pem holds no certificate. It must be PEM"],
-    ["a broken one", "--tls-client-ca", "broken.pem", "certificate 1 of "],
+    ["a broken one", "--tls-client-ca", "broken.pem", "broken.pem: its certificate 1 cannot be read."],
   ])("%s is refused without waiting for it", async (_, flag, name, problem) => {
-    const [pem, pipe] = ["pem", "pipe"].map((each) => path.join(dir, each)) as [string, string];
+    const pipe = path.join(dir, "pipe");
     rmSync(pipe, { force: true });
     execFileSync("mkfifo", [pipe]);
-    writeFileSync(pem, "");
     writeFileSync(path.join(dir, "empty.pem"), "# none yet\n");
     const [begin, end] = ["BEGIN", "END"].map((word) => `-----${word} CERTIFICATE-----\n`);
     writeFileSync(path.join(dir, "broken.pem"), `${begin}bm9uZQ==\n${end}`);
-    const tls = { "--tls-cert": pem, "--tls-key": pem, "--tls-client-ca": pem };
+    const { cert, key } = await makeCertificate(dir, "given");
+    const tls = { "--tls-cert": cert, "--tls-key": key, "--tls-client-ca": cert };
     const given = { ...(flag !== "--config" && tls), [flag]: path.resolve(dir, name) };
     const child = startProgram(["serve", ...Object.entries(given).flat()]);
     let stderr = "";
