@@ -59,6 +59,24 @@ describe("its end", () => {
     expect(await containersOf(service.instance)).toHaveLength(1);
   });
 
+  test("SIGUSR1 opens no inspector", async () => {
+    const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", `${dir}/usr1`];
+    const child = startProgram(["serve", ...args]);
+    let written = "";
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (written += chunk));
+    try {
+      await expect.poll(() => written).toContain("berth listens on");
+      child.kill("SIGUSR1");
+      await expect.poll(() => written).toMatch(/SIGUSR1|debugger|inspector/i);
+      expect(written).toContain("SIGUSR1 is ignored");
+      expect(written).not.toMatch(/Debugger listening|Starting inspector/);
+      child.kill("SIGTERM");
+      await expect.poll(() => child.exitCode).toBe(0);
+    } finally {
+      child.kill("SIGKILL");
+    }
+  });
+
   test("a second signal ends it at once and says so", async () => {
     const service = await serve(["--stop-timeout", "60s"]);
     await service.run(["create", "--id", "busy"]);
