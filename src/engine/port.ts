@@ -51,6 +51,9 @@ export interface Engine {
   /** Resumes frozen processes. Idempotent. */
   resume(ref: string, signal?: AbortSignal): Promise<void>;
 
+  /** Whether a sandbox is paused now, by Berth or not. {@link list} may show that a moment later. */
+  isPaused(ref: string, signal?: AbortSignal): Promise<boolean>;
+
   /**
    * Adds mounts to a running sandbox that nobody has used yet and whose {@link EngineSandbox.takesMounts} is set.
    * @throws `UNSUPPORTED` if that turns out to be impossible, `NOT_ALLOWED`. The caller then removes the sandbox.
@@ -348,7 +351,7 @@ export type EngineEvent =
       readonly sandboxId: string;
       readonly end: EngineSandboxEnd;
     }
-  | { readonly type: "removed"; readonly ref: string; readonly sandboxId: string };
+  | { readonly type: "removed" | "paused" | "resumed"; readonly ref: string; readonly sandboxId: string };
 
 /** The resource usage of a sandbox. */
 export interface EngineUsage {

@@ -1,6 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { compositeKey } from "../base/ids.ts";
+import type { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
@@ -10,7 +11,7 @@ import type { EngineFollower } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
 import type { Phase, SandboxInit, SandboxRecord } from "./record.ts";
-import type { SandboxRegistry } from "./registry.ts";
+import { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination, TerminationCause } from "./sandbox.ts";
 import type { FoundSandbox } from "./store.ts";
@@ -20,6 +21,8 @@ import type { WarmPool } from "./warm-pool.ts";
 interface Parts {
   readonly engine: Engine;
   readonly journal: SandboxJournal;
+  /** See {@link SandboxManager}. */
+  readonly locks: KeyedLock;
   readonly time: ServiceTime;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -33,10 +36,15 @@ interface Parts {
   readonly newRecord: (init: SandboxInit) => SandboxRecord;
 }
 
+type LivePhase = Extract<Phase, { state: "RUNNING" | "PAUSED" }>;
+
+/** How long the engine may take to answer while the lock of a sandbox is held, in milliseconds. */
+const ASK_MS = 10_000;
+
 /**
  * Compares the store with the engine, at start, every minute and after a lost connection. It recovers live sandboxes,
  * ends those that are gone, with the cause, and removes containers of this instance that belong to no sandbox. In
- * between, the engine's events report what ended.
+ * between, the engine's events report what ended, and what was paused or resumed without Berth.
  */
 export class Reconciler implements EngineFollower {
   readonly #parts: Parts;
@@ -69,7 +77,8 @@ export class Reconciler implements EngineFollower {
     const record = this.#parts.registry.byRef(event.ref);
     if (record === undefined) this.#parts.warmPool.lost(event.ref);
     else if (event.type === "ended") this.#ended(record, event.end);
-    else this.#removed(record);
+    else if (event.type === "removed") this.#removed(record);
+    else this.#reported(record, event.type === "paused" ? "PAUSED" : "RUNNING");
   }
 
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
@@ -147,24 +156,43 @@ export class Reconciler implements EngineFollower {
     }
   }
 
-  #recoverLive(
-    record: SandboxRecord,
-    phase: Extract<Phase, { state: "RUNNING" | "PAUSED" }>,
-    found: EngineSandbox | undefined,
-  ): void {
-    const { journal, observer, logger } = this.#parts;
+  #recoverLive(record: SandboxRecord, phase: LivePhase, found: EngineSandbox | undefined): void {
+    const { observer, logger } = this.#parts;
     if (found === undefined || found.state === "ended") {
       this.#compare(phase.engine.ref, found, true);
       return;
     }
-    const state = found.state === "paused" ? "PAUSED" : "RUNNING";
-    if (state !== phase.state) {
-      record.phase = { state, engine: phase.engine };
-      journal.commitEventually(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
-    }
+    const state = stateOf(found);
+    this.#adopt(record, phase, state);
     const sandbox = record.leased();
     if (sandbox !== undefined) observer.ready(sandbox);
     logger.info({ sandboxId: record.sandboxId, ref: found.ref, state }, "recovered a sandbox");
+  }
+
+  #adopt(record: SandboxRecord, { state: before, engine }: LivePhase, state: LivePhase["state"]): void {
+    if (state === before) return;
+    record.phase = { state, engine };
+    this.#parts.journal.commitEventually(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
+  }
+
+  /**
+   * Adopts the state of a sandbox that was paused or resumed without Berth. The report may be about a call of Berth, so
+   * this asks the engine once no such call is in progress.
+   */
+  #reported(record: SandboxRecord, state: LivePhase["state"]): void {
+    const { locks, engine, logger } = this.#parts;
+    const { owner, sandboxId } = record;
+    const differs = () => isLive(record.phase) && record.phase.state !== state;
+    if (!differs()) return;
+    const adopted = locks.run(SandboxRegistry.key(owner, sandboxId), async () => {
+      const { phase } = record;
+      if (!isLive(phase) || !differs()) return;
+      const isPaused = await engine.isPaused(phase.engine.ref, AbortSignal.timeout(ASK_MS));
+      if (record.phase !== phase || isPaused !== (state === "PAUSED")) return;
+      this.#adopt(record, phase, state);
+      logger.info({ sandboxId, state }, "a sandbox was paused or resumed outside Berth");
+    });
+    adopted.catch((err: unknown) => logger.warn({ err, sandboxId }, "the state of a sandbox is unknown"));
   }
 
   /** Fails an interrupted create. Nobody knows how far it got, so everything that exists of it is removed. */
@@ -195,7 +223,7 @@ export class Reconciler implements EngineFollower {
       else this.#removed(record);
     } else if (found.state === "ended") {
       this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
-    }
+    } else this.#reported(record, stateOf(found));
   }
 
   #removed(record: SandboxRecord): void {
@@ -263,6 +291,14 @@ export class Reconciler implements EngineFollower {
       this.#removing.delete(ref);
     }
   }
+}
+
+function isLive(phase: Phase): phase is LivePhase {
+  return phase.state === "RUNNING" || phase.state === "PAUSED";
+}
+
+function stateOf({ state }: EngineSandbox): LivePhase["state"] {
+  return state === "paused" ? "PAUSED" : "RUNNING";
 }
 
 /** The engine's ref of a sandbox, if it is known. */
