@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
-import { expect, onTestFinished, test } from "vitest";
+import { describe, expect, type TestContext, test } from "vitest";
 import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import {
   type ResourceUsageSchema,
@@ -38,7 +38,11 @@ function failure(reason: ErrorReason, sandboxId: string): ConnectError {
 }
 
 /** A service with these sandboxes, over a real connection. Returns how to run the program against it. */
-async function serviceWith(measures: Readonly<Record<string, Measure>>, paused: readonly string[] = []) {
+async function serviceWith(
+  { onTestFinished }: Pick<TestContext, "onTestFinished">,
+  measures: Readonly<Record<string, Measure>>,
+  paused: readonly string[] = [],
+) {
   const calls = new Map<string, number>();
   const generations = new Set<bigint>();
   const sandboxOf = (sandboxId: string) => ({
@@ -86,82 +90,88 @@ const USUAL: Readonly<Record<string, Measure>> = {
   vanished: () => ErrorReason.SANDBOX_NOT_FOUND,
 };
 
-test("lists what sandboxes use, highest CPU first, without those that went away", async () => {
-  const { top, queries, generations } = await serviceWith(USUAL, ["frozen"]);
-  expect(await top([])).toEqual({
-    code: 0,
-    stdout: `ID      STATE    CPU    MEMORY            PIDS
+// Each takes the second between two measurements.
+describe.concurrent("top", () => {
+  test("lists what sandboxes use, highest CPU first, without those that went away", async (context) => {
+    const { top, queries, generations } = await serviceWith(context, USUAL, ["frozen"]);
+    expect(await top([])).toEqual({
+      code: 0,
+      stdout: `ID      STATE    CPU    MEMORY            PIDS
 busy    running  80.0%  95 MiB / 100 MiB  3 / 512
 frozen  paused   0.0%   20 MiB            3
 idle    running  0.0%   5 MiB / 100 MiB   3 / 512
 `,
-    stderr: "",
+      stderr: "",
+    });
+    expect([...generations]).toEqual([2n]);
+    const states = [SandboxState.RUNNING, SandboxState.PAUSED];
+    expect(queries).toEqual([{ labelSelector: {}, states }]);
+    expect((await top(["-q", "-l", "team=red"])).stdout.split("\n").sort()).toContain("busy");
+    expect(queries.at(-1)).toEqual({ labelSelector: { team: "red" }, states });
   });
-  expect([...generations]).toEqual([2n]);
-  const states = [SandboxState.RUNNING, SandboxState.PAUSED];
-  expect(queries).toEqual([{ labelSelector: {}, states }]);
-  expect((await top(["-q", "-l", "team=red"])).stdout.split("\n").sort()).toContain("busy");
-  expect(queries.at(-1)).toEqual({ labelSelector: { team: "red" }, states });
-});
 
-test("writes JSON and templates", async () => {
-  const { top } = await serviceWith({ busy: USUAL.busy as Measure, frozen: USUAL.frozen as Measure });
-  const busy = {
-    sandboxId: "busy",
-    state: "SANDBOX_STATE_RUNNING",
-    cpuPercent: 80,
-    memoryBytes: "99614720",
-    memoryLimitBytes: "104857600",
-    cpuTime: "1.100s",
-    cpuLimitMillis: 1000,
-    processes: 3,
-    processLimit: 512,
-    measureTime: "1970-01-01T00:16:41.250Z",
-  };
-  const { stdout } = await top(["--json", "busy"]);
-  expect(JSON.parse(stdout)).toEqual({ sandboxes: [busy] });
-});
-
-test("a template reads the figures", async () => {
-  const { top } = await serviceWith({ busy: USUAL.busy as Measure });
-  const format = "{{.ID}} {{.CPU}} {{.cpuPercent}} {{.memoryBytes}} {{.processes}}";
-  expect((await top(["--format", format])).stdout).toBe("busy 80.0% 80 99614720 3\n");
-});
-
-test("memory that is nearly full is red on a terminal", async () => {
-  const { top } = await serviceWith({ busy: USUAL.busy as Measure, idle: USUAL.idle as Measure });
-  const { stdout } = await top([], true);
-  expect(stdout).toContain("\x1b[31m95 MiB / 100 MiB\x1b[39m");
-  expect(stdout).toContain("  5 MiB / 100 MiB");
-});
-
-test("a sandbox that is named and cannot be measured is a failure, and the others are shown", async () => {
-  const { top } = await serviceWith(USUAL);
-  const { code, stdout, stderr } = await top(["-q", "unknown", "idle", "vanished", "idle"]);
-  expect([code, stdout]).toEqual([1, "idle\n"]);
-  expect(stderr).toBe(
-    ["unknown", "vanished"]
-      .map((id) => `berth: The sandbox ${id} is refused.\nSee which there are: berth ls --all\n`)
-      .join(""),
-  );
-});
-
-test("a failure of one sandbox does not hide the others", async () => {
-  const lost = () => ErrorReason.TOO_MANY_OPERATIONS;
-  const { top } = await serviceWith({ idle: USUAL.idle as Measure, full: lost });
-  expect(await top(["-q"])).toMatchObject({
-    code: 1,
-    stdout: "idle\n",
-    stderr: expect.stringContaining("The sandbox full is refused."),
+  test("writes JSON and templates", async (context) => {
+    const { top } = await serviceWith(context, {
+      busy: USUAL.busy as Measure,
+      frozen: USUAL.frozen as Measure,
+    });
+    const busy = {
+      sandboxId: "busy",
+      state: "SANDBOX_STATE_RUNNING",
+      cpuPercent: 80,
+      memoryBytes: "99614720",
+      memoryLimitBytes: "104857600",
+      cpuTime: "1.100s",
+      cpuLimitMillis: 1000,
+      processes: 3,
+      processLimit: 512,
+      measureTime: "1970-01-01T00:16:41.250Z",
+    };
+    const { stdout } = await top(["--json", "busy"]);
+    expect(JSON.parse(stdout)).toEqual({ sandboxes: [busy] });
   });
-});
 
-test("without sandboxes there are only headings, at once", async () => {
-  const { top } = await serviceWith({});
-  expect(await top([])).toEqual({ code: 0, stdout: "ID  STATE  CPU  MEMORY  PIDS\n", stderr: "" });
-});
+  test("a template reads the figures", async (context) => {
+    const { top } = await serviceWith(context, { busy: USUAL.busy as Measure });
+    const format = "{{.ID}} {{.CPU}} {{.cpuPercent}} {{.memoryBytes}} {{.processes}}";
+    expect((await top(["--format", format])).stdout).toBe("busy 80.0% 80 99614720 3\n");
+  });
 
-test("a clock that was set back leaves the CPU share out", async () => {
-  const { top } = await serviceWith({ odd: (call) => usage(9_000 - call * 5_000, call * 100, 1) });
-  expect((await top(["--format", "{{.CPU}}|{{.cpuPercent}}"])).stdout).toBe("-|\n");
+  test("memory that is nearly full is red on a terminal", async (context) => {
+    const { top } = await serviceWith(context, { busy: USUAL.busy as Measure, idle: USUAL.idle as Measure });
+    const { stdout } = await top([], true);
+    expect(stdout).toContain("\x1b[31m95 MiB / 100 MiB\x1b[39m");
+    expect(stdout).toContain("  5 MiB / 100 MiB");
+  });
+
+  test("a sandbox that is named and cannot be measured is a failure, and the others are shown", async (context) => {
+    const { top } = await serviceWith(context, USUAL);
+    const { code, stdout, stderr } = await top(["-q", "unknown", "idle", "vanished", "idle"]);
+    expect([code, stdout]).toEqual([1, "idle\n"]);
+    expect(stderr).toBe(
+      ["unknown", "vanished"]
+        .map((id) => `berth: The sandbox ${id} is refused.\nSee which there are: berth ls --all\n`)
+        .join(""),
+    );
+  });
+
+  test("a failure of one sandbox does not hide the others", async (context) => {
+    const lost = () => ErrorReason.TOO_MANY_OPERATIONS;
+    const { top } = await serviceWith(context, { idle: USUAL.idle as Measure, full: lost });
+    expect(await top(["-q"])).toMatchObject({
+      code: 1,
+      stdout: "idle\n",
+      stderr: expect.stringContaining("The sandbox full is refused."),
+    });
+  });
+
+  test("without sandboxes there are only headings, at once", async (context) => {
+    const { top } = await serviceWith(context, {});
+    expect(await top([])).toEqual({ code: 0, stdout: "ID  STATE  CPU  MEMORY  PIDS\n", stderr: "" });
+  });
+
+  test("a clock that was set back leaves the CPU share out", async (context) => {
+    const { top } = await serviceWith(context, { odd: (call) => usage(9_000 - call * 5_000, call * 100, 1) });
+    expect((await top(["--format", "{{.CPU}}|{{.cpuPercent}}"])).stdout).toBe("-|\n");
+  });
 });

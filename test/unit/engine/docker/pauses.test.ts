@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { translateError } from "../../../../src/engine/docker/errors.ts";
 import { Pauses } from "../../../../src/engine/docker/pauses.ts";
 
@@ -85,11 +84,13 @@ test("a container that is not frozen in time is frozen by a later attempt", asyn
 });
 
 test("a pause that the kernel refuses slowly is given up after some seconds", async () => {
+  vi.useFakeTimers({ toFake: ["performance"] });
+  onTestFinished(() => void vi.useRealTimers());
   let calls = 0;
   const slow = new Pauses({
     call: async () => {
       calls++;
-      await sleep(6_000);
+      vi.advanceTimersByTime(6_000);
       throw refusal("timeout of 10s reached waiting for the cgroup to freeze");
     },
     state: async () => ({ Running: true, Paused: false }),

@@ -1,16 +1,21 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterEach, expect, test } from "vitest";
+import { describe, expect, type TestContext, test } from "vitest";
 import type { Freezer } from "../../../../src/engine/outside/cgroup.ts";
 import { OutsideView } from "../../../../src/engine/outside/control.ts";
 import { childrenOf, NO_SCOPE, readProcess } from "../../../../src/engine/outside/host-process.ts";
 import { eventually } from "../../../support/eventually.ts";
 
-const children: ChildProcess[] = [];
-afterEach(() => {
-  for (const child of children.splice(0)) child.kill("SIGKILL");
-});
+/** Starts a program that is killed when the test ends, if it has not ended by then. */
+function start(
+  { onTestFinished }: TestContext,
+  ...[program, args, options]: Parameters<typeof spawn>
+): ChildProcess {
+  const child = spawn(program, args, { stdio: "ignore", ...options });
+  onTestFinished(() => void child.kill("SIGKILL"));
+  return child;
+}
 
 /** A view of processes of this machine, as if they were all the processes of a sandbox. */
 function viewOf(
@@ -30,101 +35,100 @@ function viewOf(
   });
 }
 
-test("a tree that is killed on a machine that needs more than a second for it has ended anyway", async () => {
-  const child = spawn("sleep", ["600"], { detached: true, stdio: "ignore" });
-  children.push(child);
-  await once(child, "spawn");
-  const { pid = 0 } = child;
-  const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
-  const busy: Freezer = {
-    paused: false,
-    thaw() {},
-    async frozen(act) {
-      await sleep(600);
-      const done = await act("running");
-      await sleep(600);
-      return done;
-    },
-  };
-  const ended = once(child, "exit");
-  await viewOf([pid], busy).killTree(leader);
-  expect(await ended).toEqual([null, "SIGKILL"]);
-});
+// They wait for most of their time.
+describe.concurrent("a view from outside", () => {
+  test("a tree that is killed on a machine that needs more than a second for it has ended anyway", async (context) => {
+    const child = start(context, "sleep", ["600"], { detached: true });
+    await once(child, "spawn");
+    const { pid = 0 } = child;
+    const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+    const busy: Freezer = {
+      paused: false,
+      thaw() {},
+      async frozen(act) {
+        await sleep(600);
+        const done = await act("running");
+        await sleep(600);
+        return done;
+      },
+    };
+    const ended = once(child, "exit");
+    await viewOf([pid], busy).killTree(leader);
+    expect(await ended).toEqual([null, "SIGKILL"]);
+  });
 
-test("a tree that starts more while a busy machine takes long to look at it is killed to its end", async () => {
-  const line = "for n in 1 2 3 4; do sleep 600 & done; wait";
-  const child = spawn("sh", ["-c", line], { detached: true, stdio: "ignore" });
-  children.push(child);
-  await once(child, "spawn");
-  const { pid = 0 } = child;
-  const sleeps = await eventually(() => childrenOf(pid).length === 4 && childrenOf(pid));
-  const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
-  // Each look finds one more, as if it had just been started.
-  let looks = 0;
-  const busy: Freezer = {
-    paused: false,
-    thaw() {},
-    async frozen(act) {
+  test("a tree that starts more while a busy machine takes long to look at it is killed to its end", async (context) => {
+    const line = "for n in 1 2 3 4; do sleep 600 & done; wait";
+    const child = start(context, "sh", ["-c", line], { detached: true });
+    await once(child, "spawn");
+    const { pid = 0 } = child;
+    const sleeps = await eventually(() => childrenOf(pid).length === 4 && childrenOf(pid));
+    const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+    // Each look finds one more, as if it had just been started.
+    let looks = 0;
+    const busy: Freezer = {
+      paused: false,
+      thaw() {},
+      async frozen(act) {
+        looks++;
+        await sleep(400);
+        return act("running");
+      },
+    };
+    const seen = () => [pid, ...sleeps.slice(0, Math.max(0, looks - 1))];
+    await viewOf(seen, busy).killTree(leader);
+    expect(looks).toBeGreaterThan(sleeps.length);
+    await eventually(() => sleeps.every((one) => readProcess(one) === undefined));
+  });
+
+  test("a tree that starts processes faster than they can be stopped is given up after a second", async (context) => {
+    const line = "n=0; while [ $n -lt 400 ]; do sleep 600 & n=$((n+1)); done; wait";
+    const child = start(context, "sh", ["-c", line], { detached: true });
+    await once(child, "spawn");
+    const { pid = 0 } = child;
+    const sleeps = await eventually(() => childrenOf(pid).length === 400 && childrenOf(pid));
+    const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+    let rounds = 0;
+    const unfrozen: Freezer = {
+      paused: false,
+      thaw() {},
+      async frozen(act) {
+        rounds++;
+        return act("running");
+      },
+    };
+    // Each look finds one more, as if it had just been started.
+    let looks = 0;
+    const look = async () => {
       looks++;
-      await sleep(400);
-      return act("running");
-    },
-  };
-  const seen = () => [pid, ...sleeps.slice(0, Math.max(0, looks - 1))];
-  await viewOf(seen, busy).killTree(leader);
-  expect(looks).toBeGreaterThan(sleeps.length);
-  await eventually(() => sleeps.every((one) => readProcess(one) === undefined));
-});
+      await sleep(10);
+    };
+    const seen = () => [pid, ...sleeps.slice(0, looks)];
+    try {
+      await expect(viewOf(seen, unfrozen, 0, look).killTree(leader)).rejects.toThrow("did not end");
+      expect(rounds).toBeLessThan(8);
+    } finally {
+      process.kill(-pid, "SIGKILL");
+    }
+  });
 
-test("a tree that starts processes faster than they can be stopped is given up after a second", async () => {
-  const line = "n=0; while [ $n -lt 400 ]; do sleep 600 & n=$((n+1)); done; wait";
-  const child = spawn("sh", ["-c", line], { detached: true, stdio: "ignore" });
-  children.push(child);
-  await once(child, "spawn");
-  const { pid = 0 } = child;
-  const sleeps = await eventually(() => childrenOf(pid).length === 400 && childrenOf(pid));
-  const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
-  let rounds = 0;
-  const unfrozen: Freezer = {
-    paused: false,
-    thaw() {},
-    async frozen(act) {
-      rounds++;
-      return act("running");
-    },
-  };
-  // Each look finds one more, as if it had just been started.
-  let looks = 0;
-  const look = async () => {
-    looks++;
-    await sleep(10);
-  };
-  const seen = () => [pid, ...sleeps.slice(0, looks)];
-  try {
-    await expect(viewOf(seen, unfrozen, 0, look).killTree(leader)).rejects.toThrow("did not end");
-    expect(rounds).toBeLessThan(8);
-  } finally {
-    process.kill(-pid, "SIGKILL");
-  }
-});
-
-test("a sandbox counts as ending as soon as its main process has been killed, before its init notices", async () => {
-  const args = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "sleep 600; exit 1"];
-  const outer = spawn("unshare", args, { stdio: "ignore" });
-  children.push(outer);
-  const [init = 0] = await eventually(() => atLeastOne(childrenOf(outer.pid ?? 0)));
-  const [main = 0] = await eventually(() => atLeastOne(childrenOf(init)));
-  const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
-  const view = viewOf([init, main], freezer, 1);
-  try {
-    expect(await view.isEnding()).toBe(false);
-    process.kill(init, "SIGSTOP");
-    process.kill(main, "SIGKILL");
-    expect(await view.isEnding()).toBe(true);
-  } finally {
-    // If the first assertion fails, the init process still runs.
-    process.kill(init, "SIGKILL");
-  }
+  test("a sandbox counts as ending as soon as its main process has been killed, before its init notices", async (context) => {
+    const args = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "sleep 600; exit 1"];
+    const outer = start(context, "unshare", args, {});
+    const [init = 0] = await eventually(() => atLeastOne(childrenOf(outer.pid ?? 0)));
+    const [main = 0] = await eventually(() => atLeastOne(childrenOf(init)));
+    const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
+    const view = viewOf([init, main], freezer, 1);
+    try {
+      expect(await view.isEnding()).toBe(false);
+      process.kill(init, "SIGSTOP");
+      process.kill(main, "SIGKILL");
+      expect(await view.isEnding()).toBe(true);
+    } finally {
+      // If the first assertion fails, the init process still runs.
+      process.kill(init, "SIGKILL");
+    }
+  });
 });
 
 function atLeastOne(pids: number[]): number[] | undefined {
