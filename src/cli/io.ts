@@ -63,22 +63,23 @@ const SAME_KEYSTROKE_MS = 250;
 export class Interrupts {
   /** What a second signal leaves undone. Printed then. */
   lastWords = "";
+  /** What the command has made, if only its output names it. Printed if stdout can no longer be written. */
+  made = "";
   readonly #abort = new AbortController();
   readonly #io: Io;
   readonly #exit: (code: number) => void;
   #firstMs: number | undefined;
   #failureCode: number = EXIT.failed;
-  #stderrError: NodeJS.ErrnoException | undefined;
+  readonly #outputErrors = new Map<unknown, Error>();
 
   constructor(io: Io, exit: (code: number) => void) {
     this.#io = io;
     this.#exit = exit;
     for (const signal of SIGNALS) process.on(signal, this.#onSignal);
-    // The reader of the output is gone. Writers get the error; it cannot be reported anywhere else.
-    io.stdout.on("error", () => {});
-    io.stderr.on("error", (error) => {
-      this.#stderrError = error;
-    });
+    // Writers get the same error, and {@link reasonOf} describes it.
+    for (const name of ["stdout", "stderr"] as const) {
+      io[name].on("error", (error) => this.#outputErrors.set(error, this.#outputEnd(name, error)));
+    }
   }
 
   /** Aborted with an {@link Interrupted} when the program should stop. */
@@ -95,11 +96,9 @@ export class Interrupts {
     this.#io.stdout.on("error", this.#onOutputError);
   }
 
-  /** Why the program ends with an error: what stopped it, or a description if it could not write to stderr. */
+  /** Why the program ends with an error: what stopped it, or a description if it could not write its output. */
   reasonOf(error: unknown): unknown {
-    if (this.signal.aborted) return this.signal.reason;
-    const failed = this.#stderrError;
-    return failed !== undefined && error === failed ? this.#outputEnd("stderr", failed) : error;
+    return this.signal.aborted ? this.signal.reason : (this.#outputErrors.get(error) ?? error);
   }
 
   /** Stops listening. */
@@ -123,9 +122,11 @@ export class Interrupts {
     this.#abort.abort(this.#outputEnd("stdout", error));
   };
 
-  #outputEnd(name: string, error: NodeJS.ErrnoException): Error {
-    if (error.code === "EPIPE") return new Interrupted("the output was closed", EXIT.outputClosed);
-    const exitCode = this.#failureCode;
-    return new Failed(`${name} cannot be written: ${error.message}`, { exitCode, cause: error });
+  #outputEnd(name: "stdout" | "stderr", error: NodeJS.ErrnoException): Error {
+    const hint = name === "stdout" ? this.made : "";
+    const isClosed = error.code === "EPIPE";
+    if (isClosed && hint === "") return new Interrupted("the output was closed", EXIT.outputClosed);
+    const exitCode = isClosed ? EXIT.outputClosed : this.#failureCode;
+    return new Failed(`${name} cannot be written: ${error.message}`, { hint, exitCode, cause: error });
   }
 }

@@ -1,11 +1,9 @@
-import { X509Certificate } from "node:crypto";
-import { BerthError } from "../base/errors.ts";
 import { SANDBOX_DEFAULTS, type SandboxDefaults } from "../sandboxes/spec.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quotas.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
 import type { TlsFiles } from "../server/live-tls.ts";
 import type { Config } from "./options.ts";
-import { isOwnDescriptor, readGivenFile } from "./read-file.ts";
+import { tlsFiles } from "./tls-files.ts";
 
 /** The options that {@link settingsOf} combines. */
 type Merged =
@@ -68,57 +66,4 @@ export function settingsOf(config: Config): AppSettings {
       commandTimeoutMs: config.commandTimeoutMs,
     },
   };
-}
-
-function tlsFiles({ tlsCert, tlsKey, tlsClientCa }: Config): TlsFiles | undefined {
-  if (tlsCert === undefined || tlsKey === undefined) return undefined;
-  return {
-    // Do not follow files that the shell pipes in: they can be read only once.
-    paths: [tlsCert, tlsKey, tlsClientCa ?? []].flat().filter((path) => !isOwnDescriptor(path)),
-    read: () => ({
-      cert: readPem("--tls-cert", tlsCert),
-      key: readPem("--tls-key", tlsKey),
-      clientCa: tlsClientCa === undefined ? undefined : readAuthorities("--tls-client-ca", tlsClientCa),
-    }),
-  };
-}
-
-/** @throws BerthError `INVALID_ARGUMENT` if the file cannot be read */
-function readPem(flag: string, path: string): Buffer {
-  try {
-    return readGivenFile(path);
-  } catch (error) {
-    if (error instanceof BerthError) throw unusable(`${flag}: ${path}: ${error.message}.`, error);
-    const code = (error as NodeJS.ErrnoException).code ?? "unknown error";
-    throw unusable(`${flag}: ${path} cannot be read (${code}).`, error);
-  }
-}
-
-const CERTIFICATE = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----/g;
-
-/**
- * Checks that there is a certificate. Node would treat a file without one as no authorities, and then refuse every
- * client without saying why.
- */
-function readAuthorities(flag: string, path: string): Buffer {
-  const pem = readPem(flag, path);
-  const text = pem.toString("latin1");
-  const places = Array.from(text.matchAll(CERTIFICATE), ({ index }) => index);
-  if (places.length === 0) {
-    throw unusable(
-      `${flag}: ${path} holds no certificate. It must be PEM: of the authorities of your clients.`,
-    );
-  }
-  places.forEach((place, index) => {
-    try {
-      new X509Certificate(Buffer.from(text.slice(place, places[index + 1]), "latin1"));
-    } catch (error) {
-      throw unusable(`${flag}: certificate ${index + 1} of ${path} cannot be read.`, error);
-    }
-  });
-  return pem;
-}
-
-function unusable(message: string, cause?: unknown): BerthError {
-  return new BerthError("INVALID_ARGUMENT", message, { cause });
 }

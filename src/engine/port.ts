@@ -51,6 +51,9 @@ export interface Engine {
   /** Resumes frozen processes. Idempotent. */
   resume(ref: string, signal?: AbortSignal): Promise<void>;
 
+  /** Whether a sandbox is paused now, by Berth or not. {@link list} may show that a moment later. */
+  isPaused(ref: string, signal?: AbortSignal): Promise<boolean>;
+
   /**
    * Adds mounts to a running sandbox that nobody has used yet and whose {@link EngineSandbox.takesMounts} is set.
    * @throws `UNSUPPORTED` if that turns out to be impossible, `NOT_ALLOWED`. The caller then removes the sandbox.
@@ -342,6 +345,11 @@ export interface EngineSandboxEnd {
 
 /** Something that happened to a sandbox, caused by Berth or not. */
 export type EngineEvent =
+  | EngineEndEvent
+  | { readonly type: "paused" | "resumed"; readonly ref: string; readonly sandboxId: string };
+
+/** The end of a sandbox, or the removal of what is left of it. */
+export type EngineEndEvent =
   | {
       readonly type: "ended";
       readonly ref: string;

@@ -33,14 +33,17 @@ export class RunJournal {
   }
 
   /**
-   * Lists runs as the store does, and where the next page starts if there is one. Selects by the stored states, and
-   * omits runs that are in another state by now.
+   * Lists runs as the store does, by the state that they are in by now, and where the next page starts if there is one.
+   * While changes wait, a page may hold fewer runs than its limit although more follow.
    */
   list(query: RunQuery): { readonly runs: readonly ListedRun[]; readonly next: number | undefined } {
-    const { runs, more } = this.#store.list(query);
+    const { owner, states } = query;
+    const isExact = this.#waiting.size === 0 || states.size === 0;
+    // The store still has the runs whose end waits as RUNNING.
+    const wide = isExact ? query : { ...query, states: new Set(states).add("RUNNING") };
+    const { runs, more } = this.#store.list(wide);
     const next = more ? runs.at(-1)?.position : undefined;
     if (this.#waiting.size === 0) return { runs, next };
-    const { owner, states } = query;
     const current = runs.flatMap((listed) => {
       const run = this.get(owner, listed.run.runId);
       return run && (states.size === 0 || states.has(run.phase.state)) ? [{ ...listed, run }] : [];

@@ -1,5 +1,5 @@
 import { BerthError } from "../base/errors.ts";
-import type { EngineEvent } from "../engine/port.ts";
+import type { EngineEndEvent } from "../engine/port.ts";
 import type { TerminationCause } from "./sandbox.ts";
 
 /** Why a sandbox ended. */
@@ -11,7 +11,7 @@ interface EngineEnd {
 }
 
 /** Says why a sandbox ended, from the engine's event. */
-export function endOf(event: EngineEvent): EngineEnd {
+export function endOf(event: EngineEndEvent): EngineEnd {
   if (event.type === "removed")
     return { cause: "REMOVED_EXTERNALLY", message: "Its container was removed outside Berth." };
   const { exitCode, outOfMemory, cause, isRemoved, lostNode } = event.end;
@@ -36,11 +36,11 @@ export interface EndWatch extends Disposable {
  */
 export class EarlyEnds {
   /** The ends that each watch has seen, by ref, and the ids that it watches. */
-  readonly #watches = new Map<Map<string, EngineEvent>, ReadonlySet<string>>();
+  readonly #watches = new Map<Map<string, EngineEndEvent>, ReadonlySet<string>>();
 
   /** Watches sandboxes with these ids from now on. Other owners and earlier generations may have the same ids. */
   watch(...sandboxIds: readonly string[]): EndWatch {
-    const ends = new Map<string, EngineEvent>();
+    const ends = new Map<string, EngineEndEvent>();
     this.#watches.set(ends, new Set(sandboxIds));
     return {
       errorOf: (ref) => {
@@ -54,7 +54,7 @@ export class EarlyEnds {
     };
   }
 
-  onEvent(event: EngineEvent): void {
+  onEvent(event: EngineEndEvent): void {
     for (const [ends, sandboxIds] of this.#watches) {
       // The first event says why it ended; a removal may follow.
       if (sandboxIds.has(event.sandboxId) && !ends.has(event.ref)) ends.set(event.ref, event);

@@ -430,7 +430,7 @@ export class SandboxManager {
     }
   }
 
-  /** Calls the engine each time, because Berth does not notice a manual `docker pause` or `docker unpause`. */
+  /** Calls the engine each time, because Berth notices a manual `docker pause` or `docker unpause` only later. */
   async #change(
     name: SandboxName,
     to: "RUNNING" | "PAUSED",

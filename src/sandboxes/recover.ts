@@ -1,8 +1,9 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { compositeKey } from "../base/ids.ts";
+import type { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Engine, EngineEvent, EngineSandbox } from "../engine/port.ts";
+import type { Engine, EngineEndEvent, EngineEvent, EngineSandbox } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { type Capacity, NO_PLACE, type Place, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
@@ -11,7 +12,7 @@ import type { EngineFollower } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
 import type { Phase, SandboxInit, SandboxRecord } from "./record.ts";
-import type { SandboxRegistry } from "./registry.ts";
+import { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination, TerminationCause } from "./sandbox.ts";
 import type { FoundSandbox } from "./store.ts";
@@ -21,6 +22,8 @@ import type { WarmPool } from "./warm-pool.ts";
 interface Parts {
   readonly engine: Engine;
   readonly journal: SandboxJournal;
+  /** See {@link SandboxManager}. */
+  readonly locks: KeyedLock;
   readonly time: ServiceTime;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -35,10 +38,15 @@ interface Parts {
   readonly newRecord: (init: SandboxInit) => SandboxRecord;
 }
 
+type LivePhase = Extract<Phase, { state: "RUNNING" | "PAUSED" }>;
+
+/** How long the engine may take to answer while the lock of a sandbox is held, in milliseconds. */
+const ASK_MS = 10_000;
+
 /**
  * Compares the store with the engine, at start, every minute and after a lost connection. It recovers live sandboxes,
  * ends those that are gone, with the cause, and removes containers of this instance that belong to no sandbox. In
- * between, the engine's events report what ended.
+ * between, the engine's events report what ended, and what was paused or resumed without Berth.
  */
 export class Reconciler implements EngineFollower {
   readonly #parts: Parts;
@@ -68,13 +76,14 @@ export class Reconciler implements EngineFollower {
   }
 
   onEvent(event: EngineEvent): void {
-    const record = this.#parts.registry.byRef(event.ref);
+    const { registry, warmPool, earlyEnds } = this.#parts;
+    const record = registry.byRef(event.ref);
+    const isEnd = event.type === "ended" || event.type === "removed";
     if (record === undefined) {
-      this.#parts.warmPool.lost(event.ref);
-      this.#parts.earlyEnds.onEvent(event);
-    } else {
-      this.#ended(record, event);
-    }
+      warmPool.lost(event.ref);
+      if (isEnd) earlyEnds.onEvent(event);
+    } else if (isEnd) this.#ended(record, event);
+    else this.#reported(record, event.type === "paused" ? "PAUSED" : "RUNNING");
   }
 
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
@@ -152,24 +161,43 @@ export class Reconciler implements EngineFollower {
     }
   }
 
-  #recoverLive(
-    record: SandboxRecord,
-    phase: Extract<Phase, { state: "RUNNING" | "PAUSED" }>,
-    found: EngineSandbox | undefined,
-  ): void {
-    const { journal, observer, logger } = this.#parts;
+  #recoverLive(record: SandboxRecord, phase: LivePhase, found: EngineSandbox | undefined): void {
+    const { observer, logger } = this.#parts;
     if (found === undefined || found.state === "ended") {
       this.#compare(phase.engine.ref, found, true);
       return;
     }
-    const state = found.state === "paused" ? "PAUSED" : "RUNNING";
-    if (state !== phase.state) {
-      record.phase = { state, engine: phase.engine };
-      journal.commitEventually(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
-    }
+    const state = stateOf(found);
+    this.#adopt(record, phase, state);
     const sandbox = record.leased();
     if (sandbox !== undefined) observer.ready(sandbox);
     logger.info({ sandboxId: record.sandboxId, ref: found.ref, state }, "recovered a sandbox");
+  }
+
+  #adopt(record: SandboxRecord, { state: before, engine }: LivePhase, state: LivePhase["state"]): void {
+    if (state === before) return;
+    record.phase = { state, engine };
+    this.#parts.journal.commitEventually(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
+  }
+
+  /**
+   * Adopts the state of a sandbox that was paused or resumed without Berth. The report may be about a call of Berth, so
+   * this asks the engine once no such call is in progress.
+   */
+  #reported(record: SandboxRecord, state: LivePhase["state"]): void {
+    const { locks, engine, logger } = this.#parts;
+    const { owner, sandboxId } = record;
+    const differs = () => isLive(record.phase) && record.phase.state !== state;
+    if (!differs()) return;
+    const adopted = locks.run(SandboxRegistry.key(owner, sandboxId), async () => {
+      const { phase } = record;
+      if (!isLive(phase) || !differs()) return;
+      const isPaused = await engine.isPaused(phase.engine.ref, AbortSignal.timeout(ASK_MS));
+      if (record.phase !== phase || isPaused !== (state === "PAUSED")) return;
+      this.#adopt(record, phase, state);
+      logger.info({ sandboxId, state }, "a sandbox was paused or resumed outside Berth");
+    });
+    adopted.catch((err: unknown) => logger.warn({ err, sandboxId }, "the state of a sandbox is unknown"));
   }
 
   /** Fails an interrupted create. Nobody knows how far it got, so everything that exists of it is removed. */
@@ -201,10 +229,10 @@ export class Reconciler implements EngineFollower {
     } else if (found.state === "ended") {
       const { sandboxId, end = { exitCode: -1, outOfMemory: false } } = found;
       this.#ended(record, { type: "ended", ref, sandboxId, end });
-    }
+    } else this.#reported(record, stateOf(found));
   }
 
-  #ended(record: SandboxRecord, event: EngineEvent): void {
+  #ended(record: SandboxRecord, event: EngineEndEvent): void {
     const { cause, message, facts } = endOf(event);
     this.#lost(record, cause, message, facts);
   }
@@ -259,6 +287,14 @@ export class Reconciler implements EngineFollower {
       this.#removing.delete(ref);
     }
   }
+}
+
+function isLive(phase: Phase): phase is LivePhase {
+  return phase.state === "RUNNING" || phase.state === "PAUSED";
+}
+
+function stateOf({ state }: EngineSandbox): LivePhase["state"] {
+  return state === "paused" ? "PAUSED" : "RUNNING";
 }
 
 /** The engine's ref of a sandbox, if it is known. */

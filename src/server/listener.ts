@@ -208,7 +208,7 @@ export class Listener {
       });
       return front;
     }
-    const front = createTlsServer({
+    const front = tls.createServer({
       ...socketOptions,
       ...contextOf(keys),
       ...(keys.clientCa !== undefined && { requestCert: true, rejectUnauthorized: true }),
@@ -271,20 +271,6 @@ export class Listener {
 
 function contextOf({ cert, key, clientCa }: TlsOptions): tls.SecureContextOptions {
   return { cert, key, ...(clientCa !== undefined && { ca: clientCa }), minVersion: "TLSv1.2" };
-}
-
-/** @throws `INVALID_ARGUMENT` if the certificate or the key cannot be used */
-export function createTlsServer(options: tls.TlsOptions): tls.Server {
-  try {
-    return tls.createServer(options);
-  } catch (cause) {
-    const problem = cause instanceof Error ? cause.message : String(cause);
-    throw new BerthError(
-      "INVALID_ARGUMENT",
-      `The TLS certificate and key cannot be used (${problem}). Both must be PEM, and belong together.`,
-      { cause },
-    );
-  }
 }
 
 function listenError(listen: ListenAddress, error: unknown): unknown {

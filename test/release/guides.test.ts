@@ -89,7 +89,7 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     lasting: [
       {
         line: /--inspect src\/main/,
-        ready: 'curl -fsS http://127.0.0.1:9229/json/version && PID=$(pgrep -n -g "$lasting" -f src/main)',
+        ready: "curl -fsS http://127.0.0.1:9229/json/version",
       },
       { line: /main\.ts serve --data-dir/, ready: 'grep -q listens "$HOME/lasting.log"' },
     ],

@@ -94,6 +94,10 @@ export class MemoryEngine implements Engine {
     this.#change(ref, "running");
   }
 
+  async isPaused(ref: string): Promise<boolean> {
+    return this.#find(ref).state === "paused";
+  }
+
   async mount(): Promise<void> {
     throw new BerthError("UNSUPPORTED", "This engine mounts nothing later.");
   }

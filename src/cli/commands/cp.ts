@@ -1,4 +1,5 @@
 import { getSystemErrorMap } from "node:util";
+import type { ConnectError } from "@connectrpc/connect";
 import type { Command } from "commander";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../../base/errors.ts";
@@ -75,9 +76,14 @@ export function cpCommand(host: CommandHost): Command {
             return EXIT.ok;
           } catch (error) {
             const { sandboxId, path } = copy.direction === "up" ? copy.to : copy.from;
-            if (reasonOf(error) === ErrorReason.SANDBOX_NOT_FOUND && path.includes(":")) {
+            const reason = reasonOf(error);
+            if (reason === ErrorReason.SANDBOX_NOT_FOUND && path.includes(":")) {
               const hint = "If its id contains a colon, name it apart: --sandbox ID, and then :PATH";
               throw new Failed(`There is no sandbox "${visible(sandboxId)}".`, { hint, cause: error });
+            }
+            if (reason === ErrorReason.FILE_NOT_FOUND && copy.direction === "up" && !parts.parents) {
+              const hint = "Create missing directories with --parents";
+              throw new Failed((error as ConnectError).rawMessage, { hint, cause: error });
             }
             throw localFailure(error);
           } finally {

@@ -39,6 +39,7 @@ export function createCommand(host: CommandHost): Command {
           const { signal } = host.interrupts;
           const display = flags.json ? NO_DISPLAY : textDisplay(host.io);
           const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });
+          host.interrupts.made = `The sandbox was created. Delete it with: berth rm ${sandboxId}`;
           if (flags.json) await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) });
           else await write(host.io.stdout, `${sandboxId}\n`);
           return EXIT.ok;

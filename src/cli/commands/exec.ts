@@ -84,6 +84,7 @@ export function execCommand(host: CommandHost): Command {
         return withClient(host, flags, EXIT.noCommand, async (client) => {
           if (flags.detach) {
             const { processId, response } = await startDetached(client, request, signal);
+            host.interrupts.made = `The command was started. End it with: berth kill ${processId}`;
             if (json) await writeJson(host.io.stdout, messageJson(ExecResponseSchema, response));
             else await write(host.io.stdout, `${processId}\n`);
             return EXIT.ok;

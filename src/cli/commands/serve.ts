@@ -34,6 +34,10 @@ export function serveCommand(host: CommandHost): Command {
         process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = await createLogger(config, host.io);
+        // Otherwise Node opens its inspector, through which every user of this machine can run code as the service.
+        process.on("SIGUSR1", () =>
+          logger.warn({}, "SIGUSR1 is ignored. To debug the service, start it with NODE_OPTIONS=--inspect."),
+        );
         for (const misspelled of misspelledVariables(host.io.env)) {
           logger.warn(misspelled, "no option has this environment variable; it looks like a misspelling");
         }

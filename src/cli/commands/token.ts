@@ -81,6 +81,7 @@ function createCommand(host: CommandHost): Command {
         const expires = lifetimeMs === undefined ? undefined : Date.now() + lifetimeMs;
         const { addToken } = await import("../../tenants/edit-tokens.ts");
         const { id, text } = await explained(addToken(file, { tenant, scope, expires, note }));
+        host.interrupts.made = `The token was created, and is kept nowhere. Revoke it with: berth token revoke ${id}`;
         await write(host.io.stdout, `${text}\n`);
         const until = lifetimeMs === undefined ? "until it is revoked" : `for ${formatDuration(lifetimeMs)}`;
         await write(

@@ -119,6 +119,10 @@ export class BubblewrapEngine implements Engine {
     await this.#sandbox(ref).resume();
   }
 
+  async isPaused(ref: string): Promise<boolean> {
+    return this.#sandbox(ref).describe().state === "paused";
+  }
+
   /** Not supported, because a new sandbox is ready as fast as a claimed one. */
   async mount(): Promise<void> {
     throw new BerthError("UNSUPPORTED", "Sandboxes of bubblewrap get their mounts when they are made.");

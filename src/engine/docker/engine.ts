@@ -251,6 +251,10 @@ export class DockerEngine implements Engine {
     return this.#pauses.set(ref, false, signal);
   }
 
+  async isPaused(ref: string, signal?: AbortSignal): Promise<boolean> {
+    return (await this.#inspect(ref, signal)).State.Paused;
+  }
+
   async mount(ref: string, mounts: readonly EngineMount[]): Promise<void> {
     const target = this.#lateTargets.get(ref);
     const stage = await this.#stage.inert();

@@ -32,7 +32,7 @@ export function watchEvents(
         filters: {
           type: ["container"],
           // The last two are Podman's names in filters. It reports the events as "die" and "remove".
-          event: ["oom", "die", "destroy", "died", "remove"],
+          event: ["oom", "die", "destroy", "pause", "unpause", "died", "remove"],
           label: [`${INSTANCE_LABEL}=${instance}`],
         },
         abortSignal,
@@ -77,6 +77,10 @@ async function* translateEvents(
           yield { type: "ended", ref, sandboxId, end: { ...end, outOfMemory } };
           break;
         }
+        case "pause":
+        case "unpause":
+          yield { type: action === "pause" ? "paused" : "resumed", ref, sandboxId };
+          break;
         case "destroy":
         case "remove":
           oomKilledAt.delete(ref);

@@ -237,6 +237,10 @@ export class KubernetesEngine implements Engine {
     throw this.#unsupported(ref, "pause", "resume sandboxes");
   }
 
+  async isPaused(): Promise<boolean> {
+    return false;
+  }
+
   async mount(ref: string): Promise<void> {
     throw this.#unsupported(ref, "mounts", "mount anything in a sandbox that runs");
   }

@@ -196,9 +196,11 @@ export function lifecycleSuite(subject: Subject): void {
       } while (lines > atPause && ++waits < 100);
       expect(lines).toBe(atPause);
       expect(await engine.list()).toMatchObject([{ ref, state: "paused" }]);
+      expect(await engine.isPaused(ref)).toBe(true);
       await failure(run(engine, ref, ["true"]), "SANDBOX_NOT_RUNNING");
       await engine.resume(ref);
       await engine.resume(ref);
+      expect(await engine.isPaused(ref)).toBe(false);
       await expect.poll(() => lines, POLL).toBeGreaterThan(atPause);
       await engine.pause(ref);
       await engine.remove(ref);

@@ -182,11 +182,15 @@ describe("a file", () => {
 
   test("-p creates missing parents; without it they are an error", async () => {
     await writeFile(`${here}/f`, "x");
+    await mkdir(`${here}/tree`);
     const deep = `${SANDBOX}:${there}/a/b/f`;
-    expect(await cp(`${here}/f`, deep)).toMatchObject({
-      exitCode: 1,
-      stderr: expect.stringContaining(`${there}/a/b/f`),
-    });
+    for (const source of ["f", "tree"]) {
+      const { exitCode, stderr } = await cp(`${here}/${source}`, deep);
+      expect([exitCode, stderr.split("\n")]).toEqual([
+        1,
+        [expect.stringContaining(`${there}/a/b/f`), "Create missing directories with --parents", ""],
+      ]);
+    }
     expect(await cp("-p", `${here}/f`, deep)).toEqual(SILENT);
     expect(await inSandbox(`cat ${there}/a/b/f`)).toBe("x");
   });

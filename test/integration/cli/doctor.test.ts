@@ -137,7 +137,7 @@ describe.concurrent("a problem is reported with its fix, and ends with 1", () =>
     expect(exitCode).toBe(1);
     expect(of("tls")).toMatchObject({
       status: "missing",
-      found: expect.stringContaining("The TLS certificate and key cannot be used"),
+      found: `--tls-key: ${other?.key} does not belong to the certificate in --tls-cert: ${own?.cert}. Replace whichever is out of date.`,
       fix: expect.stringContaining("--tls-key"),
     });
   });

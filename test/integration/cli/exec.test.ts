@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { cpSync, globSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
+import { endOf, type ProgramEnd, runProgram, ServeProcess } from "../../support/program.ts";
 import { newDataDir, packageDir } from "../../support/settings.ts";
 
 const SANDBOX = "box";
@@ -186,6 +186,30 @@ test.each([
   const { exitCode, stderr } = await service.run(args, { within });
   expect(stderr).toMatch(/^berth: stdout cannot be written: .*no space left.*\n$/);
   expect(exitCode).toBe(failed);
+});
+
+test.each([
+  ["is full", 1, 125, ["sh", "-c", 'exec "$@" >/dev/full', "sh"]],
+  // The reader has gone before the program starts.
+  ["is closed", 141, 141, ["sh", "-c", 'exec 3>&1; { "$@"; echo $? >&3; } | :; exec 3>&-', "sh"]],
+])("what was made is named on stderr if stdout %s", async (what, created, started, within) => {
+  const codeOf = ({ exitCode, stdout }: ProgramEnd) => (what === "is full" ? exitCode : Number(stdout));
+  const id = `unsaid-${created}`;
+  const create = await service.run(["create", "--id", id], { within });
+  expect([codeOf(create), create.stderr]).toEqual([
+    created,
+    expect.stringMatching(
+      new RegExp(
+        `^berth: stdout cannot be written: .+\nThe sandbox was created. Delete it with: berth rm ${id}\n$`,
+      ),
+    ),
+  ]);
+  const exec = await service.run(["exec", "-d", id, "--", "sleep", "600"], { within });
+  const [, processId = ""] =
+    /\nThe command was started\. End it with: berth kill (\S+)\n$/.exec(exec.stderr) ?? [];
+  expect([codeOf(exec), processId, exec.stderr]).toEqual([started, expect.stringMatching(/./), exec.stderr]);
+  expect(await service.run(["kill", processId])).toMatchObject({ exitCode: 0 });
+  expect(await service.run(["rm", id])).toMatchObject({ exitCode: 0 });
 });
 
 test("an error output that cannot be written: 125, and 141 if its reader has gone", async () => {

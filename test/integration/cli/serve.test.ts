@@ -59,6 +59,24 @@ describe("its end", () => {
     expect(await containersOf(service.instance)).toHaveLength(1);
   });
 
+  test("SIGUSR1 opens no inspector", async () => {
+    const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", `${dir}/usr1`];
+    const child = startProgram(["serve", ...args]);
+    let written = "";
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (written += chunk));
+    try {
+      await expect.poll(() => written).toContain("berth listens on");
+      child.kill("SIGUSR1");
+      await expect.poll(() => written).toMatch(/SIGUSR1|debugger|inspector/i);
+      expect(written).toContain("SIGUSR1 is ignored");
+      expect(written).not.toMatch(/Debugger listening|Starting inspector/);
+      child.kill("SIGTERM");
+      await expect.poll(() => child.exitCode).toBe(0);
+    } finally {
+      child.kill("SIGKILL");
+    }
+  });
+
   test("a second signal ends it at once and says so", async () => {
     const service = await serve(["--stop-timeout", "60s"]);
     await service.run(["create", "--id", "busy"]);
@@ -283,7 +301,10 @@ describe("where it listens", () => {
       "--tls-key",
       "/no/k.pem",
     ]);
-    expect([exitCode, stderr]).toEqual([1, "berth: --tls-cert: /no/c.pem cannot be read (ENOENT).\n"]);
+    expect([exitCode, stderr]).toEqual([
+      1,
+      "berth: --tls-cert: /no/c.pem: there is no such file. Name a file in PEM that the service's user may read.\n",
+    ]);
   });
 
   test.each([
@@ -292,16 +313,16 @@ describe("where it listens", () => {
     ["a certificate in a pipe", "--tls-cert", "pipe", "pipe: it is not a file."],
     ["a key in a device", "--tls-key", "/dev/null", "/dev/null: it is not a file."],
     ["no certificate", "--tls-client-ca", "empty.pem", "empty.pem holds no certificate. It must be PEM"],
-    ["a broken one", "--tls-client-ca", "broken.pem", "certificate 1 of "],
+    ["a broken one", "--tls-client-ca", "broken.pem", "broken.pem: its certificate 1 cannot be read."],
   ])("%s is refused without waiting for it", async (_, flag, name, problem) => {
-    const [pem, pipe] = ["pem", "pipe"].map((each) => path.join(dir, each)) as [string, string];
+    const pipe = path.join(dir, "pipe");
     rmSync(pipe, { force: true });
     execFileSync("mkfifo", [pipe]);
-    writeFileSync(pem, "");
     writeFileSync(path.join(dir, "empty.pem"), "# none yet\n");
     const [begin, end] = ["BEGIN", "END"].map((word) => `-----${word} CERTIFICATE-----\n`);
     writeFileSync(path.join(dir, "broken.pem"), `${begin}bm9uZQ==\n${end}`);
-    const tls = { "--tls-cert": pem, "--tls-key": pem, "--tls-client-ca": pem };
+    const { cert, key } = await makeCertificate(dir, "given");
+    const tls = { "--tls-cert": cert, "--tls-key": key, "--tls-client-ca": cert };
     const given = { ...(flag !== "--config" && tls), [flag]: path.resolve(dir, name) };
     const child = startProgram(["serve", ...Object.entries(given).flat()]);
     let stderr = "";

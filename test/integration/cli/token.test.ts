@@ -56,6 +56,21 @@ describe("berth token", () => {
     expect(readdirSync(path.dirname(file))).toEqual(["tokens.yaml"]);
   });
 
+  test("names a token that it could not print", async () => {
+    const file = newFile();
+    const within = ["sh", "-c", 'exec "$@" >/dev/full', "sh"];
+    const { exitCode, stderr } = await runProgram(["token", "create", "--tokens", file, "--tenant", "acme"], {
+      within,
+    });
+    const advice = /^The token was created, and is kept nowhere\. Revoke it with: berth token revoke (\w+)$/;
+    const [failure, hint = ""] = stderr.split("\n");
+    expect(failure).toMatch(/^berth: stdout cannot be written: .*no space left/);
+    expect(hint).toMatch(advice);
+    expect(exitCode).toBe(1);
+    const revoked = await runProgram(["token", "revoke", "--tokens", file, advice.exec(hint)?.[1] ?? ""]);
+    expect(revoked).toMatchObject({ exitCode: 0 });
+  });
+
   test("loses nothing when several programs edit at once", async () => {
     const file = newFile();
     await Promise.all(Array.from({ length: 8 }, (_, index) => create(file, "--tenant", `tenant-${index}`)));

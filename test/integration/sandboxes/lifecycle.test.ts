@@ -86,6 +86,50 @@ describe("pause and resume", () => {
     expect(await client.output(id, "echo fine")).toBe("fine\n");
   });
 
+  test("a sandbox that Docker itself pauses is PAUSED, and refuses calls until Docker resumes it", async () => {
+    const { client } = app;
+    const { sandbox_id: id } = await client.createSandbox();
+    const waiting = client.exec(id, "echo up; sleep 2; echo done");
+    await waiting.until("up\n");
+    const container = await containerOf(app.instance, id);
+    const stateOf = async () => (await client.getSandbox(id)).state;
+    await container.pause();
+    await expect.poll(stateOf).toBe("SANDBOX_STATE_PAUSED");
+    expect(await failureOf(client.run(id, "true"))).toMatchObject({
+      code: "FAILED_PRECONDITION",
+      reason: "SANDBOX_NOT_RUNNING",
+      message: expect.stringMatching(/paused.*resume/i),
+    });
+    // Docker learns late about its own pause, which would undo what follows at once.
+    await sleep(300);
+    await container.unpause();
+    await expect.poll(stateOf).toBe("SANDBOX_STATE_RUNNING");
+    expect(await client.output(id, "echo fine")).toBe("fine\n");
+    expect((await waiting.result).stdout.toString()).toContain("done");
+  });
+
+  test("pauses by Docker at the same time as those of Berth leave the sandbox in Docker's state", async () => {
+    const { client } = app;
+    const { sandbox_id: id } = await client.createSandbox();
+    const container = await containerOf(app.instance, id);
+    for (let round = 0; round < 5; round++) {
+      await Promise.allSettled([
+        pause(client, id),
+        container.pause(),
+        resume(client, id),
+        container.unpause(),
+      ]);
+      await expect
+        .poll(async () => {
+          const isPaused = (await container.inspect()).State.Paused;
+          return (await client.getSandbox(id)).state === `SANDBOX_STATE_${isPaused ? "PAUSED" : "RUNNING"}`;
+        })
+        .toBe(true);
+    }
+    await resume(client, id);
+    expect(await client.output(id, "echo fine")).toBe("fine\n");
+  });
+
   test("a paused sandbox is deleted at once", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();

@@ -269,6 +269,35 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect((await browser.ok("reload")).title).toBe("B");
   });
 
+  it("a page that stops loading while it is parsed counts as there", async () => {
+    const page = "<title>Stopped</title>one<script>window.stop()</script>two";
+    const url = `data:text/html,${encodeURIComponent(page)}`;
+    for (const state of ["dom", "load", "network_idle"]) {
+      const loading = { wait_until: state, timeout: 20 };
+      const opened = await browser.call("goto", { url, ...loading });
+      expect(opened).toMatchObject({ code: 0, data: { title: "Stopped" } });
+      expect(await browser.call("reload", loading)).toMatchObject({ code: 0, data: { title: "Stopped" } });
+    }
+  });
+
+  it("a page that moves on to a URL which cannot be loaded is a failure that names the URL", async () => {
+    const { stdout } = await shell("pwd");
+    const missing = `file://${stdout.trim()}/missing.html`;
+    await shell(
+      `echo '<title>A</title>a' >a.html; echo '<script>location = "missing.html"</script>' >on.html`,
+    );
+    const failure = {
+      code: 4001,
+      message: `The page moved on to ${missing}, which could not be loaded.`,
+    };
+    expect(await browser.call("goto", { url: `file://${stdout.trim()}/on.html` })).toMatchObject(failure);
+    expect(await browser.call("reload")).toMatchObject(failure);
+    await browser.ok("goto", { url: `file://${stdout.trim()}/a.html` });
+    expect(await browser.call("back")).toMatchObject(failure);
+    await shell("echo '<title>Found</title>' >missing.html");
+    expect((await browser.ok("reload")).title).toBe("Found");
+  });
+
   it("an action waits for the page that a busy page opens only later", async () => {
     const busy =
       "setTimeout(() => { const end = performance.now() + 300; while (performance.now() < end); })";

@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { chmod, copyFile, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
 import path from "node:path";
@@ -8,6 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import tls from "node:tls";
 import { afterEach, describe, expect, test } from "vitest";
 import { startApp } from "../../../src/app.ts";
+import { tlsFiles } from "../../../src/config/tls-files.ts";
 import type { TlsFiles } from "../../../src/server/live-tls.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { makeCertificate } from "../../support/certificate.ts";
@@ -277,15 +278,8 @@ interface Files {
   readonly clientCa?: string | undefined;
 }
 
-function tlsFiles({ cert, key, clientCa }: Files): TlsFiles {
-  return {
-    paths: [cert, key, ...(clientCa === undefined ? [] : [clientCa])],
-    read: () => ({
-      cert: readFileSync(cert),
-      key: readFileSync(key),
-      clientCa: clientCa === undefined ? undefined : readFileSync(clientCa),
-    }),
-  };
+function tlsOf({ cert, key, clientCa }: Files): TlsFiles | undefined {
+  return tlsFiles({ tlsCert: cert, tlsKey: key, tlsClientCa: clientCa });
 }
 
 /** The subject of the certificate that an address presents now. */
@@ -309,7 +303,7 @@ describe("a renewed certificate", () => {
     );
     const at = { cert: path.join(directory, "tls.crt"), key: path.join(directory, "tls.key") };
     await Promise.all([copyFile(first?.cert ?? "", at.cert), copyFile(first?.key ?? "", at.key)]);
-    const running = await startTestApp({ engine: "bubblewrap", tls: tlsFiles(at) });
+    const running = await startTestApp({ engine: "bubblewrap", tls: tlsOf(at) });
     open.push(() => {
       running.log.lines.splice(0);
       return running.stop();
@@ -336,6 +330,17 @@ describe("a renewed certificate", () => {
     expect((await secureGet(agent, running.app.address, "/readyz")).body).toBe("ok\n");
   });
 
+  test.each([
+    ["cert", "--tls-cert", "holds no usable certificate"],
+    ["key", "--tls-key", "holds no usable key"],
+  ] as const)("whose %s is broken is named in the log", async (which, flag, problem) => {
+    const { running, at } = await servedFiles();
+    await writeFile(at[which], "-----BEGIN NOTHING-----\n");
+    await expect.poll(() => errorsOf(running)).toContain("the TLS files have changed");
+    expect(errorsOf(running)).toContain(`${flag}: ${at[which]} ${problem}`);
+    expect(await subjectAt(running.app.address)).toBe("first");
+  });
+
   test("is used when a link is moved to it, as Kubernetes does, and keeps existing connections", async () => {
     const directory = newDataDir();
     for (const name of ["first", "second"]) {
@@ -347,7 +352,7 @@ describe("a renewed certificate", () => {
     const link = path.join(directory, "current");
     await symlink("first.d", link);
     const files = { cert: path.join(link, "tls.crt"), key: path.join(link, "tls.key") };
-    const running = await startTestApp({ engine: "bubblewrap", tls: tlsFiles(files) });
+    const running = await startTestApp({ engine: "bubblewrap", tls: tlsOf(files) });
     open.push(() => running.stop());
     const agent = newAgent();
     const subject = async () => (await secureGet(agent, running.app.address, "/healthz")).subject;
@@ -397,7 +402,7 @@ test("with --tls-client-ca, a caller needs a certificate of that authority in ad
   const running = await startTestApp({
     engine: "bubblewrap",
     tokens: file.path,
-    tls: tlsFiles({ ...(server as Files), clientCa: client?.cert }),
+    tls: tlsOf({ ...(server as Files), clientCa: client?.cert }),
   });
   open.push(() => running.stop());
   const call = async (own: { cert: string; key: string } | undefined, header: object) => {

@@ -315,6 +315,7 @@ describe("on a full disk", () => {
     expect(bench.containers).toEqual([]);
     expect(bench.running.has(OWNER, runId)).toBe(false);
     expect(list("RUNNING")).toEqual([]);
+    expect(list("ERROR")).toEqual([runId]);
     expect(await reasonOf(bench.runs.reset(OWNER, runId))).toBe("NO_SPACE");
     makeRoom();
     // Without waiting for the next attempt to store it.

@@ -135,6 +135,16 @@ export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
   }
 }
 
+/**
+ * Describes the page after a navigation.
+ * @throws ToolFailure if the page by itself moved on to a URL that could not be loaded
+ */
+export async function arrival({ tab, signal }: BrowserUse): Promise<About> {
+  const { unreachableUrl } = await whileChanging(tab, () => tab.page(signal), signal);
+  if (unreachableUrl === undefined) return about(tab, signal);
+  throw new ToolFailure(`The page moved on to ${shownUrl(unreachableUrl)}, which could not be loaded.`);
+}
+
 async function aboutDocument(tab: Tab, signal: AbortSignal): Promise<About> {
   const answer = z.object({ url: z.string(), title: z.string(), status: z.number().int().min(0).max(999) });
   const { url, title, status } = await tab.callIn(tab.root, ABOUT, [], answer, signal);

@@ -17,7 +17,7 @@ import {
 import { download } from "./download.ts";
 import { evaluate } from "./evaluate.ts";
 import { ToolFailure } from "./failure.ts";
-import { about, goBy, goTo, LOAD_STATES, reload } from "./navigation.ts";
+import { arrival, goBy, goTo, LOAD_STATES, reload } from "./navigation.ts";
 import { readHtml, readText, waitFor } from "./reading.ts";
 import { screenshot } from "./screenshot.ts";
 import { readTree } from "./tree.ts";
@@ -36,7 +36,7 @@ const goto = pageTool(
   async (use, params, browser) => {
     const hasNetwork = browser.place.sandbox.spec.network !== "NONE";
     await goTo(use, params.url, LOAD_STATES[params.wait_until], hasNetwork);
-    return { data: await about(use.tab, use.signal) };
+    return { data: await arrival(use) };
   },
   ({ url: given }) => void pageUrl("params.url", given),
 );
@@ -47,7 +47,7 @@ const back = pageTool(
   z.strictObject({ wait_until: waitUntil }),
   async (use, params) => {
     await goBy(use, -1, LOAD_STATES[params.wait_until]);
-    return { data: await about(use.tab, use.signal) };
+    return { data: await arrival(use) };
   },
 );
 
@@ -57,7 +57,7 @@ const forward = pageTool(
   z.strictObject({ wait_until: waitUntil }),
   async (use, params) => {
     await goBy(use, 1, LOAD_STATES[params.wait_until]);
-    return { data: await about(use.tab, use.signal) };
+    return { data: await arrival(use) };
   },
 );
 
@@ -67,7 +67,7 @@ const reloadTool = pageTool(
   z.strictObject({ wait_until: waitUntil }),
   async (use, params) => {
     await reload(use, LOAD_STATES[params.wait_until]);
-    return { data: await about(use.tab, use.signal) };
+    return { data: await arrival(use) };
   },
 );
 

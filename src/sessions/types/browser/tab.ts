@@ -15,6 +15,12 @@ export interface Frame {
   readonly url: string;
 }
 
+/** The document of a page itself. */
+interface Page extends Frame {
+  /** The URL that could not be loaded, if the document is the browser's page about that. */
+  readonly unreachableUrl: string | undefined;
+}
+
 /** An object in a page. */
 export interface RemoteObject {
   readonly session: string;
@@ -35,7 +41,13 @@ const OBJECT_GROUP = "berth";
 const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellFormed());
 
 const frame = z
-  .object({ id: z.string(), loaderId: z.string(), url: shortText, urlFragment: shortText.default("") })
+  .object({
+    id: z.string(),
+    loaderId: z.string(),
+    url: shortText,
+    urlFragment: shortText.default(""),
+    unreachableUrl: shortText.optional(),
+  })
   .transform(({ url, urlFragment, ...rest }) => ({ ...rest, url: url + urlFragment }));
 type FrameTree = {
   readonly frame: z.output<typeof frame>;
@@ -87,9 +99,10 @@ export class Tab {
   readonly #changes = new Changes();
   readonly #earlier: string[] = [];
   #isClosed = false;
-  #document: { readonly loaderId: string; readonly reached: Set<string> } = {
+  #document: { readonly loaderId: string; readonly reached: Set<string>; isCutOff: boolean } = {
     loaderId: "",
     reached: new Set(),
+    isCutOff: false,
   };
   readonly id: string;
   readonly targetId: string;
@@ -196,7 +209,7 @@ export class Tab {
     if (this.#document.loaderId !== loaderId) {
       this.#earlier.push(loaderId);
       if (this.#earlier.length > MAX_EARLIER) this.#earlier.shift();
-      this.#document = { loaderId, reached: new Set() };
+      this.#document = { loaderId, reached: new Set(), isCutOff: false };
     }
     if (this.#document.reached.size < 20) this.#document.reached.add(name);
     this.changed();
@@ -207,9 +220,11 @@ export class Tab {
     this.#changes.announce();
   }
 
-  /** Records that the page started to load a document, or has loaded it completely. */
+  /** Records that the page started to load a document, or no longer loads one. */
   setLoading(isLoading: boolean): void {
     this.#replaced = isLoading ? this.loaderId : undefined;
+    // A page that calls window.stop() before its load event never has that event.
+    if (!isLoading && !this.#document.reached.has("load")) this.#document.isCutOff = true;
     this.changed();
   }
 
@@ -222,9 +237,9 @@ export class Tab {
     return this.loaderId === this.#replaced || !this.has("DOMContentLoaded");
   }
 
-  /** Whether the page's newest document has reached a state. */
+  /** Whether the page's newest document has reached a state, or stopped loading and will not reach it. */
   has(state: LoadState): boolean {
-    return this.#document.reached.has(state);
+    return this.#document.reached.has(state) || this.#document.isCutOff;
   }
 
   get loaderId(): string {
@@ -310,10 +325,10 @@ export class Tab {
   }
 
   /** The document of the page itself. */
-  async page(signal: AbortSignal): Promise<Frame> {
+  async page(signal: AbortSignal): Promise<Page> {
     const { frameTree: tree } = await this.send("Page.getFrameTree", {}, z.object({ frameTree }), signal);
-    const { id: frameId, loaderId, url } = tree.frame;
-    return { session: this.session, frameId, loaderId, url };
+    const { id: frameId, loaderId, url, unreachableUrl } = tree.frame;
+    return { session: this.session, frameId, loaderId, url, unreachableUrl };
   }
 
   /** The URL and title as the browser reports them, independent of the page's scripts. */
