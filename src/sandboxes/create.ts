@@ -9,6 +9,7 @@ import type { Engine, EngineSandbox } from "../engine/port.ts";
 import type { RequestProgress } from "../state/request-log.ts";
 import { type Capacity, type Place, type Reservation, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
+import type { EarlyEnds, EndWatch } from "./engine-ends.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxJournal } from "./journal.ts";
@@ -59,6 +60,7 @@ interface Parts {
   readonly registry: SandboxRegistry;
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
+  readonly earlyEnds: EarlyEnds;
   readonly sweeper: ExpirySweeper;
   readonly newRecord: (init: SandboxInit) => SandboxRecord;
 }
@@ -162,14 +164,12 @@ export class SandboxCreator {
   }
 
   async #start(record: SandboxRecord, warm: WarmSandbox | undefined, signal: AbortSignal): Promise<void> {
-    const { locks, deleter, clock } = this.#parts;
+    const { locks, deleter, clock, earlyEnds } = this.#parts;
+    const { owner, sandboxId } = record;
+    // Starts in the same tick as the claim, from which on the pool no longer notices the warm sandbox's end.
+    using ends = earlyEnds.watch(sandboxId, warm?.engine.sandboxId ?? sandboxId);
     try {
-      await locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
-        const engine = await this.#make(record, warm, signal);
-        failpoint(warm ? "claim.made" : "create.made");
-        this.#becomeReady(record, engine);
-        failpoint(warm ? "claim.ready" : "create.ready");
-      });
+      await locks.run(SandboxRegistry.key(owner, sandboxId), () => this.#make(record, warm, ends, signal));
     } catch (error) {
       const message =
         error instanceof BerthError ? error.message : "An unexpected error; the server's log has it.";
@@ -178,23 +178,28 @@ export class SandboxCreator {
     }
   }
 
-  /** Creates the sandbox in the engine, from the warm sandbox if possible. On failure or abort nothing is left. */
+  /** Makes the sandbox ready, from the warm sandbox if possible. On failure or abort nothing is left. */
   async #make(
     record: SandboxRecord,
     warm: WarmSandbox | undefined,
+    ends: EndWatch,
     signal: AbortSignal,
-  ): Promise<EngineSandbox> {
-    const adapted = warm && (await this.#adapt(warm, record, signal));
+  ): Promise<void> {
+    const adapted = warm && (await this.#adapt(warm, record, ends, signal));
     const engine = adapted ?? (await this.#makeCold(record, signal));
     try {
       throwIfAborted(signal);
       await this.#parts.egress.open({ ref: engine.ref, owner: record.owner, spec: record.spec }, signal);
-      return engine;
+      failpoint(warm ? "claim.made" : "create.made");
+      const ended = ends.errorOf(engine.ref);
+      if (ended !== undefined) throw ended;
     } catch (error) {
       this.#parts.observer.ending(leasedOf(engine, record.spec));
       await this.#parts.engine.remove(engine.ref);
       throw error;
     }
+    this.#becomeReady(record, engine);
+    failpoint(warm ? "claim.ready" : "create.ready");
   }
 
   async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
@@ -228,6 +233,7 @@ export class SandboxCreator {
   async #adapt(
     { engine: warm, resources }: WarmSandbox,
     { spec, owner }: SandboxRecord,
+    ends: EndWatch,
     signal: AbortSignal,
   ): Promise<EngineSandbox | undefined> {
     const { engine, mounts, observer } = this.#parts;
@@ -236,11 +242,13 @@ export class SandboxCreator {
       if (!isDeepStrictEqual(resources, spec.resources)) {
         await engine.setResources(warm.ref, spec.resources, signal);
       }
+      const ended = ends.errorOf(warm.ref);
+      if (ended !== undefined) throw ended;
       return warm;
     } catch (error) {
       observer.ending(leasedOf(warm, spec));
       await engine.remove(warm.ref);
-      const isGone = hasReason(error, "SANDBOX_TERMINATED");
+      const isGone = ends.errorOf(warm.ref) !== undefined || hasReason(error, "SANDBOX_TERMINATED");
       if (isGone || (spec.mounts.length > 0 && hasReason(error, "UNSUPPORTED"))) return undefined;
       throw error;
     }

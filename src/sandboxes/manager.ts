@@ -10,6 +10,7 @@ import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
 import { type CreateOptions, SandboxCreator } from "./create.ts";
 import { SandboxDeleter } from "./delete.ts";
+import { EarlyEnds } from "./engine-ends.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxJournal } from "./journal.ts";
@@ -132,7 +133,8 @@ export class SandboxManager {
     const registry = new SandboxRegistry(clock, (record) => journal.forget(record));
     const retries = new RemovalRetries(parts);
     const quotas = parts.quotas ?? new TenantQuotas(clock);
-    const shared = { ...parts, quotas, defaults, locks: this.#locks, capacity, registry, retries };
+    const earlyEnds = new EarlyEnds();
+    const shared = { ...parts, quotas, defaults, locks: this.#locks, capacity, registry, retries, earlyEnds };
     const deleter = new SandboxDeleter(shared);
     const warmPool = new WarmPool(settings.warmPools, {
       ...shared,

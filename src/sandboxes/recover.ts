@@ -2,10 +2,11 @@ import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { compositeKey } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
+import type { Engine, EngineEvent, EngineSandbox } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { type Capacity, NO_PLACE, type Place, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
+import { type EarlyEnds, endOf } from "./engine-ends.ts";
 import type { EngineFollower } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
@@ -30,6 +31,7 @@ interface Parts {
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
   readonly retries: RemovalRetries;
+  readonly earlyEnds: EarlyEnds;
   readonly newRecord: (init: SandboxInit) => SandboxRecord;
 }
 
@@ -67,9 +69,12 @@ export class Reconciler implements EngineFollower {
 
   onEvent(event: EngineEvent): void {
     const record = this.#parts.registry.byRef(event.ref);
-    if (record === undefined) this.#parts.warmPool.lost(event.ref);
-    else if (event.type === "ended") this.#ended(record, event.end);
-    else this.#removed(record);
+    if (record === undefined) {
+      this.#parts.warmPool.lost(event.ref);
+      this.#parts.earlyEnds.onEvent(event);
+    } else {
+      this.#ended(record, event);
+    }
   }
 
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
@@ -192,25 +197,16 @@ export class Reconciler implements EngineFollower {
       if (found?.state !== "running") this.#parts.warmPool.lost(ref);
     } else if (found === undefined) {
       if (unseen) this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
-      else this.#removed(record);
+      else this.#ended(record, { type: "removed", ref, sandboxId: record.sandboxId });
     } else if (found.state === "ended") {
-      this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
+      const { sandboxId, end = { exitCode: -1, outOfMemory: false } } = found;
+      this.#ended(record, { type: "ended", ref, sandboxId, end });
     }
   }
 
-  #removed(record: SandboxRecord): void {
-    this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
-  }
-
-  #ended(record: SandboxRecord, end: EngineSandboxEnd): void {
-    const { exitCode, outOfMemory, cause, isRemoved, lostNode } = end;
-    if (lostNode !== undefined)
-      this.#lost(record, "ENGINE_LOST", `Its node ${lostNode} was lost.`, { node: lostNode });
-    else if (outOfMemory)
-      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process: out of memory.");
-    else if (cause !== undefined)
-      this.#lost(record, isRemoved ? "REMOVED_EXTERNALLY" : "EXITED", `${cause.replace(/\.$/, "")}.`);
-    else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
+  #ended(record: SandboxRecord, event: EngineEvent): void {
+    const { cause, message, facts } = endOf(event);
+    this.#lost(record, cause, message, facts);
   }
 
   #lost(

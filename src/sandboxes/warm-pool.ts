@@ -3,6 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
+import type { EarlyEnds } from "./engine-ends.ts";
 import { type LeasedSandbox, leasedOf, type SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
@@ -76,6 +77,7 @@ interface Parts {
   readonly observer: SandboxObserver;
   readonly logger: Logger;
   readonly retries: RemovalRetries;
+  readonly earlyEnds: EarlyEnds;
   readonly resolve: (spec: RequestedSpec) => SandboxSpec;
 }
 
@@ -212,7 +214,13 @@ export class WarmPool {
       const sandboxId = newId("sbx");
       this.#starting.add(sandboxId);
       try {
+        using ends = this.#parts.earlyEnds.watch(sandboxId);
         const warm = await this.#make(pool, sandboxId, signal);
+        const ended = ends.errorOf(warm.engine.ref);
+        if (ended !== undefined) {
+          await this.#remove(warm);
+          throw ended;
+        }
         pool.starting--;
         if (signal.aborted) return await this.#remove(warm);
         pool.problem = "";

@@ -78,4 +78,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: CLIENT, title: "0 as the most output to keep is the default, on every path" },
   },
+  {
+    name: "links in a sandbox's archive make devices and pipes on the machine of a Python client",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: 'with _TarWithoutSpecial.open(fileobj=source, mode="r:")',
+        to: 'with tarfile.open(fileobj=source, mode="r:")',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

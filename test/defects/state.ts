@@ -181,6 +181,20 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the end of a sandbox that is being created is dropped",
+    changes: [
+      {
+        file: "src/sandboxes/recover.ts",
+        from: "      this.#parts.earlyEnds.onEvent(event);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "a warm sandbox that ends while its limits are changed is replaced by a new one",
+    },
+  },
+  {
     name: "what was removed counts as lost where its event comes late",
     changes: [
       {

@@ -336,6 +336,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "archives may hold devices",
     ),
     hostile(
+      "a sandbox's tar, for a client, with links to a device or FIFO",
+      [
+        at(
+          "integration/clients/python.test.ts",
+          "passes its tests with the newest grpcio and protobuf that it accepts",
+        ),
+      ],
+      "links in a sandbox's archive make devices and pipes on the machine of a Python client",
+    ),
+    hostile(
       "a tar with set-user-id files",
       [
         at(

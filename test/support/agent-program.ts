@@ -9,6 +9,9 @@ export const AGENT_COMMAND: readonly string[] = [
   fileURLToPath(new URL("../integration/clients/agent-driver.ts", import.meta.url)),
 ];
 
+/** The environment of a program in TypeScript. Not the caller's, so that no proxy is used on loopback. */
+export const AGENT_ENV: NodeJS.ProcessEnv = { NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE };
+
 /** A message of an agent program. */
 export interface Told {
   readonly step?: number;

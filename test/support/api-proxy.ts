@@ -20,14 +20,16 @@ export interface ApiRequest {
 
 /**
  * What happens to a call. `hang`: accepts it and never answers. `unanswered`: carries it out and never answers. A
- * status: refuses it in the API server's form; with `made`, after the API server has carried it out. `silent`: opens a
- * watch without events. `end`: opens a watch and ends it normally at once.
+ * status: refuses it in the API server's form; with `made`, after the API server has carried it out. `before`: carries it
+ * out and answers once that has resolved. `silent`: opens a watch without events. `end`: opens a watch and ends it normally
+ * at once.
  */
 export type ApiFault =
   | "hang"
   | "unanswered"
   | "silent"
   | "end"
+  | { readonly before: () => Promise<void> }
   | { readonly status: number; readonly reason?: string; readonly message?: string; readonly made?: boolean };
 
 /** A proxy in front of the API server that makes calls fail on purpose. */
@@ -87,19 +89,20 @@ export class ApiProxy implements AsyncDisposable {
       if (fault === "end") answer.end();
       return;
     }
-    if (typeof fault === "object" && !fault.made) {
+    if (typeof fault === "object" && "status" in fault && !fault.made) {
       refuse(answer, fault);
       return;
     }
     const { method, url = "", headers } = request;
     const to = new URL(url, this.#target);
     const options = { method, headers: { ...headers, host: to.host }, ca: this.#ca };
-    const onward = https.request(to, options, (from) => {
+    const onward = https.request(to, options, async (from) => {
       if (fault === "unanswered") {
         from.resume();
         return;
       }
-      if (fault !== undefined) {
+      if (fault !== undefined && "before" in fault) await fault.before();
+      else if (fault !== undefined) {
         from.resume().once("end", () => refuse(answer, fault));
         return;
       }
@@ -161,7 +164,7 @@ export class ApiProxy implements AsyncDisposable {
   }
 }
 
-function refuse(answer: http.ServerResponse, fault: Exclude<ApiFault, string>): void {
+function refuse(answer: http.ServerResponse, fault: Extract<ApiFault, { readonly status: number }>): void {
   const { status, reason = "", message = "refused on purpose" } = fault;
   const body = JSON.stringify({
     kind: "Status",

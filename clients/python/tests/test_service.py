@@ -225,9 +225,10 @@ async def test_directories_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> N
     (source / "b").symlink_to("sub/a")
     assert (await sandbox.files.upload_dir(source, "copied")).entry_count == 3
     assert await sandbox.files.read("copied/b") == b"a"
-    await sandbox.run("mkfifo copied/pipe")
+    await sandbox.run("mkfifo copied/pipe && ln copied/pipe copied/same", check=True)
     await sandbox.files.download_dir("copied", tmp_path / "back")
     assert (tmp_path / "back/sub/a").read_text() == "a" and (tmp_path / "back/b").is_symlink()
+    assert sorted(os.listdir(tmp_path / "back")) == ["b", "sub"]
     # A link that a sandbox created does not lead out of the directory.
     await sandbox.run("ln -s /etc/hostname copied/out", check=True)
     with pytest.raises(tarfile.FilterError):
@@ -484,6 +485,33 @@ async def test_a_large_file_that_is_replaced_is_read_as_one(sandbox: AsyncSandbo
 
     monkeypatch.setattr(sandbox.files, "download_chunks", replaced)
     assert await sandbox.files.read("large") == b"b" * size
+
+
+async def test_no_link_of_an_archive_makes_a_special_file(
+    sandbox: AsyncSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def archive() -> bytes:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            # No system makes a symbolic link that long, but the name in it is valid.
+            for name, kind, to in [
+                ("pipe", tarfile.FIFOTYPE, ""),
+                ("link", tarfile.LNKTYPE, "pipe"),
+                ("next", tarfile.LNKTYPE, "./link"),
+                ("symbolic", tarfile.SYMTYPE, "./" * 3000 + "pipe"),
+                ("file", tarfile.REGTYPE, ""),
+            ]:
+                member = tarfile.TarInfo(name)
+                member.type, member.linkname = kind, to
+                tar.addfile(member)
+        return packed.getvalue()
+
+    async def replaced(path: str, *, user: str = "") -> AsyncIterator[bytes]:
+        yield archive()
+
+    monkeypatch.setattr(sandbox.files, "download_archive", replaced)
+    await sandbox.files.download_dir("any", tmp_path / "back")
+    assert os.listdir(tmp_path / "back") == ["file"]
 
 
 async def test_what_has_no_size_is_uploaded(sandbox: AsyncSandbox, tmp_path: Path) -> None:

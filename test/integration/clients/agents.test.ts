@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { AGENT_COMMAND, AgentProgram } from "../../support/agent-program.ts";
+import { AGENT_COMMAND, AGENT_ENV, AgentProgram } from "../../support/agent-program.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { CuttingLink } from "../../support/cutting-link.ts";
@@ -47,7 +47,7 @@ const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; examp
     "TypeScript",
     () => ({
       command: [...AGENT_COMMAND],
-      env: {},
+      env: AGENT_ENV,
       example: [
         process.execPath,
         "--conditions=@berth/source",

@@ -9,6 +9,7 @@ import { eventually } from "../../support/eventually.ts";
 import { Internet } from "../../support/internet.ts";
 import { INTERNET } from "../../support/internet-addresses.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { ScriptPython } from "../../support/script-python.ts";
 import { newDataDir } from "../../support/settings.ts";
 
 /** Fetches a URL like programs that support proxies, follows redirects, and prints the result. */
@@ -50,14 +51,17 @@ describe.each(ENGINES)("egress_domains on $name", ({ name }) => {
   let internet: Internet;
   let service: ServeProcess;
   let client: Client;
+  let interpreter: ScriptPython | undefined;
   let sandboxId = "";
   const dataDir = newDataDir();
   const listen = `unix:${path.join(dataDir, "socket")}`;
 
   const create = async (domains: readonly string[]): Promise<string> =>
     (await client.createSandbox({ egress_domains: domains })).sandbox_id;
-  const python = (program: string, ...args: string[]): Promise<string> =>
-    pythonIn(sandboxId, program, ...args);
+  const python = async (program: string, ...args: string[]): Promise<string> => {
+    interpreter ??= await ScriptPython.start(client, sandboxId);
+    return (await interpreter.run(program, ...args)).stdout.toString().trim();
+  };
   const pythonIn = async (id: string, program: string, ...args: string[]): Promise<string> =>
     (await client.run(id, ["python3", "-c", program, ...args])).stdout.toString().trim();
   const get = (url: string): Promise<string> => python(FETCH, url);
@@ -357,6 +361,8 @@ time.sleep(600)`;
       client.close();
       service = await service.again([], { BERTH_ENGINE: name, BERTH_LISTEN: listen });
       client = new Client(listen);
+      // It ended with the service.
+      interpreter = undefined;
       await eventually(async () => (await get("http://allowed.example/")).startsWith("200"));
       expect(await get("http://other.example/")).toMatch(/^403 /);
     },

@@ -161,10 +161,11 @@ describe("a warm sandbox whose pod others delete", () => {
     ...{ engine: "kubernetes", kubeconfig: api.kubeconfig, warmPools: [{ image: TEST_IMAGE, count: 1 }] },
   });
 
+  const isReady = async (): Promise<boolean> =>
+    (await proxied.client.call("SandboxService/GetStats", {})).warm_pools?.[0]?.ready === 1;
+
   test("while it is claimed is replaced by a new one", async () => {
     const { client } = proxied;
-    const isReady = async (): Promise<boolean> =>
-      (await client.call("SandboxService/GetStats", {})).warm_pools?.[0]?.ready === 1;
     await eventually(isReady, { timeoutMs: 60_000 });
     const [pod = ""] = await podNames(proxied.instance);
     let deleting: Promise<void> | undefined;
@@ -178,6 +179,33 @@ describe("a warm sandbox whose pod others delete", () => {
     const { sandbox_id: id } = await client.createSandbox({ resources: { cpu_millis: 700 } });
     expect(deleting).toBeDefined();
     expect(await client.output(id, "echo lives")).toBe("lives\n");
+    await client.deleteSandbox(id);
+  });
+
+  test("while it is claimed, after its limits were changed, is replaced by a new one", async () => {
+    const { client } = proxied;
+    await eventually(isReady, { timeoutMs: 60_000 });
+    const [pod = ""] = await podNames(proxied.instance);
+    const { sandbox_id: other } = await client.createSandbox({ user: "nobody" });
+    const [last = ""] = (await podNames(proxied.instance)).filter((name) => name !== pod);
+    let deleting: Promise<void> | undefined;
+    const deleteSeen = async (): Promise<void> => {
+      await remove(pod, "--force", "--grace-period=0");
+      // Changes arrive in order: once the service has seen this one, it has seen the one before.
+      await remove(last, "--force", "--grace-period=0");
+      await eventually(async () => (await client.getSandbox(other)).state === "SANDBOX_STATE_TERMINATED", {
+        timeoutMs: 30_000,
+      });
+    };
+    api.fault = ({ path }) => {
+      if (!path.endsWith("/resize") || deleting !== undefined) return undefined;
+      return { before: () => (deleting = deleteSeen()) };
+    };
+    const { sandbox_id: id } = await client.createSandbox({ resources: { cpu_millis: 700 } });
+    expect(deleting).toBeDefined();
+    expect(await client.getSandbox(id)).toMatchObject({ state: "SANDBOX_STATE_RUNNING" });
+    const ran = await client.run(id, "exit 7").catch((error: unknown) => error);
+    expect(ran).toMatchObject({ exit_status: { cause: "EXIT_CAUSE_EXITED", exit_code: 7 } });
     await client.deleteSandbox(id);
   });
 });

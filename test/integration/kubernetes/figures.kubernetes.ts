@@ -15,7 +15,15 @@ async function timed(act: () => Promise<unknown>): Promise<number> {
   return performance.now() - began;
 }
 
-/** The time that Kubernetes itself takes to run a command. */
+/**
+ * What something takes by itself, from the times of many rounds. Load only adds to a time, and adds most to what hands
+ * over between processes often, so the middle of the times of a busy machine compares loads instead.
+ */
+function ownTime(times: readonly number[]): number {
+  return percentile(times, 0.1);
+}
+
+/** Runs a command as Kubernetes itself does. */
 async function rawExec(api: Api, pod: string): Promise<void> {
   const closed = Promise.withResolvers<unknown>();
   const streams = { stdin: false, tty: false };
@@ -36,10 +44,11 @@ describe("times on the engine kubernetes, measured alternately with Kubernetes i
       raw.push(await timed(() => rawExec(api, pod)));
       for (let j = 0; j < 5; j++) lane.push(await timed(() => client.run(id, ["true"])));
     }
-    const [berth, kubernetes] = [percentile(lane, 0.5), percentile(raw, 0.5)];
-    console.info(`exec of true, p50: ${berth.toFixed(1)} ms; by the API: ${kubernetes.toFixed(1)} ms`);
+    const ofBoth = (one: (times: readonly number[]) => number): string =>
+      `${one(lane).toFixed(1)} ms; by the API ${one(raw).toFixed(1)} ms`;
+    console.info(`exec of true: ${ofBoth(ownTime)}; p50 ${ofBoth((times) => percentile(times, 0.5))}`);
     // About 10 if two cores carry the cluster, the service and this test.
-    expect(kubernetes / berth).toBeGreaterThan(6);
+    expect(ownTime(raw) / ownTime(lane)).toBeGreaterThan(7);
     await client.deleteSandbox(id);
   });
 
@@ -57,8 +66,8 @@ describe("times on the engine kubernetes, measured alternately with Kubernetes i
       bare.push(await timed(() => barePod(name)));
       await kubectl(["delete", "pod", name, `--namespace=${NAMESPACE}`, "--grace-period=1"]);
     }
-    const [berth, kubernetes] = [percentile(cold, 0.5), percentile(bare, 0.5)];
-    console.info(`create, p50: ${berth.toFixed(0)} ms; a bare pod: ${kubernetes.toFixed(0)} ms`);
+    const [berth, kubernetes] = [ownTime(cold), ownTime(bare)];
+    console.info(`create: ${berth.toFixed(0)} ms; a bare pod: ${kubernetes.toFixed(0)} ms`);
     expect(berth / kubernetes).toBeLessThan(1.1);
   });
 });

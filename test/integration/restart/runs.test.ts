@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { AGENT_COMMAND, AgentProgram } from "../../support/agent-program.ts";
+import { AGENT_COMMAND, AGENT_ENV, AgentProgram } from "../../support/agent-program.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -52,7 +52,7 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
 
   const ofKilledClient = async (index: number): Promise<void> => {
     const setup = { address: service.address, sandbox: true, step_timeout: 5 };
-    const agent = new AgentProgram(AGENT_COMMAND, {}, setup);
+    const agent = new AgentProgram(AGENT_COMMAND, AGENT_ENV, setup);
     const { runId } = await inTurn(index, () =>
       eventually(
         async () => {

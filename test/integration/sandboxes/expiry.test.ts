@@ -35,10 +35,12 @@ test("an unused sandbox expires when its idle timeout has passed, not before", a
 
 test("a sandbox in use stays, however long; its idle time starts when the use ends", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
-  const running = app.client.exec(id, "sleep 2; echo done");
-  await running.processId;
+  const running = app.client.exec(id, "read -r go; echo done", { keep_stdin_open: true });
+  const process_id = await running.processId;
   await setIdleTimeout(id, 0.5);
+  await sleep(2_000);
   expect(await app.client.getSandbox(id)).toMatchObject({ expire_time: null, active_operations: 1 });
+  await app.client.call("ProcessService/WriteStdin", { process_id, data: Buffer.from("go\n") });
   const { stdout, exit } = await running.result;
   expect(stdout.toString()).toBe("done\n");
   expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });

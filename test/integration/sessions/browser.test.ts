@@ -239,6 +239,20 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await browser.ok("scroll", { selector: "#tall", pixels: 1 })).toMatchObject({ scrolled: null });
   });
 
+  it("scrolled is of the box or frame that scrolls, whatever is around the element", async () => {
+    await browser.show(`<!doctype html><style>html,body{height:100%;margin:0} body{overflow:auto}</style>
+      <div id=host><div id=slotted style="height:2000px">slotted</div></div><div id=tall style="height:4000px">tall</div>
+      <iframe id=still srcdoc="<!doctype html><p id=framed>framed"></iframe>
+      <script>host.attachShadow({ mode: "open" }).innerHTML = '<div style="height:200px;overflow:auto"><slot></slot></div>'</script>`);
+    const inBox = { scrolled: { x: 0, y: expect.any(Number), height: 2000 } };
+    const tree: string = (await browser.ok("tree")).tree;
+    const refOf = (text: string) => new RegExp(`"${text}" \\[ref=(e\\d+)\\]`).exec(tree)?.[1] ?? "none";
+    expect(await browser.ok("scroll", { selector: "#slotted", pixels: 1 })).toMatchObject(inBox);
+    expect(await browser.ok("scroll", { ref: refOf("slotted"), pixels: 1 })).toMatchObject(inBox);
+    expect(await browser.ok("scroll", { selector: "#tall", pixels: 1 })).toMatchObject({ scrolled: null });
+    expect(await browser.ok("scroll", { ref: refOf("framed"), pixels: 1 })).toMatchObject({ scrolled: null });
+  });
+
   it("a click waits for the page that it opens, and the history goes back and forward", async () => {
     await shell(
       "echo '<title>A</title><a href=b.html>b</a>' >a.html; echo '<title>B</title><form action=a.html><input name=q></form>' >b.html",

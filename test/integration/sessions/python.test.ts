@@ -186,6 +186,15 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     });
   });
 
+  it("code whose event loop runs in a thread awaits in another", async () => {
+    await run("import asyncio, threading\nawait asyncio.sleep(0)\nloop = asyncio.get_event_loop()");
+    await run("threading.Thread(target=loop.run_forever, daemon=True).start()");
+    const code =
+      "async def answer(): return 42\nfuture = asyncio.run_coroutine_threadsafe(answer(), loop)\nawait asyncio.wrap_future(future)";
+    expect((await run(code, 5)).data).toMatchObject({ timed_out: false, result: "42", error: null });
+    expect((await run("loop.is_running()")).data.result).toBe("True");
+  });
+
   it("a timeout interrupts, and the state stays", async () => {
     await run("kept = 'yes'");
     await expectInterrupted("import time\nprint('started')\nwhile True: time.sleep(0.1)", 0.5, {

@@ -3,7 +3,7 @@ import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { settled } from "../../support/manual-clock.ts";
-import type { EngineStep } from "../../support/memory-engine.ts";
+import type { EngineStep, MemoryEngine } from "../../support/memory-engine.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
 
 const never = new AbortController().signal;
@@ -14,6 +14,19 @@ function hold(engine: { before: (step: EngineStep, id: string) => Promise<void> 
   const gate = Promise.withResolvers<void>();
   engine.before = async (step) => (step === held ? gate.promise : undefined);
   return gate;
+}
+
+const EXITED = { exitCode: 3, outOfMemory: false };
+
+/** Calls `act` once the engine has created a sandbox, and answers when its events have arrived. */
+function afterCreate(engine: MemoryEngine, act: (ref: string) => void): void {
+  const create = engine.create.bind(engine);
+  engine.create = async (spec, signal) => {
+    const made = await create(spec, signal);
+    act(made.ref);
+    await settled();
+    return made;
+  };
 }
 
 describe("create", () => {
@@ -284,6 +297,61 @@ describe("what the engine reports", () => {
     await settled();
     expect(manager.get(named("new")).state).toBe("RUNNING");
     monitor.stop();
+  });
+
+  test.each([
+    ["ends", (engine: MemoryEngine, ref: string) => engine.end(ref, EXITED), "ended with code 3"],
+    ["is removed", (engine: MemoryEngine, ref: string) => engine.vanish(ref), "removed outside Berth"],
+  ])(
+    "a sandbox that %s before its create returns fails that create, with the cause",
+    async (_what, act, words) => {
+      const { manager, engine, monitor } = await newManager();
+      manager.start();
+      await settled();
+      afterCreate(engine, (ref) => act(engine, ref));
+      const message = expect.stringContaining(words);
+      await expect(manager.create(OWNER, {}, { sandboxId: "x", signal: never })).rejects.toMatchObject({
+        reason: "SANDBOX_START_FAILED",
+        message,
+      });
+      expect(manager.get(named("x")).termination).toMatchObject({ cause: "CREATE_FAILED", message });
+      expect(engine.sandboxes.size).toBe(0);
+      monitor.stop();
+    },
+  );
+
+  test("the end of another owner's sandbox with the same id does not fail a create", async () => {
+    const { manager, engine, monitor } = await newManager();
+    manager.start();
+    await settled();
+    await manager.create("alice", {}, { sandboxId: "x", signal: never });
+    const gate = hold(engine, "create");
+    const creating = manager.create("bob", {}, { sandboxId: "x", signal: never });
+    await settled();
+    engine.end("ref-1", EXITED);
+    await settled();
+    gate.resolve();
+    expect((await creating).state).toBe("RUNNING");
+    monitor.stop();
+  });
+
+  test("a warm sandbox that ends while its limits are changed is replaced by a new one", async () => {
+    const { manager, engine, monitor } = await newManager({ warmPools: [{ image: "warm", count: 1 }] });
+    manager.start();
+    await expect.poll(() => manager.stats(OWNER).warmPools[0]?.ready).toBe(1);
+    const change = engine.setResources.bind(engine);
+    engine.setResources = async (ref, resources) => {
+      await change(ref, resources);
+      engine.end(ref, EXITED);
+      await settled();
+    };
+    const asked = { image: "warm", memoryBytes: 2 ** 30 };
+    const { sandboxId } = await manager.create(OWNER, asked, { signal: never });
+    const states = [...engine.sandboxes.values()].filter((one) => one.sandboxId === sandboxId);
+    expect(states).toMatchObject([{ state: "running" }]);
+    expect(manager.get(named(sandboxId)).state).toBe("RUNNING");
+    monitor.stop();
+    await manager.shutdown({ leave: false, timeoutMs: 1_000 });
   });
 });
 

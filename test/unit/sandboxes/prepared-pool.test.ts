@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { Prepared, PreparedPool } from "../../../src/sandboxes/warm-pool.ts";
 import { eventually } from "../../support/eventually.ts";
+import { settled } from "../../support/manual-clock.ts";
 import type { MemoryEngine } from "../../support/memory-engine.ts";
 import { newManager, OWNER } from "./support.ts";
 
@@ -138,6 +139,27 @@ describe("a pool with something prepared", () => {
     engine.end(ref, { exitCode: 1, outOfMemory: false });
     await eventually(() => made.length === 2 && ready() === 1);
     expect(made[0]?.cleanups).toEqual([true]);
+  });
+
+  test("drops what was prepared in a sandbox that ended meanwhile", async () => {
+    const made: Thing[] = [];
+    const world = await pooled({
+      prepare: async ({ ref }) => {
+        const thing = new Thing();
+        made.push(thing);
+        if (made.length === 1) {
+          world.engine.end(ref, { exitCode: 1, outOfMemory: false });
+          await settled();
+        }
+        return thing;
+      },
+    });
+    await eventually(() => world.ready() === 1);
+    const { taken, view } = await world.create();
+    expect(taken).toBe(made[1]);
+    expect(made.map(({ cleanups }) => cleanups).slice(0, 2)).toEqual([[true], []]);
+    expect(alive(world.engine)).toContain(view.sandboxId);
+    await world.manager.shutdown({ leave: false, timeoutMs: 1000 });
   });
 });
 

@@ -101,14 +101,18 @@ export const SCROLL_STATE = `function() {
   return { x: scrollX, y: scrollY, width: page?.scrollWidth ?? 0, height: page?.scrollHeight ?? 0 };
 }`;
 
-/** On an element: how far the nearest box or frame around it that scrolls is scrolled. Null: only the page does. */
+/** On an element or a text: how far the nearest box or frame around it that scrolls is scrolled. Null: only the page does. */
 export const SCROLLED_AROUND = `function() {
-  for (let at = this; at instanceof Element; at = at.parentElement ?? at.getRootNode().host) {
+  const overflows = (at) => [at.scrollWidth > at.clientWidth, at.scrollHeight > at.clientHeight];
+  const around = (node) => node.assignedSlot ?? node.parentElement ?? node.getRootNode().host;
+  for (let at = this instanceof Element ? this : around(this); at instanceof Element; at = around(at)) {
     const isRoot = at === document.scrollingElement;
     if (isRoot && window === top) return null;
+    // The viewport takes the body's overflow, unless the root element has its own.
+    if (!isRoot && at === document.body && getComputedStyle(document.documentElement).overflowY === "visible") continue;
     const { overflowX, overflowY } = getComputedStyle(at);
-    const scrolls = (way) => way === "auto" || way === "scroll";
-    if (isRoot || scrolls(overflowY) && at.scrollHeight > at.clientHeight || scrolls(overflowX) && at.scrollWidth > at.clientWidth)
+    const scrolls = [overflowX, overflowY].map((way) => isRoot || way === "auto" || way === "scroll");
+    if (overflows(at).some((over, axis) => over && scrolls[axis]))
       return { x: at.scrollLeft, y: at.scrollTop, width: at.scrollWidth, height: at.scrollHeight };
   }
   return null;

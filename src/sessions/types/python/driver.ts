@@ -156,12 +156,15 @@ def _current_loop(asyncio):
         simplefilter('ignore')
         try: loop = asyncio.get_event_loop()
         except RuntimeError: return asyncio.new_event_loop()
-    return asyncio.new_event_loop() if loop.is_closed() else loop
+    return loop if _is_free(loop) else asyncio.new_event_loop()
+
+# A loop that a thread runs cannot run here too, and goes on with its tasks by itself.
+def _is_free(loop): return not (loop.is_closed() or loop.is_running())
 
 def _awaited(codes):
     global _loop
     import asyncio
-    if _loop is None or _loop.is_closed(): _loop = _current_loop(asyncio)
+    if _loop is None or not _is_free(_loop): _loop = _current_loop(asyncio)
     # asyncio.run() leaves none.
     asyncio.set_event_loop(_loop)
     context, failure = {}, None

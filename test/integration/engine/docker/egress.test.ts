@@ -5,7 +5,7 @@ import { createServer, type Server } from "node:http";
 import { createConnection } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { docker } from "../../../support/docker.ts";
-import { run, sh, spec, useEngine } from "./support.ts";
+import { openPython, run, sh, spec, useEngine } from "./support.ts";
 
 /** A public address that is routed to a namespace on this machine while the tests run. */
 const PUBLIC = { address: "11.22.33.44", namespace: "berth-test-net", link: "berthtest0" };
@@ -16,6 +16,7 @@ const CLOSED = ["10.213.99.7", "100.99.213.7", "169.254.213.7", "172.29.213.7", 
 const { engine } = useEngine({ egressDns: [PUBLIC.address] });
 let server: Server;
 let ref = "";
+let interpreter: Awaited<ReturnType<typeof openPython>>;
 let sibling = "";
 
 function ip(...args: string[]): void {
@@ -57,18 +58,13 @@ try:
     print("connected")
 except ConnectionRefusedError: print("refused")
 except Exception as error: print(repr(error))`;
-  const { stdout } = await run(engine, ref, ["python3", "-c", program, address, String(port)]);
+  const { stdout } = await interpreter.python.run(program, address, String(port));
   return stdout.toString().trim();
 }
 
 /** The output of a Python program, which may fail. */
-function python(program: string, ...args: string[]): Promise<string> {
-  return pythonIn(ref, program, ...args);
-}
-
-async function pythonIn(where: string, program: string, ...args: string[]): Promise<string> {
-  const argv = ["python3", "-c", `import socket, sys\n${program}`, ...args];
-  const { stdout, stderr } = await run(engine, where, argv);
+async function python(program: string, ...args: string[]): Promise<string> {
+  const { stdout, stderr } = await interpreter.python.run(`import socket, sys\n${program}`, ...args);
   return `${stdout}${stderr}`;
 }
 
@@ -86,10 +82,12 @@ beforeAll(async () => {
   raiseInternet();
   server = createServer((_, response) => response.end("of the host")).listen(0, "0.0.0.0");
   ({ ref } = await engine.create(spec({ network: "EGRESS" })));
+  interpreter = await openPython(engine, ref);
   ({ ref: sibling } = await engine.create(spec({ network: "EGRESS", owner: "another-tenant" })));
 });
 
 afterAll(() => {
+  interpreter?.close();
   server.close();
   dropInternet();
 });
@@ -206,6 +204,7 @@ while True: open("/tmp/heard", "ab").write(server.recv(99) + b"\\n")`;
     const argv = ["python3", "-c", listening.replace("\\\\n", "\\n"), address];
     await engine.spawn(sibling, { argv, stdin: false }, { data() {}, end() {} });
     const say = `
+import socket, sys
 speaker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 speaker.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 for to in sys.argv[2:]:
@@ -216,12 +215,12 @@ for to in sys.argv[2:]:
     const heard = (): Promise<string> => sh(engine, sibling, "cat /tmp/heard 2>/dev/null || true");
     await expect
       .poll(async () => {
-        await pythonIn(sibling, say, "own", address);
+        await run(engine, sibling, ["python3", "-c", say, "own", address]);
         return heard();
       })
       .toContain("own");
     await python(say, "foreign", ...all);
-    await pythonIn(sibling, say, "last", address);
+    await run(engine, sibling, ["python3", "-c", say, "last", address]);
     await expect.poll(heard).toContain("last");
     expect(await heard()).not.toContain("foreign");
   });

@@ -3,9 +3,11 @@ import { afterAll, expect } from "vitest";
 import type { BerthError, ErrorReason } from "../../../../src/base/errors.ts";
 import type { Logger } from "../../../../src/base/logger.ts";
 import { DockerEngine, type DockerEngineOptions } from "../../../../src/engine/docker/engine.ts";
-import type { Engine, EngineSandboxSpec, OutputStream, SpawnRequest } from "../../../../src/engine/port.ts";
+import type { Engine, EngineSandboxSpec, OutputSink, SpawnRequest } from "../../../../src/engine/port.ts";
 import { removeContainers } from "../../../support/docker.ts";
 import { TEST_IMAGE } from "../../../support/images.ts";
+import { ScriptPython } from "../../../support/script-python.ts";
+import type { ScriptRunner } from "../../../support/script-runner.ts";
 import { ScriptShell } from "../../../support/script-shell.ts";
 import { newInstance } from "../../../support/settings.ts";
 
@@ -87,12 +89,22 @@ export async function openShell(
   ref: string,
 ): Promise<{ readonly shell: ScriptShell; close(): void }> {
   const shell = new ScriptShell((data) => spawned.writeStdin(data));
-  const sink = {
-    data: (stream: OutputStream, chunk: Buffer) => shell.take(stream, chunk),
-    end: () => shell.end(),
-  };
-  const spawned = await engine.spawn(ref, { argv: ["/bin/sh"], stdin: true }, sink);
+  const spawned = await engine.spawn(ref, { argv: ["/bin/sh"], stdin: true }, sinkOf(shell));
   return { shell, close: () => spawned.close() };
+}
+
+/** A Python interpreter in a sandbox. */
+export async function openPython(
+  engine: Engine,
+  ref: string,
+): Promise<{ readonly python: ScriptPython; close(): void }> {
+  const python = new ScriptPython((data) => spawned.writeStdin(data));
+  const spawned = await engine.spawn(ref, { argv: ScriptPython.argv, stdin: true }, sinkOf(python));
+  return { python, close: () => spawned.close() };
+}
+
+function sinkOf(runner: ScriptRunner): OutputSink {
+  return { data: (stream, chunk) => runner.take(stream, chunk), end: () => runner.end() };
 }
 
 /** Expects a promise to reject with a reason. Returns the error. */

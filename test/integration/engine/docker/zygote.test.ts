@@ -2,11 +2,13 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { quote } from "../../../../src/base/shell-quote.ts";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { Engine, EngineSandboxSpec, FirstShell, SpawnRequest } from "../../../../src/engine/port.ts";
-import { docker, processesIn, rawExec } from "../../../support/docker.ts";
+import { docker, processesIn, rawExec, rawShell } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../../support/images.ts";
+import type { ScriptShell } from "../../../support/script-shell.ts";
 import { failure, type Outcome, run, silent, spec, useEngine } from "./support.ts";
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-zygote-"));
@@ -19,11 +21,11 @@ const TRIES = 3;
 /** A wait for something that never comes takes longer each time; a busy machine only sometimes does. */
 const AT_ONCE_MS = 1_500;
 
-/** The shortest time that some work takes in a few tries, in milliseconds, minus what `other` takes just before. */
-async function leastMs(
-  work: () => Promise<void>,
-  other = async (): Promise<unknown> => undefined,
-): Promise<number> {
+/**
+ * The shortest time that some work takes in a few tries, in milliseconds, minus what `other` takes just before: how long
+ * the daemon itself takes depends on the machine's load.
+ */
+async function leastMs(work: () => Promise<void>, other: () => Promise<unknown>): Promise<number> {
   let least = Number.POSITIVE_INFINITY;
   for (let tries = 0; tries < TRIES && least > AT_ONCE_MS; tries++) {
     const before = performance.now();
@@ -61,13 +63,13 @@ echo "$HOME"
 /** Prints whether the daemon or the zygote started a shell: the daemon's shells have no parent in the container. */
 const WHOSE = "[ $PPID = 0 ] && echo daemon || echo zygote";
 
-/** Uses up the limit of processes for some seconds. */
+/** Uses up the limit of processes until its stdin ends. */
 const FILL = `
-import os, time
+import os
 try:
     while os.fork(): pass
 except OSError: pass
-time.sleep(5)
+os.read(0, 1)
 `;
 
 const byShell = (script: string): readonly string[] => ["/bin/sh", "-c", script];
@@ -115,8 +117,10 @@ describe.each([
 ])("unusual user lists in %s are read as the daemon reads them", (_, image) => {
   // Each case writes both lists, which are read each time.
   let ref = "";
+  let root: ScriptShell;
   beforeAll(async () => {
     ({ ref } = await engine.create(spec({ image })));
+    root = await rawShell(docker.getContainer(ref));
   });
   afterAll(() => engine.remove(ref));
 
@@ -139,8 +143,8 @@ describe.each([
     ["users of odd names", `+5:x:5:5::/:\n${BOB}`, "+6:x:7:\n", ["+5", "bob:+6"]],
   ])("%s", async (name, passwd, group, users) => {
     const container = docker.getContainer(ref);
-    const write = byShell('printf %s "$1" >/etc/passwd; printf %s "$2" >/etc/group');
-    await rawExec(container, [...write, "sh", passwd, group], { user: "0" });
+    const lists = `printf %s ${quote(passwd)} >/etc/passwd && printf %s ${quote(group)} >/etc/group`;
+    expect(await root.run(lists)).toMatchObject({ exitCode: 0 });
     for (const user of users) {
       const key = `${name}: ${user}`;
       if (!asDaemon.has(key)) {
@@ -180,9 +184,10 @@ describe("a zygote", () => {
 
   test("leaves variables that the shell does not set to the daemon, at once", async () => {
     const { ref } = await engine.create(spec({ image: BASH_IMAGE }));
-    const ms = await leastMs(async () => {
-      expect(await whose(engine, ref, { env: { UID: "5" } })).toBe("daemon");
-    });
+    const ms = await leastMs(
+      async () => expect(await whose(engine, ref, { env: { UID: "5" } })).toBe("daemon"),
+      () => rawExec(docker.getContainer(ref), ["true"]),
+    );
     expect(ms).toBeLessThan(AT_ONCE_MS);
     await engine.remove(ref);
   });
@@ -237,15 +242,16 @@ describe("a zygote", () => {
 
   test("outlives forks that fail, for which the daemon starts processes at once", async () => {
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, pidsLimit: 24 } }));
-    const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: false }, NOBODY_LISTENS);
+    const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: true }, NOBODY_LISTENS);
     await eventually(async () => (await engine.usage(ref)).pids >= 24, POLL);
     const ms = await leastMs(
       // The daemon needs no free process.
       async () => expect(await whose(engine, ref)).toBe("daemon"),
-      // How long the daemon itself takes depends on the machine's load.
       () => rawExec(docker.getContainer(ref), ["true"]),
     );
     expect(ms).toBeLessThan(AT_ONCE_MS);
+    full.closeStdin();
+    expect(await full.wait()).toBe(0);
     full.close();
     await expect.poll(() => whose(engine, ref).catch(() => "")).toBe("zygote");
     await engine.remove(ref);
@@ -419,17 +425,22 @@ test("exit codes outlive the service, also of processes that end while it is dow
   const options = { instance, logger: silent, pipesDir: left };
   const first = new DockerEngine(options);
   const { ref } = await first.create(spec());
-  const start = (code: number, seconds: number) =>
-    first.spawn(ref, { argv: byShell(`sleep ${seconds}; exit ${code}`), stdin: true }, NOBODY_LISTENS);
-  const spawned = [await start(7, 0.1), await start(8, 3)];
+  const start = (code: number) => {
+    const argv = byShell(`until [ -e /tmp/end-${code} ]; do sleep 0.1; done; exit ${code}`);
+    return first.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
+  };
+  const spawned = [await start(7), await start(8)];
   await first.close();
   const container = docker.getContainer(ref);
-  await eventually(async () => !(await processesIn(container)).join("\n").includes("sleep 0.1"), POLL);
+  const end = (code: number) => rawExec(container, ["touch", `/tmp/end-${code}`]);
+  await end(7);
+  await eventually(async () => !(await processesIn(container)).join("\n").includes("end-7"), POLL);
   const second = new DockerEngine(options);
   await second.list();
   const found = await second.recover(
     spawned.map(({ handle = "" }) => ({ ref, handle, sink: NOBODY_LISTENS })),
   );
+  await end(8);
   expect(await Promise.all(found.map((one) => one?.wait()))).toEqual([7, 8]);
   expect(await whose(second, ref)).toBe("zygote");
   await second.remove(ref);

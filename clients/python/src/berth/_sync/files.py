@@ -411,10 +411,19 @@ def _unpack(source: tempfile.SpooledTemporaryFile[bytes], target: LocalPath) -> 
     if not hasattr(tarfile, "data_filter"):
         raise RuntimeError("this Python's tarfile has no filter for what is not trusted: update to 3.11.4")
     target.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=source, mode="r:") as tar:
+    with _TarWithoutSpecial.open(fileobj=source, mode="r:") as tar:
         tar.extractall(target, filter=_data_without_special)
 
 
 def _data_without_special(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
-    # They have no content, and the filter "data" would refuse the whole archive because of one.
-    return None if member.isfifo() or member.isdev() else tarfile.data_filter(member, target)
+    # They have no content, and the filter "data" would refuse the whole archive because of one. Devices include pipes.
+    return None if member.isdev() else tarfile.data_filter(member, target)
+
+
+class _TarWithoutSpecial(tarfile.TarFile):
+    """Makes no pipes and devices. For a link that it cannot make, tarfile unpacks the target, which no filter has seen."""
+
+    def makefifo(self, tarinfo: tarfile.TarInfo, targetpath: object) -> None:
+        pass
+
+    makedev = makefifo
