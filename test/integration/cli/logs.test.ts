@@ -221,7 +221,7 @@ describe("ps", () => {
         .map((line) => line.split(/ {2,}/));
     };
     const headings = ["ID", "STATE", "STARTED", "STDOUT", "STDERR", "COMMAND"];
-    const ago = expect.stringMatching(/^\d+m?s( \d+s)? ago$/);
+    const ago = expect.stringMatching(/^(\d+m?s|\d+m( \d+s)?) ago$/);
     const sleeps = [running, "running", ago, "0 B", "0 B", "sleep 600"];
     expect(await list()).toEqual([headings, sleeps]);
     expect(await list("--all")).toEqual([

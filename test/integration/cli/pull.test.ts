@@ -3,7 +3,8 @@ import { once } from "node:events";
 import { buffer } from "node:stream/consumers";
 import { stripVTControlCharacters } from "node:util";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
-import { containersOf, docker } from "../../support/docker.ts";
+import { expectNoContainers } from "../../support/app.ts";
+import { docker } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { endOf, MAIN, runProgram, ServeProcess } from "../../support/program.ts";
 import { TestRegistry } from "../engine/docker/registry.ts";
@@ -21,7 +22,8 @@ beforeEach(async () => {
   image = `${await registry.listen()}/berth-test/pull:1`;
 });
 afterEach(async () => {
-  expect(await containersOf(service.instance)).toEqual([]);
+  // A failed create is answered after some seconds, even if Docker takes longer to remove its container.
+  await expectNoContainers(service.instance);
   const pulled = await docker.listImages({ filters: { reference: [`${image}*`] } });
   for (const { Id } of pulled) await docker.getImage(Id).remove({ force: true });
   await registry[Symbol.asyncDispose]();

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { expectNoContainers } from "../../support/app.ts";
 import { containersOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { MISSING_IMAGE } from "../../support/images.ts";
@@ -175,6 +176,8 @@ describe("on a signal", () => {
     await eventually(async () => (await containersOf(service.instance)).length > 0);
     child.kill("SIGINT");
     expect((await end).exitCode).toBe(130);
+    // A canceled create ends after some seconds, even if Docker takes longer to remove its container.
+    await expectNoContainers(service.instance);
   });
 
   test("while nobody reads its output: it still ends", async () => {

@@ -421,20 +421,24 @@ test("continues at the byte where the connection broke", async () => {
   await using sandbox = await connect().sandboxes.create();
   const berth = connect(link.address);
   const far = await berth.sandboxes.get(sandbox.sandboxId);
-  const numbers: string[] = [];
-  const line = "for i in $(seq 200); do echo $i; sleep 0.01; done";
+  // It waits before the part after each cut, so that some output is always left, however slow its reader is.
+  const line = `for part in 0 1 2 3; do
+    until [ $part = 0 ] || [ -e part$part ]; do sleep 0.05; done
+    for i in $(seq $((part * 50 + 1)) $((part * 50 + 50))); do echo $i; sleep 0.01; done
+  done`;
+  let numbers = "";
   let cuts = 0;
   for await (const { text, lost } of far.exec(line)) {
     expect(lost).toBe(0);
-    numbers.push(text);
-    if (numbers.length % 40 === 0 && cuts < 3) {
-      cuts++;
-      link.cut();
-      await link.restore();
-    }
+    numbers += text;
+    if (cuts === 3 || !numbers.includes(`\n${cuts * 50 + 40}\n`)) continue;
+    cuts++;
+    link.cut();
+    await link.restore();
+    await sandbox.files.write(`part${cuts}`, "");
   }
-  expect(cuts).toBeGreaterThan(0);
-  expect(numbers.join("")).toBe(Array.from({ length: 200 }, (_, index) => `${index + 1}\n`).join(""));
+  expect(cuts).toBe(3);
+  expect(numbers).toBe(Array.from({ length: 200 }, (_, index) => `${index + 1}\n`).join(""));
 });
 
 test("reports what was received if the connection stays lost", async () => {

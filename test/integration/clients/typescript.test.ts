@@ -61,12 +61,8 @@ test("measures what a sandbox uses, which is not a use of it", async () => {
   expect(idle.processes).toBeGreaterThan(0);
   expect((await made.refresh()).lastUsedTime).toEqual(lastUsedTime);
   await using _busy = await made.exec(["python3", "-c", "x = bytearray(64 << 20)\nwhile True: pass"]).start();
-  await expect
-    .poll(async () => (await made.usage()).memoryBytes, { timeout: 30_000 })
-    .toBeGreaterThan(64 << 20);
-  await expect
-    .poll(async () => (await made.usage()).cpuTimeMs, { timeout: 30_000 })
-    .toBeGreaterThan(idle.cpuTimeMs + 200);
+  await expect.poll(async () => (await made.usage()).memoryBytes).toBeGreaterThan(64 << 20);
+  await expect.poll(async () => (await made.usage()).cpuTimeMs).toBeGreaterThan(idle.cpuTimeMs + 200);
   const busy = await made.usage();
   expect(busy.processes).toBeGreaterThan(idle.processes);
   expect(busy.measureTime.getTime()).toBeGreaterThan(idle.measureTime.getTime());

@@ -8,6 +8,7 @@ import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { RunDriver } from "../../support/run-driver.ts";
 import { SmallDisk } from "../../support/small-disk.ts";
+import { withTimeEnough } from "../../support/time-enough.ts";
 import type { WatchEventsResponse } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
 
@@ -140,14 +141,22 @@ test("runs can be canceled and deleted on a full disk", async () => {
 
 test("a run whose last report cannot be stored ends with its lease; others continue after a restart", async () => {
   const start = (seconds: number) => RunDriver.start(client, { sandbox_spec: {}, step_timeout: { seconds } });
-  const [reported, kept] = [await start(8), await start(600)];
+  const kept = await start(600);
   const filler = await client.createSandbox();
-  expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
-  expect(await failureOf(reported.finish())).toMatchObject({ reason: "NO_SPACE" });
+  // The disk must be full before the lease expires.
+  const { reported, refused } = await withTimeEnough(
+    8,
+    async (lease) => {
+      rmSync(disk.reach("filler"), { force: true });
+      const reported = await start(lease);
+      expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
+      return { reported, refused: await failureOf(reported.finish()) };
+    },
+    ({ refused }) => refused.reason !== "RUN_STATE",
+  );
+  expect(refused).toMatchObject({ reason: "NO_SPACE" });
   const get = async ({ runId }: RunDriver) => (await client.call("RunService/GetRun", { run_id: runId })).run;
-  await expect
-    .poll(async () => (await get(reported)).outcome, { timeout: 20_000 })
-    .toBe("RUN_OUTCOME_LEASE_EXPIRED");
+  await expect.poll(async () => (await get(reported)).outcome).toBe("RUN_OUTCOME_LEASE_EXPIRED");
   // The next service starts on the full disk.
   await restart();
   expect(await get(kept)).toMatchObject({ state: "RUN_STATE_RUNNING" });
