@@ -5,6 +5,20 @@ const ZYGOTE = "test/integration/engine/docker/zygote.test.ts";
 /** Those of the Docker engine. */
 export const DOCKER_DEFECTS: readonly Defect[] = [
   {
+    name: "a process whose exit code an earlier run of the service had read never ends",
+    changes: [
+      {
+        file: "src/engine/docker/zygote.ts",
+        from: "const lookFrom = this.#isRecovered ? undefined : outputEnded;",
+        to: "const lookFrom = outputEnded ?? new Promise<void>(() => {});",
+      },
+    ],
+    test: {
+      file: ZYGOTE,
+      title: "an exit code that the service had read, and not kept when it ended, is lost",
+    },
+  },
+  {
     name: "files that a sandbox reads repeatedly count as its memory",
     changes: [
       {

@@ -185,7 +185,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sandboxes/recover.ts",
-        from: "      this.#parts.earlyEnds.onEvent(event);\n",
+        from: "      if (isEnd) earlyEnds.onEvent(event);\n",
         to: "",
       },
     ],

@@ -62,9 +62,9 @@ export interface ProcessState {
   readonly handle: string;
   /**
    * The exit code, once the process has ended.
-   * @param outputEnded settles when its output has ended. The process may end earlier.
+   * @param outputEnded settles when its output has ended; undefined: nobody reads it. The process may end earlier.
    */
-  exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number>;
+  exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number>;
   /**
    * Why the output ended; undefined if it is complete. The streams themselves do not show it: they also end cleanly if
    * the daemon or the container dies.
@@ -106,10 +106,10 @@ export class ExecState implements ProcessState {
   }
 
   /** Polls the daemon, more often after `outputEnded`. */
-  async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
+  async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
     let endSeen = false;
-    const ended = outputEnded.then(() => {
+    const ended = (outputEnded ?? new Promise<void>(() => {})).then(() => {
       endSeen = true;
     });
     for (let checksAfterEnd = 0; ; ) {
@@ -194,7 +194,7 @@ export class DetachedProcess implements SpawnedProcess {
   }
 
   async wait(signal?: AbortSignal): Promise<number> {
-    const code = await this.#state.exitCode(new Promise(() => {}), signal);
+    const code = await this.#state.exitCode(undefined, signal);
     if (code !== UNDELIVERED) return code;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",

@@ -276,14 +276,25 @@ export class ForkedState implements ProcessState {
   readonly #waiterPid: number;
   readonly #answer: Promise<ZygoteAnswer>;
   readonly #parts: ForkedParts;
+  readonly #isRecovered: boolean;
   #hasAnswer = false;
 
-  /** @param id the id of its request. */
-  constructor(id: string, waiterPid: number, answer: Promise<ZygoteAnswer>, parts: ForkedParts) {
+  /**
+   * @param id the id of its request.
+   * @param isRecovered whether an earlier run of the service started it, which may have read its answer.
+   */
+  constructor(
+    id: string,
+    waiterPid: number,
+    answer: Promise<ZygoteAnswer>,
+    parts: ForkedParts,
+    isRecovered = false,
+  ) {
     this.handle = `${HANDLE_PREFIX}${id}-${waiterPid}`;
     this.#waiterPid = waiterPid;
     this.#answer = answer;
     this.#parts = parts;
+    this.#isRecovered = isRecovered;
     void answer.then(() => {
       this.#hasAnswer = true;
     });
@@ -295,11 +306,12 @@ export class ForkedState implements ProcessState {
   static find(handle: string, parts: ForkedParts): ForkedState | undefined {
     if (!handle.startsWith(HANDLE_PREFIX)) return undefined;
     const [id = "", pid] = handle.slice(HANDLE_PREFIX.length).split("-");
-    return new ForkedState(id, Number(pid), parts.zygote.answers(id).end, parts);
+    return new ForkedState(id, Number(pid), parts.zygote.answers(id).end, parts, true);
   }
 
-  async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
-    const gone = outputEnded.then(() => this.#untilWaiterIsGone(signal));
+  async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
+    const lookFrom = this.#isRecovered ? undefined : outputEnded;
+    const gone = Promise.resolve(lookFrom).then(() => this.#untilWaiterIsGone(outputEnded, signal));
     gone.catch(() => {});
     const answer = await untilAborted(Promise.race([this.#answer, gone]), signal);
     if (answer?.kind === "exited") return answer.code;
@@ -320,15 +332,20 @@ export class ForkedState implements ProcessState {
   }
 
   /** Resolves when the shell that waits for the process has ended without an answer. */
-  async #untilWaiterIsGone(signal: AbortSignal | undefined): Promise<void> {
+  async #untilWaiterIsGone(
+    outputEnded: Promise<void> | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     const { zygote, findContainer } = this.#parts;
     for (let pauseMs = LATE_ANSWER_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       await sleep(pauseMs, undefined, { ref: false, signal });
       if (this.#hasAnswer) return;
       await findContainer();
-      // A process may close its output long before it ends. Without a zygote there is no way to know.
+      // A process may close its output long before it ends.
       const exists = await zygote.exists(this.#waiterPid).catch(() => undefined);
-      if (exists === false || zygote.gone) return;
+      if (exists === false) return;
+      // Without a zygote there is no way to know.
+      if (zygote.gone) return outputEnded;
     }
   }
 }

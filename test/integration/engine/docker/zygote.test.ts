@@ -447,6 +447,30 @@ test("exit codes outlive the service, also of processes that end while it is dow
   await second.close();
 });
 
+test("an exit code that the service had read, and not kept when it ended, is lost", async () => {
+  const options = { instance, logger: silent, pipesDir: path.join(directory, "read") };
+  const first = new DockerEngine(options);
+  const { ref } = await first.create(spec());
+  await eventually(async () => (await whose(first, ref)) === "zygote", POLL);
+  const start = async (script: string): Promise<string> => {
+    const spawned = await first.spawn(ref, { argv: byShell(script), stdin: false }, NOBODY_LISTENS);
+    expect(await spawned.wait()).toBe(7);
+    return spawned.handle ?? "";
+  };
+  // The second one's output does not end with it.
+  const handles = [await start("exit 7"), await start("sleep 600 & exit 7")];
+  await first.close();
+  const second = new DockerEngine(options);
+  await second.list();
+  const found = await second.recover(handles.map((handle) => ({ ref, handle, sink: NOBODY_LISTENS })));
+  const reported: unknown[] = [];
+  for (const process of found) process?.wait().then(reported.push, (error) => reported.push(error.message));
+  const lost = "How the process ended is lost with the shell that waited for it.";
+  await expect.poll(() => reported).toEqual([lost, lost]);
+  await second.remove(ref);
+  await second.close();
+});
+
 /** The pid of a container's zygote, inside the container. */
 async function pidOf(ref: string): Promise<string> {
   const script = `for p in /proc/[0-9]*; do [ "$(tr '\\0' ' ' <$p/cmdline)" != '/bin/sh -s --  ' ] || echo \${p#/proc/}; done`;
