@@ -9,8 +9,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/zygote.ts",
-        from: "const lookFrom = this.#isRecovered ? undefined : outputEnded;",
-        to: "const lookFrom = outputEnded ?? new Promise<void>(() => {});",
+        from: "if (!this.#isRecovered) await outputEnded;",
+        to: "await (outputEnded ?? new Promise<void>(() => {}));",
       },
     ],
     test: {

@@ -310,8 +310,7 @@ export class ForkedState implements ProcessState {
   }
 
   async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
-    const lookFrom = this.#isRecovered ? undefined : outputEnded;
-    const gone = Promise.resolve(lookFrom).then(() => this.#untilWaiterIsGone(outputEnded, signal));
+    const gone = this.#untilWaiterIsGone(outputEnded, signal);
     gone.catch(() => {});
     const answer = await untilAborted(Promise.race([this.#answer, gone]), signal);
     if (answer?.kind === "exited") return answer.code;
@@ -337,15 +336,18 @@ export class ForkedState implements ProcessState {
     signal: AbortSignal | undefined,
   ): Promise<void> {
     const { zygote, findContainer } = this.#parts;
+    // An earlier run may have read the answer before the output ended.
+    if (!this.#isRecovered) await outputEnded;
     for (let pauseMs = LATE_ANSWER_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       await sleep(pauseMs, undefined, { ref: false, signal });
       if (this.#hasAnswer) return;
       await findContainer();
-      // A process may close its output long before it ends.
       const exists = await zygote.exists(this.#waiterPid).catch(() => undefined);
       if (exists === false) return;
+      // The answer of a shell that still waits is to come, and may come long after the output has ended.
+      if (exists || zygote.gone) await outputEnded;
       // Without a zygote there is no way to know.
-      if (zygote.gone) return outputEnded;
+      if (zygote.gone) return;
     }
   }
 }

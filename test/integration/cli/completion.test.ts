@@ -137,18 +137,23 @@ test("a missing service adds nothing and prints nothing", async () => {
 });
 
 test("a service that does not answer holds the shell for a second", async () => {
-  const asked = Promise.withResolvers<number>();
+  let asked = Promise.withResolvers<number>();
   const silent = createServer((socket) => {
     socket.on("error", () => {}).once("data", () => asked.resolve(performance.now()));
   });
   silent.listen(0, "127.0.0.1");
   await once(silent, "listening");
   const { port } = silent.address() as AddressInfo;
-  const { code, stdout } = await runHere(["completion", "bash", "--", "exec", ""], {
-    env: { BERTH_ADDRESS: `127.0.0.1:${port}` },
-  });
-  // Without a limit the shell would be held for as long as the service is silent.
-  expect(performance.now() - (await asked.promise)).toBeLessThan(20_000);
-  expect({ code, stdout }).toEqual({ code: 0, stdout: "words\n" });
+  let leastMs = Number.POSITIVE_INFINITY;
+  // A longer limit holds the shell each time, a busy machine only sometimes.
+  for (let tries = 0; tries < 5 && leastMs > 3_000; tries++) {
+    asked = Promise.withResolvers();
+    const { code, stdout } = await runHere(["completion", "bash", "--", "exec", ""], {
+      env: { BERTH_ADDRESS: `127.0.0.1:${port}` },
+    });
+    leastMs = Math.min(leastMs, performance.now() - (await asked.promise));
+    expect({ code, stdout }).toEqual({ code: 0, stdout: "words\n" });
+  }
+  expect(leastMs).toBeLessThan(3_000);
   silent.close();
 });

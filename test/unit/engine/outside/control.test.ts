@@ -17,6 +17,16 @@ function start(
   return child;
 }
 
+/** Starts a shell with so many children, and waits for them. */
+async function startTree(context: TestContext, count: number) {
+  const line = `n=0; while [ $n -lt ${count} ]; do sleep 600 & n=$((n+1)); done; wait`;
+  const child = start(context, "sh", ["-c", line], { detached: true });
+  await once(child, "spawn");
+  const { pid = 0 } = child;
+  const sleeps = await eventually(() => childrenOf(pid).length === count && childrenOf(pid));
+  return { pid, sleeps, leader: { pid, startTime: readProcess(pid)?.startTime ?? "" } };
+}
+
 /** A view of processes of this machine, as if they were all the processes of a sandbox. */
 function viewOf(
   pids: readonly number[] | (() => readonly number[]),
@@ -58,12 +68,7 @@ describe.concurrent("a view from outside", () => {
   });
 
   test("a tree that starts more while a busy machine takes long to look at it is killed to its end", async (context) => {
-    const line = "for n in 1 2 3 4; do sleep 600 & done; wait";
-    const child = start(context, "sh", ["-c", line], { detached: true });
-    await once(child, "spawn");
-    const { pid = 0 } = child;
-    const sleeps = await eventually(() => childrenOf(pid).length === 4 && childrenOf(pid));
-    const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+    const { pid, sleeps, leader } = await startTree(context, 4);
     // Each look finds one more, as if it had just been started.
     let looks = 0;
     const busy: Freezer = {
@@ -82,12 +87,7 @@ describe.concurrent("a view from outside", () => {
   });
 
   test("a tree that starts processes faster than they can be stopped is given up after a second", async (context) => {
-    const line = "n=0; while [ $n -lt 400 ]; do sleep 600 & n=$((n+1)); done; wait";
-    const child = start(context, "sh", ["-c", line], { detached: true });
-    await once(child, "spawn");
-    const { pid = 0 } = child;
-    const sleeps = await eventually(() => childrenOf(pid).length === 400 && childrenOf(pid));
-    const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+    const { pid, sleeps, leader } = await startTree(context, 400);
     let rounds = 0;
     const unfrozen: Freezer = {
       paused: false,
