@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
+import { expect } from "vitest";
 import { ServeProcess } from "./program.ts";
 
 const run = promisify(execFile);
@@ -81,7 +82,14 @@ export class PythonTests {
   async pytest(name: PythonEnvironment, marked: string, env = this.environment): Promise<string> {
     // Concurrent runs would remove each other's temporary directories.
     const place = `--basetemp=${path.join(this.directory, `pytest-${name}-${marked.replace(" ", "-")}`)}`;
-    return this.passes(await pythonOf(name), ["-m", "pytest", "-q", "-m", marked, place], env);
+    try {
+      return await this.passes(await pythonOf(name), ["-m", "pytest", "-q", "-m", marked, place], env);
+    } catch (error) {
+      // An assertion that failed there fails as one here, so that a defect put back counts as noticed.
+      const { message } = error as Error;
+      expect(message.match(/^E +(?:AssertionError|assert ).*/gm) ?? [], message).toEqual([]);
+      throw error;
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
