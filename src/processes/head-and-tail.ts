@@ -51,10 +51,11 @@ export class HeadAndTail {
     readonly data: Buffer;
     readonly gap: { readonly from: number; readonly to: number } | undefined;
   } {
-    const tail = Buffer.concat(this.#tail);
-    const surplus = Math.max(0, tail.length - this.#tailLimit);
+    const surplus = Math.max(0, this.#tailBytes - this.#tailLimit);
     const missing = this.#skipped + surplus;
     const gap = missing > 0 ? { from: this.#headBytes, to: this.#headBytes + missing } : undefined;
-    return { data: Buffer.concat([...this.#head, tail.subarray(surplus)]), gap };
+    // Less than the first piece, or that would have been dropped.
+    const tail = this.#tail.map((piece, index) => (index === 0 ? piece.subarray(surplus) : piece));
+    return { data: Buffer.concat([...this.#head, ...tail]), gap };
   }
 }

@@ -38,7 +38,6 @@ import { messageTooLarge } from "../server/error-conversion.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireMode,
-  toWireArchiveChunk,
   toWireDownloadItem,
   toWireEntry,
   toWireFile,
@@ -220,7 +219,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof DownloadArchiveResponseSchema>> {
     const chunks = this.#parts.files.downloadArchive(pathRequest(request, context), context.signal);
-    for await (const chunk of chunks) yield toWireArchiveChunk(chunk);
+    for await (const chunk of chunks) yield { chunk };
   }
 
   async uploadArchive(

@@ -36,7 +36,7 @@ import type { WorkspaceFork } from "../workspaces/fork.ts";
 import type { WorkspaceManager } from "../workspaces/manager.ts";
 import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
-import { toWireBroken, toWireDiffItem, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
+import { toWireBroken, toWireDiffItem, toWireWorkspace } from "./convert/workspace.ts";
 import { beginUpload, withKeepalive } from "./stream.ts";
 import { callerId, durationToMs, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
@@ -201,7 +201,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof ExportWorkspaceResponseSchema>> {
     const chunks = this.#parts.workspaces.export(workspaceName(context, request), context.signal);
-    for await (const chunk of chunks) yield toWireExportChunk(chunk);
+    for await (const chunk of chunks) yield { chunk };
   }
 
   async importWorkspace(

@@ -1,4 +1,14 @@
-import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import {
+  create,
+  type DescField,
+  type DescMessage,
+  fromBinary,
+  type Message,
+  type MessageInitShape,
+  ScalarType,
+  toBinary,
+} from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { BerthError } from "../base/errors.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
@@ -172,7 +182,7 @@ export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint
   }
 }
 
-/** Shorter pieces are copied into one, because a second write costs more than the copy. */
+/** From this length on, bytes are a piece of their own. For shorter ones a second write costs more than the copy. */
 const OWN_PIECE_BYTES = 4096;
 
 /** Encodes a message, in pieces to send one after another. */
@@ -180,7 +190,34 @@ export function encodeMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageInitShape<Desc>,
 ): readonly Uint8Array[] {
-  return encodingOf(message)?.proto() ?? [toBinary(schema, create(schema, message))];
+  return encodingOf(message)?.proto() ?? encodeFields(schema, create(schema, message));
+}
+
+/** Does not copy long bytes, as the library would. Readers accept the fields of a message in any order. */
+function encodeFields(schema: DescMessage, message: Message): Encoded {
+  let rest = message as Message & Record<string, unknown>;
+  const long: Uint8Array[] = [];
+  for (const { localName, number, oneof } of bytesFields(schema)) {
+    const group = oneof && (rest[oneof.localName] as { readonly case?: string; readonly value?: unknown });
+    const data = (group ? group.case === localName && group.value : rest[localName]) as Uint8Array | false;
+    if (!data || data.length < OWN_PIECE_BYTES) continue;
+    long.push(new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(data.length).finish(), data);
+    rest = oneof ? { ...rest, [oneof.localName]: { case: undefined } } : { ...rest, [localName]: NO_BYTES };
+  }
+  const short = toBinary(schema, rest);
+  return short.length === 0 && long.length > 0 ? long : [short, ...long];
+}
+
+const NO_BYTES = new Uint8Array();
+const bytesFieldsOf = new WeakMap<DescMessage, readonly DescField[]>();
+
+/** The fields of a message itself that are bytes. */
+function bytesFields(schema: DescMessage): readonly DescField[] {
+  const fields =
+    bytesFieldsOf.get(schema) ??
+    schema.fields.filter(({ fieldKind, scalar }) => fieldKind === "scalar" && scalar === ScalarType.BYTES);
+  bytesFieldsOf.set(schema, fields);
+  return fields;
 }
 
 /** Adds a prefix to pieces of bytes. */
@@ -189,11 +226,19 @@ export function frameBytes(pieces: readonly Uint8Array[], flags = 0): readonly U
   const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
   prefix[0] = flags;
   prefix.writeUInt32BE(length, 1);
-  const last = pieces.at(-1);
-  if (last === undefined || last.length < OWN_PIECE_BYTES) {
-    return [Buffer.concat([prefix, ...pieces])];
+  const framed: Uint8Array[] = [];
+  let short: Uint8Array[] = [prefix];
+  for (const piece of pieces) {
+    if (piece.length < OWN_PIECE_BYTES) {
+      short.push(piece);
+      continue;
+    }
+    if (short.length > 0) framed.push(Buffer.concat(short));
+    framed.push(piece);
+    short = [];
   }
-  return [Buffer.concat([prefix, ...pieces.slice(0, -1)]), last];
+  if (short.length > 0) framed.push(Buffer.concat(short));
+  return framed;
 }
 
 /** The property of a message with its own encoding. */

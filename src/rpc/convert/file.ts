@@ -1,9 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import {
   type DirectoryEntrySchema,
-  DownloadArchiveResponseSchema,
-  DownloadFileResponseSchema,
+  type DownloadFileResponseSchema,
   type FileInfoSchema,
   type WatchDirectoryResponseSchema,
   FileChangeType as WireChangeType,
@@ -14,7 +12,6 @@ import { invalidArgument } from "../../base/errors.ts";
 import type { FileInfo, FileKind, NamedFile } from "../../files/file-info.ts";
 import type { DownloadItem } from "../../files/read.ts";
 import type { ChangeType, WatchItem } from "../../files/watch.ts";
-import { type Encoded, withEncoding } from "../../server/framing.ts";
 import { msToTimestamp } from "../validate/fields.ts";
 
 const LAST_MODE = 0o7777;
@@ -63,25 +60,13 @@ export function toWireEntry({ name, info }: NamedFile): MessageInitShape<typeof 
   return { name: toText(name), rawName: toBytes(name), file: toWireFile(info) };
 }
 
-/** One message of a download. Its bytes are not copied: see {@link encodeChunk}. */
+/** One message of a download. */
 export function toWireDownloadItem(item: DownloadItem): MessageInitShape<typeof DownloadFileResponseSchema> {
   if (item.type === "header") {
     const header = { file: toWireFile(item.info), offset: BigInt(item.offset) };
     return { part: { case: "header", value: header } };
   }
-  const part = { case: "chunk" as const, value: item.data as Uint8Array<ArrayBuffer> };
-  return withEncoding(
-    { part },
-    { proto: () => encodeChunk(DownloadFileResponseSchema.field.chunk.number, item.data) },
-  );
-}
-
-/** One message of an archive. Its bytes are not copied either. */
-export function toWireArchiveChunk(data: Buffer): MessageInitShape<typeof DownloadArchiveResponseSchema> {
-  const message = { chunk: data as Uint8Array<ArrayBuffer> };
-  return withEncoding(message, {
-    proto: () => encodeChunk(DownloadArchiveResponseSchema.field.chunk.number, data),
-  });
+  return { part: { case: "chunk", value: item.data as Uint8Array<ArrayBuffer> } };
 }
 
 export function toWireWatchItem(item: WatchItem): MessageInitShape<typeof WatchDirectoryResponseSchema> {
@@ -101,10 +86,4 @@ export function toWireWatchItem(item: WatchItem): MessageInitShape<typeof WatchD
       },
     },
   };
-}
-
-/** The encoding of a message whose only field is these bytes. Does not copy them. */
-export function encodeChunk(field: number, data: Uint8Array): Encoded {
-  const head = new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(data.length).finish();
-  return [head, data];
 }

@@ -10,14 +10,13 @@ import {
   SessionStatus,
   type ToolCallResultSchema,
   type ToolMetaSchema,
-  ViewSessionResponseSchema,
+  type ViewSessionResponseSchema,
   type SessionSecrets as WireSecrets,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
 import type { Logger } from "../../base/logger.ts";
 import { internalError, toConnectError } from "../../server/error-conversion.ts";
-import { withEncoding } from "../../server/framing.ts";
 import type {
   RequestedSession,
   SessionResult,
@@ -37,7 +36,6 @@ import {
   positive,
   secretReferences,
 } from "../validate/fields.ts";
-import { encodeChunk } from "./file.ts";
 import { toWireStatus } from "./process.ts";
 
 const CUSTOM_NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -164,11 +162,7 @@ export function toWireView(event: ViewEvent): MessageInitShape<typeof ViewSessio
       return { event: { case: "started", value } };
     }
     case "data": {
-      const data = event.data as Uint8Array<ArrayBuffer>;
-      const message = { event: { case: "data" as const, value: data } };
-      return withEncoding(message, {
-        proto: () => encodeChunk(ViewSessionResponseSchema.field.data.number, data),
-      });
+      return { event: { case: "data", value: event.data as Uint8Array<ArrayBuffer> } };
     }
     case "exited":
       return { event: { case: "exited", value: toWireStatus(event.status) } };

@@ -3,7 +3,6 @@ import type { SharedDirectoryUsageSchema } from "../../../gen/ts/berth/v1/sandbo
 import {
   type BrokenWorkspaceSchema,
   type DiffWorkspaceResponseSchema,
-  ExportWorkspaceResponseSchema,
   WorkspaceChangeType as WireChangeType,
   WorkspaceDifference as WireDifference,
   QuotaEnforcement as WireEnforcement,
@@ -12,7 +11,6 @@ import {
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import { toBytes, toText } from "../../base/byte-string.ts";
-import { withEncoding } from "../../server/framing.ts";
 import type { TreeChange, TreeDifference } from "../../workspaces/compare.ts";
 import type { DiffItem } from "../../workspaces/diff.ts";
 import type { QuotaUsage } from "../../workspaces/quota.ts";
@@ -23,7 +21,7 @@ import {
   type WorkspaceView,
 } from "../../workspaces/workspace.ts";
 import { msToTimestamp } from "../validate/fields.ts";
-import { encodeChunk, toWireFile } from "./file.ts";
+import { toWireFile } from "./file.ts";
 
 const ENFORCEMENTS: Record<QuotaEnforcement, WireEnforcement> = {
   NONE: WireEnforcement.NONE,
@@ -66,14 +64,6 @@ export function toWireWorkspace(view: WorkspaceView): WireWorkspace {
 
 export function toWireBroken(broken: BrokenWorkspace): MessageInitShape<typeof BrokenWorkspaceSchema> {
   return { ...broken };
-}
-
-/** One message of an export. Its bytes are not copied: see {@link encodeChunk}. */
-export function toWireExportChunk(data: Buffer): MessageInitShape<typeof ExportWorkspaceResponseSchema> {
-  const message = { chunk: data as Uint8Array<ArrayBuffer> };
-  return withEncoding(message, {
-    proto: () => encodeChunk(ExportWorkspaceResponseSchema.field.chunk.number, data),
-  });
 }
 
 /** One message of a comparison. Undefined: nothing came for a while. */

@@ -175,6 +175,14 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
           max_output_bytes: 16 * 1024 * 1024,
         }),
     ],
+    [
+      "16 MiB of output in JSON",
+      () => {
+        const request = { sandboxId, shell: "head -c 30000000 /dev/zero", maxOutputBytes: 16 * 1024 * 1024 };
+        const body = Buffer.from(JSON.stringify(request));
+        return send("/berth.v1.ProcessService/RunCommand", "application/json", body);
+      },
+    ],
   ],
   "berth.v1.ProcessService/Exec": () => [
     [
