@@ -26,6 +26,22 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a resumed TLS session is not asked for the client's certificate",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: ", secureOptions: constants.SSL_OP_NO_TICKET",
+        to: "",
+      },
+    ],
+    test: {
+      file: RELOAD,
+      title:
+        "a certificate of a client is checked at every connection of %s, even if the client offers to resume an earlier one",
+      row: "TLSv1.3",
+    },
+  },
+  {
     name: "a tenant's sandboxes are not held to its quotas",
     changes: [
       {
