@@ -33,7 +33,7 @@ export interface StoredSession {
 }
 
 /** When a session was last used: in wall time, and in service time. */
-type LastUse = Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">;
+export type LastUse = Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">;
 
 /** The sessions table. Synchronous: a write takes tens of microseconds. */
 export class SessionStore {
