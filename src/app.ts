@@ -63,6 +63,8 @@ const STALE_SECRETS =
   "The secrets file has changed and cannot be used: the secrets it held before stay in force. The log says why.";
 const STALE_TLS =
   "The TLS files have changed and cannot be used: the certificate from before stays in use. The log says why.";
+const EXPIRED_TLS =
+  "The TLS certificate has expired, and clients refuse it: replace the file of --tls-cert and that of its key.";
 const LOW_DISK = "The disk of the data directory is nearly full: free space there.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
@@ -103,7 +105,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, { ...service, quota: service.workspaces.quota, disk, tokens, audit });
+  showGauges(metrics, { ...service, quota: service.workspaces.quota, disk, tokens, tls, audit });
   const server = createServer(settings, service, { tokens, tls, audit, disk }, metrics, logger);
   tls?.follow((options) => server.setTls(options));
   const processMetrics = new ProcessMetrics(metrics);
@@ -386,6 +388,7 @@ function warningsOf(
     engine,
     tokens?.isStale && STALE_TOKENS,
     tls?.isStale && STALE_TLS,
+    tls && tls.expireTimeMs <= Date.now() && EXPIRED_TLS,
     secrets.isStale && STALE_SECRETS,
     disk.isLow && LOW_DISK,
     audit && auditWarning(audit),
