@@ -187,6 +187,12 @@ const AT = { userVersion: 60, applicationId: 68 };
  */
 export function inspectFile(file: string): void {
   if (!existsSync(file) || statSync(file).size === 0) return;
+  inspectHeader(file);
+  checkPages(file);
+}
+
+/** Checks what a database's first bytes tell. Only reads them. @throws like {@link inspectFile} */
+function inspectHeader(file: string): void {
   const header = readHeader(file);
   if (header.length < HEADER_BYTES || header.toString("latin1", 0, MAGIC.length) !== MAGIC) {
     throw refused(`${file} is not a database, or a broken one.`);
@@ -196,13 +202,14 @@ export function inspectFile(file: string): void {
   if (applicationId !== APPLICATION_ID && applicationId !== 0) {
     throw refused(`${file} is the database of another program.`);
   }
-  const version = header.readUInt32BE(AT.userVersion);
-  if (version > MIGRATIONS.length) {
-    throw refused(
-      `${file} was written by a newer version of Berth (schema ${version}; this one knows ${MIGRATIONS.length}). Run that version, or one after it.`,
-    );
-  }
-  checkPages(file);
+  assertKnownVersion(file, header.readUInt32BE(AT.userVersion));
+}
+
+function assertKnownVersion(file: string, version: number): void {
+  if (version <= MIGRATIONS.length) return;
+  throw refused(
+    `${file} was written by a newer version of Berth (schema ${version}; this one knows ${MIGRATIONS.length}). Run that version, or one after it.`,
+  );
 }
 
 function readHeader(file: string): Buffer {
@@ -215,13 +222,15 @@ function readHeader(file: string): Buffer {
   }
 }
 
-/** Reads every page. The connection is read-only, so it repairs nothing and preserves the evidence. */
+/** Reads every page, and the version. The connection is read-only, so it repairs nothing and preserves the evidence. */
 function checkPages(file: string): void {
   let database: DatabaseSync | undefined;
   try {
     database = new DatabaseSync(file, { readOnly: true });
     const [first] = database.prepare("PRAGMA quick_check(1)").all();
     if (first?.quick_check !== "ok") throw broken(file, new Error(String(first?.quick_check)));
+    // A newer version that was killed may have left its version in the write-ahead log, and not yet in the header.
+    assertKnownVersion(file, Number(database.prepare("PRAGMA user_version").get()?.user_version));
   } catch (error) {
     if (isCorrupt(error)) throw broken(file, error);
     throw error instanceof BerthError ? error : unusable(file, error);
