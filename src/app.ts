@@ -47,7 +47,7 @@ import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
-import { holdInstance, privateDataDir } from "./state/data-dir.ts";
+import { diagnoseDatabase, holdInstance, privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -400,6 +400,7 @@ function warningsOf(
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...diagnoseDatabase(settings.dataDir),
     ...(settings.tls === undefined ? [] : [diagnoseTls(settings.tls)]),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),

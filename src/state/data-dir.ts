@@ -13,6 +13,7 @@ import net from "node:net";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { COMPILE_CACHE } from "../base/compile-cache.ts";
+import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
 import { isBusy, isCorrupt, isFull } from "./database.ts";
@@ -189,6 +190,23 @@ export function inspectFile(file: string): void {
   if (!existsSync(file) || statSync(file).size === 0) return;
   inspectHeader(file);
   checkPages(file);
+}
+
+/**
+ * Whether this version could use the database of a data directory, as far as its first bytes tell. Opens no connection,
+ * which would create files, perhaps as another user than the service's.
+ */
+export function diagnoseDatabase(directory: string): Finding[] {
+  try {
+    const file = path.join(directory, DATABASE);
+    if (existsSync(file) && statSync(file).size > 0) inspectHeader(file);
+    return [];
+  } catch (error) {
+    // That this user may not read it is no finding: the service may be another user.
+    if (!(error instanceof BerthError)) return [];
+    const fix = "Run the version that wrote it, restore a backup, or name another directory with --data-dir";
+    return [{ subject: "database", status: "missing", found: error.message, fix }];
+  }
 }
 
 /** Checks what a database's first bytes tell. Only reads them. @throws like {@link inspectFile} */
