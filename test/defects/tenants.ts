@@ -26,6 +26,14 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a running call outlives the text of its token",
+    changes: [{ file: "src/tenants/authenticator.ts", from: "record?.sha256 !== tokenHash || ", to: "" }],
+    test: {
+      file: "test/unit/tenants/authenticator.test.ts",
+      title: "a call continues while its token is unchanged",
+    },
+  },
+  {
     name: "a resumed TLS session is not asked for the client's certificate",
     changes: [
       {
