@@ -47,7 +47,7 @@ import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
-import { diagnoseDatabase, holdInstance, privateDataDir } from "./state/data-dir.ts";
+import { databaseIn, diagnoseDatabase, holdInstance, privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -65,6 +65,8 @@ const STALE_TLS =
   "The TLS files have changed and cannot be used: the certificate from before stays in use. The log says why.";
 const EXPIRED_TLS =
   "The TLS certificate has expired, and clients refuse it: replace the file of --tls-cert and that of its key.";
+const REPLACED_DATA =
+  "The data directory was removed, moved or mounted over: what the service stores now is lost when it stops. Put it back, or restart the service.";
 const LOW_DISK = "The disk of the data directory is nearly full: free space there.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
@@ -99,7 +101,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
-  const disk = await DataDisk.watch(settings.dataDir, logger);
+  const disk = await DataDisk.watch(settings.dataDir, databaseIn(settings.dataDir), logger);
   early.defer(() => disk.stop());
   const service = await compose(settings, { tokens, secrets }, store, logger);
   early.move();
@@ -390,6 +392,7 @@ function warningsOf(
     tls?.isStale && STALE_TLS,
     tls && tls.expireTimeMs <= Date.now() && EXPIRED_TLS,
     secrets.isStale && STALE_SECRETS,
+    disk.isReplaced && REPLACED_DATA,
     disk.isLow && LOW_DISK,
     audit && auditWarning(audit),
   ].filter(Boolean);

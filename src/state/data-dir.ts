@@ -33,6 +33,11 @@ const ENTRIES = new Set([
 ]);
 const FILE_MODE = 0o600;
 
+/** The database of a data directory. */
+export function databaseIn(directory: string): string {
+  return path.join(directory, DATABASE);
+}
+
 /** The data directory, as a directory that other users must not enter. */
 export function privateDataDir(directory: string): PrivateDirectory {
   return { path: directory, option: "data-dir", isOwn: (name) => ENTRIES.has(name) };
@@ -67,7 +72,7 @@ export class DataDir {
   }
 
   get database(): string {
-    return path.join(this.path, DATABASE);
+    return databaseIn(this.path);
   }
 
   /** The seal for the database's contents. Creates its key if it is missing. Call it after inspecting the database. */
@@ -198,7 +203,7 @@ export function inspectFile(file: string): void {
  */
 export function diagnoseDatabase(directory: string): Finding[] {
   try {
-    const file = path.join(directory, DATABASE);
+    const file = databaseIn(directory);
     if (existsSync(file) && statSync(file).size > 0) inspectHeader(file);
     return [];
   } catch (error) {
