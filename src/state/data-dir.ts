@@ -198,7 +198,7 @@ export function inspectFile(file: string): void {
 }
 
 /**
- * Whether this version could use the database of a data directory, as far as its first bytes tell. Opens no connection,
+ * Whether this version could use the database of a data directory, as far as its first bytes show. Opens no connection,
  * which would create files, perhaps as another user than the service's.
  */
 export function diagnoseDatabase(directory: string): Finding[] {
@@ -214,7 +214,7 @@ export function diagnoseDatabase(directory: string): Finding[] {
   }
 }
 
-/** Checks what a database's first bytes tell. Only reads them. @throws like {@link inspectFile} */
+/** Checks the first bytes of a database, and opens no connection. @throws like {@link inspectFile} */
 function inspectHeader(file: string): void {
   const header = readHeader(file);
   if (header.length < HEADER_BYTES || header.toString("latin1", 0, MAGIC.length) !== MAGIC) {

@@ -29,7 +29,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "only the header of a database tells its version",
+    name: "the version of a database is only read from its header",
     changes: [
       {
         file: "src/state/data-dir.ts",
