@@ -47,7 +47,7 @@ import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
-import { holdInstance, privateDataDir } from "./state/data-dir.ts";
+import { databaseIn, diagnoseDatabase, holdInstance, privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -63,6 +63,10 @@ const STALE_SECRETS =
   "The secrets file has changed and cannot be used: the secrets it held before stay in force. The log says why.";
 const STALE_TLS =
   "The TLS files have changed and cannot be used: the certificate from before stays in use. The log says why.";
+const EXPIRED_TLS =
+  "The TLS certificate has expired, and clients refuse it: replace the file of --tls-cert and that of its key.";
+const REPLACED_DATA =
+  "The data directory was removed, moved or mounted over: what the service stores now is lost when it stops. Put it back, or restart the service.";
 const LOW_DISK = "The disk of the data directory is nearly full: free space there.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
@@ -97,13 +101,13 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
-  const disk = await DataDisk.watch(settings.dataDir, logger);
+  const disk = await DataDisk.watch(settings.dataDir, databaseIn(settings.dataDir), logger);
   early.defer(() => disk.stop());
   const service = await compose(settings, { tokens, secrets }, store, logger);
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, { ...service, quota: service.workspaces.quota, disk, tokens, audit });
+  showGauges(metrics, { ...service, quota: service.workspaces.quota, disk, tokens, tls, audit });
   const server = createServer(settings, service, { tokens, tls, audit, disk }, metrics, logger);
   tls?.follow((options) => server.setTls(options));
   const processMetrics = new ProcessMetrics(metrics);
@@ -386,7 +390,9 @@ function warningsOf(
     engine,
     tokens?.isStale && STALE_TOKENS,
     tls?.isStale && STALE_TLS,
+    tls && tls.expireTimeMs <= Date.now() && EXPIRED_TLS,
     secrets.isStale && STALE_SECRETS,
+    disk.isReplaced && REPLACED_DATA,
     disk.isLow && LOW_DISK,
     audit && auditWarning(audit),
   ].filter(Boolean);
@@ -397,6 +403,7 @@ function warningsOf(
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...diagnoseDatabase(settings.dataDir),
     ...(settings.tls === undefined ? [] : [diagnoseTls(settings.tls)]),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),

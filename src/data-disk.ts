@@ -1,4 +1,5 @@
-import { statfs } from "node:fs/promises";
+import type { Stats } from "node:fs";
+import { stat, statfs } from "node:fs/promises";
 import type { Logger } from "./base/logger.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
@@ -9,24 +10,30 @@ const LITTLE_SHARE = 0.05;
 /** How much more must be free before there is enough again, so that a disk at the bound does not fill the log. */
 const ENOUGH = 1.25;
 
-/** The file system of the data directory, as seen every few seconds. */
+/** The data directory and its file system, as seen every few seconds. */
 export class DataDisk {
   readonly #dir: string;
+  /** A file in it that the service has open, and its state at the start. */
+  readonly #file: string;
+  readonly #opened: Stats;
   readonly #logger: Logger;
   #freeBytes = Number.NaN;
   #totalBytes = Number.NaN;
   #isLow = false;
+  #isReplaced = false;
   #checking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  private constructor(dir: string, logger: Logger) {
+  private constructor(dir: string, file: string, opened: Stats, logger: Logger) {
     this.#dir = dir;
+    this.#file = file;
+    this.#opened = opened;
     this.#logger = logger;
   }
 
-  /** Looks at it, and keeps doing so until {@link stop}. */
-  static async watch(dir: string, logger: Logger): Promise<DataDisk> {
-    const disk = new DataDisk(dir, logger);
+  /** Looks at it, and keeps doing so until {@link stop}. @param file the path of a file in it that stays open */
+  static async watch(dir: string, file: string, logger: Logger): Promise<DataDisk> {
+    const disk = new DataDisk(dir, file, await stat(file), logger);
     await disk.#check();
     disk.#timer = setInterval(() => {
       // A disk in the network may take its time to answer.
@@ -53,6 +60,14 @@ export class DataDisk {
     return this.#isLow;
   }
 
+  /**
+   * Whether the directory was removed, moved or mounted over since the start. The service goes on with the files that
+   * it has open, which nobody finds again.
+   */
+  get isReplaced(): boolean {
+    return this.#isReplaced;
+  }
+
   stop(): void {
     clearInterval(this.#timer);
   }
@@ -62,7 +77,25 @@ export class DataDisk {
     this.#totalBytes = Number.NaN;
   }
 
+  async #checkPlace(): Promise<void> {
+    // No other file gets the number of one that is open.
+    const { ino, dev } = this.#opened;
+    const there = await stat(this.#file).catch(({ code }: NodeJS.ErrnoException) =>
+      // Any other problem says nothing about what is there.
+      code === "ENOENT" || code === "ENOTDIR" ? undefined : this.#opened,
+    );
+    const isReplaced = there?.ino !== ino || there.dev !== dev;
+    if (isReplaced && !this.#isReplaced) {
+      this.#logger.error(
+        { directory: this.#dir },
+        "the data directory was removed, moved or mounted over; what the service stores now is lost when it stops: put the directory back, or restart the service",
+      );
+    }
+    this.#isReplaced = isReplaced;
+  }
+
   async #check(): Promise<void> {
+    await this.#checkPlace();
     // What is wrong with a disk that does not answer is reported by what writes there.
     const found = await statfs(this.#dir).catch(() => undefined);
     if (found === undefined) return this.#forget();

@@ -6,6 +6,7 @@ import type { TranscriptBudget } from "./processes/transcript-budget.ts";
 import type { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "./sandboxes/manager.ts";
 import type { TenantQuotas, TenantUsage } from "./sandboxes/tenant-quotas.ts";
+import type { LiveTls } from "./server/live-tls.ts";
 import { showGauge, showLabelledGauge } from "./server/metrics.ts";
 import type { RequestLog } from "./state/request-log.ts";
 import type { LiveTokens } from "./tenants/live-tokens.ts";
@@ -22,6 +23,8 @@ interface GaugeSources {
   readonly disk: Pick<DataDisk, "freeBytes" | "totalBytes">;
   /** Undefined without a tokens file. */
   readonly tokens: LiveTokens | undefined;
+  /** Undefined without TLS. */
+  readonly tls: LiveTls | undefined;
   /** Undefined without an audit log. */
   readonly audit: RotatedFile | undefined;
 }
@@ -29,7 +32,7 @@ interface GaugeSources {
 /** Adds the gauges of the service's parts to the metrics. */
 export function showGauges(
   metrics: Registry,
-  { sandboxes, engine, monitor, quotas, transcripts, state, quota, disk, tokens, audit }: GaugeSources,
+  { sandboxes, engine, monitor, quotas, transcripts, state, quota, disk, tokens, tls, audit }: GaugeSources,
 ): void {
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
@@ -78,6 +81,10 @@ export function showGauges(
     berth_tokens_file_stale: [
       "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
       () => (tokens?.isStale ? 1 : 0),
+    ],
+    berth_tls_expire_time_seconds: [
+      "When the TLS certificate in use expires, in seconds since the Unix epoch; NaN without TLS.",
+      () => (tls?.expireTimeMs ?? Number.NaN) / 1000,
     ],
     berth_audit_lines_lost: [
       "Lines that the audit log lost since the start, because it could not be written; the log says why.",

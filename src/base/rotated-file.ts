@@ -1,5 +1,5 @@
 import { constants, type Stats } from "node:fs";
-import { type FileHandle, open, rename, stat } from "node:fs/promises";
+import { access, type FileHandle, lstat, open, rename, stat } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "./errors.ts";
@@ -196,16 +196,18 @@ export class RotatedFile {
  * @throws `INVALID_ARGUMENT` with what to do
  */
 export async function checkPrivateFile(file: string, option: string): Promise<void> {
-  await assertPrivateParent(file, option);
-  const found = await stat(file).catch(() => undefined);
+  await assertParent(file, option);
+  // Not what a link leads to: openPrivate() refuses links.
+  const found = await lstat(file).catch(() => undefined);
+  if (found?.isSymbolicLink()) throw isLink(file, option);
   if (found) assertPrivate(found, file, option);
 }
 
 async function openPrivate(file: string, option: string): Promise<FileHandle> {
-  await assertPrivateParent(file, option);
+  await assertParent(file, option);
   const handle = await open(file, APPEND | CAREFULLY, 0o600).catch((error: NodeJS.ErrnoException) => {
-    const what = error.code === "ELOOP" ? "is a symbolic link" : `cannot be written (${error.code})`;
-    throw refused(option, `${file} ${what}`, { cause: error });
+    if (error.code === "ELOOP") throw isLink(file, option, error);
+    throw refused(option, `${file} cannot be written (${error.code})`, { cause: error });
   });
   try {
     assertPrivate(await handle.stat(), file, option);
@@ -214,6 +216,10 @@ async function openPrivate(file: string, option: string): Promise<FileHandle> {
     await handle.close();
     throw error;
   }
+}
+
+function isLink(file: string, option: string, cause?: unknown): BerthError {
+  return refused(option, `${file} is a symbolic link`, { cause });
 }
 
 function assertPrivate(found: Stats, file: string, option: string): void {
@@ -228,25 +234,38 @@ function assertPrivate(found: Stats, file: string, option: string): void {
   throw refused(option, `${file} is open to other users`, { fix: `chmod 600 ${quoteIfNeeded(file)}` });
 }
 
-/** Checks the parent directory, because anyone who can write to it can remove the file. */
-async function assertPrivateParent(file: string, option: string): Promise<void> {
+/**
+ * Checks the parent directory: anyone who can write to it can remove the file, and this user has to, because a file that
+ * is full is renamed.
+ */
+async function assertParent(file: string, option: string): Promise<void> {
   const directory = path.dirname(file);
   const quoted = quoteIfNeeded(directory);
-  const { uid, mode } = await stat(directory).catch((cause: NodeJS.ErrnoException) => {
+  const found = await stat(directory).catch((cause: NodeJS.ErrnoException) => {
     throw refused(option, `the directory ${directory} cannot be used (${cause.code})`, {
       fix: `mkdir -p -m 700 ${quoted}`,
       cause,
     });
   });
+  if (!found.isDirectory()) throw refused(option, `${directory} is not a directory`);
+  const { uid, mode } = found;
   if (uid !== 0 && uid !== process.geteuid?.()) {
     throw refused(option, `the directory ${directory} belongs to the user ${uid}`);
   }
   // In a sticky directory nobody can move another user's file. A group of root's directory, such as that of /var/log,
   // is trusted.
   const isOpen = (mode & OTHERS_WRITE) !== 0 || ((mode & GROUP_WRITE) !== 0 && uid !== 0);
-  if (!isOpen || (mode & STICKY) !== 0) return;
-  throw refused(option, `other users may write to the directory ${directory}`, {
-    fix: `chmod go-w ${quoted}`,
+  if (isOpen && (mode & STICKY) === 0) {
+    throw refused(option, `other users may write to the directory ${directory}`, {
+      fix: `chmod go-w ${quoted}`,
+    });
+  }
+  await access(directory, constants.W_OK | constants.X_OK).catch((cause: unknown) => {
+    throw refused(
+      option,
+      `this user may not write to the directory ${directory}, where the file is renamed when it is full`,
+      { cause },
+    );
   });
 }
 

@@ -55,6 +55,9 @@ export interface SandboxSpec {
   readonly runtime: string;
 }
 
+/** A spec as any version stored it, in the database or in the answer of a request. Older ones lack these fields. */
+export type StoredSpec = Omit<SandboxSpec, "egressDomains" | "secretEnv"> & Partial<SandboxSpec>;
+
 /** The state of a sandbox, named as on the wire. */
 export type SandboxState = "CREATING" | "RUNNING" | "PAUSED" | "DELETING" | "TERMINATED";
 

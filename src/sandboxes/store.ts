@@ -2,7 +2,7 @@ import { BerthError } from "../base/errors.ts";
 import type { EngineSandbox } from "../engine/port.ts";
 import type { Database } from "../state/database.ts";
 import { SEALED_HEAD_LENGTH } from "../state/seal.ts";
-import type { SandboxSpec, Termination } from "./sandbox.ts";
+import type { SandboxSpec, StoredSpec, Termination } from "./sandbox.ts";
 
 /** The phase of a stored sandbox. */
 export type StoredPhase =
@@ -143,12 +143,7 @@ export class SandboxStore {
   }
 }
 
-/** Specs stored by older versions have neither domains nor secrets. */
 function specFrom(text: string): SandboxSpec {
-  const {
-    egressDomains = [],
-    secretEnv = {},
-    ...spec
-  } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains" | "secretEnv"> & Partial<SandboxSpec>;
+  const { egressDomains = [], secretEnv = {}, ...spec } = JSON.parse(text) as StoredSpec;
   return { ...spec, egressDomains, secretEnv };
 }

@@ -31,6 +31,8 @@ export interface Principal {
   readonly tenant: string;
   /** Id of the token. Undefined if no token is needed. */
   readonly tokenId: string | undefined;
+  /** Hash of the token's text, by which a token is known apart from a later one with its id. Never logged. */
+  readonly tokenHash: string | undefined;
   readonly scope: Scope;
 }
 
@@ -57,6 +59,7 @@ const EVERYBODY: Principal = {
   owner: DEFAULT_OWNER,
   tenant: DEFAULT_OWNER,
   tokenId: undefined,
+  tokenHash: undefined,
   scope: "admin",
 };
 

@@ -1,3 +1,4 @@
+import { constants } from "node:crypto";
 import http from "node:http";
 import http2 from "node:http2";
 import net from "node:net";
@@ -270,7 +271,12 @@ export class Listener {
 }
 
 function contextOf({ cert, key, clientCa }: TlsOptions): tls.SecureContextOptions {
-  return { cert, key, ...(clientCa !== undefined && { ca: clientCa }), minVersion: "TLSv1.2" };
+  const options: tls.SecureContextOptions = { cert, key, minVersion: "TLSv1.2" };
+  // A connection that resumes the session of an earlier one does not check the client's certificate again. With every
+  // resumption the client gets another ticket, so it would never notice that its certificate has expired.
+  return clientCa === undefined
+    ? options
+    : { ...options, ca: clientCa, secureOptions: constants.SSL_OP_NO_TICKET };
 }
 
 function listenError(listen: ListenAddress, error: unknown): unknown {

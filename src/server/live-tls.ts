@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { FollowedFiles } from "../base/followed-files.ts";
@@ -21,6 +22,7 @@ export class LiveTls {
   readonly #followed: FollowedFiles;
   readonly #logger: Logger;
   #problem: string | undefined;
+  #certificate: X509Certificate;
   /** The options at the start. */
   readonly options: TlsOptions;
 
@@ -29,6 +31,7 @@ export class LiveTls {
     this.#followed = followed;
     this.#logger = logger;
     this.options = files.read();
+    this.#certificate = this.#check(this.options);
   }
 
   /** Reads the files. @throws what {@link TlsFiles.read} throws */
@@ -49,13 +52,28 @@ export class LiveTls {
     return this.#problem !== undefined;
   }
 
+  /** When the certificate in use expires, in milliseconds since the Unix epoch. */
+  get expireTimeMs(): number {
+    return this.#certificate.validToDate.getTime();
+  }
+
   stop(): Promise<void> {
     return this.#followed.stop();
   }
 
+  /** Reads the certificate, and logs if clients refuse it. It is used all the same: some clients do not verify it. */
+  #check({ cert }: TlsOptions): X509Certificate {
+    const certificate = new X509Certificate(cert);
+    const problem = problemOf(certificate);
+    if (problem !== undefined) this.#logger.warn({ problem }, "clients refuse the TLS certificate");
+    return certificate;
+  }
+
   #reload(use: (options: TlsOptions) => void): void {
     try {
-      use(this.#files.read());
+      const options = this.#files.read();
+      use(options);
+      this.#certificate = this.#check(options);
       this.#problem = undefined;
       this.#logger.info({}, "TLS certificate and key read again");
     } catch (error) {
@@ -68,12 +86,31 @@ export class LiveTls {
   }
 }
 
+/** Why clients refuse a certificate at this time. Undefined: they do not, or for another reason. */
+function problemOf({ validFromDate: from, validToDate: to }: X509Certificate): string | undefined {
+  const now = Date.now();
+  if (to.getTime() <= now) return `the certificate has expired: it was valid until ${to.toISOString()}`;
+  if (from.getTime() > now) return `the certificate is not valid before ${from.toISOString()}`;
+  return undefined;
+}
+
 /** Whether a port could use TLS with these files. */
 export function diagnoseTls(files: TlsFiles): Finding {
   const subject = "tls";
   try {
-    files.read();
-    return { subject, status: "ok", found: "the certificate and the key belong together" };
+    const certificate = new X509Certificate(files.read().cert);
+    const found = problemOf(certificate);
+    if (found !== undefined) {
+      const fix =
+        "Renew it in the file of --tls-cert, if the clock is right. A running service needs no restart.";
+      return { subject, status: "missing", found, fix };
+    }
+    const until = certificate.validToDate.toISOString();
+    return {
+      subject,
+      status: "ok",
+      found: `the certificate and the key belong together; valid until ${until}`,
+    };
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
     const fix = "Name a certificate and its key, both in PEM, with --tls-cert and --tls-key";

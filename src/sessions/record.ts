@@ -6,7 +6,7 @@ import type { SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { SessionBackend, SessionType } from "./backend.ts";
 import type { SessionNames, SessionSecrets, SessionState, SessionView } from "./session.ts";
-import type { StoredSession } from "./store.ts";
+import type { LastUse, StoredSession } from "./store.ts";
 
 /** Calls on one session, running and waiting. */
 const MAX_CALLS = 1000;
@@ -85,11 +85,18 @@ export class SessionRecord {
   touch(): void {
     this.#usedTimeMs = this.#parts.clock.wallMs();
     this.#usedAtMs = this.#parts.time.nowMs();
-    this.expireIn(this.init.ttlMs);
+    this.#expireIn(this.init.ttlMs);
   }
 
-  /** Makes it expire after `ms` unless it is used before. */
-  expireIn(ms: number): void {
+  /** Continues a session of an earlier run of the service. It expires after `leftMs` unless it is used before. */
+  resume({ lastUsedTimeMs, lastUsedAtMs }: LastUse, leftMs: number): void {
+    this.state = "ACTIVE";
+    this.#usedTimeMs = lastUsedTimeMs;
+    this.#usedAtMs = lastUsedAtMs;
+    this.#expireIn(leftMs);
+  }
+
+  #expireIn(ms: number): void {
     this.#cancelTimer();
     const { clock, onExpiry } = this.#parts;
     const isUsed = this.calls.count > 0 || this.views.count > 0;
@@ -108,7 +115,7 @@ export class SessionRecord {
   }
 
   /** When it was last used, in wall time and in service time. */
-  get lastUse(): { readonly lastUsedTimeMs: number; readonly lastUsedAtMs: number } {
+  get lastUse(): LastUse {
     return { lastUsedTimeMs: this.#usedTimeMs, lastUsedAtMs: this.#usedAtMs };
   }
 

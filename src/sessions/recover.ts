@@ -37,8 +37,7 @@ export function recoverSessions(
     }
     if (!isUsable(place.sandbox, parts.sandboxes))
       record.lost = sessionLost(record, "the server was restarted, and its sandbox is gone");
-    record.state = "ACTIVE";
-    record.expireIn(leftMs);
+    record.resume(session, leftMs);
     records.push(record);
   }
   return { records, leftovers };

@@ -32,8 +32,10 @@ export interface StoredSession {
   readonly secrets?: SessionSecrets | undefined;
 }
 
+type OlderSession = Omit<StoredSession, "initialized"> & Partial<StoredSession>;
+
 /** When a session was last used: in wall time, and in service time. */
-type LastUse = Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">;
+export type LastUse = Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">;
 
 /** The sessions table. Synchronous: a write takes tens of microseconds. */
 export class SessionStore {
@@ -49,7 +51,9 @@ export class SessionStore {
       .prepare("SELECT session, used_ms, used_at FROM sessions ORDER BY created_ms, session_id")
       .all();
     return rows.map(({ session, used_ms, used_at }) => ({
-      ...(JSON.parse(this.#database.seal.openText(session)) as StoredSession),
+      // Versions that did not store this stored a session only once it was initialized.
+      initialized: true,
+      ...(JSON.parse(this.#database.seal.openText(session)) as OlderSession),
       lastUsedTimeMs: Number(used_ms),
       lastUsedAtMs: Number(used_at),
     }));

@@ -13,6 +13,7 @@ import net from "node:net";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { COMPILE_CACHE } from "../base/compile-cache.ts";
+import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
 import { isBusy, isCorrupt, isFull } from "./database.ts";
@@ -31,6 +32,11 @@ const ENTRIES = new Set([
   ...["holder", "transcripts", "pipes", "workspaces", "shared", COMPILE_CACHE],
 ]);
 const FILE_MODE = 0o600;
+
+/** The database of a data directory. */
+export function databaseIn(directory: string): string {
+  return path.join(directory, DATABASE);
+}
 
 /** The data directory, as a directory that other users must not enter. */
 export function privateDataDir(directory: string): PrivateDirectory {
@@ -66,7 +72,7 @@ export class DataDir {
   }
 
   get database(): string {
-    return path.join(this.path, DATABASE);
+    return databaseIn(this.path);
   }
 
   /** The seal for the database's contents. Creates its key if it is missing. Call it after inspecting the database. */
@@ -187,6 +193,29 @@ const AT = { userVersion: 60, applicationId: 68 };
  */
 export function inspectFile(file: string): void {
   if (!existsSync(file) || statSync(file).size === 0) return;
+  inspectHeader(file);
+  checkPages(file);
+}
+
+/**
+ * Whether this version could use the database of a data directory, as far as its first bytes show. Opens no connection,
+ * which would create files, perhaps as another user than the service's.
+ */
+export function diagnoseDatabase(directory: string): Finding[] {
+  try {
+    const file = databaseIn(directory);
+    if (existsSync(file) && statSync(file).size > 0) inspectHeader(file);
+    return [];
+  } catch (error) {
+    // That this user may not read it is no finding: the service may be another user.
+    if (!(error instanceof BerthError)) return [];
+    const fix = "Run the version that wrote it, restore a backup, or name another directory with --data-dir";
+    return [{ subject: "database", status: "missing", found: error.message, fix }];
+  }
+}
+
+/** Checks the first bytes of a database, and opens no connection. @throws like {@link inspectFile} */
+function inspectHeader(file: string): void {
   const header = readHeader(file);
   if (header.length < HEADER_BYTES || header.toString("latin1", 0, MAGIC.length) !== MAGIC) {
     throw refused(`${file} is not a database, or a broken one.`);
@@ -196,13 +225,14 @@ export function inspectFile(file: string): void {
   if (applicationId !== APPLICATION_ID && applicationId !== 0) {
     throw refused(`${file} is the database of another program.`);
   }
-  const version = header.readUInt32BE(AT.userVersion);
-  if (version > MIGRATIONS.length) {
-    throw refused(
-      `${file} was written by a newer version of Berth (schema ${version}; this one knows ${MIGRATIONS.length}). Run that version, or one after it.`,
-    );
-  }
-  checkPages(file);
+  assertKnownVersion(file, header.readUInt32BE(AT.userVersion));
+}
+
+function assertKnownVersion(file: string, version: number): void {
+  if (version <= MIGRATIONS.length) return;
+  throw refused(
+    `${file} was written by a newer version of Berth (schema ${version}; this one knows ${MIGRATIONS.length}). Run that version, or one after it.`,
+  );
 }
 
 function readHeader(file: string): Buffer {
@@ -215,13 +245,15 @@ function readHeader(file: string): Buffer {
   }
 }
 
-/** Reads every page. The connection is read-only, so it repairs nothing and preserves the evidence. */
+/** Reads every page, and the version. The connection is read-only, so it repairs nothing and preserves the evidence. */
 function checkPages(file: string): void {
   let database: DatabaseSync | undefined;
   try {
     database = new DatabaseSync(file, { readOnly: true });
     const [first] = database.prepare("PRAGMA quick_check(1)").all();
     if (first?.quick_check !== "ok") throw broken(file, new Error(String(first?.quick_check)));
+    // A newer version that was killed may have left its version in the write-ahead log, and not yet in the header.
+    assertKnownVersion(file, Number(database.prepare("PRAGMA user_version").get()?.user_version));
   } catch (error) {
     if (isCorrupt(error)) throw broken(file, error);
     throw error instanceof BerthError ? error : unusable(file, error);

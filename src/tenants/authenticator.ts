@@ -21,14 +21,15 @@ export class TokenAuthenticator implements Authenticator {
   }
 
   authenticate({ headers }: Credentials): Principal {
-    const { id, tenant, scope } = this.#find(headers.authorization);
-    return { owner: this.#ownerOf(headers, tenant, scope), tenant, tokenId: id, scope };
+    const { id, tenant, scope, sha256 } = this.#find(headers.authorization);
+    return { owner: this.#ownerOf(headers, tenant, scope), tenant, tokenId: id, tokenHash: sha256, scope };
   }
 
-  recheck({ tokenId = "", tenant, scope }: Principal): BerthError | undefined {
+  recheck({ tokenId = "", tokenHash, tenant, scope }: Principal): BerthError | undefined {
     const record = this.#source.table.tokens.get(tokenId);
-    // If the token's tenant or scope has changed, the caller is no longer the one that was authenticated.
-    if (record?.tenant !== tenant || record.scope !== scope) return unknownToken();
+    // If the token's text, tenant or scope has changed, the caller is no longer the one that was authenticated.
+    if (record?.sha256 !== tokenHash || record?.tenant !== tenant || record.scope !== scope)
+      return unknownToken();
     return this.#isExpired(record) ? expired() : undefined;
   }
 

@@ -29,6 +29,21 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the version of a database is only read from its header",
+    changes: [
+      {
+        file: "src/state/data-dir.ts",
+        from: '    assertKnownVersion(file, Number(database.prepare("PRAGMA user_version").get()?.user_version));\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/state/store.test.ts",
+      title: "a newer version's database, whose service was killed before SQLite wrote its log back",
+      suite: "is refused with its reason, and stays as it was,",
+    },
+  },
+  {
     name: "a copy of a data directory runs next to the original",
     changes: [
       {

@@ -26,6 +26,30 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a running call outlives the text of its token",
+    changes: [{ file: "src/tenants/authenticator.ts", from: "record?.sha256 !== tokenHash || ", to: "" }],
+    test: {
+      file: "test/unit/tenants/authenticator.test.ts",
+      title: "a call continues while its token is unchanged",
+    },
+  },
+  {
+    name: "a resumed TLS session is not asked for the client's certificate",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: ", secureOptions: constants.SSL_OP_NO_TICKET",
+        to: "",
+      },
+    ],
+    test: {
+      file: RELOAD,
+      title:
+        "a certificate of a client is checked at every connection of %s, even if the client offers to resume an earlier one",
+      row: "TLSv1.3",
+    },
+  },
+  {
     name: "a tenant's sandboxes are not held to its quotas",
     changes: [
       {

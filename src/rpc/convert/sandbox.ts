@@ -20,9 +20,9 @@ import type {
   Mount,
   ResourceUsage,
   SandboxEvent,
-  SandboxSpec,
   SandboxState,
   SandboxView,
+  StoredSpec,
   Termination,
   TerminationCause,
 } from "../../sandboxes/sandbox.ts";
@@ -208,7 +208,8 @@ function toWireTermination(termination: Termination): MessageInitShape<typeof Te
   return { cause: CAUSES[cause], message, time: msToTimestamp(timeMs) };
 }
 
-function toWireSpec(spec: SandboxSpec): MessageInitShape<typeof SandboxSchema>["spec"] {
+/** The spec may come from an answer that an older version stored. */
+function toWireSpec(spec: StoredSpec): MessageInitShape<typeof SandboxSchema>["spec"] {
   return {
     image: spec.image,
     env: { ...spec.env },
@@ -222,7 +223,7 @@ function toWireSpec(spec: SandboxSpec): MessageInitShape<typeof SandboxSchema>["
       diskBytes: BigInt(spec.resources.diskBytes ?? 0),
     },
     network: { mode: NETWORKS[spec.network] },
-    egressDomains: [...spec.egressDomains],
+    egressDomains: [...(spec.egressDomains ?? [])],
     mounts: spec.mounts.map(({ source, target, readOnly }) => ({
       source:
         source.kind === "host"

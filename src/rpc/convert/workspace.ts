@@ -44,7 +44,10 @@ const DIFFERENCES: Record<TreeDifference, WireDifference> = {
   DEVICE: WireDifference.DEVICE,
 };
 
-export function toWireWorkspace(view: WorkspaceView): WireWorkspace {
+/** The view may come from an answer that an older version stored, when every workspace had a shared directory. */
+export function toWireWorkspace(
+  view: Omit<WorkspaceView, "hasShared"> & Partial<WorkspaceView>,
+): WireWorkspace {
   return create(WorkspaceSchema, {
     workspaceId: view.workspaceId,
     path: view.path,
@@ -58,7 +61,7 @@ export function toWireWorkspace(view: WorkspaceView): WireWorkspace {
     quotaBytes: BigInt(view.quotaBytes ?? 0),
     quotaEnforcement: ENFORCEMENTS[view.quotaEnforcement],
     overQuota: isOverQuota(view),
-    hasShared: view.hasShared,
+    hasShared: view.hasShared ?? true,
   });
 }
 

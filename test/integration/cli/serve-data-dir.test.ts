@@ -75,6 +75,33 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     expect(readFileSync(file).equals(before)).toBe(true);
   });
 
+  test.each([
+    [
+      "of a newer version",
+      (file: string) => {
+        const database = new DatabaseSync(file);
+        database.exec("PRAGMA user_version = 9999");
+        database.close();
+      },
+      /berth\.db was written by a newer version of Berth/,
+    ],
+    ["with something else in its place", (file: string) => writeFileSync(file, "text"), /is not a database/],
+  ])("%s, and so does berth doctor", async (what, spoil, found) => {
+    const directory = dataDir(`doctor ${what}`, whole);
+    spoil(path.join(directory, "berth.db"));
+    const before = readdirSync(directory);
+    const options = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", directory];
+    const { exitCode, stdout } = await runProgram(["doctor", "--json", ...options]);
+    expect(JSON.parse(stdout.toString()).findings).toContainEqual({
+      subject: "database",
+      status: "missing",
+      found: expect.stringMatching(found),
+      fix: "Run the version that wrote it, restore a backup, or name another directory with --data-dir",
+    });
+    expect(exitCode).toBe(1);
+    expect(readdirSync(directory)).toEqual(before);
+  });
+
   test("that another service holds", async () => {
     const directory = path.join(root, "held");
     const holder = Store.open(directory);

@@ -1,4 +1,5 @@
 import { execFileSync } from "node:child_process";
+import { X509Certificate } from "node:crypto";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -102,6 +103,33 @@ test("an expired certificate", async () => {
     `berth: the certificate of ${address} has expired\n` +
       "Renew it in the file of the service's --tls-cert. The service needs no restart.\n",
   );
+});
+
+test("a service with an expired certificate says so, and so does berth doctor", async () => {
+  const { service, port } = await serve("DNS:localhost", -1);
+  const page = (name: string) =>
+    execFileSync("curl", ["-ksS", `https://localhost:${port}${name}`], { encoding: "utf8" });
+  expect(page("/readyz")).toBe(
+    "ok\nThe TLS certificate has expired, and clients refuse it: replace the file of --tls-cert and that of its key.\n",
+  );
+  const { cert, key } = { cert: path.join(dir, "server.pem"), key: path.join(dir, "server.key") };
+  const { validToDate } = new X509Certificate(readFileSync(cert));
+  expect(page("/metrics")).toContain(`\nberth_tls_expire_time_seconds ${validToDate.getTime() / 1000}\n`);
+  const doctor = await service.run(["doctor", "--json", "--tls-cert", cert, "--tls-key", key]);
+  const { findings } = JSON.parse(doctor.stdout.toString()) as { findings: { subject: string }[] };
+  expect(doctor.exitCode).toBe(1);
+  expect(findings).toContainEqual({
+    subject: "tls",
+    status: "missing",
+    found: `the certificate has expired: it was valid until ${validToDate.toISOString()}`,
+    fix: "Renew it in the file of --tls-cert, if the clock is right. A running service needs no restart.",
+  });
+  // A new certificate in its place ends the warning.
+  sign("server", "DNS:localhost", 1);
+  await expect.poll(() => page("/readyz")).toBe("ok\n");
+  await service.stop();
+  const { stderr } = await service.end;
+  expect(stderr).toContain("clients refuse the TLS certificate");
 });
 
 test("a service without TLS, called with TLS", async () => {

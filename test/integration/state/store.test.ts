@@ -80,6 +80,18 @@ describe("is refused with its reason, and stays as it was,", () => {
     refusal(dataDir, file, /written by a newer version of Berth/);
   });
 
+  test("a newer version's database, whose service was killed before SQLite wrote its log back", () => {
+    const { dataDir, file } = usedDataDir();
+    const program = `
+      import { DatabaseSync } from "node:sqlite";
+      new DatabaseSync(${JSON.stringify(file)}).exec("PRAGMA user_version = ${MIGRATIONS.length + 1}");
+      process.kill(process.pid, "SIGKILL");
+    `;
+    const { signal } = spawnSync(process.execPath, ["--input-type=module", "-e", program]);
+    expect(signal).toBe("SIGKILL");
+    refusal(dataDir, file, /written by a newer version of Berth/);
+  });
+
   test("another program's database", () => {
     const { dataDir, file } = usedDataDir();
     change(file, "PRAGMA application_id = 1");

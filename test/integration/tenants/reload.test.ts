@@ -1,4 +1,5 @@
 import { hash } from "node:crypto";
+import { once } from "node:events";
 import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { chmod, copyFile, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
@@ -430,3 +431,38 @@ test("with --tls-client-ca, a caller needs a certificate of that authority in ad
   expect(await call(undefined, bearer)).toBe("refused");
   expect(await call(stranger, bearer)).toBe("refused");
 });
+
+test.each(["TLSv1.2", "TLSv1.3"] as const)(
+  "a certificate of a client is checked at every connection of %s, even if the client offers to resume an earlier one",
+  async (version) => {
+    const directory = newDataDir();
+    const [server, client] = await Promise.all(
+      ["server", "client"].map((name) => makeCertificate(directory, name)),
+    );
+    const { cert, key } = client as Files;
+    const running = await startTestApp({
+      engine: "bubblewrap",
+      tls: tlsOf({ ...(server as Files), clientCa: cert }),
+    });
+    open.push(() => running.stop());
+    const { hostname: host, port } = new URL(`https://${running.app.address}`);
+    const own = { cert: await readFile(cert), key: await readFile(key) };
+    /** Whether the connection resumed the given session, and its own session. */
+    const connectWith = async (session: Buffer | undefined) => {
+      const socket = tls.connect({
+        ...{ host, port: Number(port), rejectUnauthorized: false, ...own },
+        ...{ minVersion: version, maxVersion: version, ALPNProtocols: ["http/1.1"], session },
+      });
+      const sessions: Buffer[] = [];
+      socket.on("session", (given) => sessions.push(given));
+      await once(socket, "secureConnect");
+      const resumed = socket.isSessionReused();
+      socket.write("GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n");
+      expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 /);
+      return { resumed, session: sessions.at(-1) };
+    };
+    const first = await connectWith(undefined);
+    const second = await connectWith(first.session);
+    expect([first.resumed, second.resumed]).toEqual([false, false]);
+  },
+);

@@ -61,7 +61,7 @@ function contextOf({ name, method }: Route): HandlerContext {
   const request = new IncomingMessage(new Socket());
   request.method = "POST";
   const call = new Call({ method: name, protocol: "grpc", request, streamsRequests: false, changes: false });
-  call.principal = { owner: "acme", tenant: "acme", tokenId: undefined, scope: "user" };
+  call.principal = { owner: "acme", tenant: "acme", tokenId: undefined, tokenHash: undefined, scope: "user" };
   const context = new CallContext(method, call, request);
   context.values.set(ownerKey, "acme");
   return context;

@@ -20,7 +20,7 @@ class ByName implements Authenticator {
     const name = credentials.headers.authorization?.replace("Bearer ", "");
     if (name === undefined) throw new BerthError("UNAUTHENTICATED", "Give a token.");
     if (name === "broken") throw new Error(SECRET);
-    return { owner: name, tenant: name, tokenId: name, scope: "user" };
+    return { owner: name, tenant: name, tokenId: name, tokenHash: undefined, scope: "user" };
   }
 
   recheck(): undefined {}

@@ -18,7 +18,7 @@ class FakeCall implements QueuedCall {
 
   constructor(tenant: string, method = "short") {
     this.method = method;
-    this.principal = { owner: tenant, tenant, tokenId: "", scope: "user" } as const;
+    this.principal = { owner: tenant, tenant, tokenId: "", tokenHash: undefined, scope: "user" } as const;
   }
 
   enter(queue: FairQueue, again = false): this {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
+import type { StoredSession } from "../../../src/sessions/store.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { GRACE_MS, gate, hasSettled, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
@@ -38,6 +39,15 @@ describe("after the service was killed", () => {
     expect(bench.listed).toHaveLength(1);
     await bench.clock.advance(SLACK_MS + 1);
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("one that an older version stored, which did not say whether it was initialized, continues", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    const { sessions } = bench.world.store;
+    for (const { initialized: _, ...older } of sessions.load()) sessions.put(older as StoredSession);
+    await bench.restart();
+    expect(bench.listed).toMatchObject([{ sessionId }]);
   });
 
   test("one that expired meanwhile is ended", async () => {
@@ -127,8 +137,11 @@ describe("a shutdown", () => {
     await stop(bench, true);
     await bench.clock.advance(1_000);
     expect(bench.world.store.sessions.load()).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
-    await bench.restart();
-    expect(bench.listed).toMatchObject([{ sessionId }]);
+    // Also if another restart follows before it is used.
+    for (let restarts = 0; restarts < 2; restarts++) {
+      await bench.restart();
+      expect(bench.listed).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
+    }
     expect(await bench.answer("shell")).toEqual({ backend: 1, restarted: true });
   });
 

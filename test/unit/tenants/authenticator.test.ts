@@ -37,7 +37,11 @@ const ask = (given: TokenAuthenticator, headers: Record<string, string>) =>
 
 test("a principal has its tenant, its token and its scope", () => {
   const principal = ask(authenticator(), {});
-  expect(principal).toEqual({ owner: "acme", tenant: "acme", tokenId: token.id, scope: "user" });
+  const { sha256: tokenHash } = record;
+  expect(principal).toEqual({
+    ...{ owner: "acme", tenant: "acme", scope: "user" },
+    ...{ tokenId: token.id, tokenHash },
+  });
   expect(ask(authenticator(), { authorization: `bearer  ${token.text} ` })).toEqual(principal);
   expect(ask(authenticator({ scope: "admin" }), { "berth-tenant": "other" })).toMatchObject({
     owner: "other",
@@ -60,7 +64,8 @@ test.each([
 test("a call continues while its token is unchanged", () => {
   const principal = ask(authenticator(), {});
   expect(authenticator().recheck(principal)).toBeUndefined();
-  for (const changes of [{ expires: 5 }, { tenant: "other" }, { scope: "read-only" }] as const) {
+  const sha256 = "0".repeat(64);
+  for (const changes of [{ expires: 5 }, { tenant: "other" }, { scope: "read-only" }, { sha256 }] as const) {
     expect(authenticator(changes, 5).recheck(principal)?.reason).toBe("UNAUTHENTICATED");
   }
   expect(authenticator().recheck({ ...principal, tokenId: "gone" })?.reason).toBe("UNAUTHENTICATED");
