@@ -3,6 +3,17 @@ import { stat } from "node:fs/promises";
 
 /** Interval of polling, in milliseconds. */
 const POLL_MS = 200;
+/**
+ * How long after a failure unchanged files are read again, in milliseconds: it may have been a passing one, such as no
+ * free descriptor.
+ */
+export const RETRY_MS = 5_000;
+
+/**
+ * Reads files that have changed. Must not reject. @param isRetry whether they are unchanged since the last call, which
+ * failed. @returns whether they could be used.
+ */
+type OnChange = (isRetry: boolean) => Promise<boolean>;
 
 /**
  * Files that the operator may replace while the service runs. They are polled, because watching a path misses changes
@@ -13,6 +24,7 @@ export class FollowedFiles {
   /** Versions of the files: when they were last read, and at the previous poll. */
   #read: string;
   #seen: string;
+  #retryAt = Number.POSITIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<void> = Promise.resolve();
 
@@ -30,8 +42,8 @@ export class FollowedFiles {
     return new FollowedFiles(paths, await versionOf(paths));
   }
 
-  /** Calls back whenever the files have changed, until {@link stop}. @param onChange must not reject */
-  follow(onChange: () => Promise<void>): void {
+  /** Calls back whenever the files have changed, and again while they cannot be used, until {@link stop}. */
+  follow(onChange: OnChange): void {
     this.#timer = setTimeout(() => {
       this.#looking = this.#look(onChange).finally(() => {
         if (this.#timer !== undefined) this.follow(onChange);
@@ -47,14 +59,15 @@ export class FollowedFiles {
     await this.#looking;
   }
 
-  async #look(onChange: () => Promise<void>): Promise<void> {
+  async #look(onChange: OnChange): Promise<void> {
     const version = await versionOf(this.#paths);
     // Files that are written in place are read only once they have stopped changing: half of a file may be valid.
     const rests = version === this.#seen;
     this.#seen = version;
-    if (!rests || version === this.#read) return;
+    const isRetry = version === this.#read;
+    if (!rests || (isRetry && performance.now() < this.#retryAt)) return;
     this.#read = version;
-    await onChange();
+    this.#retryAt = (await onChange(isRetry)) ? Number.POSITIVE_INFINITY : performance.now() + RETRY_MS;
   }
 }
 

@@ -187,11 +187,10 @@ export class Reconciler implements EngineFollower {
   #reported(record: SandboxRecord, state: LivePhase["state"]): void {
     const { locks, engine, logger } = this.#parts;
     const { owner, sandboxId } = record;
-    const differs = () => isLive(record.phase) && record.phase.state !== state;
-    if (!differs()) return;
     const adopted = locks.run(SandboxRegistry.key(owner, sandboxId), async () => {
       const { phase } = record;
-      if (!isLive(phase) || !differs()) return;
+      // Not before: an earlier report may be about to change it.
+      if (!isLive(phase) || phase.state === state) return;
       const isPaused = await engine.isPaused(phase.engine.ref, AbortSignal.timeout(ASK_MS));
       if (record.phase !== phase || isPaused !== (state === "PAUSED")) return;
       this.#adopt(record, phase, state);

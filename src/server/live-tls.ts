@@ -44,7 +44,7 @@ export class LiveTls {
    * used
    */
   follow(use: (options: TlsOptions) => void): void {
-    this.#followed.follow(async () => this.#reload(use));
+    this.#followed.follow(async (isRetry) => this.#reload(use, isRetry));
   }
 
   /** Whether the files have changed but cannot be used, so that the previous options stay in use. */
@@ -69,19 +69,24 @@ export class LiveTls {
     return certificate;
   }
 
-  #reload(use: (options: TlsOptions) => void): void {
+  #reload(use: (options: TlsOptions) => void, isRetry: boolean): boolean {
     try {
       const options = this.#files.read();
       use(options);
       this.#certificate = this.#check(options);
       this.#problem = undefined;
       this.#logger.info({}, "TLS certificate and key read again");
+      return true;
     } catch (error) {
-      this.#problem = error instanceof Error ? error.message : String(error);
+      const problem = error instanceof Error ? error.message : String(error);
+      const isKnown = isRetry && problem === this.#problem;
+      this.#problem = problem;
+      if (isKnown) return false;
       this.#logger.error(
-        { problem: this.#problem },
+        { problem },
         "the TLS files have changed and cannot be used; the certificate from before stays in use",
       );
+      return false;
     }
   }
 }

@@ -38,7 +38,7 @@ export class LiveTokens {
     });
     const tokens = new LiveTokens(path, table, followed, logger);
     tokens.#log("tokens read");
-    followed.follow(() => tokens.#readAgain());
+    followed.follow((isRetry) => tokens.#readAgain(isRetry));
     return tokens;
   }
 
@@ -57,20 +57,25 @@ export class LiveTokens {
     await this.#followed.stop();
   }
 
-  async #readAgain(): Promise<void> {
+  async #readAgain(isRetry: boolean): Promise<boolean> {
     const { signal } = this.#stopping;
     try {
       const { text } = await readPrivateFile(this.#path);
       this.#table = await parseAside("tokens", text, this.#path, signal);
       this.#problem = undefined;
       this.#log("tokens read again");
+      return true;
     } catch (error) {
-      if (signal.aborted) return;
-      this.#problem = error instanceof Error ? error.message : String(error);
+      if (signal.aborted) return true;
+      const problem = error instanceof Error ? error.message : String(error);
+      const isKnown = isRetry && problem === this.#problem;
+      this.#problem = problem;
+      if (isKnown) return false;
       this.#logger.error(
-        { problem: this.#problem },
+        { problem },
         "the tokens file has changed and cannot be used; the tokens it held before stay in force",
       );
+      return false;
     }
   }
 

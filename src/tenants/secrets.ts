@@ -4,7 +4,7 @@ import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
-import { identityOf } from "../base/followed-files.ts";
+import { identityOf, RETRY_MS } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import { quoteIfNeeded } from "../base/shell-quote.ts";
 import { parseAside } from "./parse-aside.ts";
@@ -33,8 +33,8 @@ export class Secrets {
   #file: { readonly version: string; readonly values: ReadonlyMap<string, string> } | undefined;
   /** The read of the file's latest requested version, in progress or done. */
   #reading: { readonly version: string; readonly values: Promise<ReadonlyMap<string, string>> } | undefined;
-  /** Version of a file that has changed and cannot be used. */
-  #staleVersion: string | undefined;
+  /** A file that has changed and could not be used, and when to read it again. */
+  #stale: { readonly version: string; readonly problem: string; readonly retryAt: number } | undefined;
 
   private constructor(place: string | undefined, grants: SecretGrants, logger: Logger) {
     this.#place = place;
@@ -59,7 +59,7 @@ export class Secrets {
 
   /** Whether the file has changed and cannot be used, so that its previous contents stay in effect. */
   get isStale(): boolean {
-    return this.#staleVersion !== undefined;
+    return this.#stale !== undefined;
   }
 
   /** Returns the values of secrets that an owner may use, in the order of the names. @throws `SECRET_NOT_FOUND`. */
@@ -97,7 +97,9 @@ export class Secrets {
   async #valuesOf(file: string): Promise<ReadonlyMap<string, string>> {
     const version = identityOf(await stat(file, { bigint: true }));
     const last = this.#file;
-    if (last && (version === last.version || version === this.#staleVersion)) return last.values;
+    const stale = this.#stale;
+    const isStale = version === stale?.version && performance.now() < stale.retryAt;
+    if (last && (version === last.version || isStale)) return last.values;
     // Commands that find the same change share one parse.
     if (this.#reading?.version !== version) {
       const values = this.#read(file, version).finally(() => {
@@ -113,13 +115,16 @@ export class Secrets {
       const { text } = await readPrivateFile(file);
       const values = await parseAside("secrets", text, file);
       this.#file = { version, values };
-      this.#staleVersion = undefined;
+      this.#stale = undefined;
       return values;
     } catch (error) {
       if (this.#file === undefined) throw error;
-      this.#staleVersion = version;
+      const problem = problemOf(error);
+      const isKnown = this.#stale?.version === version && this.#stale.problem === problem;
+      this.#stale = { version, problem, retryAt: performance.now() + RETRY_MS };
+      if (isKnown) return this.#file.values;
       this.#logger.error(
-        { problem: problemOf(error) },
+        { problem },
         "the secrets file has changed and cannot be used; the secrets it held before stay in force",
       );
       return this.#file.values;

@@ -210,6 +210,21 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a report that a sandbox was resumed is dropped while an earlier one is checked",
+    changes: [
+      {
+        file: "src/sandboxes/recover.ts",
+        from: "    const adopted = locks.run(",
+        to: "    if (isLive(record.phase) && record.phase.state === state) return;\n    const adopted = locks.run(",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title:
+        "a sandbox that is RUNNING when it is paused without Berth, and resumed while Berth asks for its state, has its last state",
+    },
+  },
+  {
     name: "what was removed counts as lost where its event comes late",
     changes: [
       {

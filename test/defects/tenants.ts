@@ -321,4 +321,26 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: COMMAND, title: "from flags" },
   },
+  {
+    name: "files that could not be read once are not read again",
+    changes: [
+      {
+        file: "src/base/followed-files.ts",
+        from: "(isRetry && performance.now() < this.#retryAt)",
+        to: "isRetry",
+      },
+    ],
+    test: {
+      file: "test/integration/tenants/reload.test.ts",
+      title: "files that change while the service can open none are read once it can",
+    },
+  },
+  {
+    name: "a secrets file that could not be read once is not read again",
+    changes: [{ file: "src/tenants/secrets.ts", from: " && performance.now() < stale.retryAt", to: "" }],
+    test: {
+      file: "test/integration/tenants/reload.test.ts",
+      title: "files that change while the service can open none are read once it can",
+    },
+  },
 ];

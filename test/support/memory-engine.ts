@@ -20,6 +20,7 @@ export type EngineStep =
   | "create"
   | "pause"
   | "resume"
+  | "isPaused"
   | "remove"
   | "list"
   | "setResources"
@@ -94,8 +95,11 @@ export class MemoryEngine implements Engine {
     this.#change(ref, "running");
   }
 
-  async isPaused(ref: string): Promise<boolean> {
-    return this.#find(ref).state === "paused";
+  async isPaused(ref: string, signal?: AbortSignal): Promise<boolean> {
+    const { state } = this.#find(ref);
+    // Does not include what happens while the response is on its way.
+    await this.#step("isPaused", ref, signal);
+    return state === "paused";
   }
 
   async mount(): Promise<void> {
@@ -181,6 +185,12 @@ export class MemoryEngine implements Engine {
     const sandbox = this.#find(ref);
     this.sandboxes.set(ref, { ...sandbox, state: "ended", end });
     this.#tell({ type: "ended", ref, sandboxId: sandbox.sandboxId, end });
+  }
+
+  /** Pauses or resumes a sandbox behind the service's back. */
+  change(ref: string, type: "paused" | "resumed"): void {
+    this.#change(ref, type === "paused" ? "paused" : "running");
+    this.#tell({ type, ref, sandboxId: this.#find(ref).sandboxId });
   }
 
   /** Removes a sandbox behind the service's back. */

@@ -138,10 +138,10 @@ export class ContainerPipes {
     }
   }
 
-  /** The zygote of a container; undefined if there is none. */
+  /** The zygote of a container of an earlier run of the service; undefined if there is none. */
   zygote(container: string): Zygote | undefined {
     return existsSync(path.join(this.#directory(container), ZYGOTE_FILES.requests))
-      ? new Zygote(this.#directory(container))
+      ? Zygote.find(this.#directory(container))
       : undefined;
   }
 

@@ -124,6 +124,11 @@ export class Forks {
     return ForkedState.find(handle, this.#parts);
   }
 
+  /** Call this when every process of an earlier run of the service that can be found is. */
+  recovered(): void {
+    this.#parts.zygote.recovered();
+  }
+
   close(): void {
     this.#dropEarly();
     this.#parts.zygote.close();

@@ -143,6 +143,7 @@ export class Spawner {
   recover(left: readonly LeftProcess[]): readonly SpawnedProcess[] {
     const processes = left.map((process) => this.#track(process.ref, this.#recoverOne(process)));
     this.#pipes?.drainUnclaimed();
+    for (const { forks } of this.#containers.values()) forks?.recovered();
     return processes;
   }
 

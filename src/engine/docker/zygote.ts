@@ -30,6 +30,8 @@ const ANSWER_TIMEOUT_MS = 1_000;
  */
 const LATE_ANSWER_MS = 2_000;
 const MAX_PAUSE_MS = 30_000;
+/** More exit codes than the processes of one sandbox that may wait to be recovered. */
+const MAX_UNCLAIMED = 1_000;
 
 const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
 /** Names of the zygote's own variables. */
@@ -85,6 +87,11 @@ export class RequestTooLongError extends Error {}
 export class Zygote {
   readonly #directory: string;
   readonly #waiting = new Map<string, Waiting>();
+  /**
+   * Exit codes of processes that are not recovered yet, which a lane that is opened before that reads from the pipe.
+   * Undefined: every process that can be recovered is.
+   */
+  #unclaimed: Map<string, ZygoteAnswer> | undefined;
   #answers: Socket | undefined;
   #rest = "";
   #isGone = false;
@@ -103,6 +110,18 @@ export class Zygote {
     zygote.#keeper = keeper;
     writeSync(keeper, READ_SCRIPT);
     return zygote;
+  }
+
+  /** The zygote of an earlier run of the service. Call {@link recovered} when its processes are recovered. */
+  static find(directory: string): Zygote {
+    const zygote = new Zygote(directory);
+    zygote.#unclaimed = new Map();
+    return zygote;
+  }
+
+  /** Drops the exit codes of processes that nobody has asked for with {@link answers}. */
+  recovered(): void {
+    this.#unclaimed = undefined;
   }
 
   /** Call this when its container has started, or never will. */
@@ -154,7 +173,9 @@ export class Zygote {
   answers(id: string): ZygoteAnswers {
     const { promise: waiterPid, resolve: onPid } = Promise.withResolvers<number>();
     const { promise: end, resolve: onEnd } = Promise.withResolvers<ZygoteAnswer>();
-    this.#waiting.set(id, { onPid, onEnd });
+    const unclaimed = this.#unclaimed?.get(id);
+    if (unclaimed !== undefined) onEnd(unclaimed);
+    else this.#waiting.set(id, { onPid, onEnd });
     this.#listen();
     return { waiterPid, end };
   }
@@ -221,14 +242,23 @@ export class Zygote {
     for (const line of lines) {
       const [id = "", text = ""] = line.split(" ");
       const waiting = this.#waiting.get(id);
-      if (waiting === undefined) continue;
+      const answer = parseAnswer(text);
+      if (waiting === undefined) {
+        this.#keep(id, answer);
+        continue;
+      }
       const pid = /^p(\d{1,10})$/.exec(text)?.[1];
       if (pid !== undefined) waiting.onPid(Number(pid));
-      const answer = parseAnswer(text);
       if (answer === undefined) continue;
       this.#waiting.delete(id);
       waiting.onEnd(answer);
     }
+  }
+
+  #keep(id: string, answer: ZygoteAnswer | undefined): void {
+    const unclaimed = this.#unclaimed;
+    if (unclaimed === undefined || unclaimed.size >= MAX_UNCLAIMED || answer?.kind !== "exited") return;
+    unclaimed.set(id, answer);
   }
 }
 

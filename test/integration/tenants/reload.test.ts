@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { once } from "node:events";
-import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { chmod, copyFile, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
 import path from "node:path";
@@ -10,12 +10,15 @@ import tls from "node:tls";
 import { afterEach, describe, expect, test } from "vitest";
 import { startApp } from "../../../src/app.ts";
 import { tlsFiles } from "../../../src/config/tls-files.ts";
-import type { TlsFiles } from "../../../src/server/live-tls.ts";
+import { LiveTls, type TlsFiles } from "../../../src/server/live-tls.ts";
+import { LiveTokens } from "../../../src/tenants/live-tokens.ts";
+import { ALL_SECRETS, Secrets } from "../../../src/tenants/secrets.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { makeCertificate } from "../../support/certificate.ts";
 import { type Client, failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
+import { withoutDescriptors } from "../../support/no-descriptors.ts";
 import { newDataDir, testSettings } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 import { followTurns } from "../../support/turns.ts";
@@ -271,6 +274,59 @@ test("a file that others may read is refused at the start, with what to type", a
   await expect(started).rejects.toThrow(
     `--tokens: ${file.path} is open to other users (mode 0640). Type: chmod 600 ${file.path}`,
   );
+});
+
+test("files that change while the service can open none are read once it can", async () => {
+  const file = new TokensFile();
+  await file.add("acme");
+  const directory = newDataDir();
+  const secretsFile = path.join(directory, "secrets.yaml");
+  const [first, second] = await Promise.all(
+    ["first", "second"].map((name) => makeCertificate(directory, name)),
+  );
+  const at = { cert: path.join(directory, "tls.crt"), key: path.join(directory, "tls.key") };
+  const put = (from: Files | undefined) =>
+    Promise.all([copyFile(from?.cert ?? "", `${at.cert}.new`), copyFile(from?.key ?? "", `${at.key}.new`)]);
+  const putSecret = (value: string) =>
+    writeFile(`${secretsFile}.new`, `secrets: {A: ${value}}\n`, { mode: 0o600 });
+  const replace = () => {
+    for (const name of [secretsFile, at.cert, at.key]) renameSync(`${name}.new`, name);
+  };
+  await Promise.all([put(first), putSecret("old")]);
+  replace();
+  const log = new MemoryLog();
+  const tokens = await LiveTokens.start(file.path, log);
+  open.push(() => tokens.stop());
+  const secrets = await Secrets.open(secretsFile, ALL_SECRETS, log);
+  expect(await secrets.read("A")).toBe("old");
+  const live = await LiveTls.open(tlsOf(at) as TlsFiles, log);
+  let cert: unknown = live.options.cert;
+  live.follow((options) => {
+    cert = options.cert;
+  });
+  open.push(() => live.stop());
+  await Promise.all([put(second), putSecret("new")]);
+  const [none, newCert] = [`${file.path}.none`, await readFile(`${at.cert}.new`)];
+  await writeFile(none, "tenants: {}\ntokens: []\n", { mode: 0o600 });
+
+  const { over, end } = await withoutDescriptors();
+  try {
+    replace();
+    renameSync(none, file.path);
+    await expect.poll(() => tokens.isStale && live.isStale).toBe(true);
+    expect(await secrets.read("A")).toBe("old");
+  } finally {
+    end();
+    await over;
+  }
+  expect(log.errors.map(({ fields }) => String(fields.problem))).toEqual(
+    Array(3).fill(expect.stringContaining("EMFILE")),
+  );
+  log.lines.splice(0);
+  await expect.poll(() => tokens.table.tokens.size).toBe(0);
+  await expect.poll(() => cert).toEqual(newCert);
+  await expect.poll(() => secrets.read("A")).toBe("new");
+  expect([tokens.isStale, live.isStale, secrets.isStale]).toEqual([false, false, false]);
 });
 
 interface Files {

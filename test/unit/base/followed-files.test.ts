@@ -14,6 +14,7 @@ async function follow(...paths: string[]): Promise<() => number> {
   let changes = 0;
   files.follow(async () => {
     changes++;
+    return true;
   });
   onTestFinished(() => files.stop());
   return () => changes;

@@ -287,6 +287,29 @@ describe("what the engine reports", () => {
     monitor.stop();
   });
 
+  test.each([
+    ["RUNNING", "paused", "resumed"],
+    ["PAUSED", "resumed", "paused"],
+  ] as const)(
+    "a sandbox that is %s when it is %s without Berth, and %s while Berth asks for its state, has its last state",
+    async (state, change, back) => {
+      const { manager, engine, monitor } = await newManager();
+      manager.start();
+      await settled();
+      await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+      if (state === "PAUSED") await manager.pause(named("x"), never);
+      const gate = hold(engine, "isPaused");
+      engine.change("ref-1", change);
+      await settled();
+      engine.change("ref-1", back);
+      await settled();
+      gate.resolve();
+      await settled();
+      expect(manager.get(named("x")).state).toBe(state);
+      monitor.stop();
+    },
+  );
+
   test("a sandbox that is created while the list is on its way is not considered lost", async () => {
     const { manager, engine, monitor } = await newManager();
     const gate = hold(engine, "list");
