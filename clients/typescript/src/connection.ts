@@ -1,5 +1,5 @@
 import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
-import { BerthError, errorOf, isPassing } from "./errors.ts";
+import { BerthError, errorOf, isBroken, isPassing } from "./errors.ts";
 import { Pauses } from "./retry.ts";
 import { FileService } from "./v1/file_pb.js";
 import { ProcessService } from "./v1/process_pb.js";
@@ -60,6 +60,7 @@ export class Connection {
   readonly #timeoutMs: number | undefined;
   readonly #open = new Set<Releasable>();
   readonly #later = new Set<Promise<unknown>>();
+  #closing = false;
   #closed = false;
 
   constructor(
@@ -159,12 +160,42 @@ export class Connection {
     }
   }
 
-  /** Makes a call that streams bytes, once. */
+  /**
+   * Makes a call that reads and streams responses. Until the first response arrives, retries it while the service cannot
+   * be reached. Leaving the loop ends it.
+   */
+  async *readStream<T>(
+    call: (options: CallOptions) => AsyncIterable<T>,
+    signal?: AbortSignal,
+  ): AsyncGenerator<T> {
+    let pauses: Pauses | undefined;
+    let hasResponse = false;
+    for (;;) {
+      try {
+        for await (const response of this.stream(call, signal)) {
+          hasResponse = true;
+          yield response;
+        }
+        return;
+      } catch (error) {
+        if (hasResponse || !this.mayContinue(error)) throw error;
+        pauses ??= new Pauses(this.retryForMs);
+        await pauses.wait(error, signal);
+      }
+    }
+  }
+
+  /** Makes a call that reads and streams bytes, as {@link readStream}. */
   async *chunks(
     call: (options: CallOptions) => AsyncIterable<{ readonly chunk: Uint8Array }>,
     signal?: AbortSignal,
   ): AsyncGenerator<Uint8Array> {
-    for await (const { chunk } of this.stream(call, signal)) yield chunk;
+    for await (const { chunk } of this.readStream(call, signal)) yield chunk;
+  }
+
+  /** Whether a stream failed only because its connection broke, and may be made again. */
+  mayContinue(error: unknown): error is BerthError {
+    return !this.#closing && BerthError.is(error) && isBroken(error);
   }
 
   /** The options of a call. A streaming call is limited only by its signal. */
@@ -206,6 +237,7 @@ export class Connection {
 
   /** Ends what is open, then the connection. Idempotent. */
   async close(): Promise<void> {
+    this.#closing = true;
     await Promise.all([...this.#open].map((resource) => resource.end()));
     await Promise.all(this.#later);
     this.#closed = true;

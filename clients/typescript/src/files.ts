@@ -2,7 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { content, duration, pathField } from "./convert.ts";
 import { fileChange, fileInfo } from "./convert-file.ts";
-import { BerthError, isBroken } from "./errors.ts";
+import { BerthError } from "./errors.ts";
 import { join } from "./kept.ts";
 import { Pauses } from "./retry.ts";
 import { piecesOf, readableOf } from "./streams.ts";
@@ -314,7 +314,7 @@ export class Files {
         }
         return;
       } catch (error) {
-        if (!BerthError.is(error) || !isBroken(error) || known === undefined) throw error;
+        if (!this.#connection.mayContinue(error)) throw error;
         lost ??= new Pauses(this.#connection.retryForMs);
         await lost.wait(error, signal);
       }

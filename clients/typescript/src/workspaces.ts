@@ -70,7 +70,7 @@ export class Workspaces {
   ): AsyncGenerator<WorkspaceChange> {
     const request = { baseWorkspaceId: baseId, workspaceId };
     const call = (options: object) => this.#connection.workspaces.diffWorkspace(request, options);
-    for await (const { item } of this.#connection.stream(call, signal)) {
+    for await (const { item } of this.#connection.readStream(call, signal)) {
       if (item.case === "changes") for (const change of item.value.changes) yield workspaceChange(change);
     }
   }

@@ -6,7 +6,7 @@ import path from "node:path";
 import { Readable } from "node:stream";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
@@ -189,6 +189,20 @@ test("a signal ends the command, and is what the loop throws", async () => {
   })();
   await expect(reading).rejects.toThrow("enough");
   await eventually(() => ended(process.processId));
+});
+
+test("a signal ends a started command at once, even if nobody reads it", async () => {
+  const stop = new AbortController();
+  await using process = await sandbox.exec("exec sleep 1000", { signal: stop.signal }).start();
+  const kills = vi.spyOn(berth.connection.processes, "signalProcess");
+  onTestFinished(() => kills.mockRestore());
+  stop.abort(new Error("enough"));
+  expect(kills).toHaveBeenCalledOnce();
+  await eventually(() => ended(process.processId));
+  expect((await sandbox.process(process.processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
+  await expect(process.read()).rejects.toThrow("enough");
+  await process.end();
+  expect(kills).toHaveBeenCalledOnce();
 });
 
 test("one signal serves many calls at once", async () => {
