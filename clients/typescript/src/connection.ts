@@ -143,7 +143,7 @@ export class Connection {
   ): AsyncGenerator<T> {
     const stop = new AbortController();
     const end = {
-      end: async () => stop.abort(new BerthError("The client was closed.", { code: "CANCELLED" })),
+      end: async () => stop.abort(clientClosed()),
     };
     this.adopt(end);
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
@@ -235,6 +235,11 @@ export class Connection {
     this.#later.add(done);
   }
 
+  /** Whether {@link close} was called. */
+  get closing(): boolean {
+    return this.#closing;
+  }
+
   /** Ends what is open, then the connection. Idempotent. */
   async close(): Promise<void> {
     this.#closing = true;
@@ -243,6 +248,11 @@ export class Connection {
     this.#closed = true;
     this.#link.close();
   }
+}
+
+/** The error of what the end of its client interrupts. */
+export function clientClosed(): BerthError {
+  return new BerthError("The client was closed.", { code: "CANCELLED" });
 }
 
 function headersFor(token: string | undefined): [string, string][] {

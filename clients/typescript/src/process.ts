@@ -1,7 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import { CommandResult } from "./command-result.ts";
-import { type Connection, newRequestId } from "./connection.ts";
+import { type Connection, clientClosed, newRequestId } from "./connection.ts";
 import { content, date, exitStatus, streamName } from "./convert.ts";
 import { BerthError, ConnectionLostError, isBroken } from "./errors.ts";
 import { Kept } from "./kept.ts";
@@ -247,9 +247,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   }
 
   #end(): ExitStatus {
-    if (this.status === undefined)
-      throw new Error("The reader left the command before its end: how it ended is not known.");
-    return this.status;
+    if (this.status !== undefined) return this.status;
+    if (this.#connection.closing) throw clientClosed();
+    throw new Error("The reader left the command before its end: how it ended is not known.");
   }
 
   async #started(): Promise<void> {

@@ -205,6 +205,18 @@ test("a signal ends a started command at once, even if nobody reads it", async (
   expect(kills).toHaveBeenCalledOnce();
 });
 
+test("a command that the end of its client interrupts is CANCELLED", async () => {
+  const other = Berth.connect(service.address, { token: "" });
+  const far = await other.sandboxes.get(sandbox.sandboxId);
+  const failure = async (call: Promise<unknown>) => call.catch((error: unknown) => error);
+  const process = await far.exec("exec sleep 1000").start();
+  const ends = [process, far.attach(process.processId)].map((each) => failure(each.wait()));
+  await eventually(async () => (await sandbox.processes()).length > 0);
+  await other.close();
+  const closed = expect.objectContaining({ code: "CANCELLED", message: "The client was closed." });
+  expect(await Promise.all(ends)).toEqual([closed, closed]);
+});
+
 test("one signal serves many calls at once", async () => {
   const controller = new AbortController();
   const { signal } = controller;

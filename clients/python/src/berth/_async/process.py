@@ -16,7 +16,7 @@ from berth._async.transport import AsyncStream, AsyncTransport, Background, Call
 from berth._async.transport import invoke, pause
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
-from berth.errors import BerthError, ConnectionLostError, ProcessStateError
+from berth.errors import BerthError, CanceledError, ConnectionLostError, ProcessStateError
 from berth.types import Chunk, CommandResult, Content, ExitStatus
 from berth.v1 import process_pb2
 
@@ -234,6 +234,8 @@ class AsyncProcess:
                 await self.end()
 
     def _status(self) -> ExitStatus:
+        if self.status is None and self._transport.closed:
+            raise CanceledError("the client was closed", code="CANCELLED")
         if self.status is None:
             raise RuntimeError("the reader left the command before its end, so that how it ended is not known")
         return self.status

@@ -17,7 +17,7 @@ from berth._sync.transport import Background, Callback, Lock, Stream, Transport,
 from berth._sync.transport import invoke, pause
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
-from berth.errors import BerthError, ConnectionLostError, ProcessStateError
+from berth.errors import BerthError, CanceledError, ConnectionLostError, ProcessStateError
 from berth.types import Chunk, CommandResult, Content, ExitStatus
 from berth.v1 import process_pb2
 
@@ -235,6 +235,8 @@ class Process:
                 self.end()
 
     def _status(self) -> ExitStatus:
+        if self.status is None and self._transport.closed:
+            raise CanceledError("the client was closed", code="CANCELLED")
         if self.status is None:
             raise RuntimeError("the reader left the command before its end, so that how it ended is not known")
         return self.status
