@@ -108,12 +108,17 @@ export class Connection {
     }
   }
 
-  /** Makes a call that streams requests, once. If producing the requests throws, throws the same. */
+  /**
+   * Makes a call that streams requests, once. If producing the requests throws, throws the same.
+   * @param produce gets a signal that is aborted when the call is over, whether or not all requests were taken.
+   */
   async upload<M, T>(
-    messages: AsyncGenerator<M>,
+    produce: (over: AbortSignal) => AsyncGenerator<M>,
     call: (messages: AsyncIterable<M>, options: CallOptions) => Promise<T>,
     signal?: AbortSignal,
   ): Promise<T> {
+    const over = new AbortController();
+    const messages = produce(over.signal);
     let failure: { readonly error: unknown } | undefined;
     async function* guarded(): AsyncGenerator<M> {
       try {
@@ -133,6 +138,8 @@ export class Connection {
       return await this.once((options) => call(guarded(), options), signal);
     } catch (error) {
       throw failure === undefined ? error : failure.error;
+    } finally {
+      over.abort();
     }
   }
 

@@ -4,6 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
+import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
@@ -308,6 +309,38 @@ test("transfers files as web streams, of any size", async () => {
   const failing = new ReadableStream({ pull: () => Promise.reject(new Error("torn")) });
   await expect(sandbox.files.upload("big", failing)).rejects.toThrow("torn");
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
+});
+
+test("an upload that ends early cancels the source that it waits for", async () => {
+  const canceled: string[] = [];
+  const awaited: string[] = [];
+  const stalled = (name: string) =>
+    new ReadableStream<Uint8Array>({
+      // The upload takes this piece, and then waits for the next.
+      start: (controller) => controller.enqueue(new Uint8Array(1)),
+      pull: () => {
+        awaited.push(name);
+        return new Promise(() => {});
+      },
+      cancel: () => void canceled.push(name),
+    });
+  const child = new Readable({ read: () => void awaited.push("child") });
+  child.once("close", () => canceled.push("child"));
+  const stop = new AbortController();
+  const { signal } = stop;
+  const uploads = [
+    sandbox.files.upload("stalled", stalled("file"), { signal }),
+    sandbox.files.upload("stalled", child, { signal }),
+    sandbox.files.uploadArchive(stalled("archive"), ".", { signal }),
+    berth.workspaces.importArchive("stalled", stalled("import"), { signal }),
+  ].map((upload) => upload.then(String, (error: Error) => error.message));
+  await eventually(() => awaited.length === uploads.length);
+  stop.abort(new Error("enough"));
+  expect(await Promise.all(uploads)).toEqual(uploads.map(() => "enough"));
+  // A stream of Node's reports its end later.
+  await setImmediate();
+  expect(canceled.sort()).toEqual(["archive", "child", "file", "import"]);
+  expect(await sandbox.files.exists("stalled")).toBe(false);
 });
 
 test("takes buffers and text in every form", async () => {
