@@ -44,10 +44,14 @@ export async function check(
 const NOT_UTF8 =
   "The JSON is not UTF-8. Send text as UTF-8, and what is not text in a field of bytes, as base64.";
 
+/** The library skips it, as JSON's specification allows. */
+const BYTE_ORDER_MARK = "\uFEFF";
+
 /** Undefined if it is not JSON: the library reports that. */
 function parse(message: Uint8Array): unknown {
+  const text = Buffer.from(message.buffer, message.byteOffset, message.length).toString();
   try {
-    return JSON.parse(Buffer.from(message.buffer, message.byteOffset, message.length).toString());
+    return JSON.parse(text.startsWith(BYTE_ORDER_MARK) ? text.slice(BYTE_ORDER_MARK.length) : text);
   } catch {
     return undefined;
   }

@@ -79,6 +79,50 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: { file: CLIENT, title: "0 as the most output to keep is the default, on every path" },
   },
   {
+    name: "a started command that nobody reads goes on after its signal is aborted",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "if (this.#signal?.aborted) void this.#killOwned();",
+        to: "",
+      },
+    ],
+    test: { file: CLIENT, title: "a signal ends a started command at once, even if nobody reads it" },
+  },
+  {
+    name: "a stream that reads does not wait for its service",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "if (hasResponse || !this.mayContinue(error)) throw error;",
+        to: "throw error;",
+      },
+    ],
+    test: {
+      file: FAULTS,
+      title: "waits for a service that cannot be reached when a download, an archive or a comparison starts",
+    },
+  },
+  {
+    name: "a source stays open after its upload, while that waits for it",
+    changes: [{ file: "clients/typescript/src/connection.ts", from: "      over.abort();\n", to: "" }],
+    test: { file: CLIENT, title: "an upload that ends early cancels the source that it waits for" },
+  },
+  {
+    name: "a command starts again in Python after a wait for its start was canceled",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "outlives_reads=not self._request.request_id",
+        to: "outlives_reads=False",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "links in a sandbox's archive make devices and pipes on the machine of a Python client",
     changes: [
       {

@@ -34,6 +34,20 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: { file: UNKNOWN_FIELDS, title: "is refused with its name" },
   },
   {
+    name: "JSON with a byte order mark is not checked",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "text.startsWith(BYTE_ORDER_MARK) ? text.slice(BYTE_ORDER_MARK.length) : text",
+        to: "text",
+      },
+    ],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "a byte order mark before the JSON does not hide what is unknown",
+    },
+  },
+  {
     name: "a name of JSON that an enum does not have is taken for its default",
     changes: [
       {

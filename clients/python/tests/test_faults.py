@@ -446,6 +446,21 @@ async def test_a_command_without_a_name_is_not_started_twice(link: Link, berth: 
         assert link.cuts == 1
 
 
+async def test_a_command_starts_once_though_its_reader_gave_up_waiting(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        there = await other.sandboxes.get(sandbox.sandbox_id)
+        process = there.exec("echo once >> times; cat times", reconnect=60)
+        link.passing.clear()
+        reading = asyncio.create_task(process.read())
+        while not await sandbox.processes(show_ended=True):
+            await asyncio.sleep(0.05)
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+        link.passing.set()
+        assert (await process.result()).stdout == "once\n"
+
+
 async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
     mark = uuid.uuid4().hex
     link.lengths = [20, 70, 110, 150, 200]
@@ -475,6 +490,35 @@ async def test_reads_are_made_again_wherever_the_connection_breaks(link: Link, b
                 link.cut()
                 await read()
                 assert link.cuts == cuts + 1
+
+
+async def test_streams_that_read_start_again_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    async def outcome(items: AsyncIterator[object]) -> str:
+        try:
+            return "read" if [item async for item in items] else "empty"
+        except errors.BerthError as error:
+            return error.code
+
+    await berth.workspaces.create("start/again")
+    await berth.workspaces.create("start/other")
+    async with berth.sandboxes.create() as sandbox:
+        await sandbox.files.write("file", "content")
+        async with AsyncBerth(link.address, retry_for=60) as other:
+            there = await other.sandboxes.get(sandbox.sandbox_id)
+            files = there.files
+            for items in (
+                files.download_chunks("file"),
+                files.download_archive("file"),
+                other.workspaces.export_archive("start/again"),
+            ):
+                cuts = link.cuts
+                link.lengths = [20]
+                link.cut()
+                assert await outcome(items) == "read"
+                assert link.cuts == cuts + 1
+            link.lengths = [20]
+            link.cut()
+            assert await outcome(other.workspaces.diff("start/again", "start/other")) == "empty"
 
 
 async def test_reads_without_asyncio_are_made_again(link: Link) -> None:

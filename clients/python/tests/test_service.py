@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import io
 import os
@@ -251,6 +252,27 @@ async def test_a_watch_sees_what_happens_once_it_is_entered(sandbox: AsyncSandbo
             assert (change.type, change.file) == ("REMOVED", None)
             break
     assert await changes.read() is None
+
+
+async def test_a_watch_whose_reader_gave_up_waiting_misses_nothing(sandbox: AsyncSandbox) -> None:
+    written = ["first", "second", "last"]
+    seen: list[str] = []
+
+    async def read() -> None:
+        change = await changes.read()
+        assert change is not None
+        seen.append(change.path)
+
+    async with sandbox.files.watch(interval=0.1) as changes:
+        for name in written:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(read(), 0.01)
+            await sandbox.files.write(name, name)
+        # A watch that starts only now sees these, but not what was written before. Each scan is in order of names.
+        async with sandbox.exec("while :; do echo > zz$((i += 1)); sleep 0.1; done"):
+            while not any(path.startswith("zz") for path in seen):
+                await read()
+    assert sorted(path for path in seen if not path.startswith("zz")) == sorted(written)
 
 
 async def test_sessions(berth: AsyncBerth) -> None:

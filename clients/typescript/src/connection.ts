@@ -1,5 +1,5 @@
 import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
-import { BerthError, errorOf, isPassing } from "./errors.ts";
+import { BerthError, errorOf, isBroken, isPassing } from "./errors.ts";
 import { Pauses } from "./retry.ts";
 import { FileService } from "./v1/file_pb.js";
 import { ProcessService } from "./v1/process_pb.js";
@@ -60,6 +60,7 @@ export class Connection {
   readonly #timeoutMs: number | undefined;
   readonly #open = new Set<Releasable>();
   readonly #later = new Set<Promise<unknown>>();
+  #closing = false;
   #closed = false;
 
   constructor(
@@ -107,12 +108,17 @@ export class Connection {
     }
   }
 
-  /** Makes a call that streams requests, once. If producing the requests throws, throws the same. */
+  /**
+   * Makes a call that streams requests, once. If producing the requests throws, throws the same.
+   * @param produce gets a signal that is aborted when the call is over, whether or not all requests were taken.
+   */
   async upload<M, T>(
-    messages: AsyncGenerator<M>,
+    produce: (over: AbortSignal) => AsyncGenerator<M>,
     call: (messages: AsyncIterable<M>, options: CallOptions) => Promise<T>,
     signal?: AbortSignal,
   ): Promise<T> {
+    const over = new AbortController();
+    const messages = produce(over.signal);
     let failure: { readonly error: unknown } | undefined;
     async function* guarded(): AsyncGenerator<M> {
       try {
@@ -132,6 +138,8 @@ export class Connection {
       return await this.once((options) => call(guarded(), options), signal);
     } catch (error) {
       throw failure === undefined ? error : failure.error;
+    } finally {
+      over.abort();
     }
   }
 
@@ -142,7 +150,7 @@ export class Connection {
   ): AsyncGenerator<T> {
     const stop = new AbortController();
     const end = {
-      end: async () => stop.abort(new BerthError("The client was closed.", { code: "CANCELLED" })),
+      end: async () => stop.abort(clientClosed()),
     };
     this.adopt(end);
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
@@ -159,12 +167,42 @@ export class Connection {
     }
   }
 
-  /** Makes a call that streams bytes, once. */
+  /**
+   * Makes a call that reads and streams responses. Until the first response arrives, retries it while the service cannot
+   * be reached. Leaving the loop ends it.
+   */
+  async *readStream<T>(
+    call: (options: CallOptions) => AsyncIterable<T>,
+    signal?: AbortSignal,
+  ): AsyncGenerator<T> {
+    let pauses: Pauses | undefined;
+    let hasResponse = false;
+    for (;;) {
+      try {
+        for await (const response of this.stream(call, signal)) {
+          hasResponse = true;
+          yield response;
+        }
+        return;
+      } catch (error) {
+        if (hasResponse || !this.mayContinue(error)) throw error;
+        pauses ??= new Pauses(this.retryForMs);
+        await pauses.wait(error, signal);
+      }
+    }
+  }
+
+  /** Makes a call that reads and streams bytes, as {@link readStream}. */
   async *chunks(
     call: (options: CallOptions) => AsyncIterable<{ readonly chunk: Uint8Array }>,
     signal?: AbortSignal,
   ): AsyncGenerator<Uint8Array> {
-    for await (const { chunk } of this.stream(call, signal)) yield chunk;
+    for await (const { chunk } of this.readStream(call, signal)) yield chunk;
+  }
+
+  /** Whether a stream failed only because its connection broke, and may be made again. */
+  mayContinue(error: unknown): error is BerthError {
+    return !this.#closing && BerthError.is(error) && isBroken(error);
   }
 
   /** The options of a call. A streaming call is limited only by its signal. */
@@ -204,13 +242,24 @@ export class Connection {
     this.#later.add(done);
   }
 
+  /** Whether {@link close} was called. */
+  get closing(): boolean {
+    return this.#closing;
+  }
+
   /** Ends what is open, then the connection. Idempotent. */
   async close(): Promise<void> {
+    this.#closing = true;
     await Promise.all([...this.#open].map((resource) => resource.end()));
     await Promise.all(this.#later);
     this.#closed = true;
     this.#link.close();
   }
+}
+
+/** The error of what the end of its client interrupts. */
+export function clientClosed(): BerthError {
+  return new BerthError("The client was closed.", { code: "CANCELLED" });
 }
 
 function headersFor(token: string | undefined): [string, string][] {

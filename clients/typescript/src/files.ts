@@ -2,7 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { content, duration, pathField } from "./convert.ts";
 import { fileChange, fileInfo } from "./convert-file.ts";
-import { BerthError, isBroken } from "./errors.ts";
+import { BerthError } from "./errors.ts";
 import { join } from "./kept.ts";
 import { Pauses } from "./retry.ts";
 import { piecesOf, readableOf } from "./streams.ts";
@@ -114,7 +114,7 @@ export class Files {
       createParents,
     };
     const { file } = await this.#connection.upload(
-      uploadMessages(header, source),
+      (over) => uploadMessages(header, source, over),
       (messages, settings) => this.#connection.files.uploadFile(messages, settings),
       signal,
     );
@@ -139,7 +139,7 @@ export class Files {
     const { createParents = true, signal } = options;
     const header = { ...this.#named(path, options), createParents };
     const { entryCount, sizeBytes } = await this.#connection.upload(
-      archiveMessages(header, source),
+      (over) => archiveMessages(header, source, over),
       (messages, settings) => this.#connection.files.uploadArchive(messages, settings),
       signal,
     );
@@ -272,7 +272,9 @@ export class Files {
     const mode = options.mode ?? (await this.#modeOf(path, options));
     try {
       await this.#write(part, new Uint8Array(), { ...options, mode }, false);
-      for await (const piece of piecesOf(source)) await this.#write(part, piece, { user, signal }, true);
+      for await (const piece of piecesOf(source, signal))
+        await this.#write(part, piece, { user, signal }, true);
+      signal?.throwIfAborted();
       return await this.move(part, path, { overwrite: true, user, signal });
     } catch (error) {
       await this.remove(part, { allowMissing: true, user }).catch(() => {});
@@ -314,7 +316,7 @@ export class Files {
         }
         return;
       } catch (error) {
-        if (!BerthError.is(error) || !isBroken(error) || known === undefined) throw error;
+        if (!this.#connection.mayContinue(error)) throw error;
         lost ??= new Pauses(this.#connection.retryForMs);
         await lost.wait(error, signal);
       }
@@ -368,17 +370,19 @@ function sizeOf(source: Source): { sizeBytes?: bigint } {
 async function* uploadMessages(
   header: object,
   source: Source,
+  over: AbortSignal,
 ): AsyncGenerator<MessageInitShape<typeof UploadFileRequestSchema>> {
   yield { part: { case: "header", value: header } };
-  for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
+  for await (const piece of piecesOf(source, over)) yield { part: { case: "chunk", value: piece } };
 }
 
 async function* archiveMessages(
   header: object,
   source: Source,
+  over: AbortSignal,
 ): AsyncGenerator<MessageInitShape<typeof UploadArchiveRequestSchema>> {
   yield { part: { case: "header", value: header } };
-  for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
+  for await (const piece of piecesOf(source, over)) yield { part: { case: "chunk", value: piece } };
 }
 
 /** The error for what only a call that sends a stream can do. */

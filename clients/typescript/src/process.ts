@@ -1,7 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import { CommandResult } from "./command-result.ts";
-import { type Connection, newRequestId } from "./connection.ts";
+import { type Connection, clientClosed, newRequestId } from "./connection.ts";
 import { content, date, exitStatus, streamName } from "./convert.ts";
 import { BerthError, ConnectionLostError, isBroken } from "./errors.ts";
 import { Kept } from "./kept.ts";
@@ -94,6 +94,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   #rest: RestOfStdin | undefined;
   /** Why the rest of stdin could not be written. */
   #failure: { readonly error: unknown } | undefined;
+  /** The request to end the command, which is made once. */
+  #killing: Promise<unknown> | undefined;
 
   constructor(connection: Connection, origin: Origin, reconnectMs: number, signal: AbortSignal | undefined) {
     this.#connection = connection;
@@ -215,20 +217,21 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     if (this.#ended) return;
     this.#ended = true;
     try {
-      if (this.#owned && this.status === undefined && this.processId !== "") {
-        const request = { processId: this.processId, signal: SIGKILL };
-        const kill = this.#connection.once(
-          (options) => this.#connection.processes.signalProcess(request, options),
-          undefined,
-          END_MS,
-        );
-        // If the service cannot be reached, it ends the command by itself.
-        await kill.catch(() => {});
-      }
+      await this.#killOwned();
     } finally {
       this.#disconnect();
       this.#connection.release(this);
     }
+  }
+
+  /** Kills the command if its reader must end it. If the service cannot be reached, it ends the command by itself. */
+  async #killOwned(): Promise<void> {
+    if (!this.#owned || this.status !== undefined || this.processId === "") return;
+    const request = { processId: this.processId, signal: SIGKILL };
+    this.#killing ??= this.#connection
+      .once((options) => this.#connection.processes.signalProcess(request, options), undefined, END_MS)
+      .catch(() => {});
+    await this.#killing;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -244,9 +247,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   }
 
   #end(): ExitStatus {
-    if (this.status === undefined)
-      throw new Error("The reader left the command before its end: how it ended is not known.");
-    return this.status;
+    if (this.status !== undefined) return this.status;
+    if (this.#connection.closing) throw clientClosed();
+    throw new Error("The reader left the command before its end: how it ended is not known.");
   }
 
   async #started(): Promise<void> {
@@ -292,6 +295,14 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     this.#connection.adopt(this);
     const stop = new AbortController();
     const signal = this.#signal ? AbortSignal.any([this.#signal, stop.signal]) : stop.signal;
+    // The next read throws the reason, but perhaps nobody reads any more.
+    signal.addEventListener(
+      "abort",
+      () => {
+        if (this.#signal?.aborted) void this.#killOwned();
+      },
+      { once: true },
+    );
     const options = this.#connection.options(signal);
     this.#options = options;
     const { processes } = this.#connection;

@@ -70,7 +70,7 @@ export class Workspaces {
   ): AsyncGenerator<WorkspaceChange> {
     const request = { baseWorkspaceId: baseId, workspaceId };
     const call = (options: object) => this.#connection.workspaces.diffWorkspace(request, options);
-    for await (const { item } of this.#connection.stream(call, signal)) {
+    for await (const { item } of this.#connection.readStream(call, signal)) {
       if (item.case === "changes") for (const change of item.value.changes) yield workspaceChange(change);
     }
   }
@@ -201,7 +201,7 @@ export class Workspaces {
   ): Promise<Unpacked> {
     if (!this.#connection.streamsRequests) throw cannotStream();
     const { entryCount, sizeBytes } = await this.#connection.upload(
-      importMessages({ workspaceId, replace }, source),
+      (over) => importMessages({ workspaceId, replace }, source, over),
       (messages, options) => this.#connection.workspaces.importWorkspace(messages, options),
       signal,
     );
@@ -212,7 +212,8 @@ export class Workspaces {
 async function* importMessages(
   header: { readonly workspaceId: string; readonly replace: boolean },
   source: Source,
+  over: AbortSignal,
 ): AsyncGenerator<MessageInitShape<typeof ImportWorkspaceRequestSchema>> {
   yield { part: { case: "header", value: header } };
-  for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
+  for await (const piece of piecesOf(source, over)) yield { part: { case: "chunk", value: piece } };
 }

@@ -112,13 +112,14 @@ function divideEnv(env: JobRequest["env"]): {
   readonly plain: Readonly<Record<string, string>>;
   readonly special: readonly string[];
 } {
-  const plain: Record<string, string> = {};
+  const plain: [name: string, value: string][] = [];
   const special: string[] = [];
   for (const [name, value] of Object.entries(env)) {
-    if (IDENTIFIER.test(name) && !SHELLS_OWN.test(name)) plain[name] = value;
+    if (IDENTIFIER.test(name) && !SHELLS_OWN.test(name)) plain.push([name, value]);
     else special.push(`${name}=${value}`);
   }
-  return { plain, special };
+  // Assigning to the name `__proto__` of an object would do nothing.
+  return { plain: Object.fromEntries(plain), special };
 }
 
 /**

@@ -524,6 +524,37 @@ test("writes to stdin once, and downloads to the end, over connections that brea
   expect(Buffer.concat(pieces).equals(bytes)).toBe(true);
 });
 
+test("waits for a service that cannot be reached when a download, an archive or a comparison starts", async () => {
+  const link = await linked();
+  const here = connect();
+  await using sandbox = await here.sandboxes.create();
+  const { workspaceId } = await here.workspaces.create("patient/1");
+  await here.workspaces.create("patient/2");
+  await sandbox.files.write("file", "content");
+  const berth = connect(link.address, { retryForMs: 60_000 });
+  const { files } = await berth.sandboxes.get(sandbox.sandboxId);
+  const attempts = vi.spyOn(berth.connection, "stream");
+  link.cut();
+  const lengthOf = async (stream: ReadableStream<Uint8Array>) => (await new Response(stream).bytes()).length;
+  const changes = async () => {
+    for await (const _ of berth.workspaces.diff(workspaceId, "patient/2"));
+  };
+  const reads = [
+    lengthOf(files.download("file")),
+    lengthOf(files.downloadArchive("file")),
+    lengthOf(berth.workspaces.exportArchive(workspaceId)),
+    changes(),
+  ].map((read) =>
+    read.then(
+      () => "read",
+      (error: Error) => error.message,
+    ),
+  );
+  await Promise.race([eventually(() => attempts.mock.calls.length >= 2 * reads.length), Promise.all(reads)]);
+  await link.restore();
+  expect(await Promise.all(reads)).toEqual(reads.map(() => "read"));
+});
+
 /**
  * A service of another version: real HTTP/2, with its own responses. Returns its address and the headers it received.
  */

@@ -4,9 +4,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
+import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
@@ -191,6 +192,32 @@ test("a signal ends the command, and is what the loop throws", async () => {
   await eventually(() => ended(process.processId));
 });
 
+test("a signal ends a started command at once, even if nobody reads it", async () => {
+  const stop = new AbortController();
+  await using process = await sandbox.exec("exec sleep 1000", { signal: stop.signal }).start();
+  const kills = vi.spyOn(berth.connection.processes, "signalProcess");
+  onTestFinished(() => kills.mockRestore());
+  stop.abort(new Error("enough"));
+  expect(kills).toHaveBeenCalledOnce();
+  await eventually(() => ended(process.processId));
+  expect((await sandbox.process(process.processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
+  await expect(process.read()).rejects.toThrow("enough");
+  await process.end();
+  expect(kills).toHaveBeenCalledOnce();
+});
+
+test("a command that the end of its client interrupts is CANCELLED", async () => {
+  const other = Berth.connect(service.address, { token: "" });
+  const far = await other.sandboxes.get(sandbox.sandboxId);
+  const failure = async (call: Promise<unknown>) => call.catch((error: unknown) => error);
+  const process = await far.exec("exec sleep 1000").start();
+  const ends = [process, far.attach(process.processId)].map((each) => failure(each.wait()));
+  await eventually(async () => (await sandbox.processes()).length > 0);
+  await other.close();
+  const closed = expect.objectContaining({ code: "CANCELLED", message: "The client was closed." });
+  expect(await Promise.all(ends)).toEqual([closed, closed]);
+});
+
 test("one signal serves many calls at once", async () => {
   const controller = new AbortController();
   const { signal } = controller;
@@ -282,6 +309,38 @@ test("transfers files as web streams, of any size", async () => {
   const failing = new ReadableStream({ pull: () => Promise.reject(new Error("torn")) });
   await expect(sandbox.files.upload("big", failing)).rejects.toThrow("torn");
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
+});
+
+test("an upload that ends early cancels the source that it waits for", async () => {
+  const canceled: string[] = [];
+  const awaited: string[] = [];
+  const stalled = (name: string) =>
+    new ReadableStream<Uint8Array>({
+      // The upload takes this piece, and then waits for the next.
+      start: (controller) => controller.enqueue(new Uint8Array(1)),
+      pull: () => {
+        awaited.push(name);
+        return new Promise(() => {});
+      },
+      cancel: () => void canceled.push(name),
+    });
+  const child = new Readable({ read: () => void awaited.push("child") });
+  child.once("close", () => canceled.push("child"));
+  const stop = new AbortController();
+  const { signal } = stop;
+  const uploads = [
+    sandbox.files.upload("stalled", stalled("file"), { signal }),
+    sandbox.files.upload("stalled", child, { signal }),
+    sandbox.files.uploadArchive(stalled("archive"), ".", { signal }),
+    berth.workspaces.importArchive("stalled", stalled("import"), { signal }),
+  ].map((upload) => upload.then(String, (error: Error) => error.message));
+  await eventually(() => awaited.length === uploads.length);
+  stop.abort(new Error("enough"));
+  expect(await Promise.all(uploads)).toEqual(uploads.map(() => "enough"));
+  // A stream of Node's reports its end later.
+  await setImmediate();
+  expect(canceled.sort()).toEqual(["archive", "child", "file", "import"]);
+  expect(await sandbox.files.exists("stalled")).toBe(false);
 });
 
 test("takes buffers and text in every form", async () => {

@@ -94,6 +94,14 @@ describe.each([
   });
 });
 
+test("a byte order mark before the JSON does not hide what is unknown", async () => {
+  const marked = (path: string, message: object) => call(path, `\uFEFF${JSON.stringify(message)}`);
+  expect(await marked(UNARY, { sandboxId: "sbx_1" })).toBeUndefined();
+  expect((await marked(UNARY, { sandboxID: "sbx_1" }))?.message).toContain("sandboxID: berth.v1.");
+  const error = await marked(STREAM, { shell: "count 1", onDisconnect: "DETACH" });
+  expect(error?.message).toContain('onDisconnect: "DETACH" is not a name');
+});
+
 test("enum names in lists are checked; numbers and null are left to the parser", () => {
   const states = (...list: unknown[]) =>
     unknownField(ListSandboxesRequestSchema, { states: list })?.metadata.field;

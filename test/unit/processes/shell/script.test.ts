@@ -25,6 +25,11 @@ async function codeOf([file = "", ...args]: readonly string[], input: string | B
   return code as number;
 }
 
+test("no name of a variable is lost", () => {
+  const env = Object.fromEntries([["__proto__", "some text"]]);
+  expect(jobText({ ...request, env }, NONCE)).toContain("__proto__='some text'");
+});
+
 // The engine reports this code if output holds up the markers.
 test("every kind of shell ends with the exit code of its job", async () => {
   const plain = plainJobCommand(request, NONCE);

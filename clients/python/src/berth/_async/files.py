@@ -13,6 +13,7 @@ from pathlib import Path as LocalPath
 from typing import Protocol, TypedDict, Union
 
 from berth import _convert
+from berth._async.reading import AsyncReading
 from berth._async.subscription import AsyncSubscription
 from berth._async.transport import AsyncTransport, in_thread, pause
 from berth._retry import Pauses, is_broken
@@ -252,7 +253,10 @@ class AsyncFiles:
     async def download_archive(self, path: Path, *, user: str = "") -> AsyncIterator[bytes]:
         """A directory, or one file, as an uncompressed tar, in pieces. It is complete once the last has arrived."""
         request = file_pb2.DownloadArchiveRequest(**self._named(path, user))
-        stream = self._transport.stream(self._transport.stubs.files.DownloadArchive, request)
+        stream = AsyncReading(
+            self._transport,
+            lambda: self._transport.stream(self._transport.stubs.files.DownloadArchive, request),
+        )
         try:
             while (answer := await stream.read()) is not None:
                 yield answer.chunk
@@ -340,7 +344,10 @@ class AsyncFiles:
 
         return AsyncSubscription(
             self._transport,
-            lambda _: self._transport.stream(self._transport.stubs.files.WatchDirectory, request),
+            # A new call would not see what changed before it.
+            lambda _: self._transport.stream(
+                self._transport.stubs.files.WatchDirectory, request, outlives_reads=True
+            ),
             convert,
             announced=True,
             resumes=False,

@@ -24,6 +24,7 @@ class _Source(Generic[T]):
 
         self.read = read
         self.cancel = stream.cancel
+        self.outlives_reads = stream.outlives_reads
 
 
 class AsyncSubscription(Generic[T]):
@@ -108,7 +109,9 @@ class AsyncSubscription(Generic[T]):
                     await self.end()
                     raise
             except BaseException:
-                self._disconnect()
+                # A canceled read has also canceled the call, unless the call has to outlive it.
+                if self._source is None or not self._source.outlives_reads:
+                    self._disconnect()
                 raise
             await pause(wait)
         return None

@@ -79,15 +79,37 @@ class _Call(Protocol[R_co]):
 class AsyncStream(Generic[R]):
     """The responses of a streaming call."""
 
-    def __init__(self, call: _Call[R], error_of: Callable[[grpc.RpcError], BerthError]) -> None:
+    def __init__(
+        self, call: _Call[R], error_of: Callable[[grpc.RpcError], BerthError], *, outlives_reads: bool = False
+    ) -> None:
         self._call = call
         self._error_of = error_of
         self._canceled = False
+        #: Whether a read that is canceled leaves its response to the next one. Otherwise it cancels the call.
+        self.outlives_reads = outlives_reads
+        self._turn = Lock()
+        self._reading: asyncio.Task[object] | None = None
+
+    async def _read(self) -> object:
+        return await self._call.read()
+
+    async def _next(self) -> object:
+        if not self.outlives_reads:
+            return await self._call.read()
+        # In turns, since two readers must not get the same response.
+        async with self._turn:
+            if self._reading is None:
+                self._reading = asyncio.get_running_loop().create_task(self._read())
+                # Otherwise asyncio reports a failure that nobody reads any more.
+                self._reading.add_done_callback(lambda reading: reading.cancelled() or reading.exception())
+            await asyncio.wait([self._reading])
+            reading, self._reading = self._reading, None
+            return reading.result()
 
     async def read(self) -> R | None:
         """The next response; None at the end. Raises BerthError if the call fails."""
         try:
-            answer = await self._call.read()
+            answer = await self._next()
         except asyncio.CancelledError:
             # gRPC raises this also if the call was canceled instead of its reader.
             if self._canceled:
@@ -190,10 +212,16 @@ class AsyncTransport:
                     raise
             await asyncio.sleep(pause)
 
-    def stream(self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q) -> AsyncStream[R]:
+    def stream(
+        self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q, *, outlives_reads: bool = False
+    ) -> AsyncStream[R]:
         """Starts a call that streams responses."""
         metadata = self.endpoint.metadata
-        return AsyncStream(method(request, metadata=metadata), lambda error: self.endpoint.error_of(error, metadata))
+        return AsyncStream(
+            method(request, metadata=metadata),
+            lambda error: self.endpoint.error_of(error, metadata),
+            outlives_reads=outlives_reads,
+        )
 
     async def upload(
         self, method: grpc.aio.StreamUnaryMultiCallable[Q, R], requests: AsyncIterator[Q]
@@ -235,6 +263,11 @@ class AsyncTransport:
         task = asyncio.get_running_loop().create_task(act())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     async def close(self) -> None:
         """Ends what is open, then the connection. Idempotent."""

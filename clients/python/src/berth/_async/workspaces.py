@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from berth import _convert
 from berth._async.files import Source, pieces_of
+from berth._async.reading import AsyncReading
 from berth._async.sandbox import AsyncSandbox
 from berth._async.transport import AsyncTransport
 from berth.errors import TraceNotFoundError
@@ -64,7 +65,9 @@ class AsyncWorkspaces:
         UnsupportedError.
         """
         request = workspace_pb2.DiffWorkspaceRequest(base_workspace_id=base_id, workspace_id=workspace_id)
-        stream = self._transport.stream(self._transport.stubs.workspaces.DiffWorkspace, request)
+        stream = AsyncReading(
+            self._transport, lambda: self._transport.stream(self._transport.stubs.workspaces.DiffWorkspace, request)
+        )
         try:
             while (answer := await stream.read()) is not None:
                 for change in answer.changes.changes:
@@ -160,7 +163,9 @@ class AsyncWorkspaces:
     async def export_archive(self, workspace_id: str) -> AsyncIterator[bytes]:
         """A workspace as an uncompressed tar, in pieces. It is complete only once the last has arrived."""
         request = workspace_pb2.ExportWorkspaceRequest(workspace_id=workspace_id)
-        stream = self._transport.stream(self._transport.stubs.workspaces.ExportWorkspace, request)
+        stream = AsyncReading(
+            self._transport, lambda: self._transport.stream(self._transport.stubs.workspaces.ExportWorkspace, request)
+        )
         try:
             while (answer := await stream.read()) is not None:
                 yield answer.chunk

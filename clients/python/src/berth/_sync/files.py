@@ -14,6 +14,7 @@ from pathlib import Path as LocalPath
 from typing import Protocol, TypedDict, Union
 
 from berth import _convert
+from berth._sync.reading import Reading
 from berth._sync.subscription import Subscription
 from berth._sync.transport import Transport, in_thread, pause
 from berth._retry import Pauses, is_broken
@@ -253,7 +254,10 @@ class Files:
     def download_archive(self, path: Path, *, user: str = "") -> Iterator[bytes]:
         """A directory, or one file, as an uncompressed tar, in pieces. It is complete once the last has arrived."""
         request = file_pb2.DownloadArchiveRequest(**self._named(path, user))
-        stream = self._transport.stream(self._transport.stubs.files.DownloadArchive, request)
+        stream = Reading(
+            self._transport,
+            lambda: self._transport.stream(self._transport.stubs.files.DownloadArchive, request),
+        )
         try:
             while (answer := stream.read()) is not None:
                 yield answer.chunk
@@ -341,7 +345,10 @@ class Files:
 
         return Subscription(
             self._transport,
-            lambda _: self._transport.stream(self._transport.stubs.files.WatchDirectory, request),
+            # A new call would not see what changed before it.
+            lambda _: self._transport.stream(
+                self._transport.stubs.files.WatchDirectory, request, outlives_reads=True
+            ),
             convert,
             announced=True,
             resumes=False,

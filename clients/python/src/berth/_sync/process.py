@@ -17,7 +17,7 @@ from berth._sync.transport import Background, Callback, Lock, Stream, Transport,
 from berth._sync.transport import invoke, pause
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
-from berth.errors import BerthError, ConnectionLostError, ProcessStateError
+from berth.errors import BerthError, CanceledError, ConnectionLostError, ProcessStateError
 from berth.types import Chunk, CommandResult, Content, ExitStatus
 from berth.v1 import process_pb2
 
@@ -68,6 +68,8 @@ class Process:
         self._stream: Stream[process_pb2.ExecResponse] | Stream[process_pb2.AttachProcessResponse] | None
         self._stream = None
         self._lost: Pauses | None = None
+        #: Whether a wait for its start was canceled, and nobody has waited since.
+        self._given_up = False
         self._start_lock = Lock()
         self._started = False
         self._entered = False
@@ -98,7 +100,7 @@ class Process:
         """Starts the command unless it has started. Raises BerthError if it cannot start. A command with `detach` has
         all of its `stdin` then.
         """
-        connected = self._stream is not None
+        connected = self._stream is not None and not self._given_up
         self._begin()
         if self._ended and not self._started:
             raise RuntimeError("the reader left the command before it started")
@@ -233,6 +235,8 @@ class Process:
                 self.end()
 
     def _status(self) -> ExitStatus:
+        if self.status is None and self._transport.closed:
+            raise CanceledError("the client was closed", code="CANCELLED")
         if self.status is None:
             raise RuntimeError("the reader left the command before its end, so that how it ended is not known")
         return self.status
@@ -247,6 +251,7 @@ class Process:
 
     def _next(self) -> Chunk | None:
         """Takes the next event; returns the output in it, if there is any."""
+        self._given_up = False
         try:
             if self._failure is not None:
                 raise self._failure
@@ -267,8 +272,11 @@ class Process:
             self._recover(error)
             return None
         except BaseException:
-            # A canceled wait has also canceled the call; the next one continues where it stopped.
-            self._disconnect()
+            # A canceled wait has also canceled the call; the next one continues where it stopped. Only the start cannot
+            # be requested again.
+            self._given_up = self._stream is not None and self._stream.outlives_reads
+            if not self._given_up:
+                self._disconnect()
             raise
         self._lost = None
         return self._take(event)
@@ -279,7 +287,10 @@ class Process:
         stubs = self._transport.stubs.processes
         self._transport.adopt(self)
         if not self.process_id and isinstance(self._request, process_pb2.ExecRequest):
-            return self._transport.stream(stubs.Exec, self._request)
+            # Without a request id, another call would start another command.
+            return self._transport.stream(
+                stubs.Exec, self._request, outlives_reads=not self._request.request_id
+            )
         request = process_pb2.AttachProcessRequest(
             process_id=self.process_id, stdout_offset=self.stdout_offset, stderr_offset=self.stderr_offset
         )
@@ -332,6 +343,8 @@ class Process:
             return self._chunk(_convert.stream_name(gap.stream), gap.to_offset, b"", lost)
         if kind == "started":
             self._started = True
+            if self._stream is not None:
+                self._stream.outlives_reads = False
             self.process_id = event.started.process_id
             self.start_time = _convert.time(event.started.start_time)
             if self._rest is not None:

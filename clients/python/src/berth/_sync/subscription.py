@@ -25,6 +25,7 @@ class _Source(Generic[T]):
 
         self.read = read
         self.cancel = stream.cancel
+        self.outlives_reads = stream.outlives_reads
 
 
 class Subscription(Generic[T]):
@@ -109,7 +110,9 @@ class Subscription(Generic[T]):
                     self.end()
                     raise
             except BaseException:
-                self._disconnect()
+                # A canceled read has also canceled the call, unless the call has to outlive it.
+                if self._source is None or not self._source.outlives_reads:
+                    self._disconnect()
                 raise
             pause(wait)
         return None

@@ -70,6 +70,8 @@ class Stream(Generic[R]):
         self._call = call
         self._error_of = error_of
         self._canceled = False
+        #: A read that is interrupted cannot be continued.
+        self.outlives_reads = False
 
     def read(self) -> R | None:
         """The next response; None at the end. Raises BerthError if the call fails."""
@@ -177,8 +179,10 @@ class Transport:
                     raise
             time.sleep(pause)
 
-    def stream(self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q) -> Stream[R]:
-        """Starts a call that streams responses."""
+    def stream(
+        self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q, *, outlives_reads: bool = False
+    ) -> Stream[R]:
+        """Starts a call that streams responses. `outlives_reads` has no effect: only asyncio cancels reads."""
         metadata = self.endpoint.metadata
         return Stream(method(request, metadata=metadata), lambda error: self.endpoint.error_of(error, metadata))
 
@@ -213,6 +217,11 @@ class Transport:
     def later(self, act: Callable[[], None]) -> None:
         """Does something after an interrupt: at once."""
         act()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def close(self) -> None:
         """Ends what is open, then the connection. Idempotent."""

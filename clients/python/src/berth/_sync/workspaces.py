@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from berth import _convert
 from berth._sync.files import Source, pieces_of
+from berth._sync.reading import Reading
 from berth._sync.sandbox import Sandbox
 from berth._sync.transport import Transport
 from berth.errors import TraceNotFoundError
@@ -65,7 +66,9 @@ class Workspaces:
         UnsupportedError.
         """
         request = workspace_pb2.DiffWorkspaceRequest(base_workspace_id=base_id, workspace_id=workspace_id)
-        stream = self._transport.stream(self._transport.stubs.workspaces.DiffWorkspace, request)
+        stream = Reading(
+            self._transport, lambda: self._transport.stream(self._transport.stubs.workspaces.DiffWorkspace, request)
+        )
         try:
             while (answer := stream.read()) is not None:
                 for change in answer.changes.changes:
@@ -161,7 +164,9 @@ class Workspaces:
     def export_archive(self, workspace_id: str) -> Iterator[bytes]:
         """A workspace as an uncompressed tar, in pieces. It is complete only once the last has arrived."""
         request = workspace_pb2.ExportWorkspaceRequest(workspace_id=workspace_id)
-        stream = self._transport.stream(self._transport.stubs.workspaces.ExportWorkspace, request)
+        stream = Reading(
+            self._transport, lambda: self._transport.stream(self._transport.stubs.workspaces.ExportWorkspace, request)
+        )
         try:
             while (answer := stream.read()) is not None:
                 yield answer.chunk
