@@ -609,8 +609,8 @@ test("an error has its reason, its details, and the time to retry after", async 
 
 test("a call gets the time it is given", async () => {
   await using sandbox = await connect().sandboxes.create();
-  const hasty = await connect(service.address, { timeoutMs: 3_000, retryForMs: 0 }).sandboxes.get(
-    sandbox.sandboxId,
-  );
-  expect(await failureOf(hasty.run("exec sleep 1000"))).toMatchObject({ code: "DEADLINE_EXCEEDED" });
+  const hasty = connect(service.address, { timeoutMs: 1_000, retryForMs: 0 });
+  // On a busy machine the first of these calls may already need more time than it is given.
+  const both = hasty.sandboxes.get(sandbox.sandboxId).then((same) => same.run("exec sleep 1000"));
+  expect(await failureOf(both)).toMatchObject({ code: "DEADLINE_EXCEEDED" });
 });

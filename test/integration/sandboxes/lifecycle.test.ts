@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { type Client, failureOf } from "../../support/client.ts";
-import { containerOf } from "../../support/docker.ts";
+import { containerOf, rawExec } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { inSeconds, seconds } from "../../support/wire.ts";
 
@@ -16,6 +16,17 @@ afterEach(async () => {
 const pause = (client: Client, id: string) => client.call("SandboxService/PauseSandbox", { sandbox_id: id });
 const resume = (client: Client, id: string) =>
   client.call("SandboxService/ResumeSandbox", { sandbox_id: id });
+
+/**
+ * Returns when Docker knows the state of a container that is not paused. It learns of its own pauses a second time, late,
+ * and then takes them for the latest state. But it learns in order, also how this command ends.
+ */
+async function settled(container: Awaited<ReturnType<typeof containerOf>>): Promise<void> {
+  await eventually(async () => {
+    const ran = await rawExec(container, ["true"]).catch(() => undefined);
+    return ran?.exitCode === 0;
+  });
+}
 
 describe("pause and resume", () => {
   test("freeze every process and let it continue, any number of times", async () => {
@@ -73,13 +84,13 @@ describe("pause and resume", () => {
     const container = await containerOf(app.instance, id);
     await container.pause();
     expect((await resume(client, id)).sandbox.state).toBe("SANDBOX_STATE_RUNNING");
+    await settled(container);
     expect((await container.inspect()).State.Paused).toBe(false);
     expect(await client.output(id, "echo fine")).toBe("fine\n");
 
     await pause(client, id);
-    // Docker learns late about its own pause, which would undo what follows at once.
-    await sleep(300);
     await container.unpause();
+    await settled(container);
     expect((await pause(client, id)).sandbox.state).toBe("SANDBOX_STATE_PAUSED");
     expect((await container.inspect()).State.Paused).toBe(true);
     await resume(client, id);
@@ -100,11 +111,11 @@ describe("pause and resume", () => {
       reason: "SANDBOX_NOT_RUNNING",
       message: expect.stringMatching(/paused.*resume/i),
     });
-    // Docker learns late about its own pause, which would undo what follows at once.
-    await sleep(300);
     await container.unpause();
+    await settled(container);
     await expect.poll(stateOf).toBe("SANDBOX_STATE_RUNNING");
-    expect(await client.output(id, "echo fine")).toBe("fine\n");
+    // Berth may still have to hear that Docker learned of its own pause once more, and of the end of it.
+    await expect.poll(() => client.output(id, "echo fine").catch(String)).toBe("fine\n");
     expect((await waiting.result).stdout.toString()).toContain("done");
   });
 
@@ -127,7 +138,8 @@ describe("pause and resume", () => {
         .toBe(true);
     }
     await resume(client, id);
-    expect(await client.output(id, "echo fine")).toBe("fine\n");
+    await settled(container);
+    await expect.poll(() => client.output(id, "echo fine").catch(String)).toBe("fine\n");
   });
 
   test("a paused sandbox is deleted at once", async () => {

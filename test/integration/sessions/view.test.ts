@@ -22,8 +22,10 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(failure).toBeNull();
     sandboxId = session?.sandbox_id ?? "";
   });
-  afterEach(() => {
+  afterEach(async () => {
     for (const { rfb } of views.splice(0)) rfb.close();
+    // A session has no time of expiry while somebody views it, and has room for few views.
+    await expect.poll(async () => (await worker.list())[0]?.expire_time).not.toBeNull();
   });
 
   const open = async (more: Record<string, unknown> = {}): Promise<ApiView> => {

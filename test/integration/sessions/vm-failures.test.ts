@@ -169,6 +169,25 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data.session_restarted).toBe(false);
     }));
 
+  it("a program starts once the bus and the window manager run, however slow those are", async () => {
+    // Longer than an idle machine needs for a whole desktop.
+    const slow = (program: string) =>
+      `printf '#!/bin/sh\\nsleep 8\\nexec /usr/bin/${program} "$@"\\n' > /tmp/slow/${program}`;
+    await output(
+      `mkdir -p /tmp/slow; ${["dbus-daemon", "openbox"].map(slow).join("; ")}; chmod +x /tmp/slow/*`,
+    );
+    const desktop = newDesktop();
+    await desktop.start({ ...SIZE, env: { PATH: "/tmp/slow:/usr/local/bin:/usr/bin:/bin" } }, here());
+    const look =
+      'if [ -S "${DBUS_SESSION_BUS_ADDRESS#unix:path=}" ]; then echo bus; else echo none; fi > /tmp/bus; exec xterm';
+    await desktop.do("launch", { command: look });
+    await expect.poll(() => output("cat /tmp/bus 2>/dev/null || true")).not.toBe("");
+    expect(await output("cat /tmp/bus")).toBe("bus\n");
+    // The window manager does not activate a window that was there before it.
+    await desktop.window((window) => window.class === "XTerm" && window.active);
+    await desktop.worker.destroy("vm");
+  });
+
   it("an X server that dies during a call ends it with the cause, and the next call starts another", () =>
     withDesktop(async (desktop) => {
       await desktop.do("move", { x: 3, y: 4 });

@@ -62,8 +62,8 @@ async function page({ app }: TestApp, name: string, token = ""): Promise<string>
   return response.text();
 }
 
-/** The code with which a running stream ends, and how long after `act`, in milliseconds. */
-async function endAfter(client: Client, act: () => Promise<void>) {
+/** The failures with which a running command and a watch end after `act`. */
+async function endsAfter(client: Client, act: () => Promise<void>) {
   const events = client.stream("SandboxService/WatchEvents", {});
   events.on("error", () => {});
   events.on("data", () => {});
@@ -75,11 +75,11 @@ async function endAfter(client: Client, act: () => Promise<void>) {
     failureOf(new Promise((resolve, reject) => events.on("error", reject).on("end", resolve))),
   ]);
   await act();
-  const start = performance.now();
-  const ends = await Promise.race([ended, sleep(30_000, undefined, { ref: false })]);
-  expect(ends, "the calls end within 30 s").toBeDefined();
+  // Half a second on an idle machine.
+  const ends = await Promise.race([ended, sleep(60_000, undefined, { ref: false })]);
+  expect(ends, "the calls end").toBeDefined();
   const [exec, watch] = await ended;
-  return { exec, watch, ms: performance.now() - start };
+  return { exec, watch };
 }
 
 describe("running streams end with UNAUTHENTICATED", () => {
@@ -88,12 +88,10 @@ describe("running streams end with UNAUTHENTICATED", () => {
     const [token, other] = [await file.add("acme"), await file.add("acme")];
     const running = await serve(file.path);
     const [client, bystander] = [connect(running, token), connect(running, other)];
-    const { exec, watch, ms } = await endAfter(client, () => file.revoke(token));
+    const { exec, watch } = await endsAfter(client, () => file.revoke(token));
     for (const end of [exec, watch]) {
       expect(end).toMatchObject({ code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" });
     }
-    // Half a second on an idle machine.
-    expect(ms).toBeLessThan(15_000);
     expect(await failureOf(client.call("SandboxService/ListSandboxes"))).toMatchObject({
       code: "UNAUTHENTICATED",
     });
@@ -114,7 +112,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     const token = await file.add("acme");
     const running = await serve(file.path);
     // Only once its calls run: a busy machine may need any time for that.
-    const { exec } = await endAfter(connect(running, token), async () => {
+    const { exec } = await endsAfter(connect(running, token), async () => {
       const expires = `expires: ${new Date(Date.now() + 1_000).toISOString()}`;
       const text = await readFile(file.path, "utf8");
       await writeFile(file.path, text.replace("scope: user", `scope: user\n    ${expires}`));
@@ -130,7 +128,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     const token = await file.add("acme");
     const running = await serve(file.path);
     const client = connect(running, token);
-    const { exec } = await endAfter(client, async () => {
+    const { exec } = await endsAfter(client, async () => {
       const text = await readFile(file.path, "utf8");
       await writeFile(file.path, text.replace("scope: user", "scope: read-only"));
     });

@@ -30,7 +30,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     onTestFinished(() => watch.cancel());
     const told = (type: string) =>
       events.filter((event) => event.type === `SANDBOX_EVENT_TYPE_WORKSPACE_${type}`);
-    await service.client.output(id, "head -c 3M /dev/urandom > file");
+    // In one step: the watch may measure at any time, and reports the size that it finds.
+    await service.client.output(id, "fallocate -l 3M file");
     const measured = await workspaces.get("full", { measure_size: true });
     expect(measured.size_bytes).toBeGreaterThan(3 * MIB);
     expect(measured.over_quota).toBe(true);

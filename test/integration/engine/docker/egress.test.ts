@@ -5,6 +5,7 @@ import { createServer, type Server } from "node:http";
 import { createConnection } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { docker } from "../../../support/docker.ts";
+import { lockMachine } from "../../../support/machine-lock.ts";
 import { openPython, run, sh, spec, useEngine } from "./support.ts";
 
 /** A public address that is routed to a namespace on this machine while the tests run. */
@@ -18,6 +19,10 @@ let server: Server;
 let ref = "";
 let interpreter: Awaited<ReturnType<typeof openPython>>;
 let sibling = "";
+let lock: AsyncDisposable | undefined;
+
+/** How long these tests of other runs may take: they use names, addresses and the firewall of the whole machine. */
+const OTHERS_MS = 1_200_000;
 
 function ip(...args: string[]): void {
   execFileSync("ip", args, { stdio: "pipe" });
@@ -78,18 +83,21 @@ async function reachedFromHere(address: string, at: number): Promise<void> {
 }
 
 beforeAll(async () => {
+  lock = await lockMachine("egress", OTHERS_MS);
   dropInternet();
   raiseInternet();
   server = createServer((_, response) => response.end("of the host")).listen(0, "0.0.0.0");
   ({ ref } = await engine.create(spec({ network: "EGRESS" })));
   interpreter = await openPython(engine, ref);
   ({ ref: sibling } = await engine.create(spec({ network: "EGRESS", owner: "another-tenant" })));
-});
+}, OTHERS_MS + 180_000);
 
-afterAll(() => {
+afterAll(async () => {
   interpreter?.close();
-  server.close();
+  server?.close();
+  if (lock === undefined) return;
   dropInternet();
+  await lock[Symbol.asyncDispose]();
 });
 
 async function addressOf(container: string): Promise<string> {

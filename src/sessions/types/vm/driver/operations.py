@@ -26,8 +26,9 @@ MAX_PROGRAMS = 64
 # With others, these copy or paste. How often a program may ask for what it pastes: first for its formats, then for one.
 CLIPBOARD_KEYS = ("c", "x", "v", "Insert")
 PASTE_ROUNDS = 5
-# How long a launch waits for the bus and the window manager.
-READY_SECONDS = 3
+# How long a launch waits for the bus and the window manager, which a busy machine starts late. A program that comes before
+# them stays without accessibility tree or without focus. Less than a call may take.
+READY_SECONDS = 20
 # How long a launch waits for a shell that finds no such program, and how it ends then.
 FAIL_SECONDS = 0.2
 NOT_STARTED = (126, 127)
@@ -263,7 +264,7 @@ class Desktop:
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready() and time.monotonic() < deadline:
             yield STEP_SECONDS
-        yield from self._windows.manager_runs()
+        yield from self._windows.manager_runs(deadline)
         directory = self._processes.working_directory
         ended = []
         try:
@@ -280,7 +281,7 @@ class Desktop:
 
     def _is_ready(self):
         """Whether the services that programs look for at their start are ready: the bus and the window manager."""
-        has_bus = self._tree is None or os.path.exists(self._processes.path("bus"))
+        has_bus = os.path.exists(self._processes.path("bus")) or not self._processes.count("dbus-daemon")
         return has_bus and (self._processes.window_manager != "openbox" or self._windows.are_managed())
 
     def resize(self, width, height):

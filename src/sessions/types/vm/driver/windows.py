@@ -51,10 +51,9 @@ class Windows:
     def _text(self, window, name):
         return _plain(self._display.text(window, name, MAX_TEXT * 4))
 
-    def manager_runs(self):
+    def manager_runs(self, deadline):
         """Waits until the window manager handles events. It appears before that, and does not notice what comes meanwhile.
         """
-        deadline = time.monotonic() + MANAGER_SECONDS
         while not self._runs and time.monotonic() < deadline:
             yield from self._answer(ASK_SECONDS)
             self._runs = self._placed
