@@ -6,7 +6,7 @@ import { examples } from "./examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import { CLIENT_OPTIONS, type CommandHost } from "./host.ts";
 import type { Io } from "./io.ts";
-import { Interrupts } from "./io.ts";
+import { Interrupts, write } from "./io.ts";
 import { arrangeLine, helpLine, splitLine } from "./line.ts";
 import type { ServiceParts } from "./service.ts";
 
@@ -23,6 +23,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   const { io, service, version, exit } = options;
   const interrupts = new Interrupts(io, exit);
   let exitCode: number = EXIT.ok;
+  let help = "";
   const host: CommandHost = {
     io,
     interrupts,
@@ -35,8 +36,14 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       },
   };
   try {
-    const { program, words } = await programFor(args, host);
-    await program.parseAsync(words, { from: "user" });
+    // Commander does not wait until its help is written, so it cannot notice a failure.
+    const { program, words } = await programFor(args, host, (text) => {
+      help += text;
+    });
+    await program.parseAsync(words, { from: "user" }).catch(async (error: unknown) => {
+      if (help !== "") await write(io.stdout, help, interrupts.signal);
+      throw error;
+    });
     return exitCode;
   } catch (error) {
     return tellEnd(interrupts.reasonOf(error), io);
@@ -45,8 +52,11 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   }
 }
 
-/** The program with the commands that a line needs, and the line in the form that commander accepts. */
-async function programFor(args: readonly string[], host: CommandHost) {
+/**
+ * The program with the commands that a line needs, and the line in the form that commander accepts.
+ * @param writeOut takes help and the version.
+ */
+async function programFor(args: readonly string[], host: CommandHost, writeOut: (text: string) => void) {
   const { io, version } = host;
   const program = new Command("berth")
     .description("A safe place to run code: sandboxes as a gRPC service.")
@@ -73,7 +83,7 @@ async function programFor(args: readonly string[], host: CommandHost) {
   for (const command of commands) program.addCommand(command);
   for (const command of [program, ...commands, ...commands.flatMap((one) => one.commands)]) {
     command.exitOverride().configureOutput({
-      writeOut: (text) => io.stdout.write(text),
+      writeOut,
       writeErr: (text) => io.stderr.write(text),
       outputError: (text, writeErr) =>
         writeErr(text.startsWith("error: ") ? complaint(io, text.slice("error: ".length).trimEnd()) : text),

@@ -1,6 +1,7 @@
 import { fstatSync, type Stats } from "node:fs";
 import type { Readable } from "node:stream";
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
 import {
   type ExecRequestSchema,
   type ExecResponse,
@@ -83,18 +84,15 @@ async function feed(
     await client.processes.writeStdin({ processId, offset, close: true }, { signal });
   } catch (error) {
     // A process need not read all of its stdin: `head` does not.
-    if (!signal.aborted && !(await hasEnded(error))) throw error;
+    if (!signal.aborted && !isUnread(error)) throw error;
   } finally {
     signal.removeEventListener("abort", stop);
   }
 }
 
-/** Whether a call failed because its process has ended. */
-async function hasEnded(error: unknown): Promise<boolean> {
-  // Loaded here, because few commands need them.
-  const loaded = Promise.all([import("./failure.ts"), import("../../gen/ts/berth/v1/error_pb.js")]);
-  const [failure, errors] = await loaded.catch(() => []);
-  return failure !== undefined && failure.reasonOf(error) === errors?.ErrorReason.PROCESS_STATE;
+/** Whether stdin could not be written because nothing reads it any more. WriteStdin has this code for nothing else. */
+function isUnread(error: unknown): boolean {
+  return error instanceof ConnectError && error.code === Code.FailedPrecondition;
 }
 
 /**

@@ -74,9 +74,9 @@ export class Operation {
   }
 
   /** Why it failed with an error: what aborted it, or the end of the sandbox, rather than what these caused. */
-  async causeOf(error: unknown): Promise<unknown> {
+  causeOf(error: unknown): Promise<unknown> {
     const { lease, control } = this.#init;
-    return this.signal.aborted ? abortError(this.signal) : orSandboxEnd(error, lease, control);
+    return orSandboxEnd(error, lease.sandbox, this.signal, control);
   }
 
   /** Waits, which does not count as lack of progress. Rejects when the operation must end. */

@@ -278,7 +278,8 @@ export class ProcessManager {
       return process;
     } catch (error) {
       place?.release();
-      const reason = await orSandboxEnd(error, lease, this.#parts.control);
+      const either = AbortSignal.any([signal, lease.signal]);
+      const reason = await orSandboxEnd(error, lease.sandbox, either, this.#parts.control);
       lease.release();
       throw reason;
     }

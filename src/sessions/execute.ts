@@ -1,6 +1,6 @@
 import { untilAborted } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
-import { abortError, BerthError } from "../base/errors.ts";
+import { BerthError } from "../base/errors.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import { orSandboxEnd } from "../processes/shell/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
@@ -79,7 +79,7 @@ export class SessionExecutor {
       });
     } catch (error) {
       // What ended the call counts, rather than what that caused.
-      throw all.aborted ? abortError(all) : await orSandboxEnd(error, lease, this.#control);
+      throw await orSandboxEnd(error, lease.sandbox, all, this.#control);
     } finally {
       if (lease.signal.aborted) this.#giveUp(record);
     }

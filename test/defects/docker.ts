@@ -31,8 +31,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/outside/cgroup.ts",
-        from: ' + cacheOf("active_file");',
-        to: ";",
+        from: 'v2: ["inactive_file", "active_file"]',
+        to: 'v2: ["inactive_file"]',
       },
     ],
     test: {

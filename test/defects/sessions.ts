@@ -25,14 +25,50 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/download.ts",
-        from: "if (first !== undefined) await files.remove",
-        to: "if (first === undefined) await files.remove",
+        from: "      await files.remove(removal",
+        to: "      if (first === undefined) await files.remove(removal",
       },
     ],
     test: {
       file: "test/integration/sessions/browser-hostile.test.ts",
       title:
         "a page that downloads more than it was asked for leaves one file, and its long name holds nobody up",
+    },
+  },
+  {
+    name: "a download that begins while its call ends stays",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: 'await devtools.send(behave("deny"), late).catch(() => {});',
+        to: 'void devtools.send(behave("deny"), late).catch(() => {});',
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/download.test.ts",
+      title: "a download that begins after the call has ended is canceled and removed",
+    },
+  },
+  {
+    name: "a canceled call keeps its session's turn while its sandbox ends",
+    changes: [
+      {
+        file: "src/sessions/execute.ts",
+        from: "orSandboxEnd(error, lease.sandbox, all,",
+        to: "orSandboxEnd(error, lease.sandbox, lease.signal,",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "continue after one whose caller left while its sandbox seemed to end",
+    },
+  },
+  {
+    name: "grep waits for the writer of a pipe",
+    changes: [{ file: "src/sessions/types/files/search.ts", from: '"--devices=skip", ', to: "" }],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "grep of a pipe finds nothing, and does not wait for a writer",
     },
   },
   {
@@ -168,7 +204,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/python/driver.ts",
-        from: "        while not task.done():\n",
+        from: "        while not (task.done() or _loop.is_closed()):\n",
         to: "        while False:\n",
       },
     ],

@@ -221,7 +221,8 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sandboxes/manager.test.ts",
       title:
-        "a sandbox that is RUNNING when it is paused without Berth, and resumed while Berth asks for its state, has its last state",
+        "a sandbox that is %s when it is %s without Berth, and %s while Berth asks for its state, has its last state",
+      row: "RUNNING",
     },
   },
   {

@@ -224,8 +224,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/live-tokens.ts",
-        from: "      this.#problem = error instanceof Error",
-        to: "      this.#table = { tenants: new Map(), tokens: new Map() };\n      this.#problem = error instanceof Error",
+        from: "      const problem = error instanceof Error",
+        to: "      this.#table = { tenants: new Map(), tokens: new Map() };\n      const problem = error instanceof Error",
       },
     ],
     test: {

@@ -204,10 +204,10 @@ export class Client {
     return this.call("ProcessService/RunCommand", request);
   }
 
-  /** What a shell line writes to stdout. Fails unless it exits with code 0. */
+  /** What a shell line writes to stdout. Fails unless it exits with code 0, and by itself. */
   async output(sandboxId: string, line: string, more: Request = {}): Promise<string> {
     const { stdout, stderr, exit_status: exit } = await this.run(sandboxId, line, more);
-    if (exit.exit_code !== 0)
+    if (exit.cause !== "EXIT_CAUSE_EXITED" || exit.exit_code !== 0)
       throw new Error(`${exit.cause}, exit code ${exit.exit_code} of ${line}: ${stderr}`);
     return stdout.toString();
   }

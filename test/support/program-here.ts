@@ -14,19 +14,22 @@ export interface HereOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Whether stdout and stderr are a terminal. */
   readonly isTTY?: boolean;
+  /** Why stdout cannot be written, if so. */
+  readonly stdoutError?: NodeJS.ErrnoException | undefined;
 }
 
 /** Runs a client command in this process, which takes a tenth of the time of a new process. */
 export async function runHere(
   args: readonly string[],
-  { env = {}, isTTY = false }: HereOptions = {},
+  { env = {}, isTTY = false, stdoutError }: HereOptions = {},
 ): Promise<EndHere> {
   const written = { stdout: "", stderr: "" };
   const streamTo = (name: keyof typeof written) => {
     const stream = new Writable({
       write(chunk: Buffer, _encoding, done) {
-        written[name] += chunk;
-        done();
+        const error = name === "stdout" ? stdoutError : undefined;
+        if (error === undefined) written[name] += chunk;
+        done(error);
       },
     });
     return Object.assign(stream, { isTTY });

@@ -96,18 +96,20 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
  * @param directories by controller for version 1, and under `""` for version 2.
  */
 export function groupUsage(directories: ReadonlyMap<string, string>): Partial<EngineUsage> {
-  const read = (controller: string, v1: string, v2: string, keys: { v1?: string; v2?: string } = {}) => {
+  const read = (controller: string, v1: string, v2: string, keys: { v1?: string[]; v2?: string[] } = {}) => {
     const own = directories.get(controller);
     const unified = directories.get("");
-    if (own !== undefined) return readCount(path.join(own, v1), keys.v1);
-    return unified === undefined ? undefined : readCount(path.join(unified, v2), keys.v2);
+    if (own !== undefined) return readCount(path.join(own, v1), ...(keys.v1 ?? []));
+    return unified === undefined ? undefined : readCount(path.join(unified, v2), ...(keys.v2 ?? []));
   };
   const memory = read("memory", "memory.usage_in_bytes", "memory.current");
-  const cacheOf = (list: string) =>
-    read("memory", "memory.stat", "memory.stat", { v1: `total_${list}`, v2: list }) ?? 0;
   // The kernel reclaims page cache before it kills a process for memory.
-  const cache = cacheOf("inactive_file") + cacheOf("active_file");
-  const cpu = read("cpuacct", "cpuacct.usage", "cpu.stat", { v2: "usage_usec" });
+  const cache =
+    read("memory", "memory.stat", "memory.stat", {
+      v1: ["total_inactive_file", "total_active_file"],
+      v2: ["inactive_file", "active_file"],
+    }) ?? 0;
+  const cpu = read("cpuacct", "cpuacct.usage", "cpu.stat", { v2: ["usage_usec"] });
   const pids = read("pids", "pids.current", "pids.current");
   return {
     ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
@@ -128,14 +130,15 @@ export function isNear(current: number, max: number): boolean {
 }
 
 /**
- * The number after `key` in a file of `KEY NUMBER` lines, or the file's only number without a key. Undefined if it is
- * missing.
+ * The number after a key in a file of `KEY NUMBER` lines, or the file's only number without keys. For several keys, the
+ * sum of their numbers, all from one moment. Undefined if none is there.
  */
-export function readCount(file: string, key?: string): number | undefined {
+export function readCount(file: string, ...keys: readonly string[]): number | undefined {
   try {
     const text = readFileSync(file, "latin1");
-    const value = key === undefined ? text : new RegExp(`^${key} (\\d+)`, "m").exec(text)?.[1];
-    return value === undefined || !/^\d/.test(value) ? undefined : Number.parseInt(value, 10);
+    const lines = keys.length === 0 ? "" : `(?:${keys.join("|")}) `;
+    const counts = [...text.matchAll(new RegExp(`^${lines}(\\d+)`, "gm"))].map(([, count]) => Number(count));
+    return counts.length === 0 ? undefined : counts.reduce((sum, count) => sum + count);
   } catch {
     return undefined;
   }

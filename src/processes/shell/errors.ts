@@ -1,6 +1,6 @@
 import { rest } from "../../base/async.ts";
 import { abortError, BerthError, hasReason, invalidArgument } from "../../base/errors.ts";
-import type { Lease, LeasedSandbox } from "../../sandboxes/lease.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
 
 /** How long the report of a sandbox's end may take, after its processes have ended, and if it is seen to be ending. */
@@ -31,20 +31,22 @@ export function shellGone(output: string, lost: Error | undefined): BerthError {
 /**
  * The error of an operation in a sandbox: why the sandbox ended, if a shell or the container is gone because of that,
  * else the given error. Waits until that is reported.
+ * @param signal the operation's signal, which aborts at the latest with the lease's. Its reason counts if it aborts.
  */
 export async function orSandboxEnd(
   error: unknown,
-  lease: Lease,
+  sandbox: LeasedSandbox,
+  signal: AbortSignal,
   control: Pick<ProcessControl, "isEnding">,
 ): Promise<unknown> {
-  if (!(error instanceof ShellGoneError) && !hasReason(error, "SANDBOX_TERMINATED")) return error;
-  await sandboxEnd(lease.sandbox, lease.signal, control);
-  return lease.signal.aborted ? abortError(lease.signal) : error;
+  if (error instanceof ShellGoneError || hasReason(error, "SANDBOX_TERMINATED"))
+    await sandboxEnd(sandbox, signal, control);
+  return signal.aborted ? abortError(signal) : error;
 }
 
 /**
- * Resolves when the sandbox's end is reported, which aborts the signal, or when it is no longer expected: the sandbox
- * is not ending.
+ * Resolves when the signal aborts, as it does when the sandbox's end is reported, or when that is no longer expected:
+ * the sandbox is not ending.
  */
 export async function sandboxEnd(
   sandbox: LeasedSandbox,

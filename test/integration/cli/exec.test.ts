@@ -44,12 +44,23 @@ describe("stdin", () => {
   });
 });
 
-test("a failure keeps its message and its exit code if an upgrade has replaced the program's files", async () => {
+/** The program, whose files that are loaded only for a failure are gone: an upgrade has replaced them. */
+function upgraded(): readonly string[] {
   const directory = newDataDir();
   cpSync(packageDir(), directory, { recursive: true, verbatimSymlinks: true });
   const [file = ""] = globSync(`${directory}/dist/failure-*.js`);
   rmSync(file);
-  const end = await service.run(["exec", "missing", "--", "true"], { entry: [`${directory}/dist/main.js`] });
+  return [`${directory}/dist/main.js`];
+}
+
+test("a command that does not read all of its stdin succeeds if an upgrade has replaced the program's files", async () => {
+  const line = ["exec", SANDBOX, "--", "head", "-c", "3"];
+  const end = await service.run(line, { entry: upgraded(), stdin: Buffer.alloc(32 * 2 ** 20, "x") });
+  expect({ ...end, stdout: end.stdout.toString() }).toMatchObject({ exitCode: 0, stdout: "xxx", stderr: "" });
+});
+
+test("a failure keeps its message and its exit code if an upgrade has replaced the program's files", async () => {
+  const end = await service.run(["exec", "missing", "--", "true"], { entry: upgraded() });
   expect(end).toMatchObject({
     exitCode: 125,
     stderr: expect.stringMatching(/^berth: .*There is no sandbox/),

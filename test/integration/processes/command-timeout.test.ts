@@ -51,6 +51,13 @@ function outlastedBySandbox<T extends { readonly stdout: Buffer }>(
   return withTimeEnough(1, inSandbox, ({ stdout }) => stdout.includes(written));
 }
 
+test("what exits with 0 after its timeout gives the test client no output", async () => {
+  const line = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done";
+  await expect(app.client.output(id, line, { timeout: seconds(2) })).rejects.toThrow(
+    "EXIT_CAUSE_TIMED_OUT, exit code",
+  );
+});
+
 test("a command without a timeout has its sandbox's", async () => {
   const line = "echo started; sleep 3111; echo never";
   const run = (sandboxId: string) => app.client.exec(sandboxId, line).result;

@@ -253,6 +253,23 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await browser.ok("scroll", { ref: refOf("framed"), pixels: 1 })).toMatchObject({ scrolled: null });
   });
 
+  it("scrolled is of the box around a frame, also if the frame has its own process", async () => {
+    await shell(`mkdir boxed && cd boxed && echo '<!doctype html><p>apart' >apart.html
+      echo '<!doctype html><div style="height:200px;overflow:auto"><div style="height:900px">
+        <iframe srcdoc="<!doctype html><iframe width=50 height=50 srcdoc=&quot;<!doctype html><i>nested</i>&quot;></iframe>"></iframe></div></div>
+        <div style="height:200px;overflow:auto"><div style="height:700px"><iframe src="http://127.0.0.1:8133/apart.html"></iframe></div></div>' >outer.html`);
+    await shell(
+      "cd boxed; python3 -u -m http.server --bind 127.0.0.1 8133 >server.log 2>&1 & until grep -q Serving server.log; do sleep 0.02; done",
+    );
+    await browser.ok("goto", { url: "http://localhost:8133/outer.html" });
+    expect(await browser.ok("scroll", { selector: "i", pixels: 1 })).toMatchObject({
+      scrolled: { x: 0, y: expect.any(Number), height: 900 },
+    });
+    expect(await browser.ok("scroll", { selector: "p", pixels: 1 })).toMatchObject({
+      scrolled: { x: 0, y: expect.any(Number), height: 700 },
+    });
+  });
+
   it("a click waits for the page that it opens, and the history goes back and forward", async () => {
     await shell(
       "echo '<title>A</title><a href=b.html>b</a>' >a.html; echo '<title>B</title><form action=a.html><input name=q></form>' >b.html",
@@ -278,6 +295,27 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(opened).toMatchObject({ code: 0, data: { title: "Stopped" } });
       expect(await browser.call("reload", loading)).toMatchObject({ code: 0, data: { title: "Stopped" } });
     }
+  });
+
+  it("an action that opens a URL which cannot be loaded is a failure that names the URL", async () => {
+    const { stdout } = await shell("pwd");
+    const missing = `file://${stdout.trim()}/nowhere.html`;
+    await shell(`echo '<form action=nowhere.html></form><a href=nowhere.html>a</a><input>' >leading.html`);
+    const failure = {
+      code: 4001,
+      message: `The page moved on to ${missing}, which could not be loaded.`,
+    };
+    const leading = { url: `file://${stdout.trim()}/leading.html` };
+    await browser.ok("goto", leading);
+    expect(await browser.call("click", { selector: "a" })).toMatchObject(failure);
+    expect(await browser.ok("tree")).toMatchObject({ url: missing });
+    expect(await browser.ok("screenshot")).toMatchObject({ url: missing });
+    await browser.ok("goto", leading);
+    await browser.evaluate("document.querySelector('input').onkeydown = () => { location = 'nowhere.html' }");
+    expect(await browser.call("type", { selector: "input", text: "x" })).toMatchObject(failure);
+    await browser.ok("goto", leading);
+    await browser.evaluate("document.querySelector('a').focus()");
+    expect(await browser.call("key", { key: "Enter" })).toMatchObject(failure);
   });
 
   it("a page that moves on to a URL which cannot be loaded is a failure that names the URL", async () => {

@@ -1,7 +1,9 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { BUSYBOX_IMAGE } from "../../support/images.ts";
+import { seconds } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -126,6 +128,26 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         message: '"/workspace/missing": there is no such file or directory.',
       });
     }
+  });
+
+  test("grep of a pipe finds nothing, and does not wait for a writer", async () => {
+    await inside("mkfifo pipe");
+    const search = { pattern: "x", path: "pipe" };
+    expect(await worker.execute("files:grep", search, { timeout: seconds(20) })).toMatchObject({
+      code: 0,
+      data: { matches: [], truncated: false },
+    });
+    await inside("rm pipe");
+  });
+
+  test.each([
+    ["is too long", "x".repeat(200_000), "must have at most 10000 characters"],
+    ["has a NUL", "a\0b", "must not hold a NUL byte"],
+  ])("a pattern that %s is refused", async (_, pattern, problem) => {
+    expect(await failureOf(worker.execute("files:grep", { pattern }))).toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining(`params.pattern: ${problem}`),
+    });
   });
 
   test.each([

@@ -195,6 +195,33 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     expect((await run("loop.is_running()")).data.result).toBe("True");
   });
 
+  it("code whose event loop is closed by the interrupt is over, and the next code gets another loop", async () => {
+    const worker = new Worker(app.client, "closed loop");
+    await worker.create("python");
+    // An interrupt may come at the moment when something closes the loop. This loop makes that sure.
+    const define =
+      "import asyncio\nclass Closing(asyncio.SelectorEventLoop):\n    def run_forever(self):\n" +
+      "        try: super().run_forever()\n        except KeyboardInterrupt:\n            self.close()\n            raise\n" +
+      "asyncio.set_event_loop(Closing())\nkept = 1";
+    await worker.execute("python:run", { code: define });
+    const { data } = await worker.execute("python:run", {
+      code: "import signal\nasyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)\nawait asyncio.sleep(1000)",
+      timeout: 10,
+    });
+    expect(data).toMatchObject({
+      timed_out: false,
+      session_lost: false,
+      error: { name: "KeyboardInterrupt" },
+    });
+    expect((await worker.execute("python:run", { code: "await asyncio.sleep(0, kept)" })).data).toMatchObject(
+      {
+        result: "1",
+        session_restarted: false,
+      },
+    );
+    await worker.destroy();
+  });
+
   it("a timeout interrupts, and the state stays", async () => {
     await run("kept = 'yes'");
     await expectInterrupted("import time\nprint('started')\nwhile True: time.sleep(0.1)", 0.5, {

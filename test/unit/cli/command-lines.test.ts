@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { runHere } from "../../support/program-here.ts";
 
 test.each<[string[], string]>([
@@ -62,4 +62,34 @@ test.each([
   const { code, stdout } = await runHere(args);
   expect(code).toBe(0);
   expect(stdout).toContain(`Usage: berth ${command} [options]`);
+});
+
+describe.each([
+  ["--help"],
+  ["help"],
+  ["help", "session"],
+  ["run", "--help"],
+  ["session", "create", "-h"],
+  ["--version"],
+  ["version"],
+  ["completion", "bash"],
+  ["doctor"],
+  ["doctor", "--json"],
+])("%s %s %s", (...args: string[]) => {
+  const failing = (code: string) =>
+    runHere(
+      args.filter((word) => word !== undefined),
+      { stdoutError: Object.assign(new Error(`${code}: a device`), { code }) },
+    );
+
+  test("fails if its output cannot be written", async () => {
+    expect(await failing("ENOSPC")).toMatchObject({
+      code: 1,
+      stderr: "berth: stdout cannot be written: ENOSPC: a device\n",
+    });
+  });
+
+  test("ends as by SIGPIPE if its reader is gone", async () => {
+    expect(await failing("EPIPE")).toMatchObject({ code: 141, stderr: "" });
+  });
 });

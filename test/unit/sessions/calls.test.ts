@@ -52,6 +52,22 @@ describe("calls", () => {
     expect(bench.shell.started).toEqual(["one", "three"]);
   });
 
+  test("continue after one whose caller left while its sandbox seemed to end", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const caller = new AbortController();
+    const first = await bench.wait("shell", "one", {}, caller.signal);
+    await bench.wait("shell", "two");
+    bench.isEnding = true;
+    bench.shell.call("one").fail(new BerthError("SANDBOX_TERMINATED", "The sandbox's container is gone."));
+    expect(await hasSettled(first.report)).toBe(false);
+    expect(bench.shell.started).toEqual(["one"]);
+    caller.abort();
+    await settled();
+    expect(bench.shell.started).toEqual(["one", "two"]);
+    await expect(first.report).rejects.toMatchObject({ reason: "CANCELED" });
+  });
+
   test("continue after one whose caller left and one that failed", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");

@@ -163,6 +163,8 @@ export class SessionBench {
   readonly shell = new FakeType("shell");
   readonly notebook = new FakeType("notebook");
   log = new MemoryLog();
+  /** Whether sandboxes seem to be ending. */
+  isEnding = false;
   sandboxes!: SandboxManager;
   sessions!: SessionManager;
   tools!: ToolRunner;
@@ -228,7 +230,7 @@ export class SessionBench {
       {
         catalog,
         sandboxes: manager,
-        control: { isEnding: async () => false },
+        control: { isEnding: async () => this.isEnding },
         store: store.sessions,
         writeBehind: state.writeBehind,
         time: state.time,

@@ -4,7 +4,7 @@ import { defineTool, type Tool, type ToolCall, type ToolResult } from "../../bac
 import { secondsToMs } from "../common.ts";
 import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
-import { about } from "./navigation.ts";
+import { about, arrival } from "./navigation.ts";
 
 const DEFAULT_TIMEOUT_S = 30;
 
@@ -78,5 +78,11 @@ export function oneElementAtMost({ selector: css, ref: reference }: ElementName)
 /** Adds the URL and title of the page to a result. */
 export async function withAbout({ tab, signal }: BrowserUse, more: Outcome["data"] = {}): Promise<Outcome> {
   const { url: address, title } = await about(tab, signal);
-  return { data: { url: address as string, title: title as string, ...more } };
+  return { data: { url: address, title, ...more } };
+}
+
+/** The URL and title of the page after an action. @throws ToolFailure if it opened a page that cannot be loaded. */
+export async function withArrival(use: BrowserUse): Promise<Outcome> {
+  const { url: address, title } = await arrival(use);
+  return { data: { url: address, title } };
 }

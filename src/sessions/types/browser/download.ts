@@ -6,6 +6,7 @@ import { fromText } from "../../../base/byte-string.ts";
 import { BerthError } from "../../../base/errors.ts";
 import type { FileManager } from "../../../files/manager.ts";
 import type { RequestedPath } from "../../../files/path.ts";
+import type { SessionHost } from "../../backend.ts";
 import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
@@ -20,7 +21,7 @@ const MAX_BYTES = 1024 * 1024 * 1024;
 /** How many downloads of one name there may be in a directory. */
 const MAX_SAME = 100;
 const MAX_NAME_BYTES = 200;
-/** How long the removal of what is left may take. */
+/** How long the end of downloads and the removal of what is left may take. */
 const REMOVE_MS = 5_000;
 
 const NOT_BEGUN = "No download had started: the server did not answer, or the click downloads nothing.";
@@ -43,7 +44,7 @@ const progress = z.object({
  * meanwhile.
  */
 export async function download(
-  browser: Browser,
+  browser: Pick<Browser, "devtools" | "tabs"> & { readonly place: Pick<SessionHost, "name"> },
   files: Pick<FileManager, "move" | "remove">,
   use: BrowserUse,
   what: ElementName & { readonly url?: string | undefined },
@@ -57,7 +58,7 @@ export async function download(
     method: "Browser.setDownloadBehavior",
     params: {
       behavior,
-      eventsEnabled: true,
+      eventsEnabled: behavior !== "deny",
       ...(behavior === "allowAndName" && { downloadPath: own }),
     },
     answer,
@@ -94,14 +95,19 @@ export async function download(
       data: { path: posix.join(directory, name), size: receivedBytes, url: shownUrl(first?.url ?? "") },
     };
   } catch (error) {
-    if (first !== undefined) devtools.notify("Browser.cancelDownload", { guid: first.guid });
-    else if (signal.aborted && !use.tab.lost.aborted) throw new ToolFailure(NOT_BEGUN);
+    if (first === undefined && signal.aborted && !use.tab.lost.aborted) throw new ToolFailure(NOT_BEGUN);
     throw error;
   } finally {
-    devtools.notify("Browser.setDownloadBehavior", { behavior: "deny", eventsEnabled: false });
-    const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
-    // Whatever is wrong with the sandbox, the call has its result.
-    if (first !== undefined) await files.remove(removal, AbortSignal.timeout(REMOVE_MS)).catch(() => {});
+    // Whatever is wrong with the browser or the sandbox, the call has its result.
+    const late = AbortSignal.timeout(REMOVE_MS);
+    // A download may begin until the browser has answered.
+    await devtools.send(behave("deny"), late).catch(() => {});
+    if (first !== undefined) {
+      const cancel = { method: "Browser.cancelDownload", params: { guid: first.guid }, answer };
+      await devtools.send(cancel, late).catch(() => {});
+      const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
+      await files.remove(removal, late).catch(() => {});
+    }
     devtools.off("Browser.downloadWillBegin");
     devtools.off("Browser.downloadProgress");
   }
@@ -144,12 +150,12 @@ function shortened(name: string, bytes: number): string {
  * page.
  */
 async function openToDownload(
-  browser: Browser,
+  { tabs }: Pick<Browser, "tabs">,
   url: string,
   hasBegun: () => boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  const tab = await browser.tabs.open(signal);
+  const tab = await tabs.open(signal);
   const own = AbortSignal.any([signal, tab.lost]);
   try {
     const { errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, own);
@@ -163,6 +169,6 @@ async function openToDownload(
     // The browser itself closes a tab that was only opened for a download.
     if (signal.aborted || !tab.isClosed) throw error;
   } finally {
-    await browser.tabs.close(tab, AbortSignal.timeout(1_000));
+    await tabs.close(tab, AbortSignal.timeout(1_000));
   }
 }

@@ -4,12 +4,12 @@ import { fromText } from "../../../base/byte-string.ts";
 import { invalidArgument } from "../../../base/errors.ts";
 import type { FileManager } from "../../../files/manager.ts";
 import type { Tool } from "../../backend.ts";
-import { oneElement, oneElementAtMost, pageTool, ref, selector, withAbout } from "./define.ts";
-import { findElement, pointOf } from "./elements.ts";
+import { oneElement, oneElementAtMost, pageTool, ref, selector, withAbout, withArrival } from "./define.ts";
+import { findElement, pointOf, scrolledAround, scrollState } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click, press, select, settle, type, wheel } from "./input.ts";
 import { parseChord } from "./keys.ts";
-import { CLEAR_FILES, FILE_NAMES, FILES_PROBLEM, SCROLL_STATE, SCROLLED_AROUND } from "./page-scripts.ts";
+import { CLEAR_FILES, FILE_NAMES, FILES_PROBLEM, SCROLL_STATE } from "./page-scripts.ts";
 
 const MAX_TEXT = 1_000_000;
 const MAX_UPLOADS = 100;
@@ -17,7 +17,7 @@ const MAX_UPLOADS = 100;
 const clickTool = pageTool(
   "click",
   "Scrolls an element into view and clicks on its middle, or at x and y from its top left corner (a place in a canvas). " +
-    "Waits for the page that it may open. Returns url and title. A download that it starts is refused: use download.",
+    "Waits for the page that it may open, and fails if that cannot be loaded. Returns url and title. A download that it starts is refused: use download.",
   z.strictObject({
     selector,
     ref,
@@ -29,7 +29,7 @@ const clickTool = pageTool(
   async (use, { selector: css, ref: reference, button, count, x, y }) => {
     const offset = x === undefined || y === undefined ? undefined : { x, y };
     await click(use, { selector: css, ref: reference }, { button, count, offset });
-    return withAbout(use);
+    return withArrival(use);
   },
   (params) => {
     oneElement(params);
@@ -63,7 +63,7 @@ const typeTool = pageTool(
   }),
   async (use, params) => {
     await type(use, params, params.text, params);
-    return withAbout(use);
+    return withArrival(use);
   },
   oneElementAtMost,
 );
@@ -74,7 +74,7 @@ const key = pageTool(
   z.strictObject({ key: z.string().min(1).max(100).describe("The key, such as Control+Shift+ArrowLeft.") }),
   async (use, params) => {
     await press(use.tab, chordOf(params.key), use.signal);
-    return withAbout(use);
+    return withArrival(use);
   },
   (params) => void chordOf(params.key),
 );
@@ -131,11 +131,9 @@ const scroll = pageTool(
     const [x = 0, y = 0] = by.map((sign) => sign * params.pixels);
     await wheel(tab, middle, { x, y }, signal);
     await settle(tab, signal);
-    const state = z.object({ x: z.number(), y: z.number(), width: z.number(), height: z.number() });
-    const page = await tab.callIn(await tab.page(signal), SCROLL_STATE, [], state, signal);
+    const page = await tab.callIn(await tab.page(signal), SCROLL_STATE, [], scrollState, signal);
     // The element may go away as the page scrolls.
-    const scrolled =
-      element && (await tab.callOn(element, SCROLLED_AROUND, [], state.nullable(), signal).catch(() => null));
+    const scrolled = element && (await scrolledAround(tab, element, signal).catch(() => null));
     signal.throwIfAborted();
     return { data: { ...page, scrolled: scrolled ?? null } };
   },

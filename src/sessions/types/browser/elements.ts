@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
-import { FIND, IS_CONNECTED } from "./page-scripts.ts";
+import { FIND, IS_CONNECTED, SCROLLED_AROUND } from "./page-scripts.ts";
 import type { Frame, RemoteObject, Tab } from "./tab.ts";
 
 /** How a caller names an element: by exactly one of the two. */
@@ -35,6 +35,7 @@ const MAX_REFS = 20_000;
 const SMALL = 60;
 
 const quads = z.object({ quads: z.array(z.array(z.number()).length(8)) });
+const frameOwner = z.object({ backendNodeId: z.number() });
 const done = z.unknown();
 
 /** The references that trees give to elements. An element keeps its reference as long as it exists. */
@@ -182,13 +183,48 @@ export async function pointOf(
   return { x: box.x + x, y: box.y + y };
 }
 
+/** How far something is scrolled, and its size, in CSS pixels. */
+export const scrollState = z.object({ x: z.number(), y: z.number(), width: z.number(), height: z.number() });
+
+/** How far the nearest box or frame around an element that scrolls is scrolled. Null: only the page does. */
+export async function scrolledAround(
+  tab: Tab,
+  element: RemoteObject,
+  signal: AbortSignal,
+): Promise<z.output<typeof scrollState> | null> {
+  for (let at: RemoteObject | undefined = element; at; at = await ownerOf(tab, at, signal)) {
+    const scrolled = await tab.callOn(at, SCROLLED_AROUND, [], scrollState.nullable(), signal);
+    if (scrolled !== null) return scrolled;
+  }
+  return null;
+}
+
+/** The element that shows the frame of an object. Undefined if that is the page itself. */
+async function ownerOf(
+  tab: Tab,
+  { session, frameId }: RemoteObject,
+  signal: AbortSignal,
+): Promise<RemoteObject | undefined> {
+  const frames = await tab.frames(signal);
+  const own = frames.find((frame) => frame.session === session && frame.frameId === frameId);
+  const outer = frames.find((frame) => frame.frameId === own?.parentId);
+  if (outer === undefined) return undefined;
+  const { backendNodeId } = await tab.send(
+    "DOM.getFrameOwner",
+    { frameId },
+    frameOwner,
+    signal,
+    outer.session,
+  );
+  return tab.resolve(outer, backendNodeId, signal);
+}
+
 /** The position of an out-of-process frame's viewport within the page's. */
 async function offsetOf(tab: Tab, session: string, signal: AbortSignal): Promise<Point> {
   const inner = tab.parentOf(session);
   if (inner === undefined) return { x: 0, y: 0 };
   const { frameId, parent } = inner;
-  const owner = z.object({ backendNodeId: z.number() });
-  const { backendNodeId } = await tab.send("DOM.getFrameOwner", { frameId }, owner, signal, parent);
+  const { backendNodeId } = await tab.send("DOM.getFrameOwner", { frameId }, frameOwner, signal, parent);
   const answer = z.object({ model: z.object({ content: z.array(z.number()).length(8) }) });
   const { model } = await tab.send("DOM.getBoxModel", { backendNodeId }, answer, signal, parent);
   const [x = 0, y = 0] = model.content;

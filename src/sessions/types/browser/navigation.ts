@@ -1,5 +1,4 @@
 import { z } from "zod";
-import type { JsonObject } from "../../../base/json.ts";
 import type { BrowserUse } from "./browser.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
@@ -119,7 +118,11 @@ async function whileChanging<T>(tab: Tab, ask: () => Promise<T>, signal: AbortSi
 }
 
 /** The status is null if there is none, or if the page moved on too often for its document to be asked. */
-type About = JsonObject & { readonly status: number | null };
+type About = {
+  readonly url: string;
+  readonly title: string;
+  readonly status: number | null;
+};
 
 /**
  * What every tool that moves the page returns. The tool has already done its work, so it does not fail if the page
@@ -136,19 +139,28 @@ export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
 }
 
 /**
- * Describes the page after a navigation.
- * @throws ToolFailure if the page by itself moved on to a URL that could not be loaded
+ * Describes the page after what may have opened another one.
+ * @throws ToolFailure if it moved on to a URL that could not be loaded
  */
 export async function arrival({ tab, signal }: BrowserUse): Promise<About> {
-  const { unreachableUrl } = await whileChanging(tab, () => tab.page(signal), signal);
-  if (unreachableUrl === undefined) return about(tab, signal);
-  throw new ToolFailure(`The page moved on to ${shownUrl(unreachableUrl)}, which could not be loaded.`);
+  const page = await whileChanging(tab, () => tab.page(signal), signal).catch((error: unknown) => {
+    if (error instanceof DevToolsError) return undefined;
+    throw error;
+  });
+  if (page?.unreachableUrl === undefined) return about(tab, signal);
+  throw new ToolFailure(`The page moved on to ${shownUrl(page.unreachableUrl)}, which could not be loaded.`);
 }
 
 async function aboutDocument(tab: Tab, signal: AbortSignal): Promise<About> {
   const answer = z.object({ url: z.string(), title: z.string(), status: z.number().int().min(0).max(999) });
   const { url, title, status } = await tab.callIn(tab.root, ABOUT, [], answer, signal);
+  // The browser's own page about an error has another address than the one that it is about.
+  const { unreachableUrl } = url.startsWith("chrome-error:") ? await tab.page(signal) : {};
   // For other schemes, report the status of a success.
   const isWeb = /^https?:/.test(url);
-  return { url: shownUrl(url), title: title.toWellFormed(), status: isWeb && status !== 0 ? status : null };
+  return {
+    url: shownUrl(unreachableUrl ?? url),
+    title: title.toWellFormed(),
+    status: isWeb && status !== 0 ? status : null,
+  };
 }

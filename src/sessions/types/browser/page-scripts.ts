@@ -101,7 +101,7 @@ export const SCROLL_STATE = `function() {
   return { x: scrollX, y: scrollY, width: page?.scrollWidth ?? 0, height: page?.scrollHeight ?? 0 };
 }`;
 
-/** On an element or a text: how far the nearest box or frame around it that scrolls is scrolled. Null: only the page does. */
+/** On an element or a text: how far the nearest box around it in its frame that scrolls, or the frame, is scrolled. Null: neither does. */
 export const SCROLLED_AROUND = `function() {
   const overflows = (at) => [at.scrollWidth > at.clientWidth, at.scrollHeight > at.clientHeight];
   const around = (node) => node.assignedSlot ?? node.parentElement ?? node.getRootNode().host;

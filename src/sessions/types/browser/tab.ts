@@ -13,6 +13,8 @@ export interface Frame {
   /** Changes when the frame shows another document. */
   readonly loaderId: string;
   readonly url: string;
+  /** The frame around it. Undefined for the page itself. */
+  readonly parentId?: string | undefined;
 }
 
 /** The document of a page itself. */
@@ -24,6 +26,8 @@ interface Page extends Frame {
 /** An object in a page. */
 export interface RemoteObject {
   readonly session: string;
+  /** The frame whose document it belongs to. */
+  readonly frameId: string;
   readonly objectId: string;
 }
 
@@ -43,6 +47,7 @@ const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellForm
 const frame = z
   .object({
     id: z.string(),
+    parentId: z.string().optional(),
     loaderId: z.string(),
     url: shortText,
     urlFragment: shortText.default(""),
@@ -308,8 +313,8 @@ export class Tab {
     const found: Frame[] = [];
     const add = (session: string, tree: FrameTree): void => {
       if (found.length >= MAX_FRAMES) return;
-      const { id: frameId, loaderId, url } = tree.frame;
-      found.push({ session, frameId, loaderId, url });
+      const { id: frameId, parentId, loaderId, url } = tree.frame;
+      found.push({ session, frameId, parentId, loaderId, url });
       for (const child of tree.childFrames ?? []) add(session, child);
     };
     const answer = z.object({ frameTree });
@@ -327,8 +332,8 @@ export class Tab {
   /** The document of the page itself. */
   async page(signal: AbortSignal): Promise<Page> {
     const { frameTree: tree } = await this.send("Page.getFrameTree", {}, z.object({ frameTree }), signal);
-    const { id: frameId, loaderId, url, unreachableUrl } = tree.frame;
-    return { session: this.session, frameId, loaderId, url, unreachableUrl };
+    const { id: frameId, parentId, loaderId, url, unreachableUrl } = tree.frame;
+    return { session: this.session, frameId, parentId, loaderId, url, unreachableUrl };
   }
 
   /** The URL and title as the browser reports them, independent of the page's scripts. */
@@ -358,7 +363,7 @@ export class Tab {
   ): Promise<RemoteObject | undefined> {
     const world = await this.#world(session, frameId, signal);
     const { result } = await this.#call(script, args, { ...world, byValue: false }, signal);
-    return result.objectId === undefined ? undefined : { session, objectId: result.objectId };
+    return result.objectId === undefined ? undefined : { session, frameId, objectId: result.objectId };
   }
 
   /** The document object of the page itself. */
@@ -370,7 +375,7 @@ export class Tab {
 
   /** Calls a function of page-scripts.ts on an object. */
   async callOn<S extends z.ZodType>(
-    { session, objectId }: RemoteObject,
+    { session, objectId }: Pick<RemoteObject, "session" | "objectId">,
     script: string,
     args: readonly unknown[],
     answer: S,
@@ -382,7 +387,7 @@ export class Tab {
 
   /** The element with this backend node id, in the isolated world. */
   async resolve(
-    { session, frameId }: Frame,
+    { session, frameId }: Pick<Frame, "session" | "frameId">,
     backendNodeId: number,
     signal: AbortSignal,
   ): Promise<RemoteObject> {
@@ -391,7 +396,7 @@ export class Tab {
     const answer = z.object({ object: remoteObject });
     const { object } = await this.send("DOM.resolveNode", params, answer, signal, session);
     if (object.objectId === undefined) throw new ToolFailure("The element is gone.");
-    return { session, objectId: object.objectId };
+    return { session, frameId, objectId: object.objectId };
   }
 
   /** Releases the objects that calls created in pages. */

@@ -74,7 +74,8 @@ export class Search {
     if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
     const options = perl === undefined ? "-rnIHEZ" : "-rnIHPZ";
     const output = await this.#run(
-      ["grep", options, "--exclude-dir=.git", "-e", pattern, "--", path],
+      // A pipe would be waited for.
+      ["grep", options, "--devices=skip", "--exclude-dir=.git", "-e", pattern, "--", path],
       call,
       (complaint) => {
         if (!NO_OPTION.test(complaint)) return undefined;

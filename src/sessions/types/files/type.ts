@@ -16,13 +16,15 @@ import {
   type ToolCall,
   type ToolResult,
 } from "../../backend.ts";
-import { baseConfig } from "../common.ts";
+import { baseConfig, withoutNul } from "../common.ts";
 import { countLines, numbered, readLines } from "./read-lines.ts";
 import { findAll, replaceAt } from "./replace-bytes.ts";
 import { MAX_FOUND, Search } from "./search.ts";
 
 const filePath = z.string().describe("The file: absolute, or relative to the session's workspace.");
 const directory = z.string().describe("Where to look. Default: the session's workspace.").optional();
+/** The characters of a pattern of grep: the time that GNU grep takes grows with their square. */
+const MAX_GREP_PATTERN = 10_000;
 
 const read = defineTool({
   name: "read",
@@ -77,11 +79,14 @@ const grep = defineTool({
   description:
     "Looks for lines that match a regular expression: an extended one (POSIX), or Perl's (\\d, (?:…), lookahead) where the sandbox's grep knows that. Returns matches ({path, line, text}) and truncated.",
   params: z.strictObject({
-    pattern: z.string().min(1),
+    pattern: z.string().min(1).max(MAX_GREP_PATTERN),
     path: directory,
     glob: z.string().min(1).describe('Only files that match, for instance "*.py".').optional(),
   }),
-  run: (files: Files, params, call) => files.grep(params, call),
+  run: (files: Files, params, call) => {
+    withoutNul("params.pattern", params.pattern);
+    return files.grep(params, call);
+  },
 });
 
 /** The type `files`: the files in a session's workspace. */

@@ -182,8 +182,9 @@ def _awaited(codes):
     except BaseException as error:
         # An interrupt hits the loop, not the task. Its traceback is to show what was awaited.
         failure, trace = error, error.__traceback__
-        # Each interrupt cancels it again. Code that nothing ends must not go on in the next execution.
-        while not task.done():
+        # Each interrupt cancels it again. Code that nothing ends must not go on in the next execution. In a closed loop
+        # nothing goes on.
+        while not (task.done() or _loop.is_closed()):
             try:
                 task.cancel()
                 _finish(task)

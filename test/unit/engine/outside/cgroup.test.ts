@@ -44,6 +44,27 @@ test.each<[string, Parameters<typeof groupsWith>[0]]>([
   expect(groupUsage(groupsWith(files))).toEqual(USAGE);
 });
 
+test.each<[string, string, Readonly<Record<string, string>>, string]>([
+  ["1", "memory", V1.memory, "total_"],
+  ["2", "", V2, ""],
+])("pages that move between the lists of version %s meanwhile count once", (_, controller, files, prefix) => {
+  const groups = groupsWith({ [controller]: files });
+  const directory = groups.get(controller) ?? "";
+  let moves = 0;
+  const stat = (): string => {
+    const [inactive, active] = moves++ % 2 === 0 ? [1500, 0] : [0, 1500];
+    return `${prefix}inactive_file ${inactive}\n${prefix}active_file ${active}\n`;
+  };
+  // Whenever the place of a file is looked up, the pages are in the other list.
+  const moving = new (class extends Map<string, string> {
+    override get(name: string): string | undefined {
+      if (name === controller) writeFileSync(path.join(directory, "memory.stat"), stat());
+      return super.get(name);
+    }
+  })(groups);
+  expect(groupUsage(moving).memoryBytes).toBe(8000);
+});
+
 test("what no controller measures is left out, and cache never makes memory negative", () => {
   expect(groupUsage(new Map())).toEqual({});
   expect(groupUsage(new Map([["", "/nonexistent"]]))).toEqual({});
