@@ -221,7 +221,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sandboxes/manager.test.ts",
       title:
-        "a sandbox that is %s when it is %s without Berth, and %s while Berth asks for its state, has its last state",
+        "a sandbox that is %s, and is changed and changed back while Berth asks for its state, is so again",
       row: "RUNNING",
     },
   },

@@ -291,7 +291,7 @@ describe("what the engine reports", () => {
     ["RUNNING", "paused", "resumed"],
     ["PAUSED", "resumed", "paused"],
   ] as const)(
-    "a sandbox that is %s when it is %s without Berth, and %s while Berth asks for its state, has its last state",
+    "a sandbox that is %s, and is changed and changed back while Berth asks for its state, is so again",
     async (state, change, back) => {
       const { manager, engine, monitor } = await newManager();
       manager.start();
