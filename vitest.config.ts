@@ -9,7 +9,7 @@ const { NODE_COMPILE_CACHE = fileURLToPath(new URL("node_modules/.cache/node", i
 const ALONE = "test/integration/**/*.alone.test.ts";
 const processors = availableParallelism();
 /** Tests wait now and then: for timers, and for what runs outside of them. */
-const WORKERS = processors + 1;
+const WORKERS = processors + 2;
 
 export default defineConfig({
   test: {

@@ -471,10 +471,9 @@ test("creates workspaces", async () => {
   });
   expect((await workspaces.get(id, { measureSize: true })).size).toBeGreaterThan(0);
   expect(await workspaces.cleanup(id, { force: true })).toBeUndefined();
-  expect((await workspaces.list()).workspaces.map(({ workspaceId }) => workspaceId)).toEqual([
-    "team/copy",
-    "team/fork",
-  ]);
+  const left = (await workspaces.list()).workspaces.map(({ workspaceId }) => workspaceId);
+  // Other tests leave workspaces, too.
+  expect(left.filter((name) => name.startsWith("team/"))).toEqual(["team/copy", "team/fork"]);
 });
 
 test("supervises runs, and reports how they end", async () => {
