@@ -76,20 +76,24 @@ function isShort(pauses: readonly number[]): boolean {
   return pauses.every((ms) => ms < MAX_PAUSE_MS);
 }
 
-/** Sends a body as a separate request, and waits for the end of the response, whatever it is. */
-async function send(path: string, type: string, body: Buffer): Promise<void> {
+/** Sends a body as a separate request. Returns the length of the response, whatever it is. */
+async function send(path: string, type: string, body: Buffer, timeoutS = 2): Promise<number> {
   const stream = session.request({
     ":method": "POST",
     ":path": path,
     "content-type": type,
     te: "trailers",
-    "grpc-timeout": "2S",
-    "connect-timeout-ms": "2000",
+    "grpc-timeout": `${timeoutS}S`,
+    "connect-timeout-ms": String(timeoutS * 1000),
   });
+  let length = 0;
   stream.on("error", () => {});
-  stream.resume();
+  stream.on("data", (chunk: Buffer) => {
+    length += chunk.length;
+  });
   stream.end(body);
   await new Promise<void>((resolve) => stream.once("close", resolve));
+  return length;
 }
 
 /** The methods that the server lists. */
@@ -177,10 +181,11 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
     ],
     [
       "16 MiB of output in JSON",
-      () => {
+      async () => {
         const request = { sandboxId, shell: "head -c 30000000 /dev/zero", maxOutputBytes: 16 * 1024 * 1024 };
         const body = Buffer.from(JSON.stringify(request));
-        return send("/berth.v1.ProcessService/RunCommand", "application/json", body);
+        const length = await send("/berth.v1.ProcessService/RunCommand", "application/json", body, 60);
+        expect(length).toBeGreaterThan((request.maxOutputBytes / 3) * 4);
       },
     ],
   ],
