@@ -72,6 +72,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a glob that starts with ./ finds nothing",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: "pattern.replace(/^(\\.\\/+)+/, \"\")",
+        to: "pattern",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
+    },
+  },
+  {
+    name: "grep takes a pattern with a line break for two patterns",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: 'if (pattern.includes("\\n")) {',
+        to: "if (pattern === undefined) {",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "grep refuses a pattern with a line break: it would look for either line",
+    },
+  },
+  {
     name: "each turn of python replaces sys.stdout under the threads that print",
     changes: [
       {
