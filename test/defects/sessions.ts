@@ -76,13 +76,14 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: "pattern.replace(/^(\\.\\/+)+/, \"\")",
+        from: 'pattern.replace(/^(\\.\\/+)+/, "")',
         to: "pattern",
       },
     ],
     test: {
       file: "test/integration/sessions/files.test.ts",
-      title: "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
+      title:
+        "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
     },
   },
   {
