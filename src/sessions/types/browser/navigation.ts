@@ -140,14 +140,15 @@ export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
 
 /**
  * Describes the page after what may have opened another one.
+ * @param before the document from which the tool may have moved on. It may be the browser's page about an earlier error.
  * @throws ToolFailure if it moved on to a URL that could not be loaded
  */
-export async function arrival({ tab, signal }: BrowserUse): Promise<About> {
+export async function arrival({ tab, signal }: BrowserUse, before?: string): Promise<About> {
   const page = await whileChanging(tab, () => tab.page(signal), signal).catch((error: unknown) => {
     if (error instanceof DevToolsError) return undefined;
     throw error;
   });
-  if (page?.unreachableUrl === undefined) return about(tab, signal);
+  if (page?.unreachableUrl === undefined || page.loaderId === before) return about(tab, signal);
   throw new ToolFailure(`The page moved on to ${shownUrl(page.unreachableUrl)}, which could not be loaded.`);
 }
 
