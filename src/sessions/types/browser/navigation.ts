@@ -16,6 +16,9 @@ export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadS
 /** How long a request may be repeated because the page keeps changing its document. */
 const CHANGING_MS = 2_000;
 
+/** How long the page about an error may take. Some errors have none. */
+const ERROR_PAGE_MS = 2_000;
+
 /** The browser's answer to a navigation. */
 export const navigated = z
   .object({
@@ -40,7 +43,11 @@ export async function goTo(
 ): Promise<void> {
   const { loaderId, errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, signal);
   if (isDownload) throw new ToolFailure("The URL is a download. Use the tool download.");
-  if (errorText !== "") throw new ToolFailure(problemOf(url, errorText, hasNetwork));
+  if (errorText !== "") {
+    // The browser's page about the error comes later. It must not look like the result of the next action.
+    await tab.untilOr(ERROR_PAGE_MS, () => tab.loaderId === loaderId || !tab.isLoading, signal);
+    throw new ToolFailure(problemOf(url, errorText, hasNetwork));
+  }
   // The URL was a fragment of the same document.
   if (loaderId === undefined) return;
   let isCommitted = tab.hasSeen(loaderId);
