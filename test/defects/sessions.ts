@@ -72,6 +72,35 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an action on the page about an earlier error fails",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: " || page.loaderId === before",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "an action on the page about an earlier error is no failure",
+    },
+  },
+  {
+    name: "a window manager that starts late is asked only once, which it does not notice",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/windows.py",
+        from: "        if self._runs:\n",
+        to: "        if True:\n",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title:
+        "a window manager that starts late is noticed at once, and one that never starts is waited for once",
+    },
+  },
+  {
     name: "a glob that starts with ./ finds nothing",
     changes: [
       {
