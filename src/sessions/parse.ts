@@ -66,7 +66,9 @@ const problemOf: z.core.$ZodErrorMap = (issue) => {
       return `must be a valid ${issue.format}`;
     case "invalid_union":
       if (Array.isArray(issue.options)) return `must be ${oneOf(issue.options)}`;
-      return issue.input === undefined ? "is required" : `must be ${kindsOf(issue.errors)}`;
+      return issue.input === undefined
+        ? "is required"
+        : (problemOfKind(issue.errors) ?? `must be ${kindsOf(issue.errors)}`);
     default:
       return "is not allowed";
   }
@@ -90,6 +92,15 @@ function unknownNames(keys: readonly string[], schema: unknown): string {
     return `${JSON.stringify(key)} is not known${meant === undefined ? "" : `; is it ${JSON.stringify(meant)}?`}`;
   });
   return problems.join(", ");
+}
+
+/** What is wrong with a value of the right kind, if one alternative of a union takes that kind. */
+function problemOfKind(alternatives: readonly (readonly z.core.$ZodIssue[])[]): string | undefined {
+  const [issues, ...others] = alternatives.filter((all) =>
+    all.every(({ code, path }) => path.length > 0 || (code !== "invalid_type" && code !== "invalid_value")),
+  );
+  const [first] = others.length === 0 ? (issues ?? []) : [];
+  return first && (first.path.length > 0 ? `at ${first.path.join(".")}: ${first.message}` : first.message);
 }
 
 /** What the alternatives of a union accept. */

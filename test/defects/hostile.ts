@@ -103,7 +103,28 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
   defect(
     "a function replaces the printf that reports a command's end",
     { file: BASH, title: "a function named %s", row: "printf" },
-    change(SHELL, "return `builtin printf '%s%s;' ${nonce}", "return `printf '%s%s;' ${nonce}"),
+    change(SHELL, "return `\\\\builtin printf '%s%s;' ${nonce}", "return `printf '%s%s;' ${nonce}"),
+  ),
+  defect(
+    "a shell that may not report the end of a command lasts until the timeout",
+    { file: BASH, title: "%s", row: "a restricted shell" },
+    change(SHELL, ' || \\\\exit "\\${_#?}"', ""),
+  ),
+  defect(
+    "the output of a background job becomes a part of the directory",
+    {
+      file: BASH,
+      title: "what a background job writes at the end of a command is not taken for the directory",
+    },
+    change("src/sessions/types/execution.ts", 'phase === "payload" && isPart', 'phase === "payload"'),
+  ),
+  defect(
+    "output of a background process in the middle of python's report makes it unreadable",
+    {
+      file: "test/integration/sessions/python.test.ts",
+      title: "processes that write while a result is reported do not damage it",
+    },
+    change("src/sessions/types/python/driver.ts", "PART = ${ATOMIC_BYTES - 100}", "PART = 2 ** 30"),
   ),
   defect(
     "a shell that killed itself is given the next command",

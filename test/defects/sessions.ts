@@ -72,6 +72,64 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an action on the page about an earlier error fails",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: " || page.loaderId === before",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "an action on the page about an earlier error is no failure",
+    },
+  },
+  {
+    name: "a window manager that starts late is asked only once, which it does not notice",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/windows.py",
+        from: "        if self._runs:\n",
+        to: "        if True:\n",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title:
+        "a window manager that starts late is noticed at once, and one that never starts is waited for once",
+    },
+  },
+  {
+    name: "a glob that starts with ./ finds nothing",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: 'pattern.replace(/^(\\.\\/+)+/, "")',
+        to: "pattern",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title:
+        "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
+    },
+  },
+  {
+    name: "grep takes a pattern with a line break for two patterns",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: 'if (pattern.includes("\\n")) {',
+        to: "if (pattern === undefined) {",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "grep refuses a pattern with a line break: it would look for either line",
+    },
+  },
+  {
     name: "each turn of python replaces sys.stdout under the threads that print",
     changes: [
       {

@@ -9,10 +9,13 @@ export interface ExecutionEnd {
   readonly payload: Buffer;
 }
 
+/** POSIX's PIPE_BUF on Linux. */
+export const ATOMIC_BYTES = 4096;
+
 /** What the bytes of a stream mean up to its next marker. */
 type Phase =
   | "output"
-  /** What the interpreter prints besides the output. */
+  /** Before and between parts of the payload. */
   | "payload"
   /** Between an end that does not count and the one that does. */
   | "ignored"
@@ -21,12 +24,18 @@ type Phase =
 interface StreamState {
   scanner: MarkerScanner;
   phase: Phase;
+  /** Whether a part of a payload comes. It is never output. */
+  isPart: boolean;
 }
 
 /**
  * One execution of code by an interpreter, read from two streams. The output comes first, unchanged. Then each stream
- * has a marker: the nonce of this execution and `E<status>`. On stdout the payload and the marker `P` follow. The
- * interpreter reads the nonce only after the code has run, so the code cannot forge a marker.
+ * has a marker: the nonce of this execution and `E<status>`. On stdout the parts of the payload follow, each between the
+ * markers `D` and `G`, and then the marker `P`. The interpreter reads the nonce only after the code has run, so the code
+ * cannot forge a marker.
+ *
+ * What the code has left running may write at any moment. Pipes keep a write of up to {@link ATOMIC_BYTES} in one piece,
+ * so a part that is written with its markers at once contains nothing else. What comes outside of parts is dropped.
  *
  * An interrupted interpreter may lose the rest of the line that it was sent. So after each interruption Berth sends it
  * another end, `S<number>`. The execution is over at the newest of these.
@@ -80,10 +89,13 @@ export class Execution {
 
   #mark(stream: OutputStream, text: string): void {
     const state = this.#streams[stream];
-    if (text === "P") {
+    if (text === "D" || text === "G") {
+      state.isPart = text === "D";
+    } else if (text === "P") {
       if (state.phase === "payload") state.phase = "over";
     } else {
       if (stream === "stdout" && text.startsWith("E")) this.#status = text.slice(1);
+      state.isPart = false;
       const counts = this.#interruption === 0 || text === `S${this.#interruption}`;
       if (!counts) state.phase = "ignored";
       else state.phase = stream === "stdout" ? "payload" : "over";
@@ -102,7 +114,7 @@ export class Execution {
   }
 
   #newState(stream: OutputStream): StreamState {
-    return { scanner: this.#newScanner(stream), phase: "output" };
+    return { scanner: this.#newScanner(stream), phase: "output", isPart: false };
   }
 
   #newScanner(stream: OutputStream): MarkerScanner {
@@ -110,9 +122,9 @@ export class Execution {
   }
 
   #take(stream: OutputStream, chunk: Buffer): void {
-    const { phase } = this.#streams[stream];
-    if (phase === "output") this.#output(stream, chunk);
-    else if (phase === "payload" && this.#payloadBytes < this.#maxPayloadBytes) {
+    const { phase, isPart } = this.#streams[stream];
+    if (phase === "output" && !isPart) this.#output(stream, chunk);
+    else if (phase === "payload" && isPart && this.#payloadBytes < this.#maxPayloadBytes) {
       const part = chunk.subarray(0, this.#maxPayloadBytes - this.#payloadBytes);
       this.#payload.push(part);
       this.#payloadBytes += part.length;

@@ -80,6 +80,22 @@ const CASES: readonly Case[] = [
     "printf 'a\\r\\n\\033[31mred\\033[0m'",
     { stdout: "a\r\n\u001b[31mred\u001b[0m" },
   ],
+  [
+    "a builtin named builtin that is off",
+    "enable -n builtin; (exit 5)",
+    { exit_code: 5, session_lost: true },
+  ],
+  ["printf off", "enable -n printf; (exit 3)", { exit_code: 3, session_lost: true }],
+  ["the dot off", "enable -n .; echo x", { stdout: "x\n", session_lost: false }],
+  ["pwd off", "enable -n pwd; cd /tmp; echo x; enable pwd", { stdout: "x\n", cwd: "/tmp" }],
+  ["a false PWD", "cd /tmp; PWD=/; echo x", { stdout: "x\n", cwd: "/tmp" }],
+  [
+    "no PWD",
+    "set -u; cd /usr; unset PWD; echo x; set +u; cd /workspace",
+    { stdout: "x\n", cwd: "/workspace" },
+  ],
+  ["a restricted shell", "set -r; (exit 4)", { exit_code: 4, session_lost: true }],
+  ["an alias named builtin", "alias builtin='echo x'; (exit 3)", { exit_code: 3, session_lost: false }],
   ["nothing", "", { stdout: "", exit_code: 0 }],
   ["a comment", "# nothing", { stdout: "", exit_code: 0 }],
   ["a very long line", `: ${"x".repeat(200_000)}; echo end`, { stdout: "end\n" }],
@@ -166,6 +182,30 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     expect((await run(`printf '${fake}E0;${fake}P;${fake}S1;'; echo more`)).stdout).toBe(
       `${fake}E0;${fake}P;${fake}S1;more\n`,
     );
+  });
+
+  test("what a background job writes at the end of a command is not taken for the directory", async () => {
+    const writes = "(echo here >/tmp/writes; while :; do echo noise; done) &";
+    for (let round = 0; round < 10; round++) {
+      const { cwd } = await run(
+        `cd /tmp; rm -f writes; ${writes} until [ -e writes ]; do sleep 0.01; done; disown $!; job=$!`,
+      );
+      expect(cwd).toBe("/tmp");
+      await run("kill $job; cd /workspace");
+    }
+    await nextIsClean();
+  });
+
+  test("an interrupted end leaves none of the shell's reports in the output", async () => {
+    const trapped = await run("trap 'sleep 1000' DEBUG; echo x", ENDLESS_SECONDS);
+    expect(trapped.timed_out).toBe(true);
+    expect(trapped.stdout).not.toContain("/proc/");
+    await nextIsClean();
+  });
+
+  test("a new shell has no history", async () => {
+    await run("exit");
+    expect((await run("history")).stdout).toBe("");
   });
 
   test("binary output arrives byte for byte, and a flood is cut to its head and tail", async () => {

@@ -318,6 +318,15 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await browser.call("key", { key: "Enter" })).toMatchObject(failure);
   });
 
+  it("an action on the page about an earlier error is no failure", async () => {
+    const { stdout } = await shell("pwd");
+    const url = `file://${stdout.trim()}/nowhere-at-all.html`;
+    expect(await browser.call("goto", { url })).toMatchObject({ code: 4001 });
+    expect(await browser.call("key", { key: "End" })).toMatchObject({ code: 0, data: { url } });
+    expect(await browser.call("type", { text: "x" })).toMatchObject({ code: 0, data: { url } });
+    expect(await browser.call("reload")).toMatchObject({ code: 4001 });
+  });
+
   it("a page that moves on to a URL which cannot be loaded is a failure that names the URL", async () => {
     const { stdout } = await shell("pwd");
     const missing = `file://${stdout.trim()}/missing.html`;

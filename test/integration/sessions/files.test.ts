@@ -55,6 +55,40 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await edit("nowhere", "x")).toMatchObject({ code: 4001 });
   });
 
+  test("a pattern that starts with ./ or the directory means the same, and one that leaves it is refused", async () => {
+    await inside("mkdir -p g/deep; echo word > g/a.txt; echo word > g/deep/b.txt");
+    const files = async (pattern: string, path = "g") =>
+      (await worker.execute("files:glob", { pattern, path })).data.files;
+    expect(await files("./*.txt")).toEqual(["/workspace/g/a.txt"]);
+    expect(await files("/workspace/g/**/*.txt")).toEqual(["/workspace/g/a.txt", "/workspace/g/deep/b.txt"]);
+    expect(await files("/workspace/g/*.txt", ".")).toEqual(["/workspace/g/a.txt"]);
+    const grep = { pattern: "word", path: "g" };
+    for (const glob of ["./*.txt", "/workspace/g/*.txt"]) {
+      const { data } = await worker.execute("files:grep", { ...grep, glob });
+      expect(data.matches).toEqual([{ path: "/workspace/g/a.txt", line: 1, text: "word" }]);
+    }
+    for (const pattern of ["/etc/*", "../*", "deep/../*.txt", "/workspace/other/*"]) {
+      const message = expect.stringContaining("params.pattern: ");
+      expect(await failureOf(worker.execute("files:glob", { pattern, path: "g" }))).toMatchObject({
+        reason: "INVALID_ARGUMENT",
+        message,
+      });
+      expect(await failureOf(worker.execute("files:grep", { ...grep, glob: pattern }))).toMatchObject({
+        reason: "INVALID_ARGUMENT",
+      });
+    }
+  });
+
+  test("grep refuses a pattern with a line break: it would look for either line", async () => {
+    await inside("mkdir -p h; printf 'one\\ntwo\\n' > h/x");
+    for (const pattern of ["two\n", "none\ntwo", "(?:two)\n"]) {
+      expect(await failureOf(worker.execute("files:grep", { pattern, path: "h" }))).toMatchObject({
+        reason: "INVALID_ARGUMENT",
+        message: expect.stringContaining("line break"),
+      });
+    }
+  });
+
   test("glob and grep find files and lines", async () => {
     await inside(
       "mkdir -p s/deep s/.git; echo needle > s/deep/x.py; echo nothing > s/y.py; echo 'a needle: b' > s/z.md; echo needle > s/.git/q.py",

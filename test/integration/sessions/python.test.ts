@@ -287,6 +287,19 @@ def busy():
     await run("go = False; child.kill(); child.wait()");
   });
 
+  test("processes that write while a result is reported do not damage it", async () => {
+    const noisy =
+      "import os, subprocess, time\nif os.path.exists('/tmp/noise'): os.remove('/tmp/noise')\n" +
+      "noisy = ['sh', '-c', 'while :; do echo noise; : >/tmp/noise; done']\n" +
+      "children = [subprocess.Popen(noisy) for _ in range(3)]\n" +
+      "while not os.path.exists('/tmp/noise'): time.sleep(0.01)\n'x' * 200_000";
+    for (let round = 0; round < 5; round++) {
+      const { data } = await run(noisy);
+      await run("for child in children: child.kill(); child.wait()");
+      expect(data.result).toBe(`'${"x".repeat(200_000)}'`);
+    }
+  });
+
   it("threads that print while later calls run do not crash the interpreter", async () => {
     const workers = Array.from({ length: 4 }, (_, index) => new Worker(app.client, `printer ${index}`));
     await Promise.all(

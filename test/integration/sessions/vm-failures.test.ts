@@ -188,6 +188,38 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.worker.destroy("vm");
   });
 
+  it("a window manager that starts late is noticed at once, and one that never starts is waited for once", async () => {
+    const fake = (directory: string, line: string) =>
+      output(
+        `mkdir -p ${directory}; printf '#!/bin/sh\\n${line}\\n' > ${directory}/openbox; chmod +x ${directory}/*`,
+      );
+    const withPath = (directory: string) => ({
+      ...SIZE,
+      env: { PATH: `${directory}:/usr/local/bin:/usr/bin:/bin` },
+    });
+    await fake("/tmp/late", 'sleep 0.2; exec /usr/bin/openbox "$@"');
+    const times: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      const desktop = newDesktop();
+      await desktop.start(withPath("/tmp/late"), here());
+      const start = performance.now();
+      await desktop.do("click", { x: 100 });
+      times.push(performance.now() - start);
+      await desktop.worker.destroy("vm");
+    }
+    // As long as a click waits for a window manager that does not answer. A busy machine may start one late.
+    expect(Math.min(...times)).toBeLessThan(2_000);
+
+    await fake("/tmp/never", "exec sleep 1000");
+    const desktop = newDesktop();
+    await desktop.start(withPath("/tmp/never"), here());
+    await desktop.do("launch", { command: ["true"] });
+    const start = performance.now();
+    await desktop.do("launch", { command: ["true"] });
+    expect(performance.now() - start).toBeLessThan(20_000);
+    await desktop.worker.destroy("vm");
+  });
+
   it("an X server that dies during a call ends it with the cause, and the next call starts another", () =>
     withDesktop(async (desktop) => {
       await desktop.do("move", { x: 3, y: 4 });

@@ -53,7 +53,7 @@ class Bash extends InterpreterBackend {
   async run(command: string, call: ToolCall): Promise<ToolResult> {
     const { outcome, data, attachments } = await this.execute(command, call);
     const timedOut = outcome.interrupted;
-    if (outcome.kind === "done") this.#cwd = cwdOf(outcome.end.payload);
+    if (outcome.kind === "done") this.#cwd = reportOf(outcome.end.payload).cwd ?? this.#cwd;
     const exitCode = outcome.kind === "gone" ? outcome.exitCode : exitCodeOf(outcome.end.status, timedOut);
     return succeeded(
       {
@@ -97,6 +97,7 @@ const BOOT = `exec ${OUT}>&1 ${ERR}>&2 >/dev/null 2>&1
 PS1= PS2=
 unset MAILCHECK HISTFILE
 set +o history
+history -c
 shopt -u promptvars
 `;
 
@@ -107,7 +108,8 @@ shopt -u promptvars
  * shell.
  *
  * Each line of an end is printed by a command with its own redirection, so that the output of a DEBUG trap stays
- * out.
+ * out. `\\builtin` is no alias, whatever a command defines. A shell that cannot run these commands any more, or may not
+ * redirect their output (`set -r`), ends itself: otherwise each call would last until its timeout.
  */
 const BASH: InterpreterLanguage = {
   argv: ARGV,
@@ -119,7 +121,8 @@ const BASH: InterpreterLanguage = {
   run(code, nonce, channel) {
     const delimiter = newNonce();
     return (
-      `builtin . /proc/self/fd/${IN} ${IN}<<'${delimiter}' </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&-\n` +
+      `\\builtin enable . || \\exit\n` +
+      `\\builtin . /proc/self/fd/${IN} ${IN}<<'${delimiter}' </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&-\n` +
       `${code}\n${delimiter}\n${end(nonce, "E$?", channel)}`
     );
   },
@@ -127,30 +130,37 @@ const BASH: InterpreterLanguage = {
   printEnd: end,
 
   pidsOf(payload) {
-    const line = payload.toString("latin1").trimEnd();
-    const pids = line.slice(line.lastIndexOf("\n") + 1).split(" ");
-    const [own = 0, ...seen] = pids.map((pid) => Number(pid.slice(pid.lastIndexOf("/") + 1)));
-    return { own, seen: seen.filter((pid) => pid > 0) };
+    const [own = 0, ...seen] = reportOf(payload).pids;
+    return { own, seen };
   },
 };
 
-/** The current directory, from the payload of an end. */
-function cwdOf(payload: Buffer): string {
-  const text = payload.toString();
-  return text.slice(0, text.lastIndexOf("\n", text.length - 2));
+/** What an end reports: the current directory, and bash's pid and all pids. All that is missing was lost or is damaged. */
+function reportOf(payload: Buffer): { readonly cwd: string | undefined; readonly pids: readonly number[] } {
+  const at = payload.lastIndexOf("//");
+  if (at < 0) return { cwd: undefined, pids: [] };
+  const pids = payload.toString("latin1", at + 2);
+  return {
+    cwd: at > 0 ? payload.toString("utf8", 0, at) : undefined,
+    pids: PIDS.test(pids) ? pids.split("/proc/").map(Number) : [],
+  };
 }
 
+const PIDS = /^\d+(\/proc\/\d+)+$/;
+
 /**
- * Prints `E<status>`, the current directory, a line with bash's pid and all pids, and `P`. On stderr the end comes
- * last, so that it follows all output of processes that no longer appear among the pids.
+ * Prints `E<status>`, the current directory, `//`, bash's pid and those of all processes, and `P`. PWD is the directory
+ * unless a command has changed it. On stderr the end comes last, so that it follows all output of processes that no
+ * longer appear among the pids.
  */
 function end(nonce: string, tag: string, { stdout, stderr }: OutputChannel): string {
   const out = `>${stdout}`;
-  return `builtin printf '%s%s;' ${nonce} "${tag}" ${out}
-builtin pwd ${out}
-builtin printf '%s ' $$ /proc/[0-9]* ${out}
-builtin printf '\\n%sP;' ${nonce} ${out}
-builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
-builtin :
+  const cwd = (text: string): string => `\\builtin printf '%sD;%s%sG;' ${nonce} "${text}" ${nonce} ${out}`;
+  // $_ is the tag: the shell ends with the status of the code.
+  return `\\builtin printf '%s%s;' ${nonce} "${tag}" ${out} || \\exit "\${_#?}"
+\\builtin test . -ef "\${PWD-}" && ${cwd("$PWD")} || ${cwd("$(\\builtin pwd)")}
+\\builtin printf %s '${nonce}D;//' "$$" /proc/[0-9]* '${nonce}G;${nonce}P;' ${out}
+\\builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
+\\builtin :
 `;
 }

@@ -30,6 +30,8 @@ export interface BrowserUse {
   readonly references: References;
   /** Aborted when the run must end. */
   readonly signal: AbortSignal;
+  /** The document that the page had when the run began. */
+  readonly loaderId: string;
 }
 
 /** What a tool returns. */
@@ -155,7 +157,7 @@ export class Browser implements SessionBackend {
       const { tab, restarted } = await this.tabs.live(signal);
       const own = AbortSignal.any([signal, tab.lost]);
       try {
-        const outcome = await work({ tab, references: this.references, signal: own });
+        const outcome = await work({ tab, references: this.references, signal: own, loaderId: tab.loaderId });
         tab.releaseObjects();
         return { ...outcome, data: { ...outcome.data, tab_restarted: restarted } };
       } catch (error) {

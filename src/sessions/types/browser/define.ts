@@ -83,6 +83,6 @@ export async function withAbout({ tab, signal }: BrowserUse, more: Outcome["data
 
 /** The URL and title of the page after an action. @throws ToolFailure if it opened a page that cannot be loaded. */
 export async function withArrival(use: BrowserUse): Promise<Outcome> {
-  const { url: address, title } = await arrival(use);
+  const { url: address, title } = await arrival(use, use.loaderId);
   return { data: { url: address, title } };
 }

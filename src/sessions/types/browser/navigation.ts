@@ -16,6 +16,9 @@ export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadS
 /** How long a request may be repeated because the page keeps changing its document. */
 const CHANGING_MS = 2_000;
 
+/** How long the page about an error may take. Some errors have none. */
+const ERROR_PAGE_MS = 2_000;
+
 /** The browser's answer to a navigation. */
 export const navigated = z
   .object({
@@ -40,7 +43,11 @@ export async function goTo(
 ): Promise<void> {
   const { loaderId, errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, signal);
   if (isDownload) throw new ToolFailure("The URL is a download. Use the tool download.");
-  if (errorText !== "") throw new ToolFailure(problemOf(url, errorText, hasNetwork));
+  if (errorText !== "") {
+    // The browser's page about the error comes later. It must not look like the result of the next action.
+    await tab.untilOr(ERROR_PAGE_MS, () => tab.loaderId === loaderId || !tab.isLoading, signal);
+    throw new ToolFailure(problemOf(url, errorText, hasNetwork));
+  }
   // The URL was a fragment of the same document.
   if (loaderId === undefined) return;
   let isCommitted = tab.hasSeen(loaderId);
@@ -140,14 +147,15 @@ export async function about(tab: Tab, signal: AbortSignal): Promise<About> {
 
 /**
  * Describes the page after what may have opened another one.
+ * @param before the document from which the tool may have moved on. It may be the browser's page about an earlier error.
  * @throws ToolFailure if it moved on to a URL that could not be loaded
  */
-export async function arrival({ tab, signal }: BrowserUse): Promise<About> {
+export async function arrival({ tab, signal }: BrowserUse, before?: string): Promise<About> {
   const page = await whileChanging(tab, () => tab.page(signal), signal).catch((error: unknown) => {
     if (error instanceof DevToolsError) return undefined;
     throw error;
   });
-  if (page?.unreachableUrl === undefined) return about(tab, signal);
+  if (page?.unreachableUrl === undefined || page.loaderId === before) return about(tab, signal);
   throw new ToolFailure(`The page moved on to ${shownUrl(page.unreachableUrl)}, which could not be loaded.`);
 }
 

@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { BerthError, throwIfAborted } from "../../../base/errors.ts";
+import { BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
 import { withoutVanished } from "../../../files/script.ts";
 import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
@@ -47,7 +47,7 @@ export class Search {
    * are more.
    */
   async glob(directory: string, pattern: string, call: ToolCall): Promise<string[]> {
-    const glob = new Glob("params.pattern", pattern);
+    const glob = new Glob("params.pattern", relativePattern("params.pattern", directory, pattern));
     const output = await this.#run(
       ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"],
       call,
@@ -66,9 +66,16 @@ export class Search {
   /**
    * Lines that match a regular expression, in text files below a directory or in one file. The expression is an
    * extended one, or Perl's if it uses that syntax.
-   * @throws `UNSUPPORTED` if the sandbox's grep does not understand it.
+   * @throws `UNSUPPORTED` if the sandbox's grep does not understand it; `INVALID_ARGUMENT` if it has several lines.
    */
   async grep(path: string, pattern: string, glob: string | undefined, call: ToolCall): Promise<FoundLine[]> {
+    // grep would look for lines that match any of the pattern's lines.
+    if (pattern.includes("\n")) {
+      throw invalidArgument(
+        "params.pattern",
+        "holds a line break, but grep looks at one line at a time. Give a pattern for one line; a|b matches either.",
+      );
+    }
     const wanted = glob === undefined ? undefined : nameMatcher(path, glob);
     const { perl, extended } = syntaxOf(pattern);
     if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
@@ -160,9 +167,25 @@ function mixed(perl: string, extended: string): BerthError {
 
 /** Matches files below a path with a glob. A glob without a slash matches names in any directory, as in other tools. */
 function nameMatcher(path: string, pattern: string): (file: string) => boolean {
-  const glob = new Glob("params.glob", pattern);
+  const glob = new Glob("params.glob", relativePattern("params.glob", path, pattern));
   const ofName = !pattern.includes("/");
   return (file) => glob.matches(ofName ? posix.basename(file) : relativeTo(path, file));
+}
+
+/**
+ * A glob for paths below a directory, from one that may start with `./` or with the directory itself.
+ * @throws `INVALID_ARGUMENT` if it is for other directories: it would silently find nothing.
+ */
+function relativePattern(field: string, directory: string, pattern: string): string {
+  const below = `${directory.replace(/\/+$/, "")}/`;
+  const relative = pattern.startsWith(below) ? pattern.slice(below.length) : pattern.replace(/^(\.\/+)+/, "");
+  if (relative.startsWith("/") || relative.split("/").includes("..")) {
+    throw invalidArgument(
+      field,
+      `${JSON.stringify(pattern.slice(0, 200))} leaves the directory to search, ${directory}. Give a pattern for paths below it, and another directory as params.path.`,
+    );
+  }
+  return relative;
 }
 
 /** The part of a path below the directory that `find` or `grep` searched. */

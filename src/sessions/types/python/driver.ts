@@ -1,3 +1,5 @@
+import { ATOMIC_BYTES } from "../execution.ts";
+
 /** Characters of a result, and of each part of an error; what is longer ends in {@link CUT} instead. */
 export const MAX_TEXT = 256 * 1024;
 export const CUT = "...";
@@ -7,7 +9,7 @@ export const CUT = "...";
  *
  * It keeps its stdin and its pipes to itself and reads requests, one line of JSON each: `run`, with the code and the
  * channel for its output, or `end`. After each comes a line with the nonce, which is read when the code is done. Then
- * it prints `E` or the given tag on both streams, the result as JSON on stdout, and `P`.
+ * it prints `E` or the given tag on both streams, the result as JSON on stdout, in parts, and `P`.
  *
  * Threads and output: what a thread of an earlier execution prints is dropped, like the output of an earlier
  * execution's processes. Each execution prints to its own descriptors, which lead nowhere once it is over. So a thread
@@ -49,6 +51,7 @@ _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
 MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = ${MAX_TEXT}, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
+PART = ${ATOMIC_BYTES - 100}
 CO_COROUTINE = 128
 _execution, _answer, _loop = 0, {}, None
 _pid = getpid()
@@ -299,8 +302,10 @@ def _serve(request):
     nonce = _control.readline().strip()
     pids = [int(name) for name in listdir('/proc') if name.isdigit()]
     answer = dict(_answer, pid=_pid, pids=pids)
-    start, end = nonce + tag.encode() + b';', nonce + b'P;'
-    _write(out, start + _encoded(answer).encode() + end)
+    start, text = nonce + tag.encode() + b';', _encoded(answer).encode()
+    _write(out, start)
+    for at in range(0, len(text), PART): _write(out, nonce + b'D;' + text[at:at + PART] + nonce + b'G;')
+    _write(out, nonce + b'P;')
     _write(err, start)
     _close(out); _close(err)
 

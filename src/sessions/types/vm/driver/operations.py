@@ -26,8 +26,8 @@ MAX_PROGRAMS = 64
 # With others, these copy or paste. How often a program may ask for what it pastes: first for its formats, then for one.
 CLIPBOARD_KEYS = ("c", "x", "v", "Insert")
 PASTE_ROUNDS = 5
-# How long a launch waits for the bus and the window manager, which a busy machine starts late. A program that comes before
-# them stays without accessibility tree or without focus. Less than a call may take.
+# How long launches wait for the bus and the window manager, which a busy machine starts late. A program that comes before
+# them stays without accessibility tree or without focus. Less than a call may take. What has not started by then never does.
 READY_SECONDS = 20
 # How long a launch waits for a shell that finds no such program, and how it ends then.
 FAIL_SECONDS = 0.2
@@ -48,6 +48,8 @@ class Desktop:
         self._tree = None
         # What key_down and mouse_down left pressed, until key_up and mouse_up.
         self._held = {}
+        # When launches stop to wait for a window manager: set by the first.
+        self._gives_up = None
         # See record().
         self._recorder = None
         self.takers = (self._take, self._windows.take, self._clipboard.take)
@@ -261,7 +263,9 @@ class Desktop:
     def launch(self, argv):
         if self._processes.count("program") >= MAX_PROGRAMS:
             raise Failure("%d launched programs run: close one first." % MAX_PROGRAMS)
-        deadline = time.monotonic() + READY_SECONDS
+        if self._gives_up is None:
+            self._gives_up = time.monotonic() + READY_SECONDS
+        deadline = self._gives_up
         while not self._is_ready() and time.monotonic() < deadline:
             yield STEP_SECONDS
         yield from self._windows.manager_runs(deadline)

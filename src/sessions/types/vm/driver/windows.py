@@ -59,8 +59,13 @@ class Windows:
             self._runs = self._placed
 
     def manager_is_ready(self):
-        """Waits until the window manager has handled all earlier events, such as the focus change of a click."""
-        yield from self._answer(MANAGER_SECONDS)
+        """Waits until the window manager has handled all earlier events, such as the focus change of a click. One that has
+        not answered yet may still start, and would not notice a single question.
+        """
+        if self._runs:
+            yield from self._answer(MANAGER_SECONDS)
+        else:
+            yield from self.manager_runs(time.monotonic() + MANAGER_SECONDS)
 
     def _answer(self, seconds):
         self._placed = self._processes.window_manager != "openbox"

@@ -57,7 +57,7 @@ test("a download that begins after the call has ended is canceled and removed", 
   const end = new AbortController();
   const [tab] = tabs.all;
   if (tab === undefined) throw new Error("no tab");
-  const use = { tab, references: new References(), signal: end.signal };
+  const use = { tab, references: new References(), signal: end.signal, loaderId: tab.loaderId };
   const downloaded = download(browser, files, use, { url: "http://host/late" }, "/tmp");
   downloaded.catch(() => {});
   await expect.poll(() => happened).toContain("close");
