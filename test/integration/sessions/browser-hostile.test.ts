@@ -4,6 +4,7 @@ import { BrowserClient, refIn } from "../../support/browser.ts";
 import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
 import { testsInTurn } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
+import { scaled } from "../../support/scale.ts";
 import { followTurns } from "../../support/turns.ts";
 import { Worker } from "../../support/worker.ts";
 
@@ -225,6 +226,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   });
 });
 
+/** Of 64 KiB. Eight times what the service accepts, or more than can be sent in time. */
+const ENDLESS_CHUNKS = scaled(1 << 20, 4 << 10);
+
 /** A program in place of Chromium. After the start it answers as the test says. */
 const IMPOSTOR = `#!/usr/bin/python3
 import json, os, sys
@@ -252,7 +256,7 @@ while True:
             elif mode == "huge": say('{"id":%d,"result":{"x":"' % id + "x" * (40 << 20) + '"}}')
             elif mode == "values": say('{"id":%d,"result":{"x":[' % id + "1," * (1 << 20) + '1]}}')
             elif mode == "endless":
-                while True: answers.write(b"x" * 65536)
+                for _ in range(${ENDLESS_CHUNKS}): answers.write(b"x" * 65536)
             elif mode == "dialogs":
                 for _ in range(100000): say('{"method":"Page.javascriptDialogOpening","params":{"type":"alert","message":"x"},"sessionId":"S"}')
                 answer(id, {"data": "", "result": {"type": "undefined"}})
