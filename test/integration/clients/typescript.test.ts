@@ -8,7 +8,7 @@ import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
-import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
+import { Agent, Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 
@@ -526,6 +526,35 @@ test("an abandoned create leaves nothing", async () => {
   await other.close();
   expect(await berth.sandboxes.list({ labels: label })).toEqual([]);
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
+});
+
+test("a run that is given up while it is created leaves nothing", async () => {
+  await using other = Berth.connect(service.address);
+  class Loop extends Agent {
+    protected async step(): Promise<string> {
+      throw new Error("a run that was given up must not start");
+    }
+  }
+  const names = ["given up by its agent", "given up by its caller"];
+  const starts = [
+    (signal: AbortSignal) => new Loop(other, { name: names[0] }).run("", { signal }),
+    (signal: AbortSignal) => other.runs.create({ name: names[1], signal }),
+  ];
+  for (const start of starts) {
+    const stop = new AbortController();
+    const { createRun } = other.connection.runs;
+    // The service has created it, and its answer is lost.
+    vi.spyOn(other.connection.runs, "createRun").mockImplementationOnce(async (request) => {
+      await createRun(request);
+      stop.abort(new Error("changed my mind"));
+      throw stop.signal.reason;
+    });
+    await expect(start(stop.signal)).rejects.toThrow("changed my mind");
+  }
+  vi.restoreAllMocks();
+  await other.close();
+  const left = (await berth.runs.list()).map(({ name }) => name);
+  expect(left.filter((name) => names.includes(name))).toEqual([]);
 });
 
 test("connects to a service at a Unix socket", async () => {
