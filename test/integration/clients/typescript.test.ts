@@ -206,6 +206,31 @@ test("a signal ends a started command at once, even if nobody reads it", async (
   expect(kills).toHaveBeenCalledOnce();
 });
 
+test("a signal ends a command of which the client does not know yet that it has started", async () => {
+  const other = Berth.connect(service.address, { token: "" });
+  onTestFinished(() => other.close());
+  const far = await other.sandboxes.get(sandbox.sandboxId);
+  const stop = new AbortController();
+  const { exec } = other.connection.processes;
+  const kills = vi.spyOn(other.connection.processes, "signalProcess");
+  let processId = "";
+  vi.spyOn(other.connection.processes, "exec").mockImplementationOnce(async function* (request, options) {
+    for await (const response of exec(request, options)) {
+      if (response.event.case === "started") processId = response.event.value.processId;
+      // It has arrived, but nobody has read it.
+      stop.abort(new Error("enough"));
+      options?.signal?.throwIfAborted();
+      yield response;
+    }
+  });
+  await expect(far.exec("exec sleep 1000", { signal: stop.signal }).start()).rejects.toThrow("enough");
+  await other.close();
+  expect(kills).toHaveBeenCalledOnce();
+  vi.restoreAllMocks();
+  await eventually(() => ended(processId));
+  expect((await sandbox.process(processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
+});
+
 test("a command that the end of its client interrupts is CANCELLED", async () => {
   const other = Berth.connect(service.address, { token: "" });
   const far = await other.sandboxes.get(sandbox.sandboxId);
