@@ -35,6 +35,7 @@ export function createAdmission(
         context.values.set(ownerKey, call.owner);
         assertInScope(context.method, call.principal);
       }
+      if (call.versionError) throw call.versionError;
       if (call.deadline.kind === "refused") throw call.deadline.error;
       await queue?.enter(call);
     } catch (thrown) {

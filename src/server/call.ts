@@ -3,7 +3,7 @@ import { Code, type ConnectError, type ContextValues, createContextKey } from "@
 import { parseTimeout as parseConnect } from "@connectrpc/connect/protocol-connect";
 import { parseTimeout as parseGrpc } from "@connectrpc/connect/protocol-grpc";
 import { BerthError } from "../base/errors.ts";
-import { type HttpRequest, peerOf, type RpcProtocol } from "./http-message.ts";
+import { type HttpRequest, peerOf, queryOf, type RpcProtocol } from "./http-message.ts";
 import { MAX_TIMEOUT_MS } from "./limits.ts";
 import type { Subjects } from "./subjects.ts";
 
@@ -110,6 +110,8 @@ export class Call implements Credentials {
   readonly streamsRequests: boolean;
   readonly changes: boolean;
   readonly deadline: Deadline;
+  /** Undefined: the server speaks the version of the protocol that the caller named, if any. */
+  readonly versionError: BerthError | undefined;
   readonly #request: HttpRequest;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
@@ -127,6 +129,7 @@ export class Call implements Credentials {
     this.protocol = protocol;
     this.peer = peerOf(request);
     this.deadline = readDeadline(protocol, request.headers);
+    this.versionError = protocol === "connect" ? versionErrorOf(request) : undefined;
     this.#request = request;
     this.streamsRequests = streamsRequests;
     this.changes = changes;
@@ -299,4 +302,19 @@ function readDeadline(protocol: RpcProtocol, headers: IncomingHttpHeaders): Dead
       metadata: { field: name },
     }),
   };
+}
+
+/**
+ * Checks the version of the Connect protocol. A client names it in a header, or in the query of a GET; curl and others
+ * do not name it.
+ */
+function versionErrorOf(request: HttpRequest): BerthError | undefined {
+  const [name, version, expected] =
+    request.method === "GET"
+      ? (["connect", queryOf(request).get("connect"), "v1"] as const)
+      : (["connect-protocol-version", request.headers["connect-protocol-version"] ?? null, "1"] as const);
+  if (version === null || version === expected) return undefined;
+  return new BerthError("INVALID_ARGUMENT", `${name}: must be "${expected}" if it is set`, {
+    metadata: { field: name },
+  });
 }

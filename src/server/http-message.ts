@@ -27,6 +27,12 @@ export function pathOf(request: HttpRequest): string {
   return end === -1 ? url : url.slice(0, end);
 }
 
+/** The query of a request. */
+export function queryOf({ url = "" }: HttpRequest): URLSearchParams {
+  const start = url.indexOf("?");
+  return new URLSearchParams(start === -1 ? "" : url.slice(start + 1));
+}
+
 /** The URL of a request, as far as it is known. */
 export function urlOf(request: HttpRequest): string {
   const { headers, socket } = request;

@@ -16,6 +16,7 @@ import {
   type HttpRequest,
   type HttpResponse,
   headersOf,
+  queryOf,
   requestEnd,
   urlOf,
 } from "./http-message.ts";
@@ -98,6 +99,11 @@ function libraryRequest(
     for (const name of ["content-encoding", "content-length"]) header.delete(name);
     for (const [name, value] of Object.entries(get.header)) header.set(name, value);
   }
+  // The library compares them as they are, but their case means nothing (RFC 9110, 8.4.1).
+  for (const name of ["content-encoding", "connect-content-encoding", "grpc-encoding"]) {
+    const encoding = header.get(name);
+    if (encoding !== null) header.set(name, encoding.toLowerCase());
+  }
   const format = requestFormat(route.method, header, route.readMaxBytes);
   // It is decompressed before the library sees it.
   if (!format.framed && isReadable(format)) {
@@ -173,8 +179,7 @@ interface GetMessage {
  * @returns undefined without a known encoding
  */
 export function getMessage(request: HttpRequest): GetMessage | undefined {
-  const { url = "" } = request;
-  const query = new URLSearchParams(url.slice(url.indexOf("?") + 1));
+  const query = queryOf(request);
   const encoding = query.get("encoding");
   if (encoding !== "json" && encoding !== "proto") return undefined;
   const compression = query.get("compression");

@@ -83,11 +83,32 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "clients/typescript/src/process.ts",
-        from: "if (this.#signal?.aborted) void this.#killOwned();",
-        to: "",
+        from: "          void this.#killOwned();\n          stop.abort();",
+        to: "          stop.abort();",
       },
     ],
     test: { file: CLIENT, title: "a signal ends a started command at once, even if nobody reads it" },
+  },
+  {
+    name: "a command whose start was aborted runs on until the service gives its reader up",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: 'if (this.#owned && this.processId === "") this.#abandon();',
+        to: 'if (this.#owned && this.processId === "") stop.abort();',
+      },
+    ],
+    test: {
+      file: CLIENT,
+      title: "a signal ends a command of which the client does not know yet that it has started",
+    },
+  },
+  {
+    name: "a run whose create was aborted stays",
+    changes: [
+      { file: "clients/typescript/src/runs.ts", from: "if (signal?.aborted) {", to: "if (!signal) {" },
+    ],
+    test: { file: CLIENT, title: "a run that is given up while it is created leaves nothing" },
   },
   {
     name: "a stream that reads does not wait for its service",

@@ -102,8 +102,13 @@ export const RUN_DEFECTS: readonly Defect[] = [
       },
       {
         file: PYTHON,
-        from: "transport.retried(self._transport.stubs.runs.CreateRun, self._request, _CREATE_S)\n        self._request.request_id = str(uuid.uuid4())",
-        to: "transport.read(self._transport.stubs.runs.CreateRun, self._request, _CREATE_S)",
+        from: "        self._request.request_id = str(uuid.uuid4())\n        return run",
+        to: "        return run",
+      },
+      {
+        file: "clients/python/src/berth/_async/runs.py",
+        from: "transport.retried(transport.stubs.runs.CreateRun, request, retry_for)",
+        to: "transport.read(transport.stubs.runs.CreateRun, request, retry_for)",
       },
     ],
     test: {

@@ -297,4 +297,22 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       title: "a stream holds at most its largest message, and no more than the budget allows",
     },
   },
+  {
+    name: "the name of a compression has to be in lower case",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: "header.set(name, encoding.toLowerCase())",
+        to: "header.set(name, encoding)",
+      },
+    ],
+    test: { file: "test/unit/server/connect-headers.test.ts", title: "in a GET as well" },
+  },
+  {
+    name: "another version of the Connect protocol is taken for this one",
+    changes: [
+      { file: "src/server/admission.ts", from: "if (call.versionError) throw call.versionError;", to: "" },
+    ],
+    test: { file: "test/unit/server/connect-headers.test.ts", title: "a GET" },
+  },
 ];

@@ -337,3 +337,26 @@ async def test_what_was_under_way_says_that_the_client_was_closed(address: str, 
     # Not the CancelledError of a canceled task.
     ended = await asyncio.gather(running, waiting, return_exceptions=True)
     assert [(type(end), str(end)) for end in ended] == [(errors.CanceledError, "the client was closed")] * 2
+
+
+def test_a_command_that_is_interrupted_before_its_start_is_not_started_again(
+    sync_berth: Berth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with sync_berth.sandboxes.create() as sandbox:
+        process = sandbox.exec("echo here")
+        monkeypatch.setattr("berth._sync.transport.Stream.read", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            process.read()
+        assert process.read() is None
+        with pytest.raises(RuntimeError, match="left the command before it started"):
+            process.start()
+        # One with a request id continues.
+        process = sandbox.exec("echo once", request_id=uuid.uuid4().hex)
+        monkeypatch.setattr("berth._sync.transport.Stream.read", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            process.read()
+        assert process.result().stdout == "once\n"

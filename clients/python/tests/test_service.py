@@ -31,6 +31,7 @@ from berth import (
     ToolResult,
     errors,
 )
+from berth.agent import Agent, Step
 from berth.types import SandboxEvent
 from conftest import Link
 
@@ -110,6 +111,48 @@ async def test_a_create_that_is_given_up_leaves_nothing(link: Link, berth: Async
             await making
         link.passing.set()
     assert await berth.sandboxes.list(labels={"mark": mark}) == []
+
+
+class Looping(Agent):
+    """An agent whose step is never reached."""
+
+    async def step(self, step: Step) -> str:
+        raise AssertionError("a run that was given up must not start")
+
+
+async def test_a_run_that_is_given_up_while_it_is_created_leaves_nothing(
+    link: Link, berth: AsyncBerth
+) -> None:
+    async with AsyncBerth(link.address) as other:
+        await other.sandboxes.stats()
+        names = [uuid.uuid4().hex, uuid.uuid4().hex]
+        makings = (Looping(other, name=names[0]).run(), other.runs.create(names[1]))
+        for making, created in zip(makings, names, strict=True):
+            # The service has created it, and its response is on the way.
+            link.passing.clear()
+            task = asyncio.ensure_future(making)
+            while created not in [run.name for run in await berth.runs.list()]:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            link.passing.set()
+    assert [run.name for run in await berth.runs.list() if run.name in names] == []
+
+
+def test_an_interrupt_is_not_hidden_by_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(seconds: float) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Berth("127.0.0.1:1", retry_for=0.1) as unreachable:
+        monkeypatch.setattr("berth._sync.transport.time.sleep", interrupt)
+        raised: BaseException | None = None
+        try:
+            unreachable.sandboxes.create()
+        except BaseException as error:  # noqa: BLE001 - which one it is, is the test
+            raised = error
+        assert isinstance(raised, KeyboardInterrupt)
 
 
 async def _made(berth: AsyncBerth, mark: str) -> AsyncSandbox:

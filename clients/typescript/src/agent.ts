@@ -3,7 +3,7 @@ import type { BerthClient } from "./client.ts";
 import { type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { nextStep, runInfo } from "./convert-run.ts";
 import { BerthError } from "./errors.ts";
-import { type AgentMessage, createRunRequest, type RunOptions, roleOf } from "./runs.ts";
+import { type AgentMessage, createRun, createRunRequest, type RunOptions, roleOf } from "./runs.ts";
 import type { NextStep, RunInfo } from "./types.ts";
 import { StepOutcome } from "./v1/run_pb.js";
 
@@ -144,13 +144,15 @@ export abstract class Agent implements AsyncDisposable {
 
   async #create(signal: AbortSignal): Promise<RunInfo> {
     const request = createRunRequest(this.#options, this.#createId);
-    const { run } = await this.#connection.again(
-      (options) => this.#runs.createRun(request, options),
-      signal,
-      CREATE_MS,
-    );
-    this.#createId = newRequestId();
-    return runInfo(run);
+    try {
+      const run = await createRun(this.#connection, request, signal, CREATE_MS);
+      this.#createId = newRequestId();
+      return run;
+    } catch (error) {
+      // The run of an abandoned request is removed, so the next one must not return it.
+      if (signal.aborted) this.#createId = newRequestId();
+      throw error;
+    }
   }
 
   async #loop(first: NextStep | undefined, sandboxId: string, signal: AbortSignal): Promise<AgentRun> {

@@ -232,7 +232,10 @@ export class Files {
     return this.#file(target, (await this.#connection.again(call, signal)).file);
   }
 
-  /** The changes in a directory, which is scanned every `intervalMs` (default 1000, at least 100). */
+  /**
+   * The changes in a directory, which is scanned every `intervalMs` (default 1000, at least 100). Fails if the connection
+   * breaks: a new watch would not see what changed meanwhile.
+   */
   watch(
     path: Path = ".",
     options: FileOptions & { readonly recursive?: boolean; readonly intervalMs?: number } = {},

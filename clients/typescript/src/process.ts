@@ -42,7 +42,15 @@ export type Origin =
   | { readonly exec: MessageInitShape<typeof ExecRequestSchema>; readonly rest?: RestOfStdin | undefined }
   | { readonly attach: MessageInitShape<typeof AttachProcessRequestSchema> };
 
-type Events = AsyncIterator<ExecResponse | AttachProcessResponse>;
+type Event = ExecResponse | AttachProcessResponse;
+
+/** A call that streams events. */
+interface Stream {
+  readonly events: AsyncIterator<Event>;
+  readonly stop: AbortController;
+  /** The event that was last asked for. */
+  next?: Promise<IteratorResult<Event>>;
+}
 
 /**
  * A running command: its output as it arrives, its stdin, and its end.
@@ -84,7 +92,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
   /** Of the current stream, or of the last one. */
   #options: CallOptions = {};
-  #stream: { readonly events: Events; readonly stop: AbortController } | undefined;
+  #stream: Stream | undefined;
   #pulling: Promise<void> | undefined;
   #lost: Pauses | undefined;
   #held = false;
@@ -272,7 +280,12 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       this.#signal?.throwIfAborted();
       if (this.#failure) throw this.#failure.error;
       this.#stream ??= this.#connect();
-      const { done, value } = await this.#stream.events.next();
+      const stream = this.#stream;
+      stream.next = stream.events.next();
+      // Later the abort ends the call itself.
+      const { done, value } = await (this.processId === ""
+        ? untilAborted(stream.next, this.#signal)
+        : stream.next);
       if (this.#ended) return;
       if (done) throw new BerthError("The service ended the stream without saying how the command ended.");
       this.#lost = undefined;
@@ -291,7 +304,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     }
   }
 
-  #connect() {
+  #connect(): Stream {
     this.#connection.adopt(this);
     const stop = new AbortController();
     const signal = this.#signal ? AbortSignal.any([this.#signal, stop.signal]) : stop.signal;
@@ -299,11 +312,16 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     signal.addEventListener(
       "abort",
       () => {
-        if (this.#signal?.aborted) void this.#killOwned();
+        if (!this.#signal?.aborted) return;
+        if (this.#owned && this.processId === "") this.#abandon();
+        else {
+          void this.#killOwned();
+          stop.abort();
+        }
       },
       { once: true },
     );
-    const options = this.#connection.options(signal);
+    const options = this.#connection.options(stop.signal);
     this.#options = options;
     const { processes } = this.#connection;
     if (this.processId === "" && "exec" in this.#origin) {
@@ -315,6 +333,29 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       stderrOffset: BigInt(this.stderrOffset),
     };
     return { events: processes.attachProcess(request, options)[Symbol.asyncIterator](), stop };
+  }
+
+  /**
+   * Reads until the command has started, and kills it. Without its id nobody could, and the service would wait for its
+   * reader to return.
+   */
+  #abandon(): void {
+    const stream = this.#stream;
+    this.#stream = undefined;
+    if (stream?.next === undefined) return;
+    const { next, stop } = stream;
+    const late = setTimeout(() => stop.abort(), END_MS);
+    this.#connection.later(async () => {
+      try {
+        const { done, value } = await next;
+        if (done || value.event.case !== "started") return;
+        this.processId = value.event.value.processId;
+        await this.#killOwned();
+      } finally {
+        clearTimeout(late);
+        stop.abort();
+      }
+    });
   }
 
   #disconnect(): void {
@@ -442,4 +483,14 @@ async function unlessOver(call: Promise<void>): Promise<void> {
   } catch (error) {
     if (!BerthError.is(error, "PROCESS_STATE")) throw error;
   }
+}
+
+/** The result of a promise, or the reason of a signal that is aborted before. */
+function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  const either = AbortSignal.any([signal]);
+  return new Promise((resolve, reject) => {
+    either.addEventListener("abort", () => reject(signal.reason), { once: true });
+    promise.then(resolve, reject);
+  });
 }

@@ -52,11 +52,9 @@ export class Runs {
     this.#connection = connection;
   }
 
-  /** Creates a run in state IDLE. */
-  async create({ signal, ...options }: RunOptions & CallSettings = {}): Promise<RunInfo> {
-    const request = createRunRequest(options, newRequestId());
-    const call = (settings: object) => this.#connection.runs.createRun(request, settings);
-    return runInfo((await this.#connection.again(call, signal)).run);
+  /** Creates a run in state IDLE. An aborted create leaves nothing behind. */
+  create({ signal, ...options }: RunOptions & CallSettings = {}): Promise<RunInfo> {
+    return createRun(this.#connection, createRunRequest(options, newRequestId()), signal);
   }
 
   /** Starts an IDLE run: prepares its sandbox and hands out the first step. `request`: the first message. */
@@ -160,6 +158,29 @@ export class Runs {
 
 function stepFields(step: NextStep | number): { step: number; startId: string } {
   return typeof step === "number" ? { step, startId: "" } : { step: step.step, startId: step.startId };
+}
+
+/** Creates a run. If that is aborted, removes the run later. */
+export async function createRun(
+  connection: Connection,
+  request: MessageInitShape<typeof CreateRunRequestSchema>,
+  signal: AbortSignal | undefined,
+  retryForMs?: number,
+): Promise<RunInfo> {
+  const { runs } = connection;
+  const call = (options: object) => runs.createRun(request, options);
+  try {
+    return runInfo((await connection.again(call, signal, retryForMs)).run);
+  } catch (error) {
+    // The service may have created it. The same request again returns the run to delete.
+    if (signal?.aborted) {
+      connection.later(async () => {
+        const { runId } = runInfo((await connection.again(call)).run);
+        await connection.again((options) => runs.deleteRun({ requestId: newRequestId(), runId }, options));
+      });
+    }
+    throw error;
+  }
 }
 
 /** The request that creates a run. */

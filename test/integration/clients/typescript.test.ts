@@ -8,7 +8,7 @@ import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
-import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
+import { Agent, Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 
@@ -204,6 +204,31 @@ test("a signal ends a started command at once, even if nobody reads it", async (
   await expect(process.read()).rejects.toThrow("enough");
   await process.end();
   expect(kills).toHaveBeenCalledOnce();
+});
+
+test("a signal ends a command of which the client does not know yet that it has started", async () => {
+  const other = Berth.connect(service.address, { token: "" });
+  onTestFinished(() => other.close());
+  const far = await other.sandboxes.get(sandbox.sandboxId);
+  const stop = new AbortController();
+  const { exec } = other.connection.processes;
+  const kills = vi.spyOn(other.connection.processes, "signalProcess");
+  let processId = "";
+  vi.spyOn(other.connection.processes, "exec").mockImplementationOnce(async function* (request, options) {
+    for await (const response of exec(request, options)) {
+      if (response.event.case === "started") processId = response.event.value.processId;
+      // It has arrived, but nobody has read it.
+      stop.abort(new Error("enough"));
+      options?.signal?.throwIfAborted();
+      yield response;
+    }
+  });
+  await expect(far.exec("exec sleep 1000", { signal: stop.signal }).start()).rejects.toThrow("enough");
+  await other.close();
+  expect(kills).toHaveBeenCalledOnce();
+  vi.restoreAllMocks();
+  await eventually(() => ended(processId));
+  expect((await sandbox.process(processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
 });
 
 test("a command that the end of its client interrupts is CANCELLED", async () => {
@@ -526,6 +551,35 @@ test("an abandoned create leaves nothing", async () => {
   await other.close();
   expect(await berth.sandboxes.list({ labels: label })).toEqual([]);
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
+});
+
+test("a run that is given up while it is created leaves nothing", async () => {
+  await using other = Berth.connect(service.address);
+  class Loop extends Agent {
+    protected async step(): Promise<string> {
+      throw new Error("a run that was given up must not start");
+    }
+  }
+  const names = ["given up by its agent", "given up by its caller"];
+  const starts = [
+    (signal: AbortSignal) => new Loop(other, { name: names[0] }).run("", { signal }),
+    (signal: AbortSignal) => other.runs.create({ name: names[1], signal }),
+  ];
+  for (const start of starts) {
+    const stop = new AbortController();
+    const { createRun } = other.connection.runs;
+    // The service has created it, and its answer is lost.
+    vi.spyOn(other.connection.runs, "createRun").mockImplementationOnce(async (request) => {
+      await createRun(request);
+      stop.abort(new Error("changed my mind"));
+      throw stop.signal.reason;
+    });
+    await expect(start(stop.signal)).rejects.toThrow("changed my mind");
+  }
+  vi.restoreAllMocks();
+  await other.close();
+  const left = (await berth.runs.list()).map(({ name }) => name);
+  expect(left.filter((name) => names.includes(name))).toEqual([]);
 });
 
 test("connects to a service at a Unix socket", async () => {

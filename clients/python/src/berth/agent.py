@@ -13,6 +13,7 @@ from typing import Literal
 
 from berth import _convert
 from berth._async.client import AsyncBerth
+from berth._async.runs import create_run
 from berth._async.transport import AsyncTransport
 from berth.errors import BerthError, RunNotFoundError, RunStateError
 from berth.types import SandboxSpec
@@ -211,9 +212,14 @@ class Agent(abc.ABC):
         await self.close()
 
     async def _create(self) -> run_pb2.Run:
-        answer = await self._transport.retried(self._transport.stubs.runs.CreateRun, self._request, _CREATE_S)
+        try:
+            run = await create_run(self._transport, self._request, _CREATE_S)
+        except asyncio.CancelledError:
+            # The run of an abandoned request is removed, so the next one must not return it.
+            self._request.request_id = str(uuid.uuid4())
+            raise
         self._request.request_id = str(uuid.uuid4())
-        return answer.run
+        return run
 
     async def _loop(self, step: run_pb2.NextStep | None, sandbox_id: str) -> AgentRun:
         while step is not None:

@@ -334,7 +334,10 @@ class AsyncFiles:
     def watch(
         self, path: Path = ".", *, recursive: bool = False, interval: float | None = None, user: str = ""
     ) -> AsyncSubscription[FileChange]:
-        """The changes in a directory, which is scanned every `interval` seconds (default 1, at least 0.1)."""
+        """The changes in a directory, which is scanned every `interval` seconds (default 1, at least 0.1).
+
+        Fails if the connection breaks: a new watch would not see what changed meanwhile.
+        """
         request = file_pb2.WatchDirectoryRequest(
             **self._named(path, user), recursive=recursive, interval=_convert.duration(interval)
         )

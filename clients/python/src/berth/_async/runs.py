@@ -24,6 +24,28 @@ _ROLES = {
 }
 
 
+async def create_run(
+    transport: AsyncTransport, request: run_pb2.CreateRunRequest, retry_for: float | None = None
+) -> run_pb2.Run:
+    """Creates a run. If that is canceled, removes the run later."""
+    try:
+        answer = await transport.retried(transport.stubs.runs.CreateRun, request, retry_for)
+    except Exception:
+        raise
+    except BaseException:
+        # The service may have created it. The same request again returns the run to delete.
+        again = run_pb2.CreateRunRequest()
+        again.CopyFrom(request)
+        transport.later(lambda: _undo(transport, again))
+        raise
+    return answer.run
+
+
+async def _undo(transport: AsyncTransport, request: run_pb2.CreateRunRequest) -> None:
+    run = (await transport.retried(transport.stubs.runs.CreateRun, request)).run
+    await transport.retried(transport.stubs.runs.DeleteRun, run_pb2.DeleteRunRequest(run_id=run.run_id))
+
+
 class AsyncRuns:
     """The runs of a service, one call at a time. `berth.runs`. `berth.Agent` is the loop over them.
 
@@ -46,7 +68,7 @@ class AsyncRuns:
         sandbox_id: str | None = None,
         keep_sandbox: bool | None = None,
     ) -> RunInfo:
-        """Creates a run in state IDLE.
+        """Creates a run in state IDLE. A create that is canceled leaves nothing behind.
 
         It takes at most `max_steps` steps (default 10); `duplicate_threshold` identical earlier messages make it
         stuck (2); `step_timeout` seconds of silence end it (300), as does `max_duration` seconds in total (no limit).
@@ -70,8 +92,7 @@ class AsyncRuns:
         )
         if sandbox_id is not None:
             request.sandbox_id = sandbox_id
-        answer = await self._transport.retried(self._transport.stubs.runs.CreateRun, request)
-        return _convert.run(answer.run)
+        return _convert.run(await create_run(self._transport, request))
 
     async def start(self, run_id: str, request: str = "") -> tuple[RunInfo, NextStep]:
         """Starts an IDLE run: prepares its sandbox and hands out the first step. `request`: the first message."""

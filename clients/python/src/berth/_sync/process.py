@@ -275,8 +275,10 @@ class Process:
             # A canceled wait has also canceled the call; the next one continues where it stopped. Only the start cannot
             # be requested again.
             self._given_up = self._stream is not None and self._stream.outlives_reads
-            if not self._given_up:
+            if self._stream is not None and not self._given_up:
                 self._disconnect()
+                if not self._is_repeatable():
+                    self.end()
             raise
         self._lost = None
         return self._take(event)
@@ -301,12 +303,16 @@ class Process:
             self._stream.cancel()
             self._stream = None
 
+    def _is_repeatable(self) -> bool:
+        """Whether connecting again does not start another command."""
+        if self._started or not isinstance(self._request, process_pb2.ExecRequest):
+            return True
+        return self._request.request_id != ""
+
     def _recover(self, error: BerthError) -> None:
         """Waits before reconnecting; raises if reconnecting makes no sense, or no longer does."""
         started = self._started
-        # Before that, the same request starts another command, unless it has a request id.
-        safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
-        if is_broken(error) and not safe:
+        if is_broken(error) and not self._is_repeatable():
             raise ConnectionLostError(
                 f"{error.message} The command may have started; then it ends within {self._reconnect:g} s, unless it is "
                 "detached. With a request_id of its own it is started once, and this is made again."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import threading
@@ -215,8 +216,9 @@ class Transport:
         self._open.discard(resource)
 
     def later(self, act: Callable[[], None]) -> None:
-        """Does something after an interrupt: at once."""
-        act()
+        """Does something after an interrupt: at once. Its failure must not hide the interrupt."""
+        with contextlib.suppress(BerthError):
+            act()
 
     @property
     def closed(self) -> bool:
