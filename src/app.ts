@@ -410,7 +410,7 @@ export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
     ...diagnoseDatabase(settings.dataDir),
-    ...(settings.tls === undefined ? [] : [diagnoseTls(settings.tls)]),
+    ...(settings.tls === undefined ? [] : diagnoseTls(settings.tls)),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),
     ...(settings.egressCredentials === undefined
