@@ -174,6 +174,12 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   const subject = "data directory";
   const present = await nearestPresent(dataDir);
   const another = "Choose another, as: berth serve --data-dir DIR";
+  const next = path.join(present, path.relative(present, dataDir).split(path.sep)[0] ?? "");
+  if (next !== present && (await lstat(next).catch(() => undefined))?.isSymbolicLink()) {
+    const found = `${next} is a link to a place that does not exist`;
+    const fix = `Make the directory that it names: ls -l ${quoteIfNeeded(next)}\n${another}`;
+    return { subject, status: "missing", found, fix };
+  }
   if (!(await stat(present)).isDirectory()) {
     return { subject, status: "missing", found: `${present} is not a directory`, fix: another };
   }

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -240,6 +240,20 @@ test("the path of a socket that a killed service left is free; one that cannot b
     found: `${directory}/none, where the socket should be, is not a directory`,
     fix: `mkdir -p -m 700 ${directory}/none`,
   });
+});
+
+test("a data directory that is, or is below, a link to nowhere cannot be made", async () => {
+  const link = path.join(directory, "nowhere");
+  await symlink(path.join(directory, "gone"), link);
+  for (const dataDir of [link, path.join(link, "data")]) {
+    const { exitCode, of } = await doctor(["--engine", "bubblewrap", "--data-dir", dataDir]);
+    expect(exitCode).toBe(1);
+    expect(of("data directory")).toMatchObject({
+      status: "missing",
+      found: `${link} is a link to a place that does not exist`,
+      fix: expect.stringContaining(`ls -l ${link}`),
+    });
+  }
 });
 
 test("a running service with TLS is recognised, with and without a certificate of the client", async () => {
