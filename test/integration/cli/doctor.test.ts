@@ -242,6 +242,29 @@ test("the path of a socket that a killed service left is free; one that cannot b
   });
 });
 
+test("the key of a database is missing or broken", async () => {
+  const serve = await ServeProcess.start(["--engine", "bubblewrap"]);
+  await serve.stop();
+  const { dataDir } = serve;
+  const key = path.join(dataDir, "key");
+  const args = ["--engine", "bubblewrap", "--data-dir", dataDir];
+  expect((await doctor(args)).exitCode).toBe(0);
+  await writeFile(key, "short");
+  const broken = await doctor(args);
+  expect(broken.exitCode).toBe(1);
+  expect(broken.of("database")).toMatchObject({
+    status: "missing",
+    found: expect.stringContaining(`${key} holds no key. Restore it from a backup`),
+  });
+  await rm(key);
+  const missing = await doctor(args);
+  expect(missing.exitCode).toBe(1);
+  expect(missing.of("database")).toMatchObject({
+    status: "missing",
+    found: expect.stringContaining(`${key} is missing, and the database cannot be read without it.`),
+  });
+});
+
 test("a data directory that is, or is below, a link to nowhere cannot be made", async () => {
   const link = path.join(directory, "nowhere");
   await symlink(path.join(directory, "gone"), link);
