@@ -160,7 +160,7 @@ export class Workspaces {
   /** Records that a deletion has started. Returns how many references it clears. */
   #beginDeletion(record: WorkspaceRecord, requestId: string): number {
     const { store, time } = this.#parts;
-    const now = time.nowMs();
+    const now = Math.floor(time.nowMs());
     store.forgetDeletions(now - KEEP_DELETIONS_MS);
     return store.beginDeletion(record, requestId, now).clearedRefs;
   }
