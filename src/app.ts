@@ -330,7 +330,7 @@ function createServer(
   metrics: Registry,
   logger: Logger,
 ): RpcServer {
-  const { tokens, tls, audit } = live;
+  const { tokens, tls, audit, disk } = live;
   const { engine, monitor, state, workspaces, clock, secrets, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
@@ -352,10 +352,16 @@ function createServer(
     logger,
     metrics,
     health: {
-      isServing: () => monitor.available,
-      reason: () => `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
+      isServing: () => monitor.available && disk.problem === undefined,
+      reason: () =>
+        monitor.available
+          ? `The data directory cannot be written (${disk.problem}), so nothing can be created or changed: check its disk (dmesg).`
+          : `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
       warning: () => warningsOf(live, secrets, monitor.info.warning),
-      onChange: (changed) => monitor.onAvailabilityChange(changed),
+      onChange: (changed) => {
+        const stops = [monitor.onAvailabilityChange(changed), disk.onProblemChange(changed)];
+        return () => stops.forEach((stop) => void stop());
+      },
     },
     ...(tls && { tls: tls.options }),
     ...(audit && { audit: new AuditLog(audit, { reads: settings.auditReads }) }),
@@ -404,7 +410,7 @@ export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
     ...diagnoseDatabase(settings.dataDir),
-    ...(settings.tls === undefined ? [] : [diagnoseTls(settings.tls)]),
+    ...(settings.tls === undefined ? [] : diagnoseTls(settings.tls)),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),
     ...(settings.egressCredentials === undefined

@@ -1,8 +1,11 @@
 import type { Stats } from "node:fs";
 import { stat, statfs } from "node:fs/promises";
 import type { Logger } from "./base/logger.ts";
+import { writeProblem } from "./base/write-problem.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
+/** Whether it can be written is checked once per this many checks, because that writes to an idle disk. */
+const CHECKS_PER_WRITE = 2;
 /** Less free space than this is little, or less than {@link LITTLE_SHARE} of a smaller disk. The same for files. */
 const LITTLE_BYTES = 2 ** 30;
 const LITTLE_FILES = 1_000;
@@ -21,6 +24,9 @@ export class DataDisk {
   #totalBytes = Number.NaN;
   #isLow = false;
   #isReplaced = false;
+  #problem: string | undefined;
+  #checks = 0;
+  readonly #listeners = new Set<() => void>();
   #checking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
@@ -68,6 +74,17 @@ export class DataDisk {
     return this.#isReplaced;
   }
 
+  /** The code of the error with which writes fail, such as `EROFS`. Undefined: they do not. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  /** Calls `listener` whenever {@link problem} changes. Returns a function to unsubscribe. */
+  onProblemChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
   stop(): void {
     clearInterval(this.#timer);
   }
@@ -94,8 +111,24 @@ export class DataDisk {
     this.#isReplaced = isReplaced;
   }
 
+  async #checkWrites(): Promise<void> {
+    if (this.#problem === undefined && this.#checks++ % CHECKS_PER_WRITE !== 0) return;
+    const problem = await writeProblem(this.#dir);
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    const fields = { directory: this.#dir, problem };
+    if (problem === undefined) this.#logger.info(fields, "the data directory can be written again");
+    else
+      this.#logger.error(
+        fields,
+        "the data directory cannot be written, so nothing can be created or changed; check its disk (dmesg)",
+      );
+    for (const listener of this.#listeners) listener();
+  }
+
   async #check(): Promise<void> {
     await this.#checkPlace();
+    await this.#checkWrites();
     // What is wrong with a disk that does not answer is reported by what writes there.
     const found = await statfs(this.#dir).catch(() => undefined);
     if (found === undefined) return this.#forget();

@@ -170,7 +170,20 @@ export async function certificateOf(
   }
   const { keyPairOf } = await import("../../clients/typescript/src/client-certificate.ts");
   const pem = ({ source, file }: NamedFile) => ({ name: source, file });
-  return usable(() => keyPairOf(pem(cert), pem(key))());
+  const pair = usable(() => keyPairOf(pem(cert), pem(key))());
+  const [{ createSecureContext }, { tlsProblem }] = await Promise.all([
+    import("node:tls"),
+    import("../base/tls-problem.ts"),
+  ]);
+  try {
+    createSecureContext(pair);
+  } catch (cause) {
+    throw new UsageError(
+      `${cert.source}: TLS cannot use ${cert.file} (${tlsProblem(cause)}); make another key, and a certificate for it`,
+      { cause },
+    );
+  }
+  return pair;
 }
 
 /** A file, and what named it. */

@@ -119,14 +119,31 @@ function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
 }
 
 function parseJson(path: string): unknown {
+  let text: string;
+  let value: unknown;
   try {
-    return JSON.parse(readGivenFile(path).toString());
+    text = readGivenFile(path).toString();
+    value = JSON.parse(text);
   } catch (error) {
     throw fileFault(
       path,
       error instanceof SyntaxError ? `it is not JSON (${error.message})` : readProblem(error),
     );
   }
+  const twice = repeatedKey(text);
+  if (twice !== undefined) throw fileFault(path, `${twice} is there twice; remove one`);
+  return value;
+}
+
+/** A key that valid JSON has twice, in quotes. `JSON.parse` would silently take the last one. */
+function repeatedKey(text: string): string | undefined {
+  const keys = new Set<string>();
+  for (const [, string = "", colon] of text.matchAll(/("(?:[^"\\]|\\.)*")(\s*:)?/g)) {
+    if (colon === undefined) continue;
+    if (keys.has(string)) return string;
+    keys.add(string);
+  }
+  return undefined;
 }
 
 function fileFault(path: string, problem: string): BerthError {

@@ -1,6 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { BerthError } from "../base/errors.ts";
+import { certificatesIn, tlsProblem } from "../base/tls-problem.ts";
 import type { TlsFiles } from "../server/live-tls.ts";
 import type { Config } from "./options.ts";
 import { isOwnDescriptor, readGivenFile, readProblem } from "./read-file.ts";
@@ -66,26 +67,22 @@ function check(options: SecureContextOptions, describe: (problem: string) => str
   try {
     createSecureContext(options);
   } catch (error) {
-    const { reason, message } = error as Error & { readonly reason?: string };
-    throw unusable(describe(reason ?? message), error);
+    throw unusable(describe(tlsProblem(error)), error);
   }
 }
-
-const CERTIFICATE = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----/g;
 
 /**
  * Checks that there is a certificate. Node would treat a file without one as no authorities, and then refuse every
  * client without saying why.
  */
 function readAuthorities({ pem, name }: Pem): Buffer {
-  const text = pem.toString("latin1");
-  const places = Array.from(text.matchAll(CERTIFICATE), ({ index }) => index);
-  if (places.length === 0) {
+  const blocks = certificatesIn(pem);
+  if (blocks.length === 0) {
     throw unusable(`${name} holds no certificate. It must be PEM: of the authorities of your clients.`);
   }
-  places.forEach((place, index) => {
+  blocks.forEach((block, index) => {
     try {
-      new X509Certificate(Buffer.from(text.slice(place, places[index + 1]), "latin1"));
+      new X509Certificate(block);
     } catch (error) {
       throw unusable(`${name}: its certificate ${index + 1} cannot be read. Replace or remove it.`, error);
     }

@@ -3,6 +3,7 @@ import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import { FollowedFiles } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
+import { certificatesIn } from "../base/tls-problem.ts";
 import type { TlsOptions } from "./listener.ts";
 
 /** The source of {@link TlsOptions}. */
@@ -100,25 +101,47 @@ function problemOf({ validFromDate: from, validToDate: to }: X509Certificate): s
 }
 
 /** Whether a port could use TLS with these files. */
-export function diagnoseTls(files: TlsFiles): Finding {
+export function diagnoseTls(files: TlsFiles): Finding[] {
   const subject = "tls";
   try {
-    const certificate = new X509Certificate(files.read().cert);
-    const found = problemOf(certificate);
-    if (found !== undefined) {
-      const fix =
-        "Renew it in the file of --tls-cert, if the clock is right. A running service needs no restart.";
-      return { subject, status: "missing", found, fix };
-    }
-    const until = certificate.validToDate.toISOString();
-    return {
-      subject,
-      status: "ok",
-      found: `the certificate and the key belong together; valid until ${until}`,
-    };
+    const { cert, clientCa } = files.read();
+    return [diagnoseCertificate(cert), ...(clientCa === undefined ? [] : [diagnoseAuthorities(clientCa)])];
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
     const fix = "Name a certificate and its key, both in PEM, with --tls-cert and --tls-key";
-    return { subject, status: "missing", found: error.message, fix };
+    return [{ subject, status: "missing", found: error.message, fix }];
   }
+}
+
+/** Whether certificates of clients can be valid. While one of several authorities is, some are. */
+function diagnoseAuthorities(clientCa: string | Buffer): Finding {
+  const subject = "client authorities";
+  const authorities = certificatesIn(clientCa).map((pem) => new X509Certificate(pem));
+  const problems = authorities.flatMap((authority) => {
+    const problem = problemOf(authority);
+    return problem === undefined ? [] : [`${authority.subject.replaceAll("\n", ", ")}: ${problem}`];
+  });
+  if (problems.length === 0)
+    return { subject, status: "ok", found: `certificates to trust: ${authorities.length}` };
+  const status = problems.length === authorities.length ? "missing" : "limited";
+  const fix =
+    "Replace it in the file of --tls-client-ca: certificates that it signed are refused. A running service needs no restart.";
+  return { subject, status, found: problems.join("; "), fix };
+}
+
+function diagnoseCertificate(cert: TlsOptions["cert"]): Finding {
+  const subject = "tls";
+  const certificate = new X509Certificate(cert);
+  const problem = problemOf(certificate);
+  if (problem !== undefined) {
+    const fix =
+      "Renew it in the file of --tls-cert, if the clock is right. A running service needs no restart.";
+    return { subject, status: "missing", found: problem, fix };
+  }
+  const until = certificate.validToDate.toISOString();
+  return {
+    subject,
+    status: "ok",
+    found: `the certificate and the key belong together; valid until ${until}`,
+  };
 }

@@ -80,10 +80,7 @@ export class DataDir {
     const key = path.join(this.path, KEY);
     try {
       // A new key would open nothing, and hide that the old one is missing.
-      if (!existsSync(key) && isSealed(this.database))
-        throw refused(
-          `${key} is missing, and the database cannot be read without it. Restore both from the same backup.`,
-        );
+      if (!existsSync(key) && isSealed(this.database)) throw missingKey(key);
       return Seal.ofFile(key);
     } catch (error) {
       throw error instanceof BerthError ? error : unusable(this.path, error);
@@ -204,7 +201,12 @@ export function inspectFile(file: string): void {
 export function diagnoseDatabase(directory: string): Finding[] {
   try {
     const file = databaseIn(directory);
-    if (existsSync(file) && statSync(file).size > 0) inspectHeader(file);
+    if (!existsSync(file) || statSync(file).size === 0) return [];
+    inspectHeader(file);
+    // The service makes the key before it writes to the database. Whether anything is sealed, only a connection would show.
+    const key = path.join(directory, KEY);
+    if (!existsSync(key)) throw missingKey(key);
+    Seal.ofFile(key);
     return [];
   } catch (error) {
     // That this user may not read it is no finding: the service may be another user.
@@ -212,6 +214,12 @@ export function diagnoseDatabase(directory: string): Finding[] {
     const fix = "Run the version that wrote it, restore a backup, or name another directory with --data-dir";
     return [{ subject: "database", status: "missing", found: error.message, fix }];
   }
+}
+
+function missingKey(key: string): BerthError {
+  return refused(
+    `${key} is missing, and the database cannot be read without it. Restore both from the same backup.`,
+  );
 }
 
 /** Checks the first bytes of a database, and opens no connection. @throws like {@link inspectFile} */

@@ -25,12 +25,14 @@ export class TokenAuthenticator implements Authenticator {
     return { owner: this.#ownerOf(headers, tenant, scope), tenant, tokenId: id, tokenHash: sha256, scope };
   }
 
-  recheck({ tokenId = "", tokenHash, tenant, scope }: Principal): BerthError | undefined {
-    const record = this.#source.table.tokens.get(tokenId);
+  recheck({ owner, tokenId = "", tokenHash, tenant, scope }: Principal): BerthError | undefined {
+    const { tokens, tenants } = this.#source.table;
+    const record = tokens.get(tokenId);
     // If the token's text, tenant or scope has changed, the caller is no longer the one that was authenticated.
     if (record?.sha256 !== tokenHash || record?.tenant !== tenant || record.scope !== scope)
       return unknownToken();
-    return this.#isExpired(record) ? expired() : undefined;
+    if (this.#isExpired(record)) return expired();
+    return tenants.has(owner) ? undefined : unknownTenant(owner, " any more");
   }
 
   #find(header: string | undefined): TokenRecord {
@@ -62,16 +64,21 @@ export class TokenAuthenticator implements Authenticator {
       );
     }
     if (typeof named === "string" && this.#source.table.tenants.has(named)) return named;
-    throw new BerthError(
-      "INVALID_ARGUMENT",
-      `${TENANT_HEADER}: there is no tenant ${JSON.stringify(named).slice(0, 80)}. Name one of the tokens file.`,
-      { metadata: { field: TENANT_HEADER } },
-    );
+    throw unknownTenant(named);
   }
 
   #isExpired({ expires }: TokenRecord): boolean {
     return expires !== undefined && expires <= this.#clock.wallMs();
   }
+}
+
+/** What an admin gets who names a tenant that the tokens file does not have. */
+function unknownTenant(named: string | readonly string[], since = ""): BerthError {
+  return new BerthError(
+    "INVALID_ARGUMENT",
+    `${TENANT_HEADER}: there is no tenant ${JSON.stringify(named).slice(0, 80)}${since}. Name one of the tokens file.`,
+    { metadata: { field: TENANT_HEADER } },
+  );
 }
 
 function unknownToken(): BerthError {

@@ -29,7 +29,9 @@ export function parseSecretsFile(text: string, file: string): ReadonlyMap<string
   if (problem !== undefined) {
     const { line, col } = lines.linePos(problem.pos[0]);
     // Do not use the parser's message, which may quote the text.
-    throw new TokenFileError(`${file}:${line}:${col}: is not YAML (${problem.code})`);
+    const what =
+      problem.code === "DUPLICATE_KEY" ? "has a name twice. Remove one" : `is not YAML (${problem.code})`;
+    throw new TokenFileError(`${file}:${line}:${col}: ${what}`);
   }
   let content: unknown;
   try {

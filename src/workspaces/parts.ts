@@ -9,6 +9,7 @@ import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import type { ServiceTime } from "../state/service-time.ts";
 import { WorkspaceDiff } from "./diff.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
 import { WorkspaceFork } from "./fork.ts";
@@ -112,6 +113,7 @@ export function createWorkspaces(
     readonly quotas: TenantQuotas;
     readonly monitor: EngineMonitor;
     readonly clock: Clock;
+    readonly time: ServiceTime;
     readonly logger: Logger;
   },
 ) {

@@ -26,6 +26,7 @@ interface WorkspaceDeletion {
   readonly requestId: string;
   /** Whether a caller has received the answer. */
   readonly answered: boolean;
+  /** When it started, in service time: setting the wall clock must not change how long it is kept. */
   readonly timeMs: number;
 }
 
@@ -242,7 +243,7 @@ export class WorkspaceStore {
       this.#db
         .prepare(`DELETE FROM workspace_refs WHERE workspace_number = ${NUMBER}`)
         .run(owner, workspaceId);
-      this.#update(name, "state = 'DELETING', update_time_ms = ?", timeMs);
+      this.#update(name, "state = 'DELETING'");
       this.#db
         .prepare(
           "INSERT OR REPLACE INTO workspace_deletions (owner, workspace_id, cleared_refs, request_id, answered, time_ms) VALUES (?, ?, ?, ?, 0, ?)",

@@ -1,6 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError, hasReason } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
+import type { ServiceTime } from "../state/service-time.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
@@ -23,6 +24,7 @@ interface WorkspacesParts {
   readonly mounts: WorkspaceMounts;
   readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
+  readonly time: Pick<ServiceTime, "nowMs">;
 }
 
 /**
@@ -157,8 +159,8 @@ export class Workspaces {
 
   /** Records that a deletion has started. Returns how many references it clears. */
   #beginDeletion(record: WorkspaceRecord, requestId: string): number {
-    const { store, clock } = this.#parts;
-    const now = clock.wallMs();
+    const { store, time } = this.#parts;
+    const now = Math.floor(time.nowMs());
     store.forgetDeletions(now - KEEP_DELETIONS_MS);
     return store.beginDeletion(record, requestId, now).clearedRefs;
   }
@@ -189,9 +191,9 @@ export class Workspaces {
    * request started it. Marks it as answered.
    */
   takeFinishedDeletion(name: WorkspaceName, requestId: string): number | undefined {
-    const { store, clock } = this.#parts;
+    const { store, time } = this.#parts;
     const deletion = store.deletion(name);
-    if (deletion === undefined || deletion.timeMs < clock.wallMs() - KEEP_DELETIONS_MS) return undefined;
+    if (deletion === undefined || deletion.timeMs < time.nowMs() - KEEP_DELETIONS_MS) return undefined;
     const isRetry = requestId !== "" && deletion.requestId === requestId;
     if (deletion.answered && !isRetry) return undefined;
     store.answerDeletion(name);

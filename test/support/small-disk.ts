@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { newDataDir } from "./settings.ts";
 
@@ -8,11 +8,13 @@ import { newDataDir } from "./settings.ts";
 export class SmallDisk {
   /** Its path for programs that run in it. */
   readonly path: string;
+  readonly #device: string;
   readonly #pid: number;
   readonly #stop: () => Promise<void>;
 
-  private constructor(mountPoint: string, pid: number, stop: () => Promise<void>) {
+  private constructor(mountPoint: string, device: string, pid: number, stop: () => Promise<void>) {
     this.path = mountPoint;
+    this.#device = device;
     this.#pid = pid;
     this.#stop = stop;
   }
@@ -27,9 +29,9 @@ export class SmallDisk {
     // the program.
     const script = `set -e
       truncate -s ${mib}M "$1"
-      mkfs.ext4 -q -b 4096 -m 0 -O ^has_journal "$1"
+      mkfs.ext4 -q -b 4096 -m 0 -e remount-ro -O ^has_journal "$1"
       mount -o loop "$1" "$2"
-      echo mounted
+      findmnt -no SOURCE "$2"
       read -r _ || true`;
     const child = spawn(
       "unshare",
@@ -44,16 +46,18 @@ export class SmallDisk {
       problem += text;
     });
     const ended = once(child, "close");
-    const mounted = await Promise.race([
-      once(child.stdout, "data").then(() => true),
-      ended.then(() => false),
+    const source = await Promise.race([
+      once(child.stdout, "data").then(([text]: Buffer[]) => String(text).trim()),
+      ended.then(() => ""),
     ]);
-    if (!mounted || child.pid === undefined) throw new Error(`no small disk could be made: ${problem}`);
+    const device = /^\/dev\/(loop\d+)$/.exec(source)?.[1];
+    if (device === undefined || child.pid === undefined)
+      throw new Error(`no small disk could be made: ${source} ${problem}`);
     const stop = async (): Promise<void> => {
       child.stdin.end();
       await ended;
     };
-    return new SmallDisk(mountPoint, child.pid, stop);
+    return new SmallDisk(mountPoint, device, child.pid, stop);
   }
 
   /** The command prefix that runs a program where the disk is visible. */
@@ -64,6 +68,16 @@ export class SmallDisk {
   /** The path of a file on it for this process. */
   reach(name: string): string {
     return path.join(`/proc/${this.#pid}/root`, this.path, name);
+  }
+
+  /** Makes it fail like a broken disk: the kernel refuses every further write, also to open files. */
+  fail(): void {
+    try {
+      writeFileSync(`/sys/fs/ext4/${this.#device}/trigger_fs_error`, "a test");
+    } catch (error) {
+      // The write of the file that triggers it may fail with it.
+      if ((error as NodeJS.ErrnoException).code !== "EIO") throw error;
+    }
   }
 
   async remove(): Promise<void> {

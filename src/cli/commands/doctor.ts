@@ -7,6 +7,7 @@ import { Command, Option } from "commander";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import type { Finding } from "../../base/diagnosis.ts";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
+import { writeProblem } from "../../base/write-problem.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
@@ -173,6 +174,12 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   const subject = "data directory";
   const present = await nearestPresent(dataDir);
   const another = "Choose another, as: berth serve --data-dir DIR";
+  const next = path.join(present, path.relative(present, dataDir).split(path.sep)[0] ?? "");
+  if (next !== present && (await lstat(next).catch(() => undefined))?.isSymbolicLink()) {
+    const found = `${next} is a link to a place that does not exist`;
+    const fix = `Make the directory that it names: ls -l ${quoteIfNeeded(next)}\n${another}`;
+    return { subject, status: "missing", found, fix };
+  }
   if (!(await stat(present)).isDirectory()) {
     return { subject, status: "missing", found: `${present} is not a directory`, fix: another };
   }
@@ -187,6 +194,11 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
     const canMake = !isReadOnly && present !== dataDir;
     const fix = canMake ? `sudo install -d -m 700 -o "$USER" ${quoteIfNeeded(dataDir)}\n${another}` : another;
     return { subject, status: "missing", found, fix };
+  }
+  // The mode of a directory does not show that its disk failed.
+  if ((await writeProblem(present)) !== undefined) {
+    const found = `the disk of ${present} refuses every write`;
+    return { subject, status: "missing", found, fix: `Check the disk: dmesg\n${another}` };
   }
   const { bavail, bsize, files, ffree } = await statfs(present);
   const free = bavail * bsize;

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -240,6 +240,43 @@ test("the path of a socket that a killed service left is free; one that cannot b
     found: `${directory}/none, where the socket should be, is not a directory`,
     fix: `mkdir -p -m 700 ${directory}/none`,
   });
+});
+
+test("the key of a database is missing or broken", async () => {
+  const serve = await ServeProcess.start(["--engine", "bubblewrap"]);
+  await serve.stop();
+  const { dataDir } = serve;
+  const key = path.join(dataDir, "key");
+  const args = ["--engine", "bubblewrap", "--data-dir", dataDir];
+  expect((await doctor(args)).exitCode).toBe(0);
+  await writeFile(key, "short");
+  const broken = await doctor(args);
+  expect(broken.exitCode).toBe(1);
+  expect(broken.of("database")).toMatchObject({
+    status: "missing",
+    found: expect.stringContaining(`${key} holds no key. Restore it from a backup`),
+  });
+  await rm(key);
+  const missing = await doctor(args);
+  expect(missing.exitCode).toBe(1);
+  expect(missing.of("database")).toMatchObject({
+    status: "missing",
+    found: expect.stringContaining(`${key} is missing, and the database cannot be read without it.`),
+  });
+});
+
+test("a data directory that is, or is below, a link to nowhere cannot be made", async () => {
+  const link = path.join(directory, "nowhere");
+  await symlink(path.join(directory, "gone"), link);
+  for (const dataDir of [link, path.join(link, "data")]) {
+    const { exitCode, of } = await doctor(["--engine", "bubblewrap", "--data-dir", dataDir]);
+    expect(exitCode).toBe(1);
+    expect(of("data directory")).toMatchObject({
+      status: "missing",
+      found: `${link} is a link to a place that does not exist`,
+      fix: expect.stringContaining(`ls -l ${link}`),
+    });
+  }
 });
 
 test("a running service with TLS is recognised, with and without a certificate of the client", async () => {

@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { ServeProcess } from "../../support/program.ts";
+import { runProgram, ServeProcess } from "../../support/program.ts";
 
 let dir = "";
 let ca = "";
@@ -132,6 +132,28 @@ test("a service with an expired certificate says so, and so does berth doctor", 
   expect(stderr).toContain("clients refuse the TLS certificate");
 });
 
+test("berth doctor says that authorities of clients have expired", async () => {
+  const { cert, key } = sign("server", "DNS:localhost", 1);
+  const old = sign("old", "DNS:old", -1).cert;
+  const [both, pem] = [path.join(dir, "authorities.pem"), readFileSync(old, "utf8")];
+  writeFileSync(both, pem + readFileSync(ca, "utf8"));
+  const found = async (clientCa: string) => {
+    const tls = ["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", clientCa];
+    const { stdout } = await runProgram(["doctor", "--json", "--engine", "bubblewrap", ...tls]);
+    const { findings } = JSON.parse(stdout.toString()) as { findings: { subject: string }[] };
+    return findings.find(({ subject }) => subject === "client authorities");
+  };
+  const until = new X509Certificate(pem).validToDate.toISOString();
+  const expired = {
+    subject: "client authorities",
+    found: `CN=old: the certificate has expired: it was valid until ${until}`,
+    fix: "Replace it in the file of --tls-client-ca: certificates that it signed are refused. A running service needs no restart.",
+  };
+  expect(await found(old)).toEqual({ ...expired, status: "missing" });
+  expect(await found(both)).toEqual({ ...expired, status: "limited" });
+  expect(await found(ca)).toMatchObject({ status: "ok" });
+});
+
 test("a service without TLS, called with TLS", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
   services.push(service);
@@ -200,6 +222,9 @@ test("a certificate is presented to a service that requires one", async () => {
 
   const other = newKey("stranger").at(-1) ?? "";
   const stranger = path.join(dir, "stranger.pem");
+  const [weak, weakKey] = [path.join(dir, "weak.pem"), path.join(dir, "weak.key")];
+  const short = ["-newkey", "rsa:1024", "-keyout", weakKey];
+  openssl("req", "-x509", "-nodes", "-subj", "/CN=weak", ...short, "-out", weak);
   openssl("req", "-x509", "-nodes", "-subj", "/CN=stranger", ...newKey("stranger"), "-out", stranger);
   expect(await failure(service, ...at, "--client-cert", stranger, "--client-key", other)).toBe(
     `berth: the connection to ${address} broke\nSee the service's log.\n` +
@@ -225,6 +250,11 @@ test("a certificate is presented to a service that requires one", async () => {
       ["--client-cert", cert, "--client-key", other],
       {},
       `--client-key: ${other} holds another key than that of the certificate`,
+    ],
+    [
+      ["--client-cert", weak, "--client-key", weakKey],
+      {},
+      `--client-cert: TLS cannot use ${weak} (its key is too short; an RSA key needs 2048 bits); make another key, and a certificate for it`,
     ],
     ...[`localhost:${port}`, `http://localhost:${port}`, "unix:/run/berth.sock"].map(
       (plain) =>

@@ -214,6 +214,7 @@ describe("a directory of secrets", () => {
 test.each([
   ["an open file", "secrets: {}", 0o644, /is open to other users .*chmod 600/],
   ["no YAML", "secrets: [hush", 0o600, /:1:\d+: is not YAML \(\w+\)/],
+  ["a secret twice", "a: hush\na: hush", 0o600, /:2:1: has a name twice\. Remove one\./],
   [
     "a value that is not text",
     "secrets: {key: 12345678}",

@@ -1,5 +1,6 @@
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
+import { ServiceTime } from "../../../src/state/service-time.ts";
 import { Store } from "../../../src/store.ts";
 import { WorkspaceMounts } from "../../../src/workspaces/mounts.ts";
 import { createWorkspaces, workspaceStorage } from "../../../src/workspaces/parts.ts";
@@ -23,7 +24,9 @@ export async function openWorkspaces(
     defaults: { workingDir: "/workspace" },
   };
   const names = new TemporaryNames(store.instance);
-  const own = { store: store.workspaces, names, clock: new ManualClock(), logger: new MemoryLog() };
+  const clock = new ManualClock();
+  const time = ServiceTime.resume(clock, store.time);
+  const own = { store: store.workspaces, names, clock, time, logger: new MemoryLog() };
   const storage = workspaceStorage(settings, {
     ...{ names, logger: own.logger, instance: store.instance },
     volumes: undefined,

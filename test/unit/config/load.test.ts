@@ -229,6 +229,9 @@ describe("a bad value is reported with its place and what is allowed", () => {
     expect(bad({ listen: null })).toContain("listen must be a text");
     expect(bad("[1, 2]")).toContain("it must hold one JSON object");
     expect(bad("{")).toContain("it is not JSON");
+    expect(
+      bad('{"max-sandboxes": 20, "allow-host": ["max-sandboxes", ":"], "max-sandboxes" : 30}'),
+    ).toContain('"max-sandboxes" is there twice; remove one.');
     expect(problemOf(() => load({ config: "/nowhere/berth.json" }))).toBe(
       "Configuration file /nowhere/berth.json: there is no such file.",
     );

@@ -54,6 +54,15 @@ test.each([
   );
 });
 
+test("a key that is too short for TLS is named as that", () => {
+  const [cert, key] = [path.join(directory, "weak.crt"), path.join(directory, "weak.key")];
+  const files = ["-keyout", key, "-out", cert];
+  execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:1024", "-nodes", "-subj", "/CN=weak", ...files], {
+    stdio: "pipe",
+  });
+  expect(problemOf(cert, key)).toContain("(its key is too short; an RSA key needs 2048 bits)");
+});
+
 test.each([
   ["empty", () => ""],
   ["a certificate", () => readFileSync(own.cert)],

@@ -11,15 +11,12 @@ const record: TokenRecord = {
   sha256: hashOf(token.text).toString("hex"),
 };
 
-function authenticator(changes: Partial<TokenRecord> = {}, wallMs = 0) {
+function authenticator(changes: Partial<TokenRecord> = {}, wallMs = 0, tenants = ["acme", "other"]) {
   const tokens = new Map([[token.id, { ...record, ...changes }]]);
   return new TokenAuthenticator(
     {
       table: {
-        tenants: new Map([
-          ["acme", {}],
-          ["other", {}],
-        ]),
+        tenants: new Map(tenants.map((tenant) => [tenant, {}])),
         grants: new Map(),
         tokens,
       },
@@ -69,4 +66,15 @@ test("a call continues while its token is unchanged", () => {
     expect(authenticator(changes, 5).recheck(principal)?.reason).toBe("UNAUTHENTICATED");
   }
   expect(authenticator().recheck({ ...principal, tokenId: "gone" })?.reason).toBe("UNAUTHENTICATED");
+});
+
+test("an admin's call in another tenant ends once the tokens file no longer has that tenant", () => {
+  const admin = { scope: "admin" } as const;
+  const principal = ask(authenticator(admin), { "berth-tenant": "other" });
+  expect(authenticator(admin).recheck(principal)).toBeUndefined();
+  const problem = authenticator(admin, 0, ["acme"]).recheck(principal);
+  expect(problem).toMatchObject({
+    reason: "INVALID_ARGUMENT",
+    message: 'berth-tenant: there is no tenant "other" any more. Name one of the tokens file.',
+  });
 });
