@@ -64,21 +64,23 @@ export async function* readTranscript(
   { processId, from, until, onRetry, signal }: ReadTranscriptOptions,
 ): AsyncGenerator<AttachProcessResponse> {
   const at = { ...from };
-  let started = false;
+  /** That of the stream in which output up to `at` came. */
+  let recoveries: number | undefined;
   for (let failures = 0; ; ) {
     // Leaving the loop does not end the call, so abort it.
     const leave = new AbortController();
     try {
       if (until !== undefined && at.stdout >= until.stdout && at.stderr >= until.stderr) return;
-      const request = { processId, stdoutOffset: at.stdout, stderrOffset: at.stderr };
+      const offsets = { stdoutOffset: at.stdout, stderrOffset: at.stderr };
+      const request = { processId, ...offsets, ...(recoveries !== undefined && { recoveries }) };
       const call = client.processes.attachProcess(request, {
         signal: AbortSignal.any([signal, leave.signal]),
       });
       for await (const response of call) {
         const { event } = response;
         if (event.case === "started") {
-          if (!started) yield response;
-          started = true;
+          if (recoveries === undefined) yield response;
+          recoveries = event.value.recoveries;
           continue;
         }
         failures = 0;

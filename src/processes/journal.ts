@@ -96,6 +96,12 @@ export class ProcessJournal {
     return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
 
+  /** Saves at once where recovered processes continued, which the next run must know even if this one is killed. */
+  recovered(processes: readonly Process[]): void {
+    for (const process of processes) this.follow(process);
+    if (processes.length > 0) this.#parts.writeBehind.flush();
+  }
+
   #saveRunning(): void {
     for (const [process, saved] of this.#running) {
       const now = progress(process);
@@ -128,7 +134,8 @@ export class ProcessJournal {
   }
 
   #stored(process: Process, blocks = storedBlocks(process)): StoredProcess {
-    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace, stdin } = process;
+    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace, stdin, recoveredAt } =
+      process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
     const options = {
@@ -154,6 +161,7 @@ export class ProcessJournal {
       ...(stdin && { stdin }),
       status,
       written: process.transcript.written,
+      ...(recoveredAt.length > 0 && { recoveredAt }),
     };
     return {
       processId: id,

@@ -52,7 +52,13 @@ export const OWN_COMMAND = {
 
 /** An event in the stream of a process. */
 export type ProcessEvent =
-  | { readonly type: "started"; readonly processId: string; readonly startTimeMs: number }
+  | {
+      readonly type: "started";
+      readonly processId: string;
+      readonly startTimeMs: number;
+      /** How often a run of the service has found it running. */
+      readonly recoveries: number;
+    }
   | TranscriptItem
   | { readonly type: "exited"; readonly status: ExitStatus }
   | { readonly type: "keepalive" };
@@ -118,10 +124,8 @@ export class ProcessManager {
       if (transcript !== undefined) this.#parts.transcripts.watch(sandbox.owner, transcript);
       this.#registry.addEnded(process);
     }
-    for (const process of processes) {
-      this.#registry.add(process);
-      if (process.status === undefined) this.#journal.follow(process);
-    }
+    for (const process of processes) this.#registry.add(process);
+    this.#journal.recovered(processes.filter(({ status }) => status === undefined));
   }
 
   /**
@@ -157,15 +161,19 @@ export class ProcessManager {
   /**
    * Streams the transcript of a process from the given offsets, then follows it. The process never waits for this
    * stream.
+   * @param from `recoveries`: how often the process had been found running when the caller got these offsets. Undefined:
+   *   they count as they are.
    */
   async *attach(
     owner: string,
     processId: string,
-    from: Offsets,
+    { recoveries, ...from }: Offsets & { readonly recoveries?: number | undefined },
     signal: AbortSignal,
   ): AsyncGenerator<ProcessEvent> {
     const process = this.get(owner, processId);
-    const reader = process.transcript.reader(from);
+    const reader = process.transcript.reader(
+      recoveries === undefined ? from : process.continueFrom(from, recoveries),
+    );
     yield* this.#stream(process, reader, process.follow(), signal);
   }
 
@@ -296,7 +304,8 @@ export class ProcessManager {
     signal.addEventListener("abort", leave, { once: true });
     try {
       if (signal.aborted) return;
-      yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
+      const { id: processId, startTimeMs, recoveredAt } = process;
+      yield { type: "started", processId, startTimeMs, recoveries: recoveredAt.length };
       while (!signal.aborted) {
         const next = reader.next();
         // Do not await anything between finding nothing and waiting for more: output in between would be noticed late.

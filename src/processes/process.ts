@@ -20,7 +20,7 @@ import type { Spill } from "./spill.ts";
 import { type StdinProgress, StdinWriter } from "./stdin-writer.ts";
 import { READING_MS, Transcript, type TranscriptLimits, type Wrote } from "./transcript.ts";
 import type { TranscriptBudget } from "./transcript-budget.ts";
-import type { TranscriptReader } from "./transcript-reader.ts";
+import type { Offsets, TranscriptReader } from "./transcript-reader.ts";
 
 /**
  * How far a program at a terminal may be ahead of its reader: after Ctrl-C users should not have to watch old output.
@@ -66,6 +66,8 @@ export interface ProcessInit {
   readonly startedAt: number;
   /** Its output from an earlier run of the service, as far as it was kept. */
   readonly wrote?: Wrote;
+  /** How much output was stored each time that a run of the service found it running. Default: never. */
+  readonly recoveredAt?: readonly Offsets[];
   /** How far its stdin got in an earlier run of the service, if it had one. */
   readonly stdin?: StdinProgress;
 }
@@ -85,6 +87,8 @@ export class Process {
   readonly user: string;
   /** On the monotonic clock. */
   readonly startedAt: number;
+  /** See {@link ProcessInit.recoveredAt}. */
+  readonly recoveredAt: readonly Offsets[];
   readonly #parts: ProcessParts;
   /** Resolves when it has ended. Never rejects. */
   readonly ended: Promise<ExitStatus>;
@@ -122,6 +126,7 @@ export class Process {
     this.#parts = parts;
     this.startedAt = init.startedAt;
     this.startTimeMs = init.startTimeMs;
+    this.recoveredAt = init.recoveredAt ?? [];
     const keepRead = init.options.onDisconnect === "DETACH" || init.options.disconnectGraceMs > 0;
     const aheadBytes = this.hasTerminal ? TERMINAL_AHEAD_BYTES : init.aheadBytes;
     const limits = { ...parts.transcript, keepRead, aheadBytes };
@@ -183,7 +188,9 @@ export class Process {
     known: { readonly leader: LeaderId; readonly trace: JobTrace | undefined },
   ): { readonly process: Process; readonly job: ReattachedJob } {
     const { sandbox } = lease;
-    const process = new Process(init, sandbox, parts, lease);
+    const at = init.wrote?.written ?? { stdout: 0, stderr: 0 };
+    const recoveredAt = [...(init.recoveredAt ?? []), at];
+    const process = new Process({ ...init, recoveredAt }, sandbox, parts, lease);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
     // An earlier version of the service did not store how far it got.
     const stdin = init.stdin ?? (process.#isOpen ? { passed: 0, open: true } : undefined);
@@ -254,6 +261,17 @@ export class Process {
     if (!this.hasTerminal)
       throw new BerthError("PROCESS_STATE", "The process has no terminal. Start it with one to resize it.");
     await job.resize(size);
+  }
+
+  /**
+   * Where a reader continues that has read up to these offsets. Output that a killed service had not stored is missing,
+   * and later output takes its offsets.
+   * @param recoveries the length of {@link recoveredAt} when it read
+   */
+  continueFrom({ stdout, stderr }: Offsets, recoveries: number): Offsets {
+    // Later ones have stored at least as much.
+    const at = this.recoveredAt[recoveries];
+    return { stdout: Math.min(stdout, at?.stdout ?? stdout), stderr: Math.min(stderr, at?.stderr ?? stderr) };
   }
 
   /** Makes the process wait for the `reader` of the caller that started it. Call the result when that caller leaves. */

@@ -59,6 +59,8 @@ export interface ProcessFacts {
   readonly stdin?: StdinProgress;
   readonly status: ExitStatus | undefined;
   readonly written: Offsets;
+  /** See {@link ProcessInit.recoveredAt}. Absent if it is empty. */
+  readonly recoveredAt?: readonly Offsets[];
 }
 
 /** A block of output: its place on disk, or its bytes. */

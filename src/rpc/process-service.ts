@@ -121,9 +121,11 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof AttachProcessResponseSchema>> {
     const processId = callerId("process_id", request.processId);
+    const { recoveries } = request;
     const from = {
       stdout: integer("stdout_offset", request.stdoutOffset, { min: 0 }),
       stderr: integer("stderr_offset", request.stderrOffset, { min: 0 }),
+      recoveries: recoveries === undefined ? undefined : integer("recoveries", recoveries, { min: 0 }),
     };
     const events = this.#processes.attach(ownerOf(context), processId, from, context.signal);
     for await (const event of events) yield toWireEvent(event);

@@ -338,4 +338,19 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "every kind of shell ends with the exit code of its job",
     },
   },
+  {
+    name: "who follows a command misses output after the service was killed",
+    changes: [
+      {
+        file: "src/processes/process.ts",
+        from: "const at = this.recoveredAt[recoveries];",
+        to: "const at = this.recoveredAt[recoveries + 99];",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/killed-service.test.ts",
+      title:
+        "who follows a command gets all of its later output although the killed service had not stored the earlier",
+    },
+  },
 ];

@@ -93,6 +93,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   /** Of the current stream, or of the last one. */
   #options: CallOptions = {};
   #stream: Stream | undefined;
+  /** That of the stream that the offsets are from. A service that was killed continues before them. */
+  #recoveries: number | undefined;
   #pulling: Promise<void> | undefined;
   #lost: Pauses | undefined;
   #held = false;
@@ -331,6 +333,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       processId: this.processId,
       stdoutOffset: BigInt(this.stdoutOffset),
       stderrOffset: BigInt(this.stderrOffset),
+      ...(this.#recoveries !== undefined && { recoveries: this.#recoveries }),
     };
     return { events: processes.attachProcess(request, options)[Symbol.asyncIterator](), stop };
   }
@@ -403,6 +406,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     } else if (event.case === "started") {
       this.processId = event.value.processId;
       this.startTime = date(event.value.startTime);
+      this.#recoveries = event.value.recoveries;
       this.#writeRest();
     } else if (event.case === "exited") {
       this.status = exitStatus(event.value);

@@ -99,7 +99,11 @@ export function toWireEvent(event: ProcessEvent): {
       return {
         event: {
           case: "started",
-          value: { processId: event.processId, startTime: msToTimestamp(event.startTimeMs) },
+          value: {
+            processId: event.processId,
+            startTime: msToTimestamp(event.startTimeMs),
+            recoveries: event.recoveries,
+          },
         },
       };
     case "gap":

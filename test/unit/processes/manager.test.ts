@@ -17,7 +17,7 @@ describe("exec", () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec();
     expect(stream.events).toEqual([
-      { type: "started", processId: stream.processId, startTimeMs: bench.clock.wallMs() },
+      { type: "started", recoveries: 0, processId: stream.processId, startTimeMs: bench.clock.wallMs() },
     ]);
     bench.job.write("out ");
     bench.job.write("err", "stderr");

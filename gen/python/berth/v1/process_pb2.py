@@ -15,7 +15,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x62\x65rth/v1/process.proto\x12\x08\x62\x65rth.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1a\n\x04\x41rgv\x12\x12\n\x04\x61rgs\x18\x01 \x03(\tR\x04\x61rgs\"8\n\x08Terminal\x12\x18\n\x07\x63olumns\x18\x01 \x01(\x05R\x07\x63olumns\x12\x12\n\x04rows\x18\x02 \x01(\x05R\x04rows\"\x83\x02\n\nExitStatus\x12)\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x13.berth.v1.ExitCauseR\x05\x63\x61use\x12\x1b\n\texit_code\x18\x02 \x01(\x05R\x08\x65xitCode\x12\x16\n\x06signal\x18\x03 \x01(\x05R\x06signal\x12\x35\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08\x64uration\x12!\n\x0cstdout_bytes\x18\x05 \x01(\x03R\x0bstdoutBytes\x12!\n\x0cstderr_bytes\x18\x06 \x01(\x03R\x0bstderrBytes\x12\x18\n\x07message\x18\x07 \x01(\tR\x07message\"\xe8\x06\n\x0b\x45xecRequest\x12\x1d\n\nsandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x16\n\x05shell\x18\x02 \x01(\tH\x00R\x05shell\x12$\n\x04\x61rgv\x18\x03 \x01(\x0b\x32\x0e.berth.v1.ArgvH\x00R\x04\x61rgv\x12\x30\n\x03\x65nv\x18\x04 \x03(\x0b\x32\x1e.berth.v1.ExecRequest.EnvEntryR\x03\x65nv\x12\x1f\n\x0bworking_dir\x18\x05 \x01(\tR\nworkingDir\x12\x12\n\x04user\x18\x06 \x01(\tR\x04user\x12\x33\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12\x14\n\x05stdin\x18\x08 \x01(\x0cR\x05stdin\x12&\n\x0fkeep_stdin_open\x18\t \x01(\x08R\rkeepStdinOpen\x12.\n\x08terminal\x18\n \x01(\x0b\x32\x12.berth.v1.TerminalR\x08terminal\x12;\n\ron_disconnect\x18\x0b \x01(\x0e\x32\x16.berth.v1.OnDisconnectR\x0conDisconnect\x12\x44\n\x10\x64isconnect_grace\x18\x0c \x01(\x0b\x32\x19.google.protobuf.DurationR\x0f\x64isconnectGrace\x12,\n\x12output_limit_bytes\x18\r \x01(\x03R\x10outputLimitBytes\x12\x15\n\x06run_id\x18\x0e \x01(\tR\x05runId\x12\x1d\n\nrequest_id\x18\x0f \x01(\tR\trequestId\x12\x1e\n\ngeneration\x18\x10 \x01(\x03R\ngeneration\x12\x43\n\nsecret_env\x18\x11 \x03(\x0b\x32$.berth.v1.ExecRequest.SecretEnvEntryR\tsecretEnv\x12%\n\x0eredact_secrets\x18\x12 \x01(\x08R\rredactSecrets\x1a\x36\n\x08\x45nvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x1a<\n\x0eSecretEnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07\x63ommand\"c\n\x07Started\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\x12\x39\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\"d\n\x06Output\x12.\n\x06stream\x18\x01 \x01(\x0e\x32\x16.berth.v1.OutputStreamR\x06stream\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x03 \x01(\x0cR\x04\x64\x61ta\"s\n\x03Gap\x12.\n\x06stream\x18\x01 \x01(\x0e\x32\x16.berth.v1.OutputStreamR\x06stream\x12\x1f\n\x0b\x66rom_offset\x18\x02 \x01(\x03R\nfromOffset\x12\x1b\n\tto_offset\x18\x03 \x01(\x03R\x08toOffset\"\x0b\n\tKeepalive\"\xfa\x01\n\x0c\x45xecResponse\x12-\n\x07started\x18\x01 \x01(\x0b\x32\x11.berth.v1.StartedH\x00R\x07started\x12*\n\x06output\x18\x02 \x01(\x0b\x32\x10.berth.v1.OutputH\x00R\x06output\x12!\n\x03gap\x18\x03 \x01(\x0b\x32\r.berth.v1.GapH\x00R\x03gap\x12.\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x14.berth.v1.ExitStatusH\x00R\x06\x65xited\x12\x33\n\tkeepalive\x18\x05 \x01(\x0b\x32\x13.berth.v1.KeepaliveH\x00R\tkeepaliveB\x07\n\x05\x65vent\"\x9b\x05\n\x11RunCommandRequest\x12\x1d\n\nsandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x16\n\x05shell\x18\x02 \x01(\tH\x00R\x05shell\x12$\n\x04\x61rgv\x18\x03 \x01(\x0b\x32\x0e.berth.v1.ArgvH\x00R\x04\x61rgv\x12\x36\n\x03\x65nv\x18\x04 \x03(\x0b\x32$.berth.v1.RunCommandRequest.EnvEntryR\x03\x65nv\x12\x1f\n\x0bworking_dir\x18\x05 \x01(\tR\nworkingDir\x12\x12\n\x04user\x18\x06 \x01(\tR\x04user\x12\x33\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12\x14\n\x05stdin\x18\x08 \x01(\x0cR\x05stdin\x12(\n\x10max_output_bytes\x18\t \x01(\x03R\x0emaxOutputBytes\x12\x15\n\x06run_id\x18\n \x01(\tR\x05runId\x12\x1d\n\nrequest_id\x18\x0b \x01(\tR\trequestId\x12\x1e\n\ngeneration\x18\x0c \x01(\x03R\ngeneration\x12I\n\nsecret_env\x18\r \x03(\x0b\x32*.berth.v1.RunCommandRequest.SecretEnvEntryR\tsecretEnv\x12%\n\x0eredact_secrets\x18\x0e \x01(\x08R\rredactSecrets\x1a\x36\n\x08\x45nvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x1a<\n\x0eSecretEnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07\x63ommand\"\x94\x02\n\x12RunCommandResponse\x12\x16\n\x06stdout\x18\x01 \x01(\x0cR\x06stdout\x12\x16\n\x06stderr\x18\x02 \x01(\x0cR\x06stderr\x12\x35\n\x0b\x65xit_status\x18\x03 \x01(\x0b\x32\x14.berth.v1.ExitStatusR\nexitStatus\x12\x1c\n\ttruncated\x18\x04 \x01(\x08R\ttruncated\x12,\n\nstdout_gap\x18\x05 \x01(\x0b\x32\r.berth.v1.GapR\tstdoutGap\x12,\n\nstderr_gap\x18\x06 \x01(\x0b\x32\r.berth.v1.GapR\tstderrGap\x12\x1d\n\nprocess_id\x18\x07 \x01(\tR\tprocessId\"\x7f\n\x14\x41ttachProcessRequest\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\x12#\n\rstdout_offset\x18\x02 \x01(\x03R\x0cstdoutOffset\x12#\n\rstderr_offset\x18\x03 \x01(\x03R\x0cstderrOffset\"\x83\x02\n\x15\x41ttachProcessResponse\x12-\n\x07started\x18\x01 \x01(\x0b\x32\x11.berth.v1.StartedH\x00R\x07started\x12*\n\x06output\x18\x02 \x01(\x0b\x32\x10.berth.v1.OutputH\x00R\x06output\x12!\n\x03gap\x18\x03 \x01(\x0b\x32\r.berth.v1.GapH\x00R\x03gap\x12.\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x14.berth.v1.ExitStatusH\x00R\x06\x65xited\x12\x33\n\tkeepalive\x18\x05 \x01(\x0b\x32\x13.berth.v1.KeepaliveH\x00R\tkeepaliveB\x07\n\x05\x65vent\"\x93\x01\n\x11WriteStdinRequest\x12\x1d\n\nrequest_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n\nprocess_id\x18\x02 \x01(\tR\tprocessId\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x04 \x01(\x0cR\x04\x64\x61ta\x12\x14\n\x05\x63lose\x18\x05 \x01(\x08R\x05\x63lose\",\n\x12WriteStdinResponse\x12\x16\n\x06offset\x18\x01 \x01(\x03R\x06offset\"l\n\x14SignalProcessRequest\x12\x1d\n\nrequest_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n\nprocess_id\x18\x02 \x01(\tR\tprocessId\x12\x16\n\x06signal\x18\x03 \x01(\x05R\x06signal\"\x17\n\x15SignalProcessResponse\"\x83\x01\n\x15ResizeTerminalRequest\x12\x1d\n\nrequest_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n\nprocess_id\x18\x02 \x01(\tR\tprocessId\x12\x18\n\x07\x63olumns\x18\x03 \x01(\x05R\x07\x63olumns\x12\x12\n\x04rows\x18\x04 \x01(\x05R\x04rows\"\x18\n\x16ResizeTerminalResponse\"\x82\x03\n\x07Process\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\x12\x1d\n\nsandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x16\n\x05shell\x18\x03 \x01(\tH\x00R\x05shell\x12$\n\x04\x61rgv\x18\x04 \x01(\x0b\x32\x0e.berth.v1.ArgvH\x00R\x04\x61rgv\x12\x39\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x0b\x65xit_status\x18\x06 \x01(\x0b\x32\x14.berth.v1.ExitStatusR\nexitStatus\x12!\n\x0cstdout_bytes\x18\x07 \x01(\x03R\x0bstdoutBytes\x12!\n\x0cstderr_bytes\x18\x08 \x01(\x03R\x0bstderrBytes\x12!\n\x0chas_terminal\x18\t \x01(\x08R\x0bhasTerminal\x12\x15\n\x06run_id\x18\n \x01(\tR\x05runIdB\t\n\x07\x63ommand\"2\n\x11GetProcessRequest\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\"A\n\x12GetProcessResponse\x12+\n\x07process\x18\x01 \x01(\x0b\x32\x11.berth.v1.ProcessR\x07process\"\x90\x01\n\x14ListProcessesRequest\x12\x1d\n\nsandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\x12\x1d\n\nshow_ended\x18\x04 \x01(\x08R\tshowEnded\"p\n\x15ListProcessesResponse\x12/\n\tprocesses\x18\x01 \x03(\x0b\x32\x11.berth.v1.ProcessR\tprocesses\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*a\n\x0cOutputStream\x12\x1d\n\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n\x14OUTPUT_STREAM_STDERR\x10\x02*\x84\x02\n\tExitCause\x12\x1a\n\x16\x45XIT_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45XIT_CAUSE_EXITED\x10\x01\x12\x17\n\x13\x45XIT_CAUSE_SIGNALED\x10\x02\x12\x18\n\x14\x45XIT_CAUSE_TIMED_OUT\x10\x03\x12\x1c\n\x18\x45XIT_CAUSE_OUT_OF_MEMORY\x10\x04\x12\x1b\n\x17\x45XIT_CAUSE_OUTPUT_LIMIT\x10\x05\x12\x17\n\x13\x45XIT_CAUSE_CANCELED\x10\x06\x12!\n\x1d\x45XIT_CAUSE_SANDBOX_TERMINATED\x10\x07\x12\x1a\n\x16\x45XIT_CAUSE_ENGINE_LOST\x10\x08*_\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x16\n\x12ON_DISCONNECT_KILL\x10\x01\x12\x18\n\x14ON_DISCONNECT_DETACH\x10\x02\x32\x80\x05\n\x0eProcessService\x12\x37\n\x04\x45xec\x12\x15.berth.v1.ExecRequest\x1a\x16.berth.v1.ExecResponse0\x01\x12G\n\nRunCommand\x12\x1b.berth.v1.RunCommandRequest\x1a\x1c.berth.v1.RunCommandResponse\x12W\n\rAttachProcess\x12\x1e.berth.v1.AttachProcessRequest\x1a\x1f.berth.v1.AttachProcessResponse\"\x03\x90\x02\x01\x30\x01\x12G\n\nWriteStdin\x12\x1b.berth.v1.WriteStdinRequest\x1a\x1c.berth.v1.WriteStdinResponse\x12P\n\rSignalProcess\x12\x1e.berth.v1.SignalProcessRequest\x1a\x1f.berth.v1.SignalProcessResponse\x12S\n\x0eResizeTerminal\x12\x1f.berth.v1.ResizeTerminalRequest\x1a .berth.v1.ResizeTerminalResponse\x12L\n\nGetProcess\x12\x1b.berth.v1.GetProcessRequest\x1a\x1c.berth.v1.GetProcessResponse\"\x03\x90\x02\x01\x12U\n\rListProcesses\x12\x1e.berth.v1.ListProcessesRequest\x1a\x1f.berth.v1.ListProcessesResponse\"\x03\x90\x02\x01\x42=\n\x08\x62\x65rth.v1B\x0cProcessProtoP\x01Z\x10\x62\x65rth/v1;berthv1\xa2\x02\x03\x42TH\xaa\x02\x08\x42\x65rth.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x62\x65rth/v1/process.proto\x12\x08\x62\x65rth.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1a\n\x04\x41rgv\x12\x12\n\x04\x61rgs\x18\x01 \x03(\tR\x04\x61rgs\"8\n\x08Terminal\x12\x18\n\x07\x63olumns\x18\x01 \x01(\x05R\x07\x63olumns\x12\x12\n\x04rows\x18\x02 \x01(\x05R\x04rows\"\x83\x02\n\nExitStatus\x12)\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x13.berth.v1.ExitCauseR\x05\x63\x61use\x12\x1b\n\texit_code\x18\x02 \x01(\x05R\x08\x65xitCode\x12\x16\n\x06signal\x18\x03 \x01(\x05R\x06signal\x12\x35\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08\x64uration\x12!\n\x0cstdout_bytes\x18\x05 \x01(\x03R\x0bstdoutBytes\x12!\n\x0cstderr_bytes\x18\x06 \x01(\x03R\x0bstderrBytes\x12\x18\n\x07message\x18\x07 \x01(\tR\x07message\"\xe8\x06\n\x0b\x45xecRequest\x12\x1d\n\nsandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x16\n\x05shell\x18\x02 \x01(\tH\x00R\x05shell\x12$\n\x04\x61rgv\x18\x03 \x01(\x0b\x32\x0e.berth.v1.ArgvH\x00R\x04\x61rgv\x12\x30\n\x03\x65nv\x18\x04 \x03(\x0b\x32\x1e.berth.v1.ExecRequest.EnvEntryR\x03\x65nv\x12\x1f\n\x0bworking_dir\x18\x05 \x01(\tR\nworkingDir\x12\x12\n\x04user\x18\x06 \x01(\tR\x04user\x12\x33\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12\x14\n\x05stdin\x18\x08 \x01(\x0cR\x05stdin\x12&\n\x0fkeep_stdin_open\x18\t \x01(\x08R\rkeepStdinOpen\x12.\n\x08terminal\x18\n \x01(\x0b\x32\x12.berth.v1.TerminalR\x08terminal\x12;\n\ron_disconnect\x18\x0b \x01(\x0e\x32\x16.berth.v1.OnDisconnectR\x0conDisconnect\x12\x44\n\x10\x64isconnect_grace\x18\x0c \x01(\x0b\x32\x19.google.protobuf.DurationR\x0f\x64isconnectGrace\x12,\n\x12output_limit_bytes\x18\r \x01(\x03R\x10outputLimitBytes\x12\x15\n\x06run_id\x18\x0e \x01(\tR\x05runId\x12\x1d\n\nrequest_id\x18\x0f \x01(\tR\trequestId\x12\x1e\n\ngeneration\x18\x10 \x01(\x03R\ngeneration\x12\x43\n\nsecret_env\x18\x11 \x03(\x0b\x32$.berth.v1.ExecRequest.SecretEnvEntryR\tsecretEnv\x12%\n\x0eredact_secrets\x18\x12 \x01(\x08R\rredactSecrets\x1a\x36\n\x08\x45nvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x1a<\n\x0eSecretEnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07\x63ommand\"\x83\x01\n\x07Started\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\x12\x39\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x1e\n\nrecoveries\x18\x03 \x01(\x05R\nrecoveries\"d\n\x06Output\x12.\n\x06stream\x18\x01 \x01(\x0e\x32\x16.berth.v1.OutputStreamR\x06stream\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x03 \x01(\x0cR\x04\x64\x61ta\"s\n\x03Gap\x12.\n\x06stream\x18\x01 \x01(\x0e\x32\x16.berth.v1.OutputStreamR\x06stream\x12\x1f\n\x0b\x66rom_offset\x18\x02 \x01(\x03R\nfromOffset\x12\x1b\n\tto_offset\x18\x03 \x01(\x03R\x08toOffset\"\x0b\n\tKeepalive\"\xfa\x01\n\x0c\x45xecResponse\x12-\n\x07started\x18\x01 \x01(\x0b\x32\x11.berth.v1.StartedH\x00R\x07started\x12*\n\x06output\x18\x02 \x01(\x0b\x32\x10.berth.v1.OutputH\x00R\x06output\x12!\n\x03gap\x18\x03 \x01(\x0b\x32\r.berth.v1.GapH\x00R\x03gap\x12.\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x14.berth.v1.ExitStatusH\x00R\x06\x65xited\x12\x33\n\tkeepalive\x18\x05 \x01(\x0b\x32\x13.berth.v1.KeepaliveH\x00R\tkeepaliveB\x07\n\x05\x65vent\"\x9b\x05\n\x11RunCommandRequest\x12\x1d\n\nsandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x16\n\x05shell\x18\x02 \x01(\tH\x00R\x05shell\x12$\n\x04\x61rgv\x18\x03 \x01(\x0b\x32\x0e.berth.v1.ArgvH\x00R\x04\x61rgv\x12\x36\n\x03\x65nv\x18\x04 \x03(\x0b\x32$.berth.v1.RunCommandRequest.EnvEntryR\x03\x65nv\x12\x1f\n\x0bworking_dir\x18\x05 \x01(\tR\nworkingDir\x12\x12\n\x04user\x18\x06 \x01(\tR\x04user\x12\x33\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12\x14\n\x05stdin\x18\x08 \x01(\x0cR\x05stdin\x12(\n\x10max_output_bytes\x18\t \x01(\x03R\x0emaxOutputBytes\x12\x15\n\x06run_id\x18\n \x01(\tR\x05runId\x12\x1d\n\nrequest_id\x18\x0b \x01(\tR\trequestId\x12\x1e\n\ngeneration\x18\x0c \x01(\x03R\ngeneration\x12I\n\nsecret_env\x18\r \x03(\x0b\x32*.berth.v1.RunCommandRequest.SecretEnvEntryR\tsecretEnv\x12%\n\x0eredact_secrets\x18\x0e \x01(\x08R\rredactSecrets\x1a\x36\n\x08\x45nvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x1a<\n\x0eSecretEnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07\x63ommand\"\x94\x02\n\x12RunCommandResponse\x12\x16\n\x06stdout\x18\x01 \x01(\x0cR\x06stdout\x12\x16\n\x06stderr\x18\x02 \x01(\x0cR\x06stderr\x12\x35\n\x0b\x65xit_status\x18\x03 \x01(\x0b\x32\x14.berth.v1.ExitStatusR\nexitStatus\x12\x1c\n\ttruncated\x18\x04 \x01(\x08R\ttruncated\x12,\n\nstdout_gap\x18\x05 \x01(\x0b\x32\r.berth.v1.GapR\tstdoutGap\x12,\n\nstderr_gap\x18\x06 \x01(\x0b\x32\r.berth.v1.GapR\tstderrGap\x12\x1d\n\nprocess_id\x18\x07 \x01(\tR\tprocessId\"\xb3\x01\n\x14\x41ttachProcessRequest\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\x12#\n\rstdout_offset\x18\x02 \x01(\x03R\x0cstdoutOffset\x12#\n\rstderr_offset\x18\x03 \x01(\x03R\x0cstderrOffset\x12#\n\nrecoveries\x18\x04 \x01(\x05H\x00R\nrecoveries\x88\x01\x01\x42\r\n\x0b_recoveries\"\x83\x02\n\x15\x41ttachProcessResponse\x12-\n\x07started\x18\x01 \x01(\x0b\x32\x11.berth.v1.StartedH\x00R\x07started\x12*\n\x06output\x18\x02 \x01(\x0b\x32\x10.berth.v1.OutputH\x00R\x06output\x12!\n\x03gap\x18\x03 \x01(\x0b\x32\r.berth.v1.GapH\x00R\x03gap\x12.\n\x06\x65xited\x18\x04 \x01(\x0b\x32\x14.berth.v1.ExitStatusH\x00R\x06\x65xited\x12\x33\n\tkeepalive\x18\x05 \x01(\x0b\x32\x13.berth.v1.KeepaliveH\x00R\tkeepaliveB\x07\n\x05\x65vent\"\x93\x01\n\x11WriteStdinRequest\x12\x1d\n\nrequest_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n\nprocess_id\x18\x02 \x01(\tR\tprocessId\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x04 \x01(\x0cR\x04\x64\x61ta\x12\x14\n\x05\x63lose\x18\x05 \x01(\x08R\x05\x63lose\",\n\x12WriteStdinResponse\x12\x16\n\x06offset\x18\x01 \x01(\x03R\x06offset\"l\n\x14SignalProcessRequest\x12\x1d\n\nrequest_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n\nprocess_id\x18\x02 \x01(\tR\tprocessId\x12\x16\n\x06signal\x18\x03 \x01(\x05R\x06signal\"\x17\n\x15SignalProcessResponse\"\x83\x01\n\x15ResizeTerminalRequest\x12\x1d\n\nrequest_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n\nprocess_id\x18\x02 \x01(\tR\tprocessId\x12\x18\n\x07\x63olumns\x18\x03 \x01(\x05R\x07\x63olumns\x12\x12\n\x04rows\x18\x04 \x01(\x05R\x04rows\"\x18\n\x16ResizeTerminalResponse\"\x82\x03\n\x07Process\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\x12\x1d\n\nsandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x16\n\x05shell\x18\x03 \x01(\tH\x00R\x05shell\x12$\n\x04\x61rgv\x18\x04 \x01(\x0b\x32\x0e.berth.v1.ArgvH\x00R\x04\x61rgv\x12\x39\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x0b\x65xit_status\x18\x06 \x01(\x0b\x32\x14.berth.v1.ExitStatusR\nexitStatus\x12!\n\x0cstdout_bytes\x18\x07 \x01(\x03R\x0bstdoutBytes\x12!\n\x0cstderr_bytes\x18\x08 \x01(\x03R\x0bstderrBytes\x12!\n\x0chas_terminal\x18\t \x01(\x08R\x0bhasTerminal\x12\x15\n\x06run_id\x18\n \x01(\tR\x05runIdB\t\n\x07\x63ommand\"2\n\x11GetProcessRequest\x12\x1d\n\nprocess_id\x18\x01 \x01(\tR\tprocessId\"A\n\x12GetProcessResponse\x12+\n\x07process\x18\x01 \x01(\x0b\x32\x11.berth.v1.ProcessR\x07process\"\x90\x01\n\x14ListProcessesRequest\x12\x1d\n\nsandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\x12\x1d\n\nshow_ended\x18\x04 \x01(\x08R\tshowEnded\"p\n\x15ListProcessesResponse\x12/\n\tprocesses\x18\x01 \x03(\x0b\x32\x11.berth.v1.ProcessR\tprocesses\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*a\n\x0cOutputStream\x12\x1d\n\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n\x14OUTPUT_STREAM_STDERR\x10\x02*\x84\x02\n\tExitCause\x12\x1a\n\x16\x45XIT_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45XIT_CAUSE_EXITED\x10\x01\x12\x17\n\x13\x45XIT_CAUSE_SIGNALED\x10\x02\x12\x18\n\x14\x45XIT_CAUSE_TIMED_OUT\x10\x03\x12\x1c\n\x18\x45XIT_CAUSE_OUT_OF_MEMORY\x10\x04\x12\x1b\n\x17\x45XIT_CAUSE_OUTPUT_LIMIT\x10\x05\x12\x17\n\x13\x45XIT_CAUSE_CANCELED\x10\x06\x12!\n\x1d\x45XIT_CAUSE_SANDBOX_TERMINATED\x10\x07\x12\x1a\n\x16\x45XIT_CAUSE_ENGINE_LOST\x10\x08*_\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x16\n\x12ON_DISCONNECT_KILL\x10\x01\x12\x18\n\x14ON_DISCONNECT_DETACH\x10\x02\x32\x80\x05\n\x0eProcessService\x12\x37\n\x04\x45xec\x12\x15.berth.v1.ExecRequest\x1a\x16.berth.v1.ExecResponse0\x01\x12G\n\nRunCommand\x12\x1b.berth.v1.RunCommandRequest\x1a\x1c.berth.v1.RunCommandResponse\x12W\n\rAttachProcess\x12\x1e.berth.v1.AttachProcessRequest\x1a\x1f.berth.v1.AttachProcessResponse\"\x03\x90\x02\x01\x30\x01\x12G\n\nWriteStdin\x12\x1b.berth.v1.WriteStdinRequest\x1a\x1c.berth.v1.WriteStdinResponse\x12P\n\rSignalProcess\x12\x1e.berth.v1.SignalProcessRequest\x1a\x1f.berth.v1.SignalProcessResponse\x12S\n\x0eResizeTerminal\x12\x1f.berth.v1.ResizeTerminalRequest\x1a .berth.v1.ResizeTerminalResponse\x12L\n\nGetProcess\x12\x1b.berth.v1.GetProcessRequest\x1a\x1c.berth.v1.GetProcessResponse\"\x03\x90\x02\x01\x12U\n\rListProcesses\x12\x1e.berth.v1.ListProcessesRequest\x1a\x1f.berth.v1.ListProcessesResponse\"\x03\x90\x02\x01\x42=\n\x08\x62\x65rth.v1B\x0cProcessProtoP\x01Z\x10\x62\x65rth/v1;berthv1\xa2\x02\x03\x42TH\xaa\x02\x08\x42\x65rth.V1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'berth.v1.process_pb2', globals())
@@ -37,12 +37,12 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _PROCESSSERVICE.methods_by_name['GetProcess']._serialized_options = b'\220\002\001'
   _PROCESSSERVICE.methods_by_name['ListProcesses']._options = None
   _PROCESSSERVICE.methods_by_name['ListProcesses']._serialized_options = b'\220\002\001'
-  _OUTPUTSTREAM._serialized_start=4510
-  _OUTPUTSTREAM._serialized_end=4607
-  _EXITCAUSE._serialized_start=4610
-  _EXITCAUSE._serialized_end=4870
-  _ONDISCONNECT._serialized_start=4872
-  _ONDISCONNECT._serialized_end=4967
+  _OUTPUTSTREAM._serialized_start=4596
+  _OUTPUTSTREAM._serialized_end=4693
+  _EXITCAUSE._serialized_start=4696
+  _EXITCAUSE._serialized_end=4956
+  _ONDISCONNECT._serialized_start=4958
+  _ONDISCONNECT._serialized_end=5053
   _ARGV._serialized_start=101
   _ARGV._serialized_end=127
   _TERMINAL._serialized_start=129
@@ -55,50 +55,50 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _EXECREQUEST_ENVENTRY._serialized_end=1249
   _EXECREQUEST_SECRETENVENTRY._serialized_start=1251
   _EXECREQUEST_SECRETENVENTRY._serialized_end=1311
-  _STARTED._serialized_start=1324
-  _STARTED._serialized_end=1423
-  _OUTPUT._serialized_start=1425
-  _OUTPUT._serialized_end=1525
-  _GAP._serialized_start=1527
-  _GAP._serialized_end=1642
-  _KEEPALIVE._serialized_start=1644
-  _KEEPALIVE._serialized_end=1655
-  _EXECRESPONSE._serialized_start=1658
-  _EXECRESPONSE._serialized_end=1908
-  _RUNCOMMANDREQUEST._serialized_start=1911
-  _RUNCOMMANDREQUEST._serialized_end=2578
+  _STARTED._serialized_start=1325
+  _STARTED._serialized_end=1456
+  _OUTPUT._serialized_start=1458
+  _OUTPUT._serialized_end=1558
+  _GAP._serialized_start=1560
+  _GAP._serialized_end=1675
+  _KEEPALIVE._serialized_start=1677
+  _KEEPALIVE._serialized_end=1688
+  _EXECRESPONSE._serialized_start=1691
+  _EXECRESPONSE._serialized_end=1941
+  _RUNCOMMANDREQUEST._serialized_start=1944
+  _RUNCOMMANDREQUEST._serialized_end=2611
   _RUNCOMMANDREQUEST_ENVENTRY._serialized_start=1195
   _RUNCOMMANDREQUEST_ENVENTRY._serialized_end=1249
   _RUNCOMMANDREQUEST_SECRETENVENTRY._serialized_start=1251
   _RUNCOMMANDREQUEST_SECRETENVENTRY._serialized_end=1311
-  _RUNCOMMANDRESPONSE._serialized_start=2581
-  _RUNCOMMANDRESPONSE._serialized_end=2857
-  _ATTACHPROCESSREQUEST._serialized_start=2859
-  _ATTACHPROCESSREQUEST._serialized_end=2986
-  _ATTACHPROCESSRESPONSE._serialized_start=2989
-  _ATTACHPROCESSRESPONSE._serialized_end=3248
-  _WRITESTDINREQUEST._serialized_start=3251
-  _WRITESTDINREQUEST._serialized_end=3398
-  _WRITESTDINRESPONSE._serialized_start=3400
-  _WRITESTDINRESPONSE._serialized_end=3444
-  _SIGNALPROCESSREQUEST._serialized_start=3446
-  _SIGNALPROCESSREQUEST._serialized_end=3554
-  _SIGNALPROCESSRESPONSE._serialized_start=3556
-  _SIGNALPROCESSRESPONSE._serialized_end=3579
-  _RESIZETERMINALREQUEST._serialized_start=3582
-  _RESIZETERMINALREQUEST._serialized_end=3713
-  _RESIZETERMINALRESPONSE._serialized_start=3715
-  _RESIZETERMINALRESPONSE._serialized_end=3739
-  _PROCESS._serialized_start=3742
-  _PROCESS._serialized_end=4128
-  _GETPROCESSREQUEST._serialized_start=4130
-  _GETPROCESSREQUEST._serialized_end=4180
-  _GETPROCESSRESPONSE._serialized_start=4182
-  _GETPROCESSRESPONSE._serialized_end=4247
-  _LISTPROCESSESREQUEST._serialized_start=4250
-  _LISTPROCESSESREQUEST._serialized_end=4394
-  _LISTPROCESSESRESPONSE._serialized_start=4396
-  _LISTPROCESSESRESPONSE._serialized_end=4508
-  _PROCESSSERVICE._serialized_start=4970
-  _PROCESSSERVICE._serialized_end=5610
+  _RUNCOMMANDRESPONSE._serialized_start=2614
+  _RUNCOMMANDRESPONSE._serialized_end=2890
+  _ATTACHPROCESSREQUEST._serialized_start=2893
+  _ATTACHPROCESSREQUEST._serialized_end=3072
+  _ATTACHPROCESSRESPONSE._serialized_start=3075
+  _ATTACHPROCESSRESPONSE._serialized_end=3334
+  _WRITESTDINREQUEST._serialized_start=3337
+  _WRITESTDINREQUEST._serialized_end=3484
+  _WRITESTDINRESPONSE._serialized_start=3486
+  _WRITESTDINRESPONSE._serialized_end=3530
+  _SIGNALPROCESSREQUEST._serialized_start=3532
+  _SIGNALPROCESSREQUEST._serialized_end=3640
+  _SIGNALPROCESSRESPONSE._serialized_start=3642
+  _SIGNALPROCESSRESPONSE._serialized_end=3665
+  _RESIZETERMINALREQUEST._serialized_start=3668
+  _RESIZETERMINALREQUEST._serialized_end=3799
+  _RESIZETERMINALRESPONSE._serialized_start=3801
+  _RESIZETERMINALRESPONSE._serialized_end=3825
+  _PROCESS._serialized_start=3828
+  _PROCESS._serialized_end=4214
+  _GETPROCESSREQUEST._serialized_start=4216
+  _GETPROCESSREQUEST._serialized_end=4266
+  _GETPROCESSRESPONSE._serialized_start=4268
+  _GETPROCESSRESPONSE._serialized_end=4333
+  _LISTPROCESSESREQUEST._serialized_start=4336
+  _LISTPROCESSESREQUEST._serialized_end=4480
+  _LISTPROCESSESRESPONSE._serialized_start=4482
+  _LISTPROCESSESRESPONSE._serialized_end=4594
+  _PROCESSSERVICE._serialized_start=5056
+  _PROCESSSERVICE._serialized_end=5696
 # @@protoc_insertion_point(module_scope)

@@ -417,8 +417,13 @@ class Started(_message.Message):
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
+    RECOVERIES_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     """The process's id: "prc_" and 20 characters of lower-case base32."""
+    recoveries: _builtins.int
+    """How often a service has found it running that was started after another
+    one ended. See AttachProcessRequest.recoveries.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it started."""
@@ -428,10 +433,11 @@ class Started(_message.Message):
         *,
         process_id: _builtins.str = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
+        recoveries: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id", "start_time", b"start_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id", "recoveries", b"recoveries", "start_time", b"start_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -778,24 +784,35 @@ class AttachProcessRequest(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     STDOUT_OFFSET_FIELD_NUMBER: _builtins.int
     STDERR_OFFSET_FIELD_NUMBER: _builtins.int
+    RECOVERIES_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     """The process's id. Required."""
     stdout_offset: _builtins.int
     """Offset in stdout to start at. Default 0."""
     stderr_offset: _builtins.int
     """Offset in stderr to start at. Default 0."""
+    recoveries: _builtins.int
+    """Started.recoveries of the stream that the offsets are from. A service that
+    is killed loses output that it has not stored yet, up to about a second of
+    it, and later output takes its offsets. If that has happened since then,
+    this stream starts where the later output does, which may be before the
+    given offsets. Unset: the offsets are used as they are.
+    """
     def __init__(
         self,
         *,
         process_id: _builtins.str = ...,
         stdout_offset: _builtins.int = ...,
         stderr_offset: _builtins.int = ...,
+        recoveries: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_recoveries", b"_recoveries", "recoveries", b"recoveries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id", "stderr_offset", b"stderr_offset", "stdout_offset", b"stdout_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recoveries", b"_recoveries", "process_id", b"process_id", "recoveries", b"recoveries", "stderr_offset", b"stderr_offset", "stdout_offset", b"stdout_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__recoveries: _TypeAlias = _typing.Literal["recoveries"]  # noqa: Y015
+    _WhichOneofArgType__recoveries: _TypeAlias = _typing.Literal["_recoveries", b"_recoveries"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recoveries) -> _WhichOneofReturnType__recoveries | None: ...
 
 Global___AttachProcessRequest: _TypeAlias = AttachProcessRequest  # noqa: Y015
 

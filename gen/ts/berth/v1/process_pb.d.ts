@@ -311,6 +311,14 @@ export declare type Started = Message<"berth.v1.Started"> & {
    * @generated from field: google.protobuf.Timestamp start_time = 2;
    */
   startTime?: Timestamp | undefined;
+
+  /**
+   * How often a service has found it running that was started after another
+   * one ended. See AttachProcessRequest.recoveries.
+   *
+   * @generated from field: int32 recoveries = 3;
+   */
+  recoveries: number;
 };
 
 /**
@@ -687,6 +695,17 @@ export declare type AttachProcessRequest = Message<"berth.v1.AttachProcessReques
    * @generated from field: int64 stderr_offset = 3;
    */
   stderrOffset: bigint;
+
+  /**
+   * Started.recoveries of the stream that the offsets are from. A service that
+   * is killed loses output that it has not stored yet, up to about a second of
+   * it, and later output takes its offsets. If that has happened since then,
+   * this stream starts where the later output does, which may be before the
+   * given offsets. Unset: the offsets are used as they are.
+   *
+   * @generated from field: optional int32 recoveries = 4;
+   */
+  recoveries?: number | undefined;
 };
 
 /**

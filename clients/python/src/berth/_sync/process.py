@@ -87,6 +87,8 @@ class Process:
         #: Bytes of each stream received so far: where a later reader would continue.
         self.stdout_offset = 0
         self.stderr_offset = 0
+        #: That of the stream that the offsets are from. A service that was killed continues before them.
+        self._recoveries: int | None = None
         self._owned = False
         if isinstance(request, process_pb2.ExecRequest):
             self._owned = request.on_disconnect != process_pb2.ON_DISCONNECT_DETACH
@@ -294,7 +296,10 @@ class Process:
                 stubs.Exec, self._request, outlives_reads=not self._request.request_id
             )
         request = process_pb2.AttachProcessRequest(
-            process_id=self.process_id, stdout_offset=self.stdout_offset, stderr_offset=self.stderr_offset
+            process_id=self.process_id,
+            stdout_offset=self.stdout_offset,
+            stderr_offset=self.stderr_offset,
+            recoveries=self._recoveries,
         )
         return self._transport.stream(stubs.AttachProcess, request)
 
@@ -353,6 +358,7 @@ class Process:
                 self._stream.outlives_reads = False
             self.process_id = event.started.process_id
             self.start_time = _convert.time(event.started.start_time)
+            self._recoveries = event.started.recoveries
             if self._rest is not None:
                 self._writing_rest = background(self._write_rest)
         elif kind == "exited":
