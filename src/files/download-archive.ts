@@ -192,15 +192,9 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
   const running = await op.start(
     script(assign("p", path), `[ -d "$p" ] || exit 0; enter "$p"; need find; find . -mindepth 1 -print0\n`),
   );
-  const chunks: ByteString[] = [];
-  let bytes = 0;
-  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
-    chunks.push(fromBytes(chunk));
-    bytes += chunk.length;
-    if (bytes > MAX_NAME_BYTES) throw tooRestless();
-  }
+  const names = await running.readAll(MAX_NAME_BYTES, tooRestless);
   await op.succeedBarVanished(running, { path, wanted: WANTED });
-  return chunks.join("").split("\0").filter(Boolean).map(plain);
+  return fromBytes(names).split("\0").filter(Boolean).map(plain);
 }
 
 /** The name without the leading `./` and the trailing slash that tools add. */
