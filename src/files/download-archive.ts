@@ -4,11 +4,8 @@ import { trimEndOf } from "../base/trim.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.ts";
-import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
+import { complaintsOf, isHarmless, LAST_CODE_OF_TAR, refusesOption, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
-
-/** The error of a tar that does not support holes, before it writes anything. */
-const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 
 /**
  * Streams a directory, or one file, as a tar of the standard dialect, regardless of the dialect of the image's tar.
@@ -26,7 +23,7 @@ export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator
 async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
   const running = await op.start(archiveScript(path, "S"), OF_TAR);
   const first = await running.read();
-  const knowsHoles = first !== undefined || !UNKNOWN_OPTION.test((await running.ended).stderr);
+  const knowsHoles = first !== undefined || !refusesOption((await running.ended).stderr);
   yield* knowsHoles ? readTar(tarOutput(op, running, path, first)) : smallTarItems(op, path);
 }
 
@@ -192,15 +189,9 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
   const running = await op.start(
     script(assign("p", path), `[ -d "$p" ] || exit 0; enter "$p"; need find; find . -mindepth 1 -print0\n`),
   );
-  const chunks: ByteString[] = [];
-  let bytes = 0;
-  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
-    chunks.push(fromBytes(chunk));
-    bytes += chunk.length;
-    if (bytes > MAX_NAME_BYTES) throw tooRestless();
-  }
+  const names = await running.readAll(MAX_NAME_BYTES, tooRestless);
   await op.succeedBarVanished(running, { path, wanted: WANTED });
-  return chunks.join("").split("\0").filter(Boolean).map(plain);
+  return fromBytes(names).split("\0").filter(Boolean).map(plain);
 }
 
 /** The name without the leading `./` and the trailing slash that tools add. */

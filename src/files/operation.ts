@@ -116,22 +116,11 @@ export class Operation {
 
   /** Reads a script's output to its end. @throws the error of {@link scriptError} if it fails. */
   async collect(running: RunningScript, subject: Subject): Promise<Buffer> {
-    const chunks: Buffer[] = [];
-    let bytes = 0;
-    for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
-      chunks.push(chunk);
-      bytes += chunk.length;
-      if (bytes > MAX_ANSWER_BYTES) {
-        const error = new BerthError(
-          "UNSUPPORTED",
-          "A tool of the sandbox's image wrote more output than expected.",
-        );
-        await running.stop(error);
-        throw error;
-      }
-    }
+    const output = await running.readAll(MAX_ANSWER_BYTES, () => {
+      return new BerthError("UNSUPPORTED", "A tool of the sandbox's image wrote more output than expected.");
+    });
     await this.succeed(running, subject);
-    return Buffer.concat(chunks, bytes);
+    return output;
   }
 
   /** Waits for the end of a script. @throws the error of {@link scriptError} if it fails. */

@@ -108,6 +108,21 @@ export class RunningScript {
     return this.#output.next();
   }
 
+  /** Reads the rest of stdout. If that exceeds `maxBytes`, stops the script and throws what `tooMuch` returns. */
+  async readAll(maxBytes: number, tooMuch: () => BerthError): Promise<Buffer> {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    for (let chunk = await this.read(); chunk !== undefined; chunk = await this.read()) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes <= maxBytes) continue;
+      const error = tooMuch();
+      await this.stop(error);
+      throw error;
+    }
+    return Buffer.concat(chunks, bytes);
+  }
+
   /**
    * Writes to stdin; resolves when it accepts more. One write at a time. Data that the script does not read any more is
    * dropped: see {@link ended}.

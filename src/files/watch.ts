@@ -89,18 +89,12 @@ async function readTree(op: Operation, path: ByteString, recursive: boolean): Pr
     `find . ${recursive ? "" : "-maxdepth 1 "}-exec stat -c '${RECORD_FORMAT}' {} +\n`,
   );
   const running = await op.start(text);
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
-    chunks.push(chunk);
-    bytes += chunk.length;
-    if (bytes > MAX_BYTES) throw tooLarge(path);
-  }
-  if (bytes === 0) {
+  const records = await running.readAll(MAX_BYTES, () => tooLarge(path));
+  if (records.length === 0) {
     await op.succeed(running, { path, wanted: WANTED });
     throw gone(path);
   }
-  return fromBytes(Buffer.concat(chunks));
+  return fromBytes(records);
 }
 
 /** Attributes of a changed file. The target of a symbolic link takes another script. */

@@ -1,5 +1,6 @@
 import { untilAborted } from "../base/async.ts";
-import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { Turns } from "../base/turns.ts";
 import type { Job } from "./shell/job.ts";
 
 /** How much is passed to the job at once. This much of an aborted write may still be on its way. */
@@ -23,9 +24,8 @@ export interface StdinProgress {
 /** Writes a job's stdin in order, each byte once. */
 export class StdinWriter {
   readonly #job: Job;
-  /** Waiting writes, in order. Only one runs at a time, so that the next knows how far it got. */
-  readonly #waiting = new Set<() => void>();
-  #writing = false;
+  /** One write at a time, so that the next knows how far it got. */
+  readonly #writes = new Turns(1);
   #room: Room = { state: "free" };
   /** Bytes passed to the job so far. */
   #taken = 0;
@@ -57,34 +57,34 @@ export class StdinWriter {
    *   `STDIN_LOST` when it was cut off; the signal's reason.
    */
   async write(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
-    await this.#turn(signal);
-    try {
-      if (offset > this.#taken) {
-        // The missing bytes may be those that the job no longer took.
-        if (this.#room.state === "failed") throw this.#room.error;
-        throw new BerthError(
-          "OFFSET_OUT_OF_RANGE",
-          `offset: ${offset} leaves a hole: ${this.#taken} bytes were written so far. Write from there.`,
-          { metadata: { field: "offset", written: String(this.#taken) } },
-        );
-      }
-      const fresh = data.subarray(this.#taken - offset);
-      if (fresh.length > 0 && this.#closed) {
-        throw new BerthError("PROCESS_STATE", "The stdin of the process is closed.");
-      }
-      for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
-        const piece = fresh.subarray(at, at + PIECE_BYTES);
-        // Copy the piece, so that it does not keep the whole data in memory.
-        await this.#hand(fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece, signal);
-      }
-      if (close && !this.#closed) {
-        this.#closed = true;
-        this.#job.closeStdin();
-      }
-      return this.#taken;
-    } finally {
-      this.#endTurn();
+    throwIfAborted(signal);
+    return this.#writes.run(() => this.#write(offset, data, close, signal), signal);
+  }
+
+  async #write(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
+    if (offset > this.#taken) {
+      // The missing bytes may be those that the job no longer took.
+      if (this.#room.state === "failed") throw this.#room.error;
+      throw new BerthError(
+        "OFFSET_OUT_OF_RANGE",
+        `offset: ${offset} leaves a hole: ${this.#taken} bytes were written so far. Write from there.`,
+        { metadata: { field: "offset", written: String(this.#taken) } },
+      );
     }
+    const fresh = data.subarray(this.#taken - offset);
+    if (fresh.length > 0 && this.#closed) {
+      throw new BerthError("PROCESS_STATE", "The stdin of the process is closed.");
+    }
+    for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
+      const piece = fresh.subarray(at, at + PIECE_BYTES);
+      // Copy the piece, so that it does not keep the whole data in memory.
+      await this.#hand(fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece, signal);
+    }
+    if (close && !this.#closed) {
+      this.#closed = true;
+      this.#job.closeStdin();
+    }
+    return this.#taken;
   }
 
   /** Passes on a piece once there is room, and waits for room again. */
@@ -131,35 +131,6 @@ export class StdinWriter {
       }
     }
     if (this.#room.state === "failed") throw this.#room.error;
-  }
-
-  async #turn(signal: AbortSignal): Promise<void> {
-    throwIfAborted(signal);
-    if (!this.#writing) {
-      this.#writing = true;
-      return;
-    }
-    const turn = Promise.withResolvers<void>();
-    const onAbort = (): void => {
-      // It may already have its turn.
-      if (this.#waiting.delete(turn.resolve)) turn.reject(abortError(signal));
-    };
-    this.#waiting.add(turn.resolve);
-    signal.addEventListener("abort", onAbort, { once: true });
-    try {
-      await turn.promise;
-    } finally {
-      signal.removeEventListener("abort", onAbort);
-    }
-  }
-
-  #endTurn(): void {
-    const [next] = this.#waiting;
-    if (next === undefined) this.#writing = false;
-    else {
-      this.#waiting.delete(next);
-      next();
-    }
   }
 }
 

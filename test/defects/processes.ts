@@ -321,8 +321,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/stdin-writer.ts",
-        from: '        if (this.#room.state === "failed") throw this.#room.error;\n        throw',
-        to: "        throw",
+        from: '      if (this.#room.state === "failed") throw this.#room.error;\n      throw',
+        to: "      throw",
       },
     ],
     test: {

@@ -1,4 +1,5 @@
 import { abortError, BerthError } from "../../src/base/errors.ts";
+import { collectEvents, type EventSink } from "../../src/engine/collect-events.ts";
 import type {
   Engine,
   EngineEvent,
@@ -36,7 +37,7 @@ export class MemoryEngine implements Engine {
   /** Awaited before each step. If it throws, the step fails. */
   before: (step: EngineStep, id: string) => Promise<void> = async () => {};
   readonly sandboxes = new Map<string, EngineSandbox>();
-  readonly #watchers = new Set<(event: EngineEvent | "broken") => void>();
+  readonly #watchers = new Set<EventSink>();
   #refs = 0;
   down = false;
   waiting: WaitingSandbox[] = [];
@@ -127,29 +128,12 @@ export class MemoryEngine implements Engine {
   }
 
   async *events(signal: AbortSignal): AsyncGenerator<EngineEvent> {
-    const queue: (EngineEvent | "broken")[] = [];
-    let wake = (): void => {};
-    const onEvent = (event: EngineEvent | "broken"): void => {
-      queue.push(event);
-      wake();
+    this.#assertUp();
+    const listen = (sink: EventSink) => {
+      this.#watchers.add(sink);
+      return () => this.#watchers.delete(sink);
     };
-    this.#watchers.add(onEvent);
-    signal.addEventListener("abort", () => wake(), { once: true });
-    try {
-      this.#assertUp();
-      while (!signal.aborted) {
-        const event = queue.shift();
-        if (event === "broken") throw new BerthError("ENGINE_UNAVAILABLE", "The connection broke.");
-        if (event !== undefined) yield event;
-        else {
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
-        }
-      }
-    } finally {
-      this.#watchers.delete(onEvent);
-    }
+    yield* collectEvents(listen, signal);
   }
 
   async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
@@ -202,11 +186,12 @@ export class MemoryEngine implements Engine {
 
   /** Breaks the connection, as at a restart of a daemon. */
   breakConnections(): void {
-    for (const watcher of this.#watchers) watcher("broken");
+    for (const watcher of this.#watchers)
+      watcher.fail(new BerthError("ENGINE_UNAVAILABLE", "The connection broke."));
   }
 
   #tell(event: EngineEvent): void {
-    for (const watcher of this.#watchers) watcher(event);
+    for (const watcher of this.#watchers) watcher.push(event);
   }
 
   #change(ref: string, state: "running" | "paused"): void {

@@ -31,6 +31,11 @@ export class MemoryLog implements Logger {
     return this.lines.filter(({ level }) => level === "error");
   }
 
+  /** The lines about ended calls. */
+  get calls(): LogLine[] {
+    return this.lines.filter(({ message }) => message === "rpc");
+  }
+
   #add(level: LogLine["level"], fields: object, message: string): void {
     this.lines.push({ level, message, fields: { ...fields } });
   }

@@ -1,9 +1,7 @@
 import { chownSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
-import { throwIfAborted } from "../../base/errors.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
-import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
+import { readCount, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
 import { OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
@@ -99,25 +97,6 @@ class GroupV1 implements ControlGroup {
     this.#write("cpu", "cpu.cfs_period_us", String(PERIOD_US));
     this.#write("cpu", "cpu.cfs_quota_us", String(Math.max(1000, (cpuMillis * PERIOD_US) / 1000)));
     this.#write("pids", "pids.max", String(pidsLimit + OWN_PROCESSES));
-  }
-
-  async freeze(signal?: AbortSignal): Promise<void> {
-    this.#write("freezer", "freezer.state", "FROZEN");
-    try {
-      while (readGroupFile(this.#file("freezer", "freezer.state")) === "FREEZING") {
-        await sleep(2);
-        throwIfAborted(signal);
-        // Repeat the request: the kernel may have missed a process that was being forked.
-        this.#write("freezer", "freezer.state", "FROZEN");
-      }
-    } catch (error) {
-      this.thaw();
-      throw error;
-    }
-  }
-
-  thaw(): void {
-    this.#write("freezer", "freezer.state", "THAWED");
   }
 
   oomKills(): number {

@@ -1,7 +1,5 @@
 import { chownSync, existsSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
-import { throwIfAborted } from "../../base/errors.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
 import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import { readText } from "../outside/host-process.ts";
@@ -14,7 +12,6 @@ const PERIOD_US = 100_000;
 const CONTROLLERS = ["memory", "cpu", "pids"] as const;
 /** Name of the group for the host's processes that serve sandboxes, outside every sandbox's limits. */
 const ATTENDANTS = "attendants";
-const FREEZE_LOOK_MS = 2;
 
 /** Control groups of version 2, which has a single hierarchy. */
 export class CgroupsV2 implements ControlGroups {
@@ -141,23 +138,6 @@ class GroupV2 implements ControlGroup {
     this.#write("memory.swap.max", "0");
     this.#write("cpu.max", `${Math.max(1000, (cpuMillis * PERIOD_US) / 1000)} ${PERIOD_US}`);
     this.#write("pids.max", String(pidsLimit + OWN_PROCESSES));
-  }
-
-  async freeze(signal?: AbortSignal): Promise<void> {
-    this.#write("cgroup.freeze", "1");
-    try {
-      while (readCount(this.#file("cgroup.events"), "frozen") === 0) {
-        await sleep(FREEZE_LOOK_MS);
-        throwIfAborted(signal);
-      }
-    } catch (error) {
-      this.thaw();
-      throw error;
-    }
-  }
-
-  thaw(): void {
-    this.#write("cgroup.freeze", "0");
   }
 
   oomKills(): number {

@@ -30,8 +30,6 @@ export interface ControlGroup {
   /** The parts of it that the sandbox sees, read-only. */
   readonly shown: readonly { readonly source: string; readonly target: string }[];
   set(resources: Resources): void;
-  freeze(signal?: AbortSignal): Promise<void>;
-  thaw(): void;
   /** How often the OOM killer has killed in it. */
   oomKills(): number;
   /** Directories for {@link OutsideView}, if they exist. */
@@ -52,8 +50,6 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
     joinFiles: [],
     shown: [],
     set() {},
-    async freeze() {},
-    thaw() {},
     oomKills: () => 0,
     outside: {},
     usage: () => ({}),

@@ -3,6 +3,7 @@ import type { Server } from "node:net";
 import { BerthError, invalidArgument, throwIfAborted } from "../../base/errors.ts";
 import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
+import { collectEvents, type EventSink } from "../collect-events.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import { openLoopbackPort } from "../outside/loopback-port.ts";
 import {
@@ -24,7 +25,6 @@ import {
 } from "../port.ts";
 import { type StartPlan, startSandbox } from "./create.ts";
 import { terminated, translateError } from "./errors.ts";
-import { EventFeed } from "./events.ts";
 import { requireCapabilities } from "./info.ts";
 import { type OpenMount, openMounts } from "./mounts.ts";
 import { UNDUMPABLE_TARGET } from "./runtime-dir.ts";
@@ -68,7 +68,7 @@ export class BubblewrapEngine implements Engine {
   readonly #starting = new Set<Promise<unknown>>();
   readonly #processes = new Set<BubblewrapProcess>();
   readonly #orphanedPipes: OrphanedPipes;
-  readonly #events = new EventFeed();
+  readonly #listeners = new Set<EventSink>();
   readonly #closing = new AbortController();
   #setup: Promise<BubblewrapSetup> | undefined;
 
@@ -142,7 +142,7 @@ export class BubblewrapEngine implements Engine {
       throw translateError(error, "removing a sandbox");
     }
     if (!this.#sandboxes.delete(ref)) return;
-    this.#events.publish({ type: "removed", ref, sandboxId: sandbox.describe().sandboxId });
+    this.#publish({ type: "removed", ref, sandboxId: sandbox.describe().sandboxId });
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
@@ -151,7 +151,15 @@ export class BubblewrapEngine implements Engine {
   }
 
   events(signal: AbortSignal): AsyncIterable<EngineEvent> {
-    return this.#events.listen(signal);
+    const listen = (sink: EventSink) => {
+      this.#listeners.add(sink);
+      return () => this.#listeners.delete(sink);
+    };
+    return collectEvents(listen, signal);
+  }
+
+  #publish(event: EngineEvent): void {
+    for (const listener of this.#listeners) listener.push(event);
   }
 
   async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
@@ -263,7 +271,7 @@ export class BubblewrapEngine implements Engine {
     }
     this.#sandboxes.set(ref, sandbox);
     void sandbox.ended.then((end) => {
-      if (!sandbox.beingRemoved) this.#events.publish({ type: "ended", ref, sandboxId, end });
+      if (!sandbox.beingRemoved) this.#publish({ type: "ended", ref, sandboxId, end });
     });
     return description;
   }

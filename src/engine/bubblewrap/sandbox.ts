@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
 import { Turns } from "../../base/turns.ts";
-import { type Freezer, groupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
+import { type Freezer, GroupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
 import {
   childrenOf,
@@ -49,6 +49,7 @@ type Phase =
 export class BubblewrapSandbox {
   readonly initPid: number;
   readonly group: ControlGroup;
+  readonly #freezer: GroupFreezer | undefined;
   readonly env: Readonly<Record<string, string>>;
   #resources: Resources;
   readonly #description: EngineSandbox;
@@ -73,6 +74,8 @@ export class BubblewrapSandbox {
     this.#resources = resources;
     this.initPid = initPid;
     this.group = group;
+    const { freezer } = group.outside;
+    this.#freezer = freezer === undefined ? undefined : new GroupFreezer(freezer);
     this.env = env;
     this.#description = description;
     this.#keeper = keeper;
@@ -84,7 +87,7 @@ export class BubblewrapSandbox {
       const recent = count > 0 && performance.now() - seenAtMs < OOM_TO_END_MS;
       const end = { exitCode, outOfMemory: exitCode === 137 && recent };
       this.#phase = { state: "ended", end };
-      this.group.thaw();
+      this.#freezer?.thaw();
       await processGone(initPid, startTime);
       for (const watcher of this.#watchers) watcher();
       return end;
@@ -162,7 +165,7 @@ export class BubblewrapSandbox {
       this.#phase = { state: "pausing" };
       try {
         await Promise.allSettled(this.#starting.keys());
-        if (this.running) await this.group.freeze(signal);
+        if (this.running) await this.#freezer?.pause(signal);
         if (this.running) this.#phase = { state: "paused" };
       } finally {
         if (this.#phase.state === "pausing") this.#phase = { state: "running" };
@@ -172,14 +175,14 @@ export class BubblewrapSandbox {
 
   resume(): Promise<void> {
     return this.#change(async () => {
-      this.group.thaw();
+      this.#freezer?.thaw();
       this.#phase = { state: "running" };
     });
   }
 
   #openOutside(): OutsideControl {
     const { group, initPid } = this;
-    const { processes, freezer, pids } = group.outside;
+    const { processes, pids } = group.outside;
     const groupScoped = processes !== undefined;
     const scope = groupScoped ? groupScope(processes, `/${this.#description.ref}`) : namespaceScope(initPid);
     return new OutsideView({
@@ -189,7 +192,7 @@ export class BubblewrapSandbox {
       entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,
       isHalfWayIn: (name) => name === "nsenter",
       level: idsOf(initPid, "NSpid").length - 1,
-      freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
+      freezer: this.#freezer === undefined ? NO_FREEZER : this.#momentary(this.#freezer),
       freezeLast: false,
       oldestStartMs: () => {
         const [startedAt] = this.#starting.values();
@@ -212,7 +215,7 @@ export class BubblewrapSandbox {
   /**
    * Keeps momentary freezes and pauses apart. A pause in progress waits for starts, so a freeze does not wait for it.
    */
-  #freezer(freezer: Freezer): Freezer {
+  #momentary(freezer: Freezer): Freezer {
     return {
       get paused() {
         return freezer.paused;
@@ -250,7 +253,7 @@ export class BubblewrapSandbox {
     const kill = (): void => {
       this.#keeper.kill();
       // In a control group of version 1 a frozen process does not die.
-      this.group.thaw();
+      this.#freezer?.thaw();
     };
     // Neither has an effect while the service may open no more files.
     const again = setInterval(kill, KILL_RETRY_MS).unref();

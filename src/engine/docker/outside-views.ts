@@ -2,8 +2,8 @@ import { readFile } from "node:fs/promises";
 import type { ContainerInspectInfo } from "dockerode";
 import {
   type Freezer,
+  GroupFreezer,
   groupDirectories,
-  groupFreezer,
   groupUsage,
   isFull,
   NO_FREEZER,
@@ -116,7 +116,7 @@ export class OutsideViews {
     const pids = directories.get("pids") ?? unified;
     const processes = freezer ?? pids;
     if (processes === undefined) return undefined;
-    const freeze = freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer));
+    const freeze = freezer === undefined ? NO_FREEZER : this.#gated(ref, new GroupFreezer(freezer));
     this.#freezers.set(ref, freeze);
     const scope = groupScope(processes, ref);
     const main = readProcess(State.Pid);

@@ -1,6 +1,7 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { throwIfAborted } from "../../base/errors.ts";
 import type { EngineUsage } from "../port.ts";
 
 /** Whether the processes of a sandbox are frozen. */
@@ -28,35 +29,62 @@ const LOOK_MS = 2;
 const FREEZE_MS = 250;
 
 /** Freezes a control group, of version 1 (in the freezer's hierarchy) or of version 2. */
-export function groupFreezer(directory: string): Freezer {
-  const isV2 = readGroupFile(path.join(directory, "cgroup.freeze")) !== undefined;
-  const file = path.join(directory, isV2 ? "cgroup.freeze" : "freezer.state");
-  const [freeze, thaw] = isV2 ? ["1", "0"] : ["FROZEN", "THAWED"];
-  const requested = (): boolean => /^(1|FROZEN|FREEZING)$/.test(readGroupFile(file) ?? "");
-  const frozen = (): boolean =>
-    isV2
-      ? /^frozen 1$/m.test(readGroupFile(path.join(directory, "cgroup.events")) ?? "")
-      : readGroupFile(file) === "FROZEN";
-  return {
-    get paused() {
-      return requested();
-    },
-    thaw() {
-      if (requested()) writeGroupFile(file, thaw);
-    },
-    async frozen(act) {
-      if (requested()) return act("paused");
-      const deadline = performance.now() + FREEZE_MS;
-      try {
-        // Repeat the request: version 1 may miss a process that is being forked.
-        while (writeGroupFile(file, freeze) && !frozen() && performance.now() < deadline)
-          await sleep(LOOK_MS);
-        return await act(frozen() ? "frozen" : "running");
-      } finally {
-        writeGroupFile(file, thaw);
+export class GroupFreezer implements Freezer {
+  readonly #isV2: boolean;
+  readonly #file: string;
+  readonly #events: string;
+
+  constructor(directory: string) {
+    // Needs no descriptor, of which there may be none left.
+    this.#isV2 = existsSync(path.join(directory, "cgroup.freeze"));
+    this.#file = path.join(directory, this.#isV2 ? "cgroup.freeze" : "freezer.state");
+    this.#events = path.join(directory, "cgroup.events");
+  }
+
+  get paused(): boolean {
+    return /^(1|FROZEN|FREEZING)$/.test(readGroupFile(this.#file) ?? "");
+  }
+
+  /** Freezes the processes until {@link thaw}, however long it takes until they have stopped. */
+  async pause(signal?: AbortSignal): Promise<void> {
+    this.#freeze();
+    try {
+      while (this.#state === "freezing") {
+        await sleep(LOOK_MS);
+        throwIfAborted(signal);
+        this.#freeze();
       }
-    },
-  };
+    } catch (error) {
+      this.thaw();
+      throw error;
+    }
+  }
+
+  thaw(): void {
+    writeGroupFile(this.#file, this.#isV2 ? "0" : "THAWED");
+  }
+
+  async frozen<T>(act: (stillness: Stillness) => Promise<T>): Promise<T> {
+    if (this.paused) return act("paused");
+    const deadline = performance.now() + FREEZE_MS;
+    try {
+      while (this.#freeze() && this.#state !== "frozen" && performance.now() < deadline) await sleep(LOOK_MS);
+      return await act(this.#state === "frozen" ? "frozen" : "running");
+    } finally {
+      this.thaw();
+    }
+  }
+
+  /** Repeat it until the group is frozen: version 1 may miss a process that is being forked. */
+  #freeze(): boolean {
+    return writeGroupFile(this.#file, this.#isV2 ? "1" : "FROZEN");
+  }
+
+  get #state(): "frozen" | "freezing" | undefined {
+    const state = this.#isV2 ? readCount(this.#events, "frozen") : readGroupFile(this.#file);
+    if (state === 1 || state === "FROZEN") return "frozen";
+    return state === 0 || state === "FREEZING" ? "freezing" : undefined;
+  }
 }
 
 /**

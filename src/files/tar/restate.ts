@@ -157,6 +157,11 @@ export function isHarmless(line: string): boolean {
   return line === "" || LEFT_OUT.test(line) || CHANGED.test(line);
 }
 
+/** Whether a tar refuses an option that it does not know, such as the one for holes. It then writes nothing. */
+export function refusesOption(stderr: string): boolean {
+  return /(unrecognized|invalid|unknown|illegal) option/i.test(stderr);
+}
+
 /** The error messages of a tar, without harmless ones. */
 export function complaintsOf(stderr: string): string[] {
   return stderr.split("\n").filter((line) => !isHarmless(line));

@@ -54,17 +54,9 @@ export class Places {
     this.#volumes = volumes;
   }
 
-  /**
-   * Runs work in the place of a volume. Opens a place if there is none.
-   * @param options.spend whether no other work may run there afterwards, because this work may have changed it.
-   */
-  async use<T>(
-    name: string,
-    work: (volume: OpenVolume) => Promise<T>,
-    options: { readonly signal: AbortSignal; readonly spend?: boolean },
-  ): Promise<T> {
-    const { volume, release, spend } = await this.hold(name, options.signal);
-    if (options.spend) spend();
+  /** Runs work in the place of a volume. Opens a place if there is none. */
+  async use<T>(name: string, work: (volume: OpenVolume) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const { volume, release, spend } = await this.hold(name, signal);
     try {
       return await work(volume);
     } catch (error) {

@@ -3,6 +3,7 @@ import { LastLines } from "../../base/last-lines.ts";
 import type { OpenVolume, SpawnedProcess } from "../../engine/port.ts";
 import { OutputQueue } from "../../files/running-script.ts";
 import { EXIT, type ScriptFailure, scriptError } from "../../files/script.ts";
+import { refusesOption } from "../../files/tar/restate.ts";
 
 /** How many bytes of the end of stderr are kept. */
 const MAX_STDERR = 64 * 1024;
@@ -116,8 +117,6 @@ export async function runOn(
 }
 
 const MAX_WORDS = 300;
-/** The error of a tar that does not support sparse files. */
-const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 const NO_SPACE = /: (no space left on device|disk quota exceeded|file too large)$/im;
 
 /** The error for a script that failed on the files of a workspace. */
@@ -153,7 +152,7 @@ export function volumeFailure({ code, stderr }: ScriptFailure, done: "read" | "i
 
 /** @throws `UNSUPPORTED` if tar's messages say that it does not know an option, such as the one for sparse files. */
 export function assertKnowsOptions(stderr: string, lack = "knows no holes in files"): void {
-  if (!UNKNOWN_OPTION.test(stderr)) return;
+  if (!refusesOption(stderr)) return;
   throw new BerthError(
     "UNSUPPORTED",
     `The tar of the server's default image ${lack}. Ask the operator for an image with GNU tar.`,

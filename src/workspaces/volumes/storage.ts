@@ -146,7 +146,7 @@ export class VolumeStorage implements WorkspaceStorage {
         this.#learnBound(found.volumeBytes, volumes.sizeBytes);
         return found.sizeBytes;
       },
-      { signal },
+      signal,
     );
   }
 
@@ -223,7 +223,7 @@ export class VolumeStorage implements WorkspaceStorage {
   /** Puts a mark on a volume. Its clones have the mark too. */
   async #mark(volume: string, signal: AbortSignal): Promise<string> {
     const token = takeRandom(TOKEN_BYTES).toString("hex");
-    await this.#places.use(volume, (opened) => markVolume(opened, token, signal), { signal });
+    await this.#places.use(volume, (opened) => markVolume(opened, token, signal), signal);
     return token;
   }
 

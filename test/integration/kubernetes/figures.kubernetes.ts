@@ -1,19 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { Api } from "../../../src/engine/kubernetes/api.ts";
-import { ExecSocket } from "../../../src/engine/kubernetes/exec-socket.ts";
 import { useApp } from "../../support/app.ts";
 import { eventually } from "../../support/eventually.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { berthKubeconfig, kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
-import { percentile } from "../../support/percentile.ts";
+import { percentile, timed } from "../../support/measure.ts";
+import { rawExec } from "../engine/kubernetes/support.ts";
 
 const service = useApp({ engine: "kubernetes", kubeconfig: berthKubeconfig() });
-
-async function timed(act: () => Promise<unknown>): Promise<number> {
-  const began = performance.now();
-  await act();
-  return performance.now() - began;
-}
 
 /**
  * What something takes by itself, from the times of many rounds. Load only adds to a time, and adds most to what hands
@@ -21,14 +15,6 @@ async function timed(act: () => Promise<unknown>): Promise<number> {
  */
 function ownTime(times: readonly number[]): number {
   return percentile(times, 0.1);
-}
-
-/** Runs a command as Kubernetes itself does. */
-async function rawExec(api: Api, pod: string): Promise<void> {
-  const closed = Promise.withResolvers<unknown>();
-  const streams = { stdin: false, tty: false };
-  await ExecSocket.open(api, pod, ["true"], streams, { data() {}, close: closed.resolve });
-  await closed.promise;
 }
 
 describe("times on the engine kubernetes, measured alternately with Kubernetes itself", () => {

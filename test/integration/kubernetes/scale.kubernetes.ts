@@ -3,7 +3,6 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { forEachConcurrently } from "../../../src/base/async.ts";
 import { newId } from "../../../src/base/ids.ts";
 import { Api } from "../../../src/engine/kubernetes/api.ts";
-import { ExecSocket } from "../../../src/engine/kubernetes/exec-socket.ts";
 import { newPodName, refOf } from "../../../src/engine/kubernetes/pod.ts";
 import { Store } from "../../../src/store.ts";
 import { useApp } from "../../support/app.ts";
@@ -12,6 +11,7 @@ import { eventually } from "../../support/eventually.ts";
 import { adminKubeconfig, berthKubeconfig, kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { memoryOf } from "../../support/memory.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { rawExec } from "../engine/kubernetes/support.ts";
 
 const MIB = 2 ** 20;
 
@@ -171,12 +171,4 @@ async function end({ metadata }: V1Pod, api: Api): Promise<void> {
     body: { status: { ...status, containerStatuses: null } },
     contentType: "application/merge-patch+json",
   });
-}
-
-/** Runs a command as Kubernetes itself does. */
-async function rawExec(api: Api, pod: string): Promise<void> {
-  const closed = Promise.withResolvers<unknown>();
-  const streams = { stdin: false, tty: false };
-  await ExecSocket.open(api, pod, ["true"], streams, { data() {}, close: closed.resolve });
-  await closed.promise;
 }

@@ -5,7 +5,7 @@ import { Api } from "../../../src/engine/kubernetes/api.ts";
 import { ExecSocket } from "../../../src/engine/kubernetes/exec-socket.ts";
 import { useApp } from "../../support/app.ts";
 import { berthKubeconfig, kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
-import { percentile } from "../../support/percentile.ts";
+import { percentile, timed } from "../../support/measure.ts";
 import { scaled } from "../../support/scale.ts";
 
 const service = useApp({ engine: "kubernetes", kubeconfig: berthKubeconfig() });
@@ -32,12 +32,6 @@ while True:
         else:
             peer.sendfile(file, 0, left)
 `;
-
-async function timed(act: () => Promise<unknown>): Promise<number> {
-  const began = performance.now();
-  await act();
-  return performance.now() - began;
-}
 
 function* chunks(bytes: number, size = 256 << 10): Generator<Buffer> {
   const chunk = Buffer.alloc(size, "x");

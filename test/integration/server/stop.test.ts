@@ -14,8 +14,8 @@ import { BerthError } from "../../../src/base/errors.ts";
 import type { Routes } from "../../../src/server/routes.ts";
 import { createRpcServer } from "../../../src/server/server.ts";
 import { eventually } from "../../support/eventually.ts";
+import { MemoryLog } from "../../support/memory-log.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
-import { MemoryLogger } from "../../support/server/memory-logger.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 
@@ -202,7 +202,7 @@ test("a second stop does nothing, and neither does one before a start", async ()
   const idle = createRpcServer({
     listen: { kind: "tcp", host: "127.0.0.1", port: 0 },
     routes: () => {},
-    logger: new MemoryLogger(),
+    logger: new MemoryLog(),
     metrics: new Registry(),
   });
   await idle.stop({ graceMs: 100 });

@@ -4,7 +4,7 @@ import { Client } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { Flooder } from "../../support/floods/flooder.ts";
 import { FLOODS, type FloodName, LONG_DIRECTORY } from "../../support/floods/floods.ts";
-import { percentile } from "../../support/percentile.ts";
+import { percentile, timed } from "../../support/measure.ts";
 import { processorShare } from "../../support/processor-share.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
@@ -116,9 +116,3 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
     },
   );
 });
-
-async function timed(call: () => Promise<unknown>): Promise<number> {
-  const begin = performance.now();
-  await call();
-  return performance.now() - begin;
-}

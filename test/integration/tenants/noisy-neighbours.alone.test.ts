@@ -4,7 +4,7 @@ import type { Client } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
 import { ENGINES, type EngineName } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
-import { percentile } from "../../support/percentile.ts";
+import { percentile } from "../../support/measure.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 

@@ -2,8 +2,8 @@ import { readdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../client.ts";
 import { eventually } from "../eventually.ts";
+import { percentile, timed } from "../measure.ts";
 import { watchMemory } from "../memory.ts";
-import { percentile } from "../percentile.ts";
 import { processorShare } from "../processor-share.ts";
 import { ServeProcess } from "../program.ts";
 import { Attacker } from "./attacker.ts";
@@ -155,10 +155,4 @@ export class AttackedService implements AsyncDisposable {
     this.#client.close();
     await this.#process.stop();
   }
-}
-
-async function timed(call: () => Promise<unknown>): Promise<number> {
-  const begin = performance.now();
-  await call();
-  return performance.now() - begin;
 }

@@ -8,7 +8,7 @@ import { CallContext } from "../../../src/server/call-context.ts";
 import { ErrorConverter } from "../../../src/server/error-conversion.ts";
 import { DEFAULT_LIMITS } from "../../../src/server/limits.ts";
 import { type Route, RouteTable } from "../../../src/server/routes.ts";
-import { MemoryLogger } from "../server/memory-logger.ts";
+import { MemoryLog } from "../memory-log.ts";
 
 /** The reason of the closed door's refusals, which no validation uses. */
 export const BEHIND = "ENGINE_UNAVAILABLE";
@@ -28,7 +28,7 @@ const door: unknown = new Proxy(() => {}, {
 export function handlersBeforeDoor(): Route[] {
   const table = new RouteTable({
     limits: DEFAULT_LIMITS,
-    errors: new ErrorConverter(new MemoryLogger()),
+    errors: new ErrorConverter(new MemoryLog()),
     admit: async () => {},
   });
   berthRoutes(door as Parameters<typeof berthRoutes>[0])(table);

@@ -5,8 +5,8 @@ import {
   parseListenAddress,
 } from "../../../src/server/listen-address.ts";
 import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../../src/server/server.ts";
+import { MemoryLog } from "../memory-log.ts";
 import { HandlerRecord, testRoutes } from "./handlers.ts";
-import { MemoryLogger } from "./memory-logger.ts";
 
 /** A server with the test handlers. `await using` stops it. */
 export interface TestServer extends AsyncDisposable {
@@ -18,7 +18,7 @@ export interface TestServer extends AsyncDisposable {
   readonly url: string;
   readonly port: number;
   readonly record: HandlerRecord;
-  readonly log: MemoryLogger;
+  readonly log: MemoryLog;
   readonly metrics: Registry;
 }
 
@@ -28,7 +28,7 @@ export async function startTestServer(
   listen = "127.0.0.1:0",
 ): Promise<TestServer> {
   const record = new HandlerRecord();
-  const log = new MemoryLogger();
+  const log = new MemoryLog();
   const metrics = new Registry();
   const server = createRpcServer({
     listen: parseListenAddress(listen),

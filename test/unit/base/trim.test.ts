@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { trimEndOf, trimOf } from "../../../src/base/trim.ts";
-import { processorMs } from "../../support/processor-time.ts";
+import { processorMs } from "../../support/measure.ts";
 
 test("characters at the ends are removed, those inside stay", () => {
   expect(trimEndOf(";a;b;;", ";")).toBe(";a;b");

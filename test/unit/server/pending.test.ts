@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { Pending } from "../../../src/server/framing.ts";
-import { processorMs } from "../../support/processor-time.ts";
+import { processorMs } from "../../support/measure.ts";
 
 test("bytes come out as they went in, in pieces of any size", () => {
   const all = Buffer.from(Array.from({ length: 30_000 }, (_, index) => index % 251));

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { syntaxOf } from "../../../src/sessions/types/files/perl-syntax.ts";
-import { processorMs } from "../../support/processor-time.ts";
+import { processorMs } from "../../support/measure.ts";
 
 test.each([
   ["a\\d", "\\d"],

@@ -62,9 +62,9 @@ describe("places of volumes", () => {
 
   test("in which work fails accept nothing more: they may be gone", async () => {
     const { places, counted } = newPlaces();
-    const failing = places.use("a", () => Promise.reject(new Error("gone")), { signal: SIGNAL });
+    const failing = places.use("a", () => Promise.reject(new Error("gone")), SIGNAL);
     await expect(failing).rejects.toThrow("gone");
-    expect(await places.use("a", async ({ path }) => path, { signal: SIGNAL })).toBe("a 1");
+    expect(await places.use("a", async ({ path }) => path, SIGNAL)).toBe("a 1");
     expect([...counted.open]).toEqual(["a 1"]);
   });
 

@@ -1,5 +1,7 @@
 import { afterAll } from "vitest";
+import type { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { KubernetesEngine, type KubernetesEngineOptions } from "../../../../src/engine/kubernetes/engine.ts";
+import { ExecSocket } from "../../../../src/engine/kubernetes/exec-socket.ts";
 import { parseRef } from "../../../../src/engine/kubernetes/pod.ts";
 import {
   berthKubeconfig,
@@ -47,4 +49,12 @@ export async function signalMain(ref: string, signal: "SIGTERM" | "SIGKILL"): Pr
   const main = pids.find((pid) => commandLine(pid).includes("while read -r x"));
   if (main === undefined) throw new Error(`the main process of ${ref} is not found`);
   process.kill(Number(main), signal);
+}
+
+/** Runs a command as Kubernetes itself does. */
+export async function rawExec(api: Api, pod: string): Promise<void> {
+  const closed = Promise.withResolvers<unknown>();
+  const streams = { stdin: false, tty: false };
+  await ExecSocket.open(api, pod, ["true"], streams, { data() {}, close: closed.resolve });
+  await closed.promise;
 }

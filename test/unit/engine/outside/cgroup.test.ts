@@ -1,9 +1,10 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { BerthError } from "../../../../src/base/errors.ts";
 import { usageInside } from "../../../../src/engine/bubblewrap/control-group.ts";
-import { groupUsage } from "../../../../src/engine/outside/cgroup.ts";
+import { GroupFreezer, groupUsage } from "../../../../src/engine/outside/cgroup.ts";
 
 /** Directories with these files, by controller. */
 function groupsWith(files: Readonly<Record<string, Readonly<Record<string, string>>>>): Map<string, string> {
@@ -78,4 +79,58 @@ test("a bubblewrap sandbox has one process less than its group, and never fewer 
   expect(usageInside(groupsWith({ pids: V1.pids }))).toEqual({ pids: 3 });
   // All have ended, and the service does not know it yet.
   expect(usageInside(groupsWith({ pids: { "pids.current": "0\n" } }))).toEqual({ pids: 0 });
+});
+
+describe("a control group", () => {
+  /** A group whose processes are not frozen, and the text of one of its files. */
+  const groupOf = (files: Readonly<Record<string, string>>) => {
+    const directory = groupsWith({ "": files }).get("") ?? "";
+    return {
+      freezer: new GroupFreezer(directory),
+      write: (file: string, text: string) => writeFileSync(path.join(directory, file), text),
+      read: (file: string) => readFileSync(path.join(directory, file), "latin1"),
+    };
+  };
+  const RUNNING_V2 = { "cgroup.freeze": "0\n", "cgroup.events": "populated 1\nfrozen 0\n" };
+
+  test("of version 2 is paused once the kernel says so, until it is thawed", async () => {
+    const { freezer, read, write } = groupOf(RUNNING_V2);
+    let isPaused = false;
+    const pausing = freezer.pause().then(() => {
+      isPaused = true;
+    });
+    expect([isPaused, read("cgroup.freeze")]).toEqual([false, "1"]);
+    write("cgroup.events", "populated 1\nfrozen 1\n");
+    await pausing;
+    expect(freezer.paused).toBe(true);
+    expect(await freezer.frozen(async (stillness) => stillness)).toBe("paused");
+    freezer.thaw();
+    expect([freezer.paused, read("cgroup.freeze")]).toEqual([false, "0"]);
+  });
+
+  test("of version 1 is paused, until it is thawed", async () => {
+    const { freezer, read } = groupOf({ "freezer.state": "THAWED\n" });
+    await freezer.pause();
+    expect([freezer.paused, read("freezer.state")]).toEqual([true, "FROZEN"]);
+    freezer.thaw();
+    expect([freezer.paused, read("freezer.state")]).toEqual([false, "THAWED"]);
+  });
+
+  test("is thawed again by a pause that is given up", async () => {
+    const { freezer, read } = groupOf(RUNNING_V2);
+    const over = new AbortController();
+    const pausing = freezer.pause(over.signal);
+    over.abort(new BerthError("CANCELED", "given up"));
+    await expect(pausing).rejects.toThrow("given up");
+    expect(read("cgroup.freeze")).toBe("0");
+  });
+
+  test("that does not freeze in time is looked at anyway, and thawed", async () => {
+    const { freezer, read } = groupOf(RUNNING_V2);
+    expect(await freezer.frozen(async (stillness) => [stillness, read("cgroup.freeze")])).toEqual([
+      "running",
+      "1",
+    ]);
+    expect(read("cgroup.freeze")).toBe("0");
+  });
 });

@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
-import { processorMs } from "../../../../support/processor-time.ts";
+import { processorMs } from "../../../../support/measure.ts";
 import { scaled } from "../../../../support/scale.ts";
 
 const matches = (pattern: string, path: string): boolean => new Glob("pattern", pattern).matches(path);

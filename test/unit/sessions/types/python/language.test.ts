@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { answerOf } from "../../../../../src/sessions/types/python/type.ts";
-import { processorMs } from "../../../../support/processor-time.ts";
+import { processorMs } from "../../../../support/measure.ts";
 
 const NOTHING = { result: null, error: null, plots: [], pid: 0, pids: [] };
 
