@@ -6,8 +6,8 @@ import { parseQuantity } from "./info.ts";
 import { containerStatus, podResources, refOf } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 
-/** How long a kubelet may take to apply new limits. It reports them after two seconds. */
-const RESIZE_TIMEOUT_MS = 10_000;
+/** How long a kubelet may take to apply new limits. Normally it reports them after two seconds. */
+const RESIZE_TIMEOUT_MS = 30_000;
 
 /**
  * Waits until a pod's kubelet has applied new limits. The API server accepts them even if the node has no room for
