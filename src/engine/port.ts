@@ -60,7 +60,10 @@ export interface Engine {
    */
   mount(ref: string, mounts: readonly EngineMount[], signal?: AbortSignal): Promise<void>;
 
-  /** Changes the limits of a running sandbox, except its disk limit. */
+  /**
+   * Changes the limits of a running sandbox, except its disk limit. They are in force when this returns.
+   * @throws `UNSUPPORTED` if that is impossible. A new sandbox may still get these limits.
+   */
   setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void>;
 
   /** Ends and removes a sandbox in any state; returns when it is gone. Idempotent: an unknown ref counts as gone. */

@@ -249,7 +249,7 @@ export class SandboxCreator {
       observer.ending(leasedOf(warm, spec));
       await engine.remove(warm.ref);
       const isGone = ends.errorOf(warm.ref) !== undefined || hasReason(error, "SANDBOX_TERMINATED");
-      if (isGone || (spec.mounts.length > 0 && hasReason(error, "UNSUPPORTED"))) return undefined;
+      if (isGone || hasReason(error, "UNSUPPORTED")) return undefined;
       throw error;
     }
   }

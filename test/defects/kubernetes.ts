@@ -24,6 +24,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: new limits of a pod count before its kubelet has applied them",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "    await untilResized(this.#pods, ref, resources, () => void this.#running(ref), signal);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/resize.kubernetes.ts",
+      title: "has the limits of its claim from its first command on",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {

@@ -124,6 +124,12 @@ export class ApiProxy implements AsyncDisposable {
     socket.on("error", () => {});
     const fault = await this.fault(this.#ask(request));
     if (fault === "hang") return;
+    if (typeof fault === "object" && "status" in fault && !fault.made) {
+      const body = JSON.stringify({ kind: "Status", reason: fault.reason, message: "a fault of the test" });
+      const head = `HTTP/1.1 ${fault.status} Refused\r\ncontent-type: application/json\r\nconnection: close`;
+      socket.end(`${head}\r\n\r\n${body}`);
+      return;
+    }
     const to = new URL(request.url ?? "", this.#target);
     const onward = https.request(to, { headers: { ...request.headers, host: to.host }, ca: this.#ca });
     onward.on("error", () => socket.destroy());

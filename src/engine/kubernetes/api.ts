@@ -151,19 +151,13 @@ export class Api {
     try {
       const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
       const headers = body && { "content-type": contentType, "content-length": body.length };
-      for (let attempt = 1; ; attempt++) {
-        try {
-          const answer = await untilAborted(this.#send(method, path, ends, headers, body), ends);
-          const said = await untilAborted(boundedText(answer), ends);
-          const { statusCode = 0 } = answer;
-          if (statusCode >= 300) throw ApiError.of(statusCode, said, answer.headers["retry-after"]);
-          return JSON.parse(said) as T;
-        } catch (error) {
-          if (ends.aborted || attempt === ATTEMPTS || !isPassing(error, method)) throw error;
-          const wantedMs = (error instanceof ApiError && error.retryAfterMs) || FIRST_PAUSE_MS * attempt;
-          await untilAborted(sleep(Math.min(wantedMs, MAX_PAUSE_MS), undefined, { signal: ends }), ends);
-        }
-      }
+      return await repeated(method, ends, async () => {
+        const answer = await untilAborted(this.#send(method, path, ends, headers, body), ends);
+        const said = await untilAborted(boundedText(answer), ends);
+        const { statusCode = 0 } = answer;
+        if (statusCode >= 300) throw ApiError.of(statusCode, said, answer.headers["retry-after"]);
+        return JSON.parse(said) as T;
+      });
     } catch (error) {
       const cause = late.aborted && !signal?.aborted ? new NoAnswerError() : error;
       throw translateError(cause, doing, signal);
@@ -227,9 +221,13 @@ export class Api {
     let isOpen = false;
     const silence = setTimeout(() => answer?.destroy(), SILENT_WATCH_MS).unref();
     try {
-      answer = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
-      const { statusCode = 0 } = answer;
-      if (statusCode >= 300) throw ApiError.of(statusCode, await boundedText(answer));
+      answer = await repeated("GET", opening, async () => {
+        const opened = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
+        const { statusCode = 0 } = opened;
+        if (statusCode < 300) return opened;
+        const said = await untilAborted(boundedText(opened), opening);
+        throw ApiError.of(statusCode, said, opened.headers["retry-after"]);
+      });
       // A machine that is gone does not close the stream; the kernel's keep-alive probes detect that.
       answer.socket.setKeepAlive(true, HEARTBEAT_MS);
       answer.setEncoding("utf8");
@@ -252,11 +250,21 @@ export class Api {
 
   /**
    * Opens the streams of a new process. The socket is paused, so that the caller can listen to it before its first
-   * message.
+   * message. Retries only while the API server has too many requests, because other failures may have started it.
    * @throws as {@link call}.
    */
   async connect(path: string, doing: string, signal?: AbortSignal): Promise<WebSocket> {
     throwIfAborted(signal);
+    const ends = signal ?? new AbortController().signal;
+    try {
+      return await repeated("CONNECT", ends, () => this.#connect(path, signal));
+    } catch (error) {
+      const isLate = /handshake has timed out/.test((error as Error).message);
+      throw translateError(isLate ? new NoAnswerError() : error, doing, signal);
+    }
+  }
+
+  async #connect(path: string, signal: AbortSignal | undefined): Promise<WebSocket> {
     const { agent, headers, auth } = await this.#access();
     const url = new URL(path, this.#server);
     url.protocol = url.protocol === "http:" ? "ws:" : "wss:";
@@ -277,15 +285,15 @@ export class Api {
     socket.once("open", () => socket.pause());
     const refused = once(socket, "unexpected-response").then(async ([, answer]: unknown[]) => {
       const refusal = answer as IncomingMessage;
-      throw ApiError.of(refusal.statusCode ?? 0, await boundedText(refusal));
+      const said = await boundedText(refusal);
+      throw ApiError.of(refusal.statusCode ?? 0, said, refusal.headers["retry-after"]);
     });
     refused.catch(() => {});
     try {
       await untilAborted(Promise.race([once(socket, "open"), refused]), signal);
     } catch (error) {
       socket.terminate();
-      const isLate = /handshake has timed out/.test((error as Error).message);
-      throw translateError(isLate ? new NoAnswerError() : error, doing, signal);
+      throw error;
     }
     keepAlive(socket);
     return socket;
@@ -359,6 +367,19 @@ export class Api {
     const kept = this.#agents.get(agent) ?? new HttpsAgent({ ...agent.options, keepAlive: true });
     this.#agents.set(agent, kept);
     return kept;
+  }
+}
+
+/** Makes a call up to three times, as long as it fails with transient errors ({@link isPassing}). */
+async function repeated<T>(method: string, ends: AbortSignal, call: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await call();
+    } catch (error) {
+      if (ends.aborted || attempt === ATTEMPTS || !isPassing(error, method)) throw error;
+      const wantedMs = (error instanceof ApiError && error.retryAfterMs) || FIRST_PAUSE_MS * attempt;
+      await untilAborted(sleep(Math.min(wantedMs, MAX_PAUSE_MS), undefined, { signal: ends }), ends);
+    }
   }
 }
 

@@ -255,7 +255,10 @@ function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
         ...(why !== undefined && { reason: why, message: words }),
       })),
       containerStatuses: statusOfMain && [
-        { name: CONTAINER, ready: statusOfMain.ready, state: statusOfMain.state } as V1ContainerStatus,
+        {
+          ...{ name: CONTAINER, ready: statusOfMain.ready, state: statusOfMain.state },
+          resources: { limits: statusOfMain.resources?.limits },
+        } as V1ContainerStatus,
       ],
     },
   } as V1Pod;

@@ -90,6 +90,27 @@ describe("a create continues", () => {
     await expectMade(app.client.createSandbox());
   });
 
+  test("if the API server has too many requests for its set-up for a moment", async () => {
+    let refused = 0;
+    api.fault = (request) =>
+      isExec(request) && refused++ === 0 ? { status: 429, reason: "TooManyRequests" } : undefined;
+    await expectMade(app.client.createSandbox());
+    expect(refused).toBeGreaterThan(1);
+  });
+
+  test.each([429, 503])(
+    "if a watch breaks, and the next one is refused once with status %i",
+    async (status) => {
+      const seen = api.requests.length;
+      const made = app.client.createSandbox();
+      made.catch(() => {});
+      await eventually(() => api.requests.slice(seen).some(makesPod), { timeoutMs: 30_000 });
+      once(isPodWatch, { status });
+      api.cutWatches();
+      await expectMade(made);
+    },
+  );
+
   test("if a watch goes silent", async () => {
     api.fault = (request) => (isPodWatch(request) ? "silent" : undefined);
     api.cutWatches();

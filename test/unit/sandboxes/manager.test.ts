@@ -376,6 +376,23 @@ describe("what the engine reports", () => {
     monitor.stop();
     await manager.shutdown({ leave: false, timeoutMs: 1_000 });
   });
+
+  test("a warm sandbox that cannot have the wanted limits is replaced by a new one", async () => {
+    const { manager, engine, monitor } = await newManager({ warmPools: [{ image: "warm", count: 1 }] });
+    manager.start();
+    await expect.poll(() => manager.stats(OWNER).warmPools[0]?.ready).toBe(1);
+    const [warm] = engine.sandboxes.keys();
+    engine.setResources = async () => {
+      throw new BerthError("UNSUPPORTED", "Its node has no room for them.");
+    };
+    const made = await manager
+      .create(OWNER, { image: "warm", memoryBytes: 2 ** 30 }, { signal: never })
+      .catch((error: unknown) => error);
+    expect(made).toMatchObject({ state: "RUNNING" });
+    expect([...engine.sandboxes.keys()]).not.toContain(warm);
+    monitor.stop();
+    await manager.shutdown({ leave: false, timeoutMs: 1_000 });
+  });
 });
 
 describe("shutdown", () => {
