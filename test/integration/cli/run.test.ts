@@ -131,6 +131,7 @@ describe("settings of the sandbox", () => {
     expect(started).toEqual({
       processId: expect.stringMatching(/^prc_[a-z2-7]{20}$/),
       startTime: expect.any(String),
+      recoveries: 0,
     });
     expect(exited).toEqual({
       cause: "EXIT_CAUSE_EXITED",
