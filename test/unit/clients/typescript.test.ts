@@ -140,3 +140,22 @@ test("a source that is left early is canceled", async () => {
   }
   expect({ lengths, canceled }).toEqual({ lengths: Array(4).fill(1 << 20), canceled: "canceled" });
 });
+
+test("an upload of which nothing is read cancels its source, and does not read it", async () => {
+  const ends: string[] = [];
+  const stream = new ReadableStream<Uint8Array>(
+    { pull: () => void ends.push("pulled"), cancel: () => void ends.push("canceled") },
+    { highWaterMark: 0 },
+  );
+  const items: AsyncIterableIterator<string> = {
+    [Symbol.asyncIterator]: () => items,
+    next: async () => ({ done: false, value: "read" }),
+    return: async () => ({ done: true, value: void ends.push("returned") }),
+  };
+  for (const source of [stream, items, new Blob(["text"]), "text"]) {
+    const pieces = piecesOf(source);
+    await pieces.return(undefined);
+    expect(await pieces.next()).toEqual({ done: true, value: undefined });
+  }
+  expect(ends).toEqual(["canceled", "returned"]);
+});
