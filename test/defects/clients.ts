@@ -155,6 +155,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the Python client uploads named pipes and devices of a directory",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: "tar.add(entry, entry.name, filter=_without_special)",
+        to: "tar.add(entry, entry.name)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "links in a sandbox's archive make devices and pipes on the machine of a Python client",
     changes: [
       {
