@@ -1,4 +1,4 @@
-import type { JsonObject, MessageInitShape } from "@bufbuild/protobuf";
+import type { JsonObject, JsonValue, MessageInitShape } from "@bufbuild/protobuf";
 import { type Duration, durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import type { ExecRequestSchema } from "../../gen/ts/berth/v1/process_pb.js";
@@ -132,23 +132,23 @@ export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
 /** Parses a flag's value as a JSON object. */
 export function jsonObject(flag: string, text: string): JsonObject {
   const value = json(flag, text);
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as JsonObject;
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
   throw new UsageError(`${flag}: it is not JSON object; write for instance {"cwd": "/tmp"}`);
 }
 
 /** Parses `NAME=TEXT` and `NAME:=JSON`. The last value of a name counts. */
 export function toolParams(words: readonly string[]): JsonObject {
-  const params: JsonObject = {};
-  for (const word of words) {
+  const params = words.map((word): [string, JsonValue] => {
     const found = /^([^=:]+)(:?)=(.*)$/s.exec(word);
     if (found === null) throw new UsageError(`${JSON.stringify(word)}: write NAME=TEXT, or NAME:=JSON`);
     const [, name = "", isJson, value = ""] = found;
-    params[name] = isJson ? (json(name, value) as JsonObject) : value;
-  }
-  return params;
+    return [name, isJson ? json(name, value) : value];
+  });
+  // An assignment to `__proto__` would be lost.
+  return Object.fromEntries(params);
 }
 
-function json(name: string, text: string): unknown {
+function json(name: string, text: string): JsonValue {
   try {
     return JSON.parse(text);
   } catch (cause) {

@@ -122,7 +122,8 @@ function parseJson(path: string): unknown {
   let text: string;
   let value: unknown;
   try {
-    text = readGivenFile(path).toString();
+    // Without the byte order mark that some editors of Windows write.
+    text = new TextDecoder().decode(readGivenFile(path));
     value = JSON.parse(text);
   } catch (error) {
     throw fileFault(

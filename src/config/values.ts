@@ -1,3 +1,5 @@
+import { ownValue } from "../base/own-value.ts";
+
 /** A text cannot be parsed. The message says what is wrong and what to write instead. */
 export class ValueError extends Error {}
 
@@ -35,7 +37,7 @@ export function parseDuration(
   const { amount, unit } = splitUnit(text);
   if (amount === undefined) throw new ValueError(`${quoted(text)} is not a duration; ${forms}`);
   if (unit === "") throw new ValueError(`${quoted(text)} has no unit; for seconds write ${amount}s`);
-  const factor = DURATION_UNITS[unit];
+  const factor = ownValue(DURATION_UNITS, unit);
   if (factor === undefined) throw new ValueError(`${quoted(unit)} is not a unit of time; ${forms}`);
   const ms = Math.round(amount * factor);
   if (ms > maxMs) throw new ValueError(`${quoted(text)} is too long; the maximum is ${maxMs / DAY}d`);

@@ -50,7 +50,8 @@ export async function readPrivateFile(path: string): Promise<PrivateText> {
     const bytes = buffer.subarray(0, bytesRead);
     // Otherwise names and values would differ from those in the file.
     if (!isUtf8(bytes)) throw new TokenFileError(`${path} is not UTF-8 text`);
-    return { text: bytes.toString(), uid, gid };
+    // Without the byte order mark that some editors of Windows write.
+    return { text: new TextDecoder().decode(bytes), uid, gid };
   } catch (error) {
     throw error instanceof TokenFileError ? error : unreadable(path, error);
   } finally {

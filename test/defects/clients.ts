@@ -130,12 +130,37 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: { file: CLIENT, title: "an upload that ends early cancels the source that it waits for" },
   },
   {
+    name: "a source stays open after an upload that never read it",
+    changes: [
+      {
+        file: "clients/typescript/src/streams.ts",
+        from: "if (unread) await cancel(source);",
+        to: "void unread;",
+      },
+    ],
+    test: { file: CLIENT, title: "an upload that never starts cancels its source" },
+  },
+  {
     name: "a command starts again in Python after a wait for its start was canceled",
     changes: [
       {
         file: "clients/python/src/berth/_async/process.py",
         from: "outlives_reads=not self._request.request_id",
         to: "outlives_reads=False",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "the Python client uploads named pipes and devices of a directory",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: "tar.add(entry, entry.name, filter=_without_special)",
+        to: "tar.add(entry, entry.name)",
       },
     ],
     test: {

@@ -239,4 +239,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "its pipes reveal nothing about the data directory",
     },
   },
+  {
+    name: "a runtime is allowed if every object has its name",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "ownValue(this.#options.allowedRuntimes ?? {}, runtime)",
+        to: "this.#options.allowedRuntimes?.[runtime]",
+      },
+    ],
+    test: {
+      file: "test/integration/rpc/bad-input/create-sandbox.test.ts",
+      title: "a runtime with a name that every object inherits",
+    },
+  },
 ];

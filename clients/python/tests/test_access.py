@@ -60,6 +60,15 @@ def test_sources(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(profile="none") == ("127.0.0.1:3", "Bearer another")
 
 
+def test_files_may_begin_with_a_byte_order_mark(profiles: Path) -> None:
+    token = profiles.parent / "token"
+    for file in (profiles, token):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert found(profile="inline") == ("127.0.0.1:1", BEARER)
+    assert found(profile="file") == ("127.0.0.1:2", BEARER)
+    assert found(token_file=str(token)) == ("127.0.0.1:7070", BEARER)
+
+
 def test_the_token_of_a_profile_goes_to_its_address_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERTH_PROFILE", "inline")
     assert found() == ("127.0.0.1:1", BEARER)

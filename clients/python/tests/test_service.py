@@ -8,6 +8,8 @@ import copy
 import io
 import os
 import pickle
+import socket
+import stat
 import tarfile
 import threading
 import uuid
@@ -285,6 +287,30 @@ async def test_directories_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> N
     assert raised.value.metadata["entry"] == "../escaped"
 
 
+def tree_with_special_files(place: Path) -> Path:
+    """A directory that has a file, a link, and what an archive cannot carry."""
+    (place / "sub").mkdir(parents=True)
+    (place / "sub/file").write_text("text")
+    (place / "link").symlink_to("sub/pipe")
+    os.mkfifo(place / "pipe")
+    os.mkfifo(place / "sub/pipe")
+    # By a relative path: that of a socket has at most 107 bytes.
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(place):
+        listener.bind("socket")
+    if os.geteuid() == 0:
+        os.mknod(place / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    return place
+
+
+async def test_an_uploaded_directory_leaves_out_special_files(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    source = tree_with_special_files(tmp_path / "source")
+    # Opening a pipe would wait for a writer.
+    uploaded = await asyncio.wait_for(sandbox.files.upload_dir(source, "special"), 30)
+    assert uploaded.entry_count == 3
+    assert [entry.name for entry in await sandbox.files.list("special")] == ["link", "sub"]
+    assert [entry.name for entry in await sandbox.files.list("special/sub")] == ["file"]
+
+
 async def test_a_watch_sees_what_happens_once_it_is_entered(sandbox: AsyncSandbox) -> None:
     async with sandbox.files.watch(interval=0.1) as changes:
         await sandbox.files.write("new", "1")
@@ -480,9 +506,11 @@ def test_the_client_without_asyncio_has_the_same(sync_berth: Berth, tmp_path: Pa
         assert sandbox.files.download("a", tmp_path / "a") == 9 << 20
         (tmp_path / "sub").mkdir()
         (tmp_path / "sub/b").write_text("b")
+        os.mkfifo(tmp_path / "sub/pipe")
         sandbox.files.upload_dir(tmp_path / "sub", "sub")
         sandbox.files.download_dir("sub", tmp_path / "back")
         assert (tmp_path / "back/b").read_text() == "b"
+        assert os.listdir(tmp_path / "back") == ["b"]
         with sandbox.files.watch(interval=0.1) as changes:
             sandbox.files.write("new", "1")
             assert next(iter(changes)).path == "new"

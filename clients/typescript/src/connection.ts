@@ -1,6 +1,8 @@
 import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
 import { BerthError, errorOf, isBroken, isPassing } from "./errors.ts";
 import { Pauses } from "./retry.ts";
+import { piecesOf } from "./streams.ts";
+import type { Source } from "./types.ts";
 import { FileService } from "./v1/file_pb.js";
 import { ProcessService } from "./v1/process_pb.js";
 import { RunService } from "./v1/run_pb.js";
@@ -33,6 +35,13 @@ export interface Link {
   readonly streamsRequests: boolean;
   /** Ends the connection. */
   close(): void;
+}
+
+/** A message of a call that sends a header and bytes. */
+export interface UploadMessage<H> {
+  readonly part:
+    | { readonly case: "header"; readonly value: H }
+    | { readonly case: "chunk"; readonly value: Uint8Array };
 }
 
 type Call<T> = (options: CallOptions) => Promise<T>;
@@ -109,37 +118,42 @@ export class Connection {
   }
 
   /**
-   * Makes a call that streams requests, once. If producing the requests throws, throws the same.
-   * @param produce gets a signal that is aborted when the call is over, whether or not all requests were taken.
+   * Makes a call that sends a header and a source, once. If the source throws, throws the same. When the call is over,
+   * cancels a source that was not read to its end.
    */
-  async upload<M, T>(
-    produce: (over: AbortSignal) => AsyncGenerator<M>,
-    call: (messages: AsyncIterable<M>, options: CallOptions) => Promise<T>,
+  async upload<H, T>(
+    header: H,
+    source: Source,
+    call: (messages: AsyncIterable<UploadMessage<H>>, options: CallOptions) => Promise<T>,
     signal?: AbortSignal,
   ): Promise<T> {
     const over = new AbortController();
-    const messages = produce(over.signal);
+    const pieces = piecesOf(source, over.signal);
     let failure: { readonly error: unknown } | undefined;
-    async function* guarded(): AsyncGenerator<M> {
+    async function* messages(): AsyncGenerator<UploadMessage<H>> {
       try {
+        yield { part: { case: "header", value: header } };
         for (;;) {
-          const next = await messages.next().catch((error: unknown) => {
+          const next = await pieces.next().catch((error: unknown) => {
             failure = { error };
             throw error;
           });
           if (next.done) return;
-          yield next.value;
+          yield { part: { case: "chunk", value: next.value } };
         }
       } finally {
-        await messages.return(undefined);
+        await pieces.return(undefined);
       }
     }
     try {
-      return await this.once((options) => call(guarded(), options), signal);
+      if (!this.streamsRequests) throw cannotStream();
+      return await this.once((options) => call(messages(), options), signal);
     } catch (error) {
       throw failure === undefined ? error : failure.error;
     } finally {
       over.abort();
+      // Perhaps nothing was read. Not awaited: a source may take forever to end.
+      pieces.return(undefined).catch(() => {});
     }
   }
 
@@ -255,6 +269,17 @@ export class Connection {
     this.#closed = true;
     this.#link.close();
   }
+}
+
+/** The error for what only a call that sends a stream can do. */
+export function cannotStream(): BerthError {
+  return new BerthError(
+    "A browser cannot stream a request. Upload from Node or Deno, or write the files one by one.",
+    {
+      code: "UNIMPLEMENTED",
+      reason: "UNSUPPORTED",
+    },
+  );
 }
 
 /** The error of what the end of its client interrupts. */

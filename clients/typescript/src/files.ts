@@ -1,5 +1,4 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
+import { allPages, type CallSettings, type Connection, cannotStream, newRequestId } from "./connection.ts";
 import { content, duration, pathField } from "./convert.ts";
 import { fileChange, fileInfo } from "./convert-file.ts";
 import { BerthError } from "./errors.ts";
@@ -8,11 +7,7 @@ import { Pauses } from "./retry.ts";
 import { piecesOf, readableOf } from "./streams.ts";
 import { type Subscription, subscribe } from "./subscription.ts";
 import type { Content, FileChange, FileInfo, Path, Source, Unpacked } from "./types.ts";
-import type {
-  FileInfo as FileMessage,
-  UploadArchiveRequestSchema,
-  UploadFileRequestSchema,
-} from "./v1/file_pb.js";
+import type { FileInfo as FileMessage } from "./v1/file_pb.js";
 
 /** What one message can carry. */
 const MESSAGE_BYTES = 8 * 1024 * 1024;
@@ -114,7 +109,8 @@ export class Files {
       createParents,
     };
     const { file } = await this.#connection.upload(
-      (over) => uploadMessages(header, source, over),
+      header,
+      source,
       (messages, settings) => this.#connection.files.uploadFile(messages, settings),
       signal,
     );
@@ -135,11 +131,11 @@ export class Files {
     path: Path = ".",
     options: Omit<WriteOptions, "mode"> = {},
   ): Promise<Unpacked> {
-    if (!this.#connection.streamsRequests) throw cannotStream();
     const { createParents = true, signal } = options;
     const header = { ...this.#named(path, options), createParents };
     const { entryCount, sizeBytes } = await this.#connection.upload(
-      (over) => archiveMessages(header, source, over),
+      header,
+      source,
       (messages, settings) => this.#connection.files.uploadArchive(messages, settings),
       signal,
     );
@@ -268,20 +264,25 @@ export class Files {
 
   /** Like `upload`, for when a call cannot send a stream: appends to a file next to it, which then replaces it. */
   async #uploadInPieces(path: Path, source: Source, options: WriteOptions): Promise<FileInfo> {
-    if (typeof path !== "string") throw cannotStream();
-    const part = `${withoutSlashes(path)}.${newRequestId().slice(0, 8)}.part`;
     const { user, signal } = options;
-    // Without an explicit mode, it gets that of the file it replaces.
-    const mode = options.mode ?? (await this.#modeOf(path, options));
+    const pieces = piecesOf(source, signal);
     try {
-      await this.#write(part, new Uint8Array(), { ...options, mode }, false);
-      for await (const piece of piecesOf(source, signal))
-        await this.#write(part, piece, { user, signal }, true);
-      signal?.throwIfAborted();
-      return await this.move(part, path, { overwrite: true, user, signal });
-    } catch (error) {
-      await this.remove(part, { allowMissing: true, user }).catch(() => {});
-      throw error;
+      if (typeof path !== "string") throw cannotStream();
+      const part = `${withoutSlashes(path)}.${newRequestId().slice(0, 8)}.part`;
+      // Without an explicit mode, it gets that of the file it replaces.
+      const mode = options.mode ?? (await this.#modeOf(path, options));
+      try {
+        await this.#write(part, new Uint8Array(), { ...options, mode }, false);
+        for await (const piece of pieces) await this.#write(part, piece, { user, signal }, true);
+        signal?.throwIfAborted();
+        return await this.move(part, path, { overwrite: true, user, signal });
+      } catch (error) {
+        await this.remove(part, { allowMissing: true, user }).catch(() => {});
+        throw error;
+      }
+    } finally {
+      // The loop ends them, unless it never began.
+      pieces.return(undefined).catch(() => {});
     }
   }
 
@@ -368,33 +369,4 @@ function sizeOf(source: Source): { sizeBytes?: bigint } {
   if (typeof source === "string") return {};
   if (source instanceof Uint8Array) return { sizeBytes: BigInt(source.length) };
   return source instanceof Blob ? { sizeBytes: BigInt(source.size) } : {};
-}
-
-async function* uploadMessages(
-  header: object,
-  source: Source,
-  over: AbortSignal,
-): AsyncGenerator<MessageInitShape<typeof UploadFileRequestSchema>> {
-  yield { part: { case: "header", value: header } };
-  for await (const piece of piecesOf(source, over)) yield { part: { case: "chunk", value: piece } };
-}
-
-async function* archiveMessages(
-  header: object,
-  source: Source,
-  over: AbortSignal,
-): AsyncGenerator<MessageInitShape<typeof UploadArchiveRequestSchema>> {
-  yield { part: { case: "header", value: header } };
-  for await (const piece of piecesOf(source, over)) yield { part: { case: "chunk", value: piece } };
-}
-
-/** The error for what only a call that sends a stream can do. */
-export function cannotStream(): BerthError {
-  return new BerthError(
-    "A browser cannot stream a request. Upload from Node or Deno, or write the files one by one.",
-    {
-      code: "UNIMPLEMENTED",
-      reason: "UNSUPPORTED",
-    },
-  );
 }

@@ -151,10 +151,10 @@ function readToken(what: string, file: string): string {
   return checked(token, `${what}: ${file}`);
 }
 
-/** Reads a file. @param what names it in errors */
+/** Reads a file, without the byte order mark that some editors of Windows write. @param what names it in errors */
 export function readText(what: string, file: string): string {
   try {
-    return readFileSync(file, "utf8");
+    return new TextDecoder().decode(readFileSync(file));
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     throw new AccessError(`${what}: ${file} cannot be read (${code ?? "unknown error"})`, { cause });

@@ -5,23 +5,56 @@ import type { Content, Source } from "./types.ts";
 const CHUNK_BYTES = 1024 * 1024;
 
 /**
- * What to send, in pieces that a message can carry. A source that is left early is canceled; `over` cancels one that is
- * waited for, which then ends.
+ * What to send, in pieces that a message can carry. A source that is left early is canceled, also by a `return` before
+ * the first piece; `over` cancels one that is waited for, which then ends.
  */
-export async function* piecesOf(source: Source, over?: AbortSignal): AsyncGenerator<Uint8Array> {
-  for await (const each of dataOf(source, over)) {
-    const data = content(each);
-    for (let at = 0; at < data.length; at += CHUNK_BYTES) yield data.subarray(at, at + CHUNK_BYTES);
+export function piecesOf(source: Source, over?: AbortSignal): AsyncGenerator<Uint8Array> {
+  const pieces = startedPiecesOf(source, over);
+  // A generator that has not started skips its finally.
+  void pieces.next();
+  return pieces;
+}
+
+/** Starts with an empty piece, before it reads the source. */
+async function* startedPiecesOf(source: Source, over: AbortSignal | undefined): AsyncGenerator<Uint8Array> {
+  let unread = true;
+  try {
+    yield new Uint8Array();
+    unread = false;
+    for await (const each of dataOf(source, over)) {
+      const data = content(each);
+      for (let at = 0; at < data.length; at += CHUNK_BYTES) yield data.subarray(at, at + CHUNK_BYTES);
+    }
+  } finally {
+    if (unread) await cancel(source);
   }
+}
+
+/** Cancels a source of which nothing was read. */
+async function cancel(source: Source): Promise<void> {
+  if (source instanceof ReadableStream) await source.cancel();
+  else if (isIterable(source)) {
+    // The iterator of a stream of Node's destroys it only once it has started.
+    destroy(source);
+    await source[Symbol.asyncIterator]().return?.();
+  }
+}
+
+function isIterable(source: Source): source is AsyncIterable<Uint8Array | string> {
+  return typeof source === "object" && source !== null && Symbol.asyncIterator in source;
+}
+
+/** Ends a stream of Node's. Other iterables cannot be ended while someone waits for them. */
+function destroy(source: AsyncIterable<unknown> & { readonly destroy?: () => unknown }): void {
+  source.destroy?.();
 }
 
 async function* dataOf(source: Source, over: AbortSignal | undefined): AsyncGenerator<Content> {
   if (source instanceof Blob) yield* read(source.stream(), over);
   else if (source instanceof ReadableStream) yield* read(source, over);
-  else if (typeof source === "object" && source !== null && Symbol.asyncIterator in source) {
+  else if (isIterable(source)) {
     // The end of a loop destroys a stream of Node's, but not while the loop waits for it.
-    const { destroy } = source as { readonly destroy?: () => unknown };
-    yield* stoppedBy(over, () => destroy?.call(source), source);
+    yield* stoppedBy(over, () => destroy(source), source);
   } else yield source;
 }
 

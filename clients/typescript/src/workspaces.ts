@@ -1,11 +1,9 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { duration, specMessage, workspaceInfo } from "./convert.ts";
 import { workspaceChange } from "./convert-file.ts";
 import { BerthError } from "./errors.ts";
-import { cannotStream } from "./files.ts";
 import { Sandbox } from "./sandbox.ts";
-import { piecesOf, readableOf } from "./streams.ts";
+import { readableOf } from "./streams.ts";
 import type {
   SandboxSpec,
   Source,
@@ -14,7 +12,6 @@ import type {
   WorkspaceInfo,
   WorkspaceList,
 } from "./types.ts";
-import type { ImportWorkspaceRequestSchema } from "./v1/workspace_pb.js";
 
 const PAGE = 1000;
 
@@ -199,21 +196,12 @@ export class Workspaces {
     source: Source,
     { replace = false, signal }: CallSettings & { readonly replace?: boolean } = {},
   ): Promise<Unpacked> {
-    if (!this.#connection.streamsRequests) throw cannotStream();
     const { entryCount, sizeBytes } = await this.#connection.upload(
-      (over) => importMessages({ workspaceId, replace }, source, over),
+      { workspaceId, replace },
+      source,
       (messages, options) => this.#connection.workspaces.importWorkspace(messages, options),
       signal,
     );
     return { entryCount: Number(entryCount), size: Number(sizeBytes) };
   }
-}
-
-async function* importMessages(
-  header: { readonly workspaceId: string; readonly replace: boolean },
-  source: Source,
-  over: AbortSignal,
-): AsyncGenerator<MessageInitShape<typeof ImportWorkspaceRequestSchema>> {
-  yield { part: { case: "header", value: header } };
-  for await (const piece of piecesOf(source, over)) yield { part: { case: "chunk", value: piece } };
 }

@@ -3,6 +3,7 @@ import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, hasReason } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { ownValue } from "../../base/own-value.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import { groupsOf } from "../outside/host-process.ts";
@@ -421,7 +422,7 @@ export class DockerEngine implements Engine {
 
   #isolationOf(runtime: string, info: EngineInfo): IsolationLevel {
     if (runtime === "") return info.isolation;
-    const level = this.#options.allowedRuntimes?.[runtime];
+    const level = ownValue(this.#options.allowedRuntimes ?? {}, runtime);
     if (level !== undefined) return level;
     throw new BerthError(
       "NOT_ALLOWED",

@@ -4,6 +4,7 @@ import type { V1Pod } from "@kubernetes/client-node";
 import { untilAborted, within } from "../../base/async.ts";
 import { BerthError, hasReason, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { ownValue } from "../../base/own-value.ts";
 import { Turns } from "../../base/turns.ts";
 import { OrphanedPipes } from "../orphaned-pipes.ts";
 import type {
@@ -367,7 +368,7 @@ export class KubernetesEngine implements Engine {
 
   #isolationOf(runtime: string): IsolationLevel {
     if (runtime === "") return this.#isolation;
-    const level = this.#options.allowedRuntimes?.[runtime];
+    const level = ownValue(this.#options.allowedRuntimes ?? {}, runtime);
     if (level !== undefined) return level;
     throw new BerthError(
       "NOT_ALLOWED",

@@ -9,6 +9,7 @@ import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { Agent, Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
+import { Berth as WebBerth } from "../../../clients/typescript/src/web.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 
@@ -366,6 +367,49 @@ test("an upload that ends early cancels the source that it waits for", async () 
   await setImmediate();
   expect(canceled.sort()).toEqual(["archive", "child", "file", "import"]);
   expect(await sandbox.files.exists("stalled")).toBe(false);
+});
+
+test("an upload that never starts cancels its source", async () => {
+  const client = Berth.connect(service.address, { token: "" });
+  const { files } = await client.sandboxes.get(sandbox.sandboxId);
+  const { workspaces } = client;
+  const web = WebBerth.connect(service.address, { token: "" });
+  const withoutStreams = (await web.sandboxes.get(sandbox.sandboxId)).files;
+  const canceled: string[] = [];
+  const stream = (name: string) =>
+    new ReadableStream<Uint8Array>({ cancel: () => void canceled.push(name) }, { highWaterMark: 0 });
+  const items = (name: string) => {
+    const iterator = {
+      [Symbol.asyncIterator]: () => iterator,
+      next: () => Promise.reject(new Error(`${name} was read`)),
+      return: async () => ({ done: true, value: void canceled.push(name) }) as const,
+    };
+    return iterator;
+  };
+  const child = () => new Readable({ read: () => {} }).once("close", () => canceled.push("child"));
+  const upload = (signal?: AbortSignal) =>
+    Promise.all(
+      [
+        files.upload("unread", stream("file"), { signal }),
+        files.upload("unread", items("items"), { signal }),
+        files.upload("unread", child(), { signal }),
+        files.uploadArchive(stream("archive"), ".", { signal }),
+        workspaces.importArchive("unread", stream("import"), { signal }),
+      ].map((each) => each.then(String, (error: Error) => error.message)),
+    );
+  const all = ["archive", "child", "file", "import", "items"];
+  const stop = AbortSignal.abort(new Error("enough"));
+  expect(await upload(stop)).toEqual(all.map(() => "enough"));
+  // A stream of Node's reports its end later.
+  await setImmediate();
+  expect(canceled.splice(0).sort()).toEqual(all);
+  await client.close();
+  expect(await upload()).toEqual(all.map(() => "This client is closed. Connect again."));
+  await setImmediate();
+  expect(canceled.splice(0).sort()).toEqual(all);
+  await expect(withoutStreams.upload("unread", stream("web"), { signal: stop })).rejects.toThrow("enough");
+  await expect(withoutStreams.uploadArchive(stream("unsupported"))).rejects.toThrow("cannot stream");
+  expect(canceled).toEqual(["web", "unsupported"]);
 });
 
 test("takes buffers and text in every form", async () => {

@@ -1,11 +1,15 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { DurationSchema } from "@bufbuild/protobuf/wkt";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
 import { duration } from "../../../clients/typescript/src/convert.ts";
 import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
 import { BerthError, isBroken, isPassing } from "../../../clients/typescript/src/errors.ts";
 import { Kept } from "../../../clients/typescript/src/kept.ts";
+import { findAccess, type GivenAccess, profilesFile } from "../../../clients/typescript/src/profile.ts";
 import { Pauses } from "../../../clients/typescript/src/retry.ts";
 import { piecesOf } from "../../../clients/typescript/src/streams.ts";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
@@ -31,6 +35,23 @@ test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b"
     expect(() => parseAddress(address, false)).toThrow("is not an address");
   },
 );
+
+test("a byte order mark before profiles and tokens is ignored", async () => {
+  const home = await mkdtemp(path.join(tmpdir(), "berth-profiles-"));
+  onTestFinished(() => rm(home, { recursive: true }));
+  const [env, token] = [{ XDG_CONFIG_HOME: home }, path.join(home, "berth/token")];
+  await mkdir(path.dirname(token));
+  await writeFile(token, "\uFEFFberth_inside\r\n");
+  const profiles = {
+    inline: { address: "a:1", token: "berth_inline" },
+    file: { address: "a:1", "token-file": "token" },
+  };
+  await writeFile(profilesFile(env), `\uFEFF${JSON.stringify(profiles)}`);
+  const tokenOf = (given: GivenAccess) => findAccess(given, env).token();
+  expect(tokenOf({ profile: "inline" })).toBe("berth_inline");
+  expect(tokenOf({ profile: "file" })).toBe("berth_inside");
+  expect(tokenOf({ tokenFile: token })).toBe("berth_inside");
+});
 
 test("a duration is a number of milliseconds, or omitted", () => {
   expect(duration(1500)).toMatchObject({ seconds: 1n, nanos: 500_000_000 });
@@ -139,4 +160,23 @@ test("a source that is left early is canceled", async () => {
     if (lengths.length === 4) break;
   }
   expect({ lengths, canceled }).toEqual({ lengths: Array(4).fill(1 << 20), canceled: "canceled" });
+});
+
+test("an upload of which nothing is read cancels its source, and does not read it", async () => {
+  const ends: string[] = [];
+  const stream = new ReadableStream<Uint8Array>(
+    { pull: () => void ends.push("pulled"), cancel: () => void ends.push("canceled") },
+    { highWaterMark: 0 },
+  );
+  const items: AsyncIterableIterator<string> = {
+    [Symbol.asyncIterator]: () => items,
+    next: async () => ({ done: false, value: "read" }),
+    return: async () => ({ done: true, value: void ends.push("returned") }),
+  };
+  for (const source of [stream, items, new Blob(["text"]), "text"]) {
+    const pieces = piecesOf(source);
+    await pieces.return(undefined);
+    expect(await pieces.next()).toEqual({ done: true, value: undefined });
+  }
+  expect(ends).toEqual(["canceled", "returned"]);
 });

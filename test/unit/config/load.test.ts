@@ -158,6 +158,10 @@ describe("precedence", () => {
     expect(load({ config: lists, "allow-host-path": ["/e"] }).allowHostPaths).toEqual(["/e"]);
   });
 
+  test("a file may begin with a byte order mark", () => {
+    expect(load({ config: file('\uFEFF{"max-sandboxes": 3}') }).maxSandboxes).toBe(3);
+  });
+
   test("the environment may name the file; an empty variable counts as unset", () => {
     expect(load({}, { BERTH_CONFIG: config }).maxSandboxes).toBe(3);
     expect(load({}, { BERTH_CONFIG: "", BERTH_MAX_SANDBOXES: "" }).maxSandboxes).toBe(100);

@@ -30,6 +30,7 @@ describe("durations", () => {
     ["1h30m", "is not a duration"],
     ["5w", '"w" is not a unit of time'],
     ["5M", '"M" is not a unit of time'],
+    ["5constructor", '"constructor" is not a unit of time'],
     ["25d", "the maximum is 24d"],
     ["999999999999999d", "the maximum is 24d"],
     ["0s", "the minimum is 1ms"],

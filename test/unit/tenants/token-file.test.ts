@@ -1,5 +1,10 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { readTokenFile } from "../../../src/tenants/live-tokens.ts";
+import { secretNames } from "../../../src/tenants/secrets.ts";
 import { hashOf, newToken, tokenIdIn } from "../../../src/tenants/token.ts";
 import { parseTokenFile, TokenFileError } from "../../../src/tenants/token-file.ts";
 import { scaled } from "../../support/scale.ts";
@@ -75,6 +80,19 @@ test.each([
 ])("%j is refused with its place", (text, message) => {
   expect(() => parse(text)).toThrow(TokenFileError);
   expect(() => parse(text)).toThrow(message);
+});
+
+test("a byte order mark before tokens and secrets is ignored", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-tokens-"));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  const file = path.join(directory, "file.yaml");
+  const put = (text: string) => writeFile(file, `\uFEFF${text}`, { mode: 0o600 });
+  await put(entry());
+  expect([...(await readTokenFile(file)).tokens.keys()]).toEqual(["abcd"]);
+  await put("tenants: {a: {ram: 1}}\ntokens: []\n");
+  await expect(readTokenFile(file)).rejects.toThrow(`${file}:1:15: there is no key "ram" here`);
+  await put("secrets: {NAME: value}\n");
+  expect(await secretNames(file)).toBe(1);
 });
 
 test("with any contents, errors have a position", () => {

@@ -142,7 +142,8 @@ def _read_token(what: str, file: _Path) -> str:
 
 def _read_text(what: str, file: _Path) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8", errors="replace")
+        # Without the byte order mark that some editors of Windows write.
+        return Path(file).read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ValueError(f"{what}: {os.fspath(file)} cannot be read ({error.strerror})") from error
 

@@ -1,4 +1,5 @@
 import { invalidArgument } from "../../../base/errors.ts";
+import { ownValue } from "../../../base/own-value.ts";
 import { expandBraces } from "./expand-braces.ts";
 
 const MAX_PATTERN = 1000;
@@ -322,7 +323,7 @@ class Parser {
     const items = /\[:([a-z]+):\]|(\\?.)(?:-(\\?.))?/gsu;
     for (const [, name, from, to = from] of content.matchAll(items)) {
       if (name !== undefined) {
-        const known = CLASSES[name];
+        const known = ownValue(CLASSES, name);
         tests.push((codePoint) => known?.test(String.fromCodePoint(codePoint)) ?? false);
         continue;
       }

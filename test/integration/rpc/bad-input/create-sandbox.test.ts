@@ -77,6 +77,12 @@ describe("CreateSandbox refuses", () => {
       { runtime: "kata" },
       { code: "PERMISSION_DENIED", reason: "NOT_ALLOWED" },
     ),
+    spec(
+      "a runtime with a name that every object inherits",
+      "runtime",
+      { runtime: "constructor" },
+      { code: "PERMISSION_DENIED", reason: "NOT_ALLOWED" },
+    ),
     spec("a network that does not exist", "spec.network.mode", { network: { mode: 77 } }),
     hostMount("the host's root", "/"),
     hostMount("a host path that is not allowed", "/etc"),

@@ -216,7 +216,10 @@ class AsyncFiles:
     async def upload_dir(
         self, source: Local, path: Path = ".", *, create_parents: bool = True, user: str = ""
     ) -> Unpacked:
-        """Copies the content of a local directory into one of the sandbox. Files of the same name are replaced."""
+        """Copies the content of a local directory into one of the sandbox. Files of the same name are replaced.
+
+        Named pipes, sockets and devices are left out.
+        """
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
             await in_thread(lambda: _pack(LocalPath(source), spool))
             spool.seek(0)
@@ -413,7 +416,12 @@ async def pieces_of(source: Source, most: int | None = None) -> AsyncIterator[by
 def _pack(source: LocalPath, target: tempfile.SpooledTemporaryFile[bytes]) -> None:
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for entry in sorted(source.iterdir()):
-            tar.add(entry, entry.name)
+            tar.add(entry, entry.name, filter=_without_special)
+
+
+def _without_special(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    # The service would refuse the whole archive because of one. Devices include pipes; tarfile itself leaves out sockets.
+    return None if member.isdev() else member
 
 
 def _unpack(source: tempfile.SpooledTemporaryFile[bytes], target: LocalPath) -> None:

@@ -28,6 +28,7 @@ describe("a glob", () => {
     ["[a-c]?[!x]", "b1y", true],
     ["[a-c]?[!x]", "b1x", false],
     ["[[:upper:]]*", "Über", true],
+    ["[[:constructor:]]", "c", false],
     ["[]]", "]", true],
     ["a[", "a[", true],
     ["\\*", "*", true],
