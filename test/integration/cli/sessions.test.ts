@@ -9,7 +9,7 @@ afterAll(() => service.stop());
 
 test("a session from create to destroy, and its tools", async () => {
   const run = async (...args: string[]) => {
-    const { stdout, stderr, exitCode: code } = await service.run(args);
+    const { stdout, stderr, exitCode: code } = await service.runHere(args);
     return { stdout: stdout.toString(), stderr, code };
   };
   const created = await run("session", "create", "bash", "-w", "ann", "--config", '{"env":{"A":"1"}}');
