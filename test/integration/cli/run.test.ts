@@ -44,7 +44,7 @@ describe("the exit code is the command's", () => {
   });
 
   test("-- may be left out before a command without dashes, and its own flags stay its own", async () => {
-    const { exitCode, stdout } = await service.runHere(["run", "echo", "-n", "--json", "--"]);
+    const { exitCode, stdout } = await service.run(["run", "echo", "-n", "--json", "--"]);
     expect([exitCode, stdout.toString()]).toEqual([0, "--json --"]);
   });
 });
