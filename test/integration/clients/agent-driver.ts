@@ -95,12 +95,12 @@ async function serve(agent: Scripted, act: Act): Promise<void> {
   tell({ agent: place, done: answer, agentState: state, currentStep, runId });
 }
 
-/** Each agent, and the end of what it was last told to do. */
+/** Each agent, and the end of its last act. */
 const agents = new Map<number, { readonly agent: Scripted; last: Promise<void> }>();
 for await (const line of createInterface({ input: process.stdin })) {
-  const told = JSON.parse(line);
-  const known = agents.get(told.agent);
-  if (known === undefined) agents.set(told.agent, { agent: make(told), last: Promise.resolve() });
-  else known.last = known.last.then(() => serve(known.agent, told));
+  const act = JSON.parse(line);
+  const known = agents.get(act.agent);
+  if (known === undefined) agents.set(act.agent, { agent: make(act), last: Promise.resolve() });
+  else known.last = known.last.then(() => serve(known.agent, act));
 }
 await Promise.all([...agents.values()].map(({ last }) => last));

@@ -67,8 +67,8 @@ async def serve(setup, acts):
                 answer = await perform(agent, act)
             except Exception as error:
                 answer = {"raised": str(error), "type": type(error).__name__}
-            told = {"agent": place, "done": answer, "agentState": agent.state.value}
-            tell({**told, "currentStep": agent.current_step, "runId": agent.run_id})
+            report = {"agent": place, "done": answer, "agentState": agent.state.value}
+            tell({**report, "currentStep": agent.current_step, "runId": agent.run_id})
 
 
 async def main():
