@@ -4,6 +4,7 @@ import path from "node:path";
 import { buffer } from "node:stream/consumers";
 import { TEST_IMAGE } from "./images.ts";
 import { launcherSettings } from "./launcher.ts";
+import { runProgramHere } from "./program-here.ts";
 import { newDataDir, newInstance, packageDir } from "./settings.ts";
 
 const isBuilt = process.env.BERTH_TEST_RUN !== undefined;
@@ -154,6 +155,14 @@ export class ServeProcess {
   /** Runs a client command against it. */
   run(args: readonly string[], options: ProgramOptions = {}): Promise<ProgramEnd> {
     return runProgram(args, { ...options, env: { BERTH_ADDRESS: this.address, ...options.env } });
+  }
+
+  /** Runs a client command against it in this process. */
+  runHere(
+    args: readonly string[],
+    { env, ...options }: Parameters<typeof runProgramHere>[1] = {},
+  ): Promise<ProgramEnd> {
+    return runProgramHere(args, { ...options, env: { BERTH_ADDRESS: this.address, ...env } });
   }
 
   /** Starts a client command against it. */

@@ -22,7 +22,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { Client } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
-import { endOf, ServeProcess } from "../../support/program.ts";
+import { endOf, type ProgramEnd, ServeProcess } from "../../support/program.ts";
 
 const SANDBOX = "box";
 const SILENT = { exitCode: 0, stdout: "", stderr: "" };
@@ -33,7 +33,7 @@ let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start();
   client = new Client(service.address);
-  const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX]);
+  const { exitCode, stderr } = await service.runHere(["create", "--id", SANDBOX]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
 });
 afterAll(async () => {
@@ -53,9 +53,19 @@ beforeEach(async () => {
 afterEach(() => rm(here, { recursive: true, force: true }));
 
 async function cp(...args: string[]) {
-  const { exitCode, stdout, stderr } = await service.run(["cp", ...args]);
-  return { exitCode, stdout: stdout.toString("latin1"), stderr };
+  return textOf(await service.runHere(["cp", ...args]));
 }
+
+/** The same in a process of its own. */
+async function cpProgram(...args: string[]) {
+  return textOf(await service.run(["cp", ...args]));
+}
+
+const textOf = ({ exitCode, stdout, stderr }: ProgramEnd) => ({
+  exitCode,
+  stdout: stdout.toString("latin1"),
+  stderr,
+});
 
 /** The output of a shell line in the sandbox. */
 async function inSandbox(line: string): Promise<string> {
@@ -82,23 +92,23 @@ describe("a file", () => {
 
   test("is copied in and out byte for byte, a new one with its mode", async () => {
     await writeFile(`${here}/f`, content, { mode: 0o750 });
-    expect(await cp(`${here}/f`, `${SANDBOX}:${there}/g`)).toEqual(SILENT);
+    expect(await cpProgram(`${here}/f`, `${SANDBOX}:${there}/g`)).toEqual(SILENT);
     expect(await inSandbox(`stat -c %a ${there}/g; sha256sum < ${there}/g`)).toBe(`750\n${hash}  -\n`);
-    expect(await cp(`${SANDBOX}:${there}/g`, `${here}/back`)).toEqual(SILENT);
+    expect(await cpProgram(`${SANDBOX}:${there}/g`, `${here}/back`)).toEqual(SILENT);
     expect((await readFile(`${here}/back`)).equals(content)).toBe(true);
     expect((await lstat(`${here}/back`)).mode & 0o777).toBe(0o750);
   });
 
   test("is copied to and from a sandbox whose id contains colons and slashes", async () => {
     const id = "team:7/a b";
-    expect((await service.run(["create", "--id", id])).exitCode).toBe(0);
+    expect((await service.runHere(["create", "--id", id])).exitCode).toBe(0);
     await writeFile(`${here}/f`, "x");
     expect(await cp("--sandbox", id, `${here}/f`, ":/tmp/g:h")).toEqual(SILENT);
     expect(await cp("--sandbox", id, ":/tmp/g:h", "-")).toEqual({ ...SILENT, stdout: "x" });
     const { exitCode, stderr } = await cp(`${here}/f`, `${id}:/tmp/g`);
     expect(exitCode).toBe(1);
     expect(stderr).toContain("--sandbox");
-    expect((await service.run(["rm", id])).exitCode).toBe(0);
+    expect((await service.runHere(["rm", id])).exitCode).toBe(0);
   });
 
   test("copied to an existing directory keeps its own name", async () => {
@@ -223,11 +233,11 @@ describe("a tree", () => {
 
   test("is the same after a copy in and out", async () => {
     await plant(`${here}/tree`);
-    expect(await cp(`${here}/tree`, `${SANDBOX}:${there}/copy`)).toEqual(SILENT);
+    expect(await cpProgram(`${here}/tree`, `${SANDBOX}:${there}/copy`)).toEqual(SILENT);
     const listing = listHere(`${here}/tree`);
     expect(await listThere(`${there}/copy`)).toBe(listing);
     expect(await inSandbox(`stat -c %Y ${there}/copy/script`)).toBe("1000000000\n");
-    expect(await cp(`${SANDBOX}:${there}/copy`, `${here}/back`)).toEqual(SILENT);
+    expect(await cpProgram(`${SANDBOX}:${there}/copy`, `${here}/back`)).toEqual(SILENT);
     expect(listHere(`${here}/back`)).toBe(listing);
     expect((await lstat(`${here}/back/script`)).mtimeMs).toBe(1_000_000_000_000);
     expect((await readdir(here)).sort()).toEqual(["back", "tree"]);

@@ -5,7 +5,8 @@ import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { makeCertificate } from "../../support/certificate.ts";
 import { DESKTOP_IMAGE, MISSING_IMAGE, TEST_IMAGE } from "../../support/images.ts";
-import { type ProgramOptions, runProgram, ServeProcess } from "../../support/program.ts";
+import { runProgram, ServeProcess } from "../../support/program.ts";
+import { runProgramHere } from "../../support/program-here.ts";
 
 let directory: string;
 beforeAll(async () => {
@@ -18,7 +19,7 @@ interface Report {
   readonly findings: readonly { subject: string; status: string; found: string; fix?: string }[];
 }
 
-async function doctor(args: string[] = [], options: ProgramOptions = {}) {
+async function doctor(args: string[] = [], options: { readonly env?: Record<string, string> } = {}) {
   const env = {
     BERTH_LISTEN: "127.0.0.1:0",
     BERTH_DEFAULT_IMAGE: TEST_IMAGE,
@@ -26,7 +27,7 @@ async function doctor(args: string[] = [], options: ProgramOptions = {}) {
     BERTH_ENGINE: "docker",
     ...options.env,
   };
-  const { exitCode, stdout, stderr } = await runProgram(["doctor", "--json", ...args], { ...options, env });
+  const { exitCode, stdout, stderr } = await runProgramHere(["doctor", "--json", ...args], { env });
   expect(stderr).toBe("");
   const { ok, findings }: Report = JSON.parse(stdout.toString());
   return { exitCode, ok, of: (subject: string) => findings.find((finding) => finding.subject === subject) };
@@ -317,7 +318,7 @@ test("a running service with TLS is recognised, with and without a certificate o
 });
 
 test("a bad option is a usage error", async () => {
-  const { exitCode, stderr } = await runProgram(["doctor", "--default-memory", "1"]);
+  const { exitCode, stderr } = await runProgramHere(["doctor", "--default-memory", "1"]);
   expect(exitCode).toBe(2);
   expect(stderr).toContain("--default-memory:");
 });

@@ -2,7 +2,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { cpSync, globSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { endOf, type ProgramEnd, runProgram, ServeProcess } from "../../support/program.ts";
+import { endOf, type ProgramEnd, ServeProcess } from "../../support/program.ts";
+import { runProgramHere } from "../../support/program-here.ts";
 import { newDataDir, packageDir } from "../../support/settings.ts";
 
 const SANDBOX = "box";
@@ -10,36 +11,38 @@ const SANDBOX = "box";
 let service: ServeProcess;
 beforeAll(async () => {
   service = await ServeProcess.start();
-  const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX, "-e", "WHO=sandbox"]);
+  const { exitCode, stderr } = await service.runHere(["create", "--id", SANDBOX, "-e", "WHO=sandbox"]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
 });
 afterAll(() => service.stop());
 
-const exec = (flags: string[], command: string[], stdin?: Buffer | string) =>
-  service.run(["exec", ...flags, SANDBOX, "--", ...command], stdin === undefined ? {} : { stdin });
+const exec = (command: string[], stdin: Buffer | string) =>
+  service.run(["exec", SANDBOX, "--", ...command], { stdin });
+const execHere = (flags: string[], command: string[]) =>
+  service.runHere(["exec", ...flags, SANDBOX, "--", ...command]);
 
 describe("stdin", () => {
-  const input = randomBytes(20_000_000);
+  const input = randomBytes(8_000_000);
   const hash = createHash("sha256").update(input).digest("hex");
 
-  test("20 MB arrive whole", async () => {
-    const { exitCode, stdout } = await exec([], ["sha256sum"], input);
+  test("8 MB arrive whole", async () => {
+    const { exitCode, stdout } = await exec(["sha256sum"], input);
     expect([exitCode, stdout.toString()]).toEqual([0, `${hash}  -\n`]);
   });
 
   test("and are returned whole", async () => {
-    const { exitCode, stdout } = await exec([], ["cat"], input);
+    const { exitCode, stdout } = await exec(["cat"], input);
     expect(exitCode).toBe(0);
     expect(createHash("sha256").update(stdout).digest("hex")).toBe(hash);
   });
 
   test("a command need not read it", async () => {
-    const { exitCode, stdout, stderr } = await exec([], ["head", "-c", "5"], input);
+    const { exitCode, stdout, stderr } = await exec(["head", "-c", "5"], input);
     expect({ exitCode, stdout, stderr }).toEqual({ exitCode: 0, stdout: input.subarray(0, 5), stderr: "" });
   });
 
   test("an empty one ends at once", async () => {
-    const { exitCode, stdout } = await exec([], ["cat"], "");
+    const { exitCode, stdout } = await exec(["cat"], "");
     expect([exitCode, stdout.length]).toEqual([0, 0]);
   });
 });
@@ -71,18 +74,18 @@ test("a failure keeps its message and its exit code if an upgrade has replaced t
 describe("flags", () => {
   test("env, workdir, user and timeout reach the command", async () => {
     const flags = ["-e", "WHAT=flag", "-w", "/tmp", "-u", "65534"];
-    const { stdout } = await exec(flags, ["sh", "-c", 'echo "$WHO $WHAT $PWD $(id -u)"']);
+    const { stdout } = await execHere(flags, ["sh", "-c", 'echo "$WHO $WHAT $PWD $(id -u)"']);
     expect(stdout.toString()).toBe("sandbox flag /tmp 65534\n");
-    expect((await exec(["--timeout", "300ms"], ["sleep", "60"])).exitCode).toBe(124);
+    expect((await execHere(["--timeout", "300ms"], ["sleep", "60"])).exitCode).toBe(124);
   });
 
   test("-- is not needed, and a second one is the command's", async () => {
-    const { stdout } = await service.run(["exec", SANDBOX, "echo", "-n", "--", "-x"]);
+    const { stdout } = await service.runHere(["exec", SANDBOX, "echo", "-n", "--", "-x"]);
     expect(stdout.toString()).toBe("-- -x");
   });
 
   test("a flag after the sandbox is Berth's; after the command or -- it is the command's", async () => {
-    const { stdout } = await service.run([
+    const { stdout } = await service.runHere([
       "exec",
       SANDBOX,
       "-i",
@@ -105,7 +108,7 @@ describe("flags", () => {
     [["exec", "-e", "A", SANDBOX, "--", "true"], '--env: "A" is not of the form KEY=VALUE'],
     [["exec", "--colour", SANDBOX, "--", "true"], "unknown option '--colour'"],
   ])("%j is a usage error", async (args, problem) => {
-    const { exitCode, stderr } = await service.run(args);
+    const { exitCode, stderr } = await service.runHere(args);
     expect(exitCode).toBe(2);
     expect(stderr).toContain(`berth: ${problem}`);
   });
@@ -129,16 +132,16 @@ describe("a program that cannot be run is reported without the shell that looked
     async (...[program, code, problem]) => {
       const end = { exitCode: code, stdout: Buffer.alloc(0), stderr: `berth: ${program}: ${problem}\n` };
       const args = [SANDBOX, "--", program, "argument"];
-      expect(await service.run(["exec", ...args])).toMatchObject(end);
-      expect(await service.run(["exec", ...args], { stdin: "in" })).toMatchObject(end);
-      expect(await service.run(["exec", "-u", "1000", ...args])).toMatchObject(end);
-      expect(await service.run(["exec", "-e", "LC_ALL=C", ...args])).toMatchObject(end);
+      expect(await service.runHere(["exec", ...args])).toMatchObject(end);
+      expect(await service.runHere(["exec", ...args], { stdin: "in" })).toMatchObject(end);
+      expect(await service.runHere(["exec", "-u", "1000", ...args])).toMatchObject(end);
+      expect(await service.runHere(["exec", "-e", "LC_ALL=C", ...args])).toMatchObject(end);
     },
   );
 
   test("programs are found by PATH, also in the directory where the command starts", async () => {
     const run = async (place: string, ...more: string[]) =>
-      (await service.run(["exec", "-e", `PATH=${place}`, ...more, SANDBOX, "--", "true"])).exitCode;
+      (await service.runHere(["exec", "-e", `PATH=${place}`, ...more, SANDBOX, "--", "true"])).exitCode;
     expect(await run("/nowhere")).toBe(127);
     expect(await run("/nowhere:/usr/bin")).toBe(0);
     expect(await run("/nowhere::/bin", "-w", "/usr/bin")).toBe(0);
@@ -146,7 +149,7 @@ describe("a program that cannot be run is reported without the shell that looked
   });
 
   test("the search leaves no trace in the program's environment", async () => {
-    const { stdout } = await service.run([
+    const { stdout } = await service.runHere([
       "exec",
       "-e",
       "PATH=/usr/bin:/bin",
@@ -160,7 +163,7 @@ describe("a program that cannot be run is reported without the shell that looked
       .toString()
       .match(/^\w+(?==)/gm)
       ?.sort();
-    const plain = await service.run([
+    const plain = await service.runHere([
       "exec",
       "-e",
       "PATH=/usr/bin:/bin",
@@ -184,7 +187,7 @@ describe("a program that cannot be run is reported without the shell that looked
 });
 
 test("a missing sandbox: 125, and where to look", async () => {
-  const { exitCode, stderr } = await service.run(["exec", "nobody", "--", "true"]);
+  const { exitCode, stderr } = await service.runHere(["exec", "nobody", "--", "true"]);
   expect(exitCode).toBe(125);
   expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
 });
@@ -219,8 +222,8 @@ test.each([
   const [, processId = ""] =
     /\nThe command was started\. End it with: berth kill (\S+)\n$/.exec(exec.stderr) ?? [];
   expect([codeOf(exec), processId, exec.stderr]).toEqual([started, expect.stringMatching(/./), exec.stderr]);
-  expect(await service.run(["kill", processId])).toMatchObject({ exitCode: 0 });
-  expect(await service.run(["rm", id])).toMatchObject({ exitCode: 0 });
+  expect(await service.runHere(["kill", processId])).toMatchObject({ exitCode: 0 });
+  expect(await service.runHere(["rm", id])).toMatchObject({ exitCode: 0 });
 });
 
 test("an error output that cannot be written: 125, and 141 if its reader has gone", async () => {
@@ -234,24 +237,24 @@ test("an error output that cannot be written: 125, and 141 if its reader has gon
 });
 
 test("a missing directory is the service's refusal, not the command's", async () => {
-  const { exitCode, stderr } = await exec(["-w", "/no/such/dir"], ["true"]);
+  const { exitCode, stderr } = await execHere(["-w", "/no/such/dir"], ["true"]);
   expect(exitCode).toBe(125);
   expect(stderr).toContain("/no/such/dir");
 });
 
 test("deleting the sandbox ends the command with 125", async () => {
-  await service.run(["create", "--id", "short"]);
+  await service.runHere(["create", "--id", "short"]);
   const child = service.begin(["exec", "short", "--", "sh", "-c", "echo up; sleep 600"]);
   const end = endOf(child);
   await once(child.stdout, "data");
-  await service.run(["rm", "--grace", "0s", "short"]);
+  await service.runHere(["rm", "--grace", "0s", "short"]);
   const { exitCode, stderr } = await end;
   expect(exitCode).toBe(125);
   expect(stderr).toMatch(/^berth: .*sandbox/);
 });
 
 test("no service: the address and how to start one", async () => {
-  const { exitCode, stderr } = await runProgram(["exec", "x", "--", "true"], {
+  const { exitCode, stderr } = await runProgramHere(["exec", "x", "--", "true"], {
     env: { BERTH_ADDRESS: "127.0.0.1:1" },
   });
   expect(exitCode).toBe(125);

@@ -14,7 +14,7 @@ let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start(["--engine", "bubblewrap", "--transcript-window", "1MiB"]);
   client = new Client(service.address);
-  const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX]);
+  const { exitCode, stderr } = await service.runHere(["create", "--id", SANDBOX]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
 });
 afterAll(async () => {
@@ -32,7 +32,7 @@ async function leave(line: string): Promise<string> {
 }
 
 async function logs(...args: string[]) {
-  const { exitCode, stdout, stderr } = await service.run(["logs", ...args]);
+  const { exitCode, stdout, stderr } = await service.runHere(["logs", ...args]);
   return { exitCode, stdout: stdout.toString("latin1"), stderr };
 }
 
@@ -50,7 +50,8 @@ describe("the output so far", () => {
   });
 
   test("is printed byte for byte, each stream to its own, and is no failure whatever the process's code", async () => {
-    expect(await logs(processId)).toEqual({
+    const { exitCode, stdout, stderr } = await service.run(["logs", processId]);
+    expect({ exitCode, stdout: stdout.toString("latin1"), stderr }).toEqual({
       exitCode: 0,
       stdout: "to stdout\n\xff\0\r\n",
       stderr: "to stderr\n",
@@ -108,7 +109,7 @@ describe("followed to the end", () => {
   });
 
   test("any other end is reported as exec reports it", async () => {
-    const left = await service.run(["exec", "-d", "--timeout", "300ms", SANDBOX, "--", "sleep", "60"]);
+    const left = await service.runHere(["exec", "-d", "--timeout", "300ms", SANDBOX, "--", "sleep", "60"]);
     expect(left).toMatchObject({ exitCode: 0, stderr: "" });
     expect(left.stdout.toString()).toMatch(/^prc_[a-z2-7]{20}\n$/);
     const { exitCode, stderr } = await logs("-f", left.stdout.toString().trim());
@@ -123,7 +124,7 @@ describe("followed to the end", () => {
     await new Promise((resolve) => child.stdout.once("data", resolve));
     child.kill("SIGINT");
     expect((await end).exitCode).toBe(130);
-    expect((await service.run(["ps", SANDBOX])).stdout.toString()).toContain(processId);
+    expect((await service.runHere(["ps", SANDBOX])).stdout.toString()).toContain(processId);
   });
 
   test("from --offset on, including output yet to come", async () => {
@@ -206,7 +207,7 @@ describe("ps", () => {
   test("lists running processes, and with --all ended ones", async () => {
     await client.call("SandboxService/CreateSandbox", { sandbox_id: "busy" });
     const exec = async (...args: string[]) =>
-      (await service.run(["exec", "-d", "busy", "--", ...args])).stdout.toString().trim();
+      (await service.runHere(["exec", "-d", "busy", "--", ...args])).stdout.toString().trim();
     const gone = await exec("sh", "-c", 'echo a word; printf "\\033[2J" >&2; exit 4');
     const killed = await exec("sh", "-c", "kill -9 $$");
     await client.attach(gone).result;
@@ -230,7 +231,7 @@ describe("ps", () => {
       [killed, "signaled (9)", ago, "0 B", "0 B", "sh -c 'kill -9 $$'"],
       [gone, "exited (4)", ago, "7 B", "4 B", "sh -c 'echo a word; printf \"\\033[2J\" >&2; exit 4'"],
     ]);
-    const { stdout } = await service.run(["ps", "--json", "--all", "busy"]);
+    const { stdout } = await service.runHere(["ps", "--json", "--all", "busy"]);
     const { processes } = JSON.parse(stdout.toString());
     expect(processes.map(({ processId }: { processId: string }) => processId)).toEqual([
       running,
@@ -242,12 +243,12 @@ describe("ps", () => {
 
   test("commands are shown on one line, without control characters", async () => {
     await client.exec(SANDBOX, ["sh", "-c", "true\n\t\x1b[2J\u202e"]).result;
-    const { stdout } = await service.run(["ps", "--all", SANDBOX]);
+    const { stdout } = await service.runHere(["ps", "--all", SANDBOX]);
     expect(stdout.toString()).toContain("sh -c 'true\\n\\t\\u{1b}[2J\\u{202e}'\n");
   });
 
   test("a missing sandbox", async () => {
-    const { exitCode, stderr } = await service.run(["ps", "nobody"]);
+    const { exitCode, stderr } = await service.runHere(["ps", "nobody"]);
     expect(exitCode).toBe(1);
     expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
   });
@@ -265,18 +266,18 @@ describe("a wrong command line", () => {
     [["ps"], "missing required argument 'sandbox'"],
     [["exec", "-d", "-i", SANDBOX, "--", "cat"], "-d and -i exclude each other"],
   ])("%j", async (args, problem) => {
-    const { exitCode, stderr } = await service.run(args);
+    const { exitCode, stderr } = await service.runHere(args);
     expect(exitCode).toBe(2);
     expect(stderr).toContain(`berth: ${problem}`);
   });
 
   test("a missing process", async () => {
     const nobody = "prc_aaaaaaaaaaaaaaaaaaaa";
-    const { exitCode, stderr } = await service.run(["logs", nobody]);
+    const { exitCode, stderr } = await service.runHere(["logs", nobody]);
     expect(exitCode).toBe(1);
     expect(stderr).toMatch(
       new RegExp(`^berth: .*${nobody}.*\nSee which there are: berth ps --all SANDBOX\n$`),
     );
-    expect((await service.run(["logs", "-f", nobody])).exitCode).toBe(125);
+    expect((await service.runHere(["logs", "-f", nobody])).exitCode).toBe(125);
   });
 });

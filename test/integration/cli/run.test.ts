@@ -39,7 +39,7 @@ describe("the exit code is the command's", () => {
       "the sandbox is out of memory",
     ],
   ])("%s", async (_what, args, code, remark) => {
-    const { exitCode, stderr } = await service.run(["run", ...args]);
+    const { exitCode, stderr } = await service.runHere(["run", ...args]);
     expect({ exitCode, stderr }).toEqual({ exitCode: code, stderr: expect.stringContaining(remark) });
   });
 
@@ -78,7 +78,7 @@ describe("output", () => {
 
 describe("settings of the sandbox", () => {
   test("env, workdir, user, cpus and memory reach it", async () => {
-    const { stdout, stderr } = await service.run(
+    const { stdout, stderr } = await service.runHere(
       [
         [
           "run",
@@ -195,7 +195,7 @@ describe("on a signal", () => {
 });
 
 test("an image that cannot be found is reported with what to do", async () => {
-  const { exitCode, stderr, stdout } = await service.run(["run", "--image", MISSING_IMAGE, "--", "true"]);
+  const { exitCode, stderr, stdout } = await service.runHere(["run", "--image", MISSING_IMAGE, "--", "true"]);
   expect([exitCode, stdout.length]).toEqual([125, 0]);
   expect(stderr).toContain(MISSING_IMAGE);
   expect(stderr).toMatch(/^berth: The image .+ cannot be reached .+\. Check .+\n$/s);

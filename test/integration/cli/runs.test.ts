@@ -17,7 +17,7 @@ afterAll(async () => {
 });
 
 async function berth(...args: string[]): Promise<string> {
-  const { stdout, stderr, exitCode } = await service.run(args);
+  const { stdout, stderr, exitCode } = await service.runHere(args);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
   return stdout.toString();
 }
@@ -40,14 +40,14 @@ test("runs are listed, shown, followed to their end, canceled and deleted", asyn
   const all = JSON.parse(await berth("runs", "ls", "--all", "--json"));
   expect(all.runs).toMatchObject([{ runId: run.runId, outcome: "RUN_OUTCOME_CANCELED" }]);
   expect(await berth("runs", "rm", run.runId)).toBe(`${run.runId}\n`);
-  const gone = await service.run(["runs", "show", run.runId]);
+  const gone = await service.runHere(["runs", "show", run.runId]);
   expect(gone.exitCode).toBe(1);
   expect(gone.stderr).toMatch(/There is no run/);
 });
 
 test("several are deleted at once, and a missing one is reported, unless forced", async () => {
   const [one, two] = await Promise.all([RunDriver.start(client, {}), RunDriver.start(client, {})]);
-  const removed = await service.run(["runs", "rm", one.runId, "unknown", two.runId]);
+  const removed = await service.runHere(["runs", "rm", one.runId, "unknown", two.runId]);
   expect(removed.exitCode).toBe(1);
   expect(removed.stderr).toMatch(/^berth: There is no run "unknown"\./);
   expect(removed.stdout.toString().trim().split("\n").sort()).toEqual([one.runId, two.runId].sort());
@@ -56,6 +56,6 @@ test("several are deleted at once, and a missing one is reported, unless forced"
 });
 
 test("a wrong command line is reported as for every command", async () => {
-  const { exitCode, stderr } = await service.run(["runs", "show"]);
+  const { exitCode, stderr } = await service.runHere(["runs", "show"]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 2, stderr: "berth: missing required argument 'run'\n" });
 });

@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { VERSION } from "../../../src/version.ts";
 import { containersOf } from "../../support/docker.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
-import { runProgram, ServeProcess } from "../../support/program.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { runProgramHere } from "../../support/program-here.ts";
 
 let service: ServeProcess;
 beforeAll(async () => {
@@ -14,7 +15,8 @@ beforeAll(async () => {
 });
 afterAll(() => service.stop());
 
-const json = async (args: string[]) => JSON.parse((await service.run([...args, "--json"])).stdout.toString());
+const json = async (args: string[]) =>
+  JSON.parse((await service.runHere([...args, "--json"])).stdout.toString());
 
 describe("create, ls, stats and rm", () => {
   test("a sandbox from create to delete", async () => {
@@ -53,7 +55,7 @@ describe("create, ls, stats and rm", () => {
     expect(stats).toMatch(/^sandboxes +2 of 2, 0 in use$/m);
     expect(stats).toMatch(/^engine +docker \d+/m);
 
-    const full = await service.run(["create"]);
+    const full = await service.runHere(["create"]);
     expect(full.exitCode).toBe(1);
     expect(full.stderr).toMatch(
       /^berth: Maximum number of sandboxes \(2\) reached\..*\nSee which there are: berth ls\n$/,
@@ -65,23 +67,26 @@ describe("create, ls, stats and rm", () => {
       stderr: 'berth: There is no sandbox "unknown".\nSee which there are: berth ls --all\n',
     });
     expect(removed.stdout.toString().trim().split("\n").sort()).toEqual(["named", id].sort());
-    expect(await service.run(["rm", "named"])).toMatchObject({
+    expect(await service.runHere(["rm", "named"])).toMatchObject({
       exitCode: 1,
       stderr: 'berth: The sandbox "named" has ended already.\n',
     });
     for (const force of ["-f", "--force"])
-      expect(await service.run(["rm", force, "named", "unknown"])).toMatchObject({ exitCode: 0, stderr: "" });
+      expect(await service.runHere(["rm", force, "named", "unknown"])).toMatchObject({
+        exitCode: 0,
+        stderr: "",
+      });
     expect(await containersOf(service.instance)).toEqual([]);
 
     expect((await json(["ls"])).sandboxes).toEqual([]);
-    const all = (await service.run(["ls", "--all"])).stdout.toString();
+    const all = (await service.runHere(["ls", "--all"])).stdout.toString();
     expect(all).toMatch(/^named +terminated \(deleted\) /m);
   });
 
   test("rm --json reports each", async () => {
-    const forced = await service.run(["rm", "--json", "--force", "a"]);
+    const forced = await service.runHere(["rm", "--json", "--force", "a"]);
     expect(JSON.parse(forced.stdout.toString())).toEqual({ sandboxId: "a", deleted: true });
-    const { stdout } = await service.run(["rm", "--json", "a", "b"]);
+    const { stdout } = await service.runHere(["rm", "--json", "a", "b"]);
     const lines = stdout
       .toString()
       .trim()
@@ -99,11 +104,11 @@ describe("create, ls, stats and rm", () => {
     const { stdout } = await service.run(["version"]);
     expect(stdout.toString()).toBe(`client   ${VERSION}\nservice  ${VERSION} at ${service.address}\n`);
     const { address } = service;
-    expect(JSON.parse((await service.run(["version", "--json"])).stdout.toString())).toEqual({
+    expect(JSON.parse((await service.runHere(["version", "--json"])).stdout.toString())).toEqual({
       client: { version: VERSION },
       service: { version: VERSION, address },
     });
-    const alone = await runProgram(["version", "--address", "127.0.0.1:1"]);
+    const alone = await runProgramHere(["version", "--address", "127.0.0.1:1"]);
     expect([alone.exitCode, alone.stdout.toString()]).toEqual([
       0,
       `client   ${VERSION}\nservice  none: no service answers at 127.0.0.1:1\n`,
@@ -113,11 +118,11 @@ describe("create, ls, stats and rm", () => {
   test("the client's options may stand before the command", async () => {
     const { address } = service;
     const env = { BERTH_ADDRESS: "127.0.0.1:1" };
-    const first = await service.run(["--address", address, "--json", "session", "ls"], { env });
+    const first = await service.runHere(["--address", address, "--json", "session", "ls"], { env });
     expect(JSON.parse(first.stdout.toString())).toEqual({ sessions: [], nextPageToken: "" });
-    const middle = await service.run(["session", "--address", address, "ls"], { env });
+    const middle = await service.runHere(["session", "--address", address, "ls"], { env });
     expect(middle).toMatchObject({ exitCode: 0, stderr: "" });
-    expect(await service.run(["--address", address, "serve"])).toMatchObject({
+    expect(await service.runHere(["--address", address, "serve"])).toMatchObject({
       exitCode: 2,
       stderr: "berth: unknown option '--address'\n",
     });
@@ -127,8 +132,8 @@ describe("create, ls, stats and rm", () => {
 test("with bubblewrap, ls names no image", async () => {
   const other = await ServeProcess.start(["--engine", "bubblewrap"]);
   try {
-    await other.run(["create", "--id", "plain"]);
-    const [headings, row] = (await other.run(["ls"])).stdout.toString().split("\n");
+    await other.runHere(["create", "--id", "plain"]);
+    const [headings, row] = (await other.runHere(["ls"])).stdout.toString().split("\n");
     expect(headings).toMatch(/^ID +STATE +IMAGE +AGE /);
     expect(row).toMatch(/^plain +running +- +\d/);
   } finally {
@@ -148,7 +153,7 @@ describe("errors", () => {
     [["stat"], 2, "unknown command 'stat'"],
     [["ls", "--address", "somewhere"], 2, '"somewhere" is not the address of a service'],
   ])("%j", async (args, code, problem) => {
-    const { exitCode, stderr } = await service.run(args);
+    const { exitCode, stderr } = await service.runHere(args);
     expect(exitCode).toBe(code);
     expect(stderr).toMatch(/^berth: /);
     expect(stderr).toContain(problem);
@@ -179,7 +184,7 @@ describe("errors", () => {
         [["ls"], 1],
         [["exec", "box", "true"], 125],
       ] as const) {
-        const { exitCode, stderr } = await runProgram(args, { env: { BERTH_ADDRESS: address } });
+        const { exitCode, stderr } = await runProgramHere(args, { env: { BERTH_ADDRESS: address } });
         expect(exitCode).toBe(code);
         // It may close the connection before it sends anything.
         if (scheme === "" && other === "a web server of HTTP/2") {
@@ -201,8 +206,10 @@ describe("errors", () => {
     try {
       const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
       const env = { BERTH_ADDRESS: address };
-      expect((await runProgram(["ls"], { env })).stderr).toContain("berth: This server has no such method.");
-      const streamed = await runProgram(["exec", "box", "true"], { env });
+      expect((await runProgramHere(["ls"], { env })).stderr).toContain(
+        "berth: This server has no such method.",
+      );
+      const streamed = await runProgramHere(["exec", "box", "true"], { env });
       expect(streamed.exitCode).toBe(125);
       expect(streamed.stderr).toContain(`berth: the service at ${address} does not know this call\n`);
     } finally {
@@ -213,7 +220,7 @@ describe("errors", () => {
   test.each(["unix:/tmp/no-such-berth.sock", "127.0.0.1:1", "http://[::1]:1"])(
     "no service at %s",
     async (address) => {
-      const { exitCode, stderr } = await runProgram(["stats"], { env: { BERTH_ADDRESS: address } });
+      const { exitCode, stderr } = await runProgramHere(["stats"], { env: { BERTH_ADDRESS: address } });
       expect(exitCode).toBe(1);
       expect(stderr).toContain(`berth: no service answers at ${address}\nStart one with: berth serve\n`);
     },

@@ -19,6 +19,7 @@ import { Store } from "../../../src/store.ts";
 import { removeContainers } from "../../support/docker.ts";
 import { nodeAsOrdinaryUser, PROGRAM } from "../../support/ordinary-user.ts";
 import { runProgram, ServeProcess } from "../../support/program.ts";
+import { runProgramHere } from "../../support/program-here.ts";
 
 const root = mkdtempSync(path.join(tmpdir(), "berth-data-dir-"));
 /** The database of an intact data directory. */
@@ -91,7 +92,7 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     spoil(path.join(directory, "berth.db"));
     const before = readdirSync(directory);
     const options = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", directory];
-    const { exitCode, stdout } = await runProgram(["doctor", "--json", ...options]);
+    const { exitCode, stdout } = await runProgramHere(["doctor", "--json", ...options]);
     expect(JSON.parse(stdout.toString()).findings).toContainEqual({
       subject: "database",
       status: "missing",
@@ -181,7 +182,7 @@ test("a copy of the data directory of a running service is refused where it woul
   const copy = path.join(root, "copy");
   cpSync(service.dataDir, copy, { recursive: true });
   try {
-    expect((await service.run(["create", "--id", "since"])).stdout.toString()).toBe("since\n");
+    expect((await service.runHere(["create", "--id", "since"])).stdout.toString()).toBe("since\n");
     const start = (args: string[]) =>
       ServeProcess.start(args, {}, { instance: service.instance, dataDir: copy }).then(
         async (second) => {
@@ -193,7 +194,7 @@ test("a copy of the data directory of a running service is refused where it woul
     expect(await start(["--engine", "docker"])).toContain(
       `another service on this machine runs as the same instance, ${service.instance}, probably from a copy of this directory.`,
     );
-    const { stdout } = await service.run(["exec", "since", "--", "echo", "alive"]);
+    const { stdout } = await service.runHere(["exec", "since", "--", "echo", "alive"]);
     expect(stdout.toString()).toBe("alive\n");
     // Its sandboxes are its own processes.
     expect(await start(["--engine", "bubblewrap"])).toContain("engine bubblewrap");
@@ -207,7 +208,7 @@ test("a copy of the data directory of a running service is refused where it woul
 
 test("a database without its key is refused, and no other key is made", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
-  await service.run(["create"]);
+  await service.runHere(["create"]);
   await service.stop();
   const key = path.join(service.dataDir, "key");
   rmSync(key);

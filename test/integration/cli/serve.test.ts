@@ -14,6 +14,9 @@ import { TokensFile } from "../../support/tokens.ts";
 const dir = mkdtempSync(path.join(tmpdir(), "berth-serve-"));
 afterAll(() => rmSync(dir, { recursive: true }));
 
+/** Reduces a pipe to a page: 1031 is F_SETPIPE_SZ. */
+const SHRINK = "import fcntl, os, sys; fcntl.fcntl(os.open(sys.argv[1], os.O_RDWR), 1031, 4096)";
+
 const services: ServeProcess[] = [];
 async function serve(args: string[] = [], env: Record<string, string> = {}): Promise<ServeProcess> {
   const service = await ServeProcess.start(args, env);
@@ -46,7 +49,7 @@ test("one line says where it listens, on which engine, and how isolated; nothing
 describe("its end", () => {
   test.each(["SIGTERM", "SIGINT"] as const)("%s deletes the sandboxes and ends with 0", async (signal) => {
     const service = await serve();
-    await service.run(["create"]);
+    await service.runHere(["create"]);
     expect(await containersOf(service.instance)).toHaveLength(1);
     expect((await service.stop(signal)).exitCode).toBe(0);
     expect(await containersOf(service.instance)).toEqual([]);
@@ -54,7 +57,7 @@ describe("its end", () => {
 
   test("--leave-sandboxes leaves them", async () => {
     const service = await serve(["--leave-sandboxes"]);
-    await service.run(["create"]);
+    await service.runHere(["create"]);
     expect((await service.stop()).exitCode).toBe(0);
     expect(await containersOf(service.instance)).toHaveLength(1);
   });
@@ -79,7 +82,7 @@ describe("its end", () => {
 
   test("a second signal ends it at once and says so", async () => {
     const service = await serve(["--stop-timeout", "60s"]);
-    await service.run(["create", "--id", "busy"]);
+    await service.runHere(["create", "--id", "busy"]);
     const child = service.begin(["exec", "busy", "--", "sh", "-c", "echo up; sleep 600"], { stdin: "open" });
     const busy = endOf(child);
     await once(child.stdout, "data");
@@ -208,8 +211,9 @@ describe("its log", () => {
   test.each(["json", "text"])("in %s that nobody reads stops neither calls nor the end", async (format) => {
     const pipe = path.join(dir, `log-${format}`);
     execFileSync("mkfifo", [pipe]);
-    // A reader that never reads.
+    // A reader that never reads. Its pipe is small, so that few calls fill it.
     const reader = openSync(pipe, constants.O_RDWR);
+    execFileSync("python3", ["-c", SHRINK, pipe]);
     const service = await ServeProcess.start(
       ["--engine", "bubblewrap"],
       { BERTH_LOG_LEVEL: "info", BERTH_LOG_FORMAT: format },
@@ -218,8 +222,8 @@ describe("its log", () => {
     services.push(service);
     try {
       const statsUrl = `http://${service.address}/berth.v1.SandboxService/GetStats`;
-      // A pipe holds 64 KiB, and each call has a line of some 200 bytes.
-      for (let i = 0; i < 600; i++) {
+      // The pipe holds 4 KiB, and each call has a line of some 200 bytes: 56 KiB more than it takes.
+      for (let i = 0; i < 300; i++) {
         const answer = await fetch(`${statsUrl}?encoding=json&message={}`, {
           signal: AbortSignal.timeout(60_000),
         }).catch(() => undefined);
@@ -283,7 +287,7 @@ describe("where it listens", () => {
     const { exitCode, stdout } = await service.run(["run", "--", "echo", "over a socket"]);
     expect([exitCode, stdout.toString()]).toEqual([0, "over a socket\n"]);
     await service.stop();
-    expect((await service.run(["ls"])).stderr).toContain(`no service answers at ${listen}`);
+    expect((await service.runHere(["ls"])).stderr).toContain(`no service answers at ${listen}`);
   });
 
   test("an address in use is refused", async () => {
@@ -435,16 +439,16 @@ test("where containers are left, bubblewrap does not take the place of a Docker 
   };
   const away = ["--docker-host", "unix:///no/docker.sock"];
   const docker = await serve();
-  expect((await docker.run(["create", "--id", "left"])).stdout.toString()).toBe("left\n");
+  expect((await docker.runHere(["create", "--id", "left"])).stdout.toString()).toBe("left\n");
   await docker.stop("SIGKILL");
   expect(await again(docker, ...away)).toContain(
     "An earlier run left sandboxes in containers (1), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap\n",
   );
   expect(await again(docker)).toContain("engine docker");
-  expect((await services.at(-1)?.run(["ls", "-q"]))?.stdout.toString()).toBe("left\n");
+  expect((await services.at(-1)?.runHere(["ls", "-q"]))?.stdout.toString()).toBe("left\n");
   // What bubblewrap left has ended in any case.
   const bubblewrap = await serve(["--engine", "bubblewrap"]);
-  await bubblewrap.run(["create", "--id", "mine"]);
+  await bubblewrap.runHere(["create", "--id", "mine"]);
   await bubblewrap.stop("SIGKILL");
   expect(await again(bubblewrap, ...away)).toContain("engine bubblewrap");
 });

@@ -32,8 +32,8 @@ afterAll(async () => {
 });
 
 async function run(...args: string[]) {
-  const { stdout, stderr, exitCode: code } = await service.run(args);
-  return { stdout: stdout.toString(), stderr, code, bytes: stdout };
+  const { stdout, stderr, exitCode: code } = await service.runHere(args);
+  return { stdout: stdout.toString(), stderr, code };
 }
 
 /** A served page. */
@@ -282,8 +282,8 @@ describe("attachments", () => {
     const file = path.join(dir, "shot.png");
     const saved = await run("tool", "run", "-w", "ann", "vm:screenshot", "-o", file);
     expect(saved).toMatchObject({ code: 0, stderr: `${file}\n` });
-    const piped = await run("tool", "run", "-w", "ann", "vm:screenshot", "-o", "-");
-    for (const png of [readFileSync(file), piped.bytes]) {
+    const piped = await service.run(["tool", "run", "-w", "ann", "vm:screenshot", "-o", "-"]);
+    for (const png of [readFileSync(file), piped.stdout]) {
       expect(png.subarray(0, 8).toString("hex")).toBe("89504e470d0a1a0a");
       expect([png.readUInt32BE(16), png.readUInt32BE(20)]).toEqual([800, 600]);
     }

@@ -9,7 +9,7 @@ afterAll(() => service.stop());
 
 test("a session from create to destroy, and its tools", async () => {
   const run = async (...args: string[]) => {
-    const { stdout, stderr, exitCode: code } = await service.run(args);
+    const { stdout, stderr, exitCode: code } = await service.runHere(args);
     return { stdout: stdout.toString(), stderr, code };
   };
   const created = await run("session", "create", "bash", "-w", "ann", "--config", '{"env":{"A":"1"}}');
@@ -65,7 +65,7 @@ test("a session from create to destroy, and its tools", async () => {
 
 test("code that throws ends with 1, and the exception is shown after its output", async () => {
   const python = async (code: string, ...flags: string[]) => {
-    const { stdout, stderr, exitCode } = await service.run([
+    const { stdout, stderr, exitCode } = await service.runHere([
       "tool",
       "run",
       ...flags,

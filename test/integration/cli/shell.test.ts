@@ -12,7 +12,7 @@ const PROMPT = /\nroot@\w+:\S*#$/;
 let service: ServeProcess;
 beforeAll(async () => {
   service = await ServeProcess.start();
-  const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX]);
+  const { exitCode, stderr } = await service.runHere(["create", "--id", SANDBOX]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
 });
 afterAll(async () => {
@@ -35,7 +35,7 @@ async function enterSandbox(): Promise<void> {
 
 /** The output of a command in the sandbox. */
 async function inSandbox(...command: string[]): Promise<string> {
-  const { stdout } = await service.run(["exec", SANDBOX, "--", ...command]);
+  const { stdout } = await service.runHere(["exec", SANDBOX, "--", ...command]);
   return stdout.toString();
 }
 
@@ -187,12 +187,12 @@ describe("the command", () => {
 
   test("sh, if it has no bash", async () => {
     const [, image] = SHELL_IMAGES.find(([name]) => name === "busybox") ?? [];
-    await service.run(["create", "--id", "small", "--image", `${image}`]);
+    await service.runHere(["create", "--id", "small", "--image", `${image}`]);
     await terminal.enter("berth shell small");
     await terminal.shows(/\S+ #$/);
     await terminal.enter("echo it is $0");
     await terminal.shows(/^it is sh$/m);
-    await service.run(["rm", "--grace", "0s", "small"]);
+    await service.runHere(["rm", "--grace", "0s", "small"]);
   });
 });
 
@@ -259,10 +259,10 @@ describe("the terminal is restored after", () => {
   });
 
   test("the end of the sandbox", async () => {
-    await service.run(["create", "--id", "short"]);
+    await service.runHere(["create", "--id", "short"]);
     await terminal.enter("berth shell short -- vi");
     await terminal.shows(/~\n~\n~/);
-    await service.run(["rm", "--grace", "0s", "short"]);
+    await service.runHere(["rm", "--grace", "0s", "short"]);
     expect(await shell.exitCode()).toBe(125);
     expect(await terminal.text()).toMatch(/^berth: the sandbox ended while the command ran\./m);
   });
@@ -270,7 +270,7 @@ describe("the terminal is restored after", () => {
   test("the death of the service", async () => {
     const mortal = await ServeProcess.start();
     try {
-      await mortal.run(["create", "--id", SANDBOX]);
+      await mortal.runHere(["create", "--id", SANDBOX]);
       await terminal.enter(`BERTH_ADDRESS=${mortal.address} berth shell ${SANDBOX} -- vi`);
       await terminal.shows(/~\n~\n~/);
       await mortal.stop("SIGKILL");

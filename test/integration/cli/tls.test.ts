@@ -4,7 +4,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { runProgram, ServeProcess } from "../../support/program.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { runProgramHere } from "../../support/program-here.ts";
 
 let dir = "";
 let ca = "";
@@ -51,7 +52,7 @@ async function serve(
 }
 
 async function failure(service: ServeProcess, ...args: string[]): Promise<string> {
-  const { exitCode, stderr } = await service.run(["ls", ...args]);
+  const { exitCode, stderr } = await service.runHere(["ls", ...args]);
   expect(exitCode).toBe(1);
   return stderr;
 }
@@ -81,7 +82,7 @@ test("a custom authority is named by a flag or a variable", async () => {
     [["--tls-ca", key], {}, `--tls-ca: ${key} holds no certificate; name a file in PEM`],
     [[], { BERTH_TLS_CA: "/no/ca.pem" }, "BERTH_TLS_CA: /no/ca.pem cannot be read (ENOENT)"],
   ] as const)
-    expect(await service.run(["ls", ...args], { env })).toMatchObject({
+    expect(await service.runHere(["ls", ...args], { env })).toMatchObject({
       exitCode: 2,
       stderr: `berth: ${problem}\n`,
     });
@@ -115,7 +116,7 @@ test("a service with an expired certificate says so, and so does berth doctor", 
   const { cert, key } = { cert: path.join(dir, "server.pem"), key: path.join(dir, "server.key") };
   const { validToDate } = new X509Certificate(readFileSync(cert));
   expect(page("/metrics")).toContain(`\nberth_tls_expire_time_seconds ${validToDate.getTime() / 1000}\n`);
-  const doctor = await service.run(["doctor", "--json", "--tls-cert", cert, "--tls-key", key]);
+  const doctor = await service.runHere(["doctor", "--json", "--tls-cert", cert, "--tls-key", key]);
   const { findings } = JSON.parse(doctor.stdout.toString()) as { findings: { subject: string }[] };
   expect(doctor.exitCode).toBe(1);
   expect(findings).toContainEqual({
@@ -139,7 +140,7 @@ test("berth doctor says that authorities of clients have expired", async () => {
   writeFileSync(both, pem + readFileSync(ca, "utf8"));
   const found = async (clientCa: string) => {
     const tls = ["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", clientCa];
-    const { stdout } = await runProgram(["doctor", "--json", "--engine", "bubblewrap", ...tls]);
+    const { stdout } = await runProgramHere(["doctor", "--json", "--engine", "bubblewrap", ...tls]);
     const { findings } = JSON.parse(stdout.toString()) as { findings: { subject: string }[] };
     return findings.find(({ subject }) => subject === "client authorities");
   };
@@ -218,7 +219,7 @@ test("a certificate is presented to a service that requires one", async () => {
     [["ls", ...at, "--client-cert", cert], { BERTH_CLIENT_CERT: "/no", BERTH_CLIENT_KEY: key }],
     [["ls", "--profile", "work"], { XDG_CONFIG_HOME: dir }],
   ] as const)
-    expect(await service.run(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(await service.runHere(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
 
   const other = newKey("stranger").at(-1) ?? "";
   const stranger = path.join(dir, "stranger.pem");
@@ -271,7 +272,7 @@ test("a certificate is presented to a service that requires one", async () => {
     ],
   ] as const)
     expect(
-      await service.run(["ls", ...(args.some((arg) => /address|profile/.test(arg)) ? [] : at), ...args], {
+      await service.runHere(["ls", ...(args.some((arg) => /address|profile/.test(arg)) ? [] : at), ...args], {
         env,
       }),
     ).toMatchObject({ exitCode: 2, stderr: `berth: ${problem}\n` });

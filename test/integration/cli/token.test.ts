@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Berth } from "../../../clients/typescript/src/node.ts";
 import { containersOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
-import { runProgram, ServeProcess } from "../../support/program.ts";
+import { type ProgramEnd, runProgram, ServeProcess } from "../../support/program.ts";
+import { runProgramHere } from "../../support/program-here.ts";
 import { newDataDir } from "../../support/settings.ts";
 
 const run = promisify(execFile);
@@ -14,7 +15,10 @@ const newFile = () => path.join(mkdtempSync(path.join(newDataDir(), "cli-")), "t
 const TOKEN = /^berth_([a-z0-9]+)_([0-9A-Za-z]{43})\n$/;
 
 async function create(file: string, ...args: string[]): Promise<string> {
-  const { stdout, stderr, exitCode } = await runProgram(["token", "create", "--tokens", file, ...args]);
+  return tokenOf(await runProgramHere(["token", "create", "--tokens", file, ...args]));
+}
+
+function tokenOf({ stdout, stderr, exitCode }: ProgramEnd): string {
   expect({ exitCode, stderr }).toMatchObject({ exitCode: 0 });
   expect(stdout.toString()).toMatch(TOKEN);
   expect(stderr).not.toContain(TOKEN.exec(stdout.toString())?.[2]);
@@ -34,7 +38,8 @@ describe("berth token", () => {
     writeFileSync(file, commented);
     await create(file, "--tenant", "other", "--scope", "read-only", "--expires", "30d");
     expect(readFileSync(file, "utf8")).toMatch(/# ours\n(.*\n)*.*# theirs/);
-    const list = (...args: string[]) => runProgram(["token", "ls", ...args], { env: { BERTH_TOKENS: file } });
+    const list = (...args: string[]) =>
+      runProgramHere(["token", "ls", ...args], { env: { BERTH_TOKENS: file } });
     const table = (await list()).stdout.toString();
     expect(table).toMatch(
       /^ID +TENANT +SCOPE +EXPIRES +NOTE\n\S+ +acme +user +never +a dashboard: x\n\S+ +other +read-only +in 29d 23h\n$/,
@@ -49,7 +54,7 @@ describe("berth token", () => {
       isExpired: false,
       note: "a dashboard: x",
     });
-    const revoked = await runProgram(["token", "revoke", "--tokens", file, id, "nope"]);
+    const revoked = await runProgramHere(["token", "revoke", "--tokens", file, id, "nope"]);
     expect(revoked).toMatchObject({ exitCode: 1, stderr: `berth: ${file} has no token "nope"\n` });
     expect(revoked.stdout.toString()).toBe(`${id}\n`);
     expect((await list("-q")).stdout.toString()).toMatch(/^\w+\n$/);
@@ -67,14 +72,17 @@ describe("berth token", () => {
     expect(failure).toMatch(/^berth: stdout cannot be written: .*no space left/);
     expect(hint).toMatch(advice);
     expect(exitCode).toBe(1);
-    const revoked = await runProgram(["token", "revoke", "--tokens", file, advice.exec(hint)?.[1] ?? ""]);
+    const revoked = await runProgramHere(["token", "revoke", "--tokens", file, advice.exec(hint)?.[1] ?? ""]);
     expect(revoked).toMatchObject({ exitCode: 0 });
   });
 
   test("loses nothing when several programs edit at once", async () => {
     const file = newFile();
-    await Promise.all(Array.from({ length: 8 }, (_, index) => create(file, "--tenant", `tenant-${index}`)));
-    const { stdout } = await runProgram(["token", "ls", "-q", "--tokens", file]);
+    const edits = Array.from({ length: 8 }, (_, index) =>
+      runProgram(["token", "create", "--tokens", file, "--tenant", `tenant-${index}`]),
+    );
+    for (const end of await Promise.all(edits)) tokenOf(end);
+    const { stdout } = await runProgramHere(["token", "ls", "-q", "--tokens", file]);
     expect(stdout.toString().trim().split("\n")).toHaveLength(8);
   });
 
@@ -103,7 +111,7 @@ describe("berth token", () => {
     [["revoke", "x", "--tokens", "FILE"], 1, "FILE does not exist"],
   ])("refuses %j", async (args, exitCode, message) => {
     const file = newFile();
-    const ended = await runProgram(["token", ...args.map((arg) => (arg === "FILE" ? file : arg))]);
+    const ended = await runProgramHere(["token", ...args.map((arg) => (arg === "FILE" ? file : arg))]);
     expect({ ...ended, stderr: ended.stderr.replaceAll(file, "FILE") }).toMatchObject({
       exitCode,
       stderr: expect.stringContaining(message),
@@ -172,10 +180,10 @@ describe("clients send a token", () => {
       // A profile on the command line overrides the environment.
       [["ls", "--profile", "inline"], { ...config, BERTH_ADDRESS: "127.0.0.1:1", BERTH_TOKEN: "wrong" }],
     ] as const) {
-      expect(await runProgram([...args], { env })).toMatchObject({ exitCode: 0, stderr: "" });
+      expect(await runProgramHere([...args], { env })).toMatchObject({ exitCode: 0, stderr: "" });
     }
     // The token of BERTH_PROFILE is not sent to another address.
-    const elsewhere = await runProgram(["ls", ...at], { env: { ...config, BERTH_PROFILE: "inline" } });
+    const elsewhere = await runProgramHere(["ls", ...at], { env: { ...config, BERTH_PROFILE: "inline" } });
     expect(elsewhere).toMatchObject({
       exitCode: 1,
       stderr: expect.stringContaining("The call has no token."),
@@ -204,7 +212,7 @@ describe("clients send a token", () => {
     [["ls", "--token", "x"], {}, 2, "unknown option '--token'"],
   ])("%j with %j is refused with what to do", async (args, env, exitCode, message) => {
     const given = { XDG_CONFIG_HOME: path.join(home, "config"), BERTH_ADDRESS: service.address, ...env };
-    expect(await runProgram([...args], { env: given as Record<string, string> })).toMatchObject({
+    expect(await runProgramHere([...args], { env: given as Record<string, string> })).toMatchObject({
       exitCode,
       stderr: expect.stringContaining(message),
     });

@@ -24,18 +24,20 @@ interface Script {
 }
 
 interface Act {
+  readonly agent: number;
   readonly do: "run" | "reset" | "state" | "close";
   readonly request?: string;
   readonly steps?: readonly Script[];
 }
 
 class Scripted extends Agent {
+  place = 0;
   steps: readonly Script[] = [];
   seen: object[] = [];
 
   protected async step({ number, prompt, sandboxId, runId, signal }: AgentStep): Promise<AgentStepResult> {
     this.seen.push({ number, prompt, sandboxId });
-    tell({ step: number, runId, sandboxId });
+    tell({ agent: this.place, step: number, runId, sandboxId });
     const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
     await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
     while (script.outlast && (await this.berth.runs.get(runId)).state === "RUNNING") await sleep(20);
@@ -66,24 +68,39 @@ async function perform(agent: Scripted, act: Act): Promise<object> {
   return {};
 }
 
-const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-const setup = JSON.parse(String((await lines.next()).value));
 const ms = (seconds?: number) => (seconds === undefined ? undefined : seconds * 1000);
-const agent = new Scripted(Berth.connect(setup.address), {
-  maxSteps: setup.max_steps,
-  nextStepPrompt: setup.next_step_prompt,
-  duplicateThreshold: setup.duplicate_threshold,
-  keepSandbox: setup.keep_sandbox,
-  ...(setup.step_timeout && { stepTimeoutMs: ms(setup.step_timeout) }),
-  ...(setup.max_duration && { maxDurationMs: ms(setup.max_duration) }),
-  ...(setup.sandbox && { sandbox: { spec: {} } }),
-  ...(setup.sandbox_id && { sandbox: { id: setup.sandbox_id } }),
-  ...(setup.name && { name: setup.name }),
-});
-for await (const line of { [Symbol.asyncIterator]: () => lines }) {
-  const answer = await perform(agent, JSON.parse(line)).catch((error: Error) => ({
+
+function make(setup: ReturnType<typeof JSON.parse>): Scripted {
+  const agent = new Scripted(Berth.connect(setup.address), {
+    maxSteps: setup.max_steps,
+    nextStepPrompt: setup.next_step_prompt,
+    duplicateThreshold: setup.duplicate_threshold,
+    keepSandbox: setup.keep_sandbox,
+    ...(setup.step_timeout && { stepTimeoutMs: ms(setup.step_timeout) }),
+    ...(setup.max_duration && { maxDurationMs: ms(setup.max_duration) }),
+    ...(setup.sandbox && { sandbox: { spec: {} } }),
+    ...(setup.sandbox_id && { sandbox: { id: setup.sandbox_id } }),
+    ...(setup.name && { name: setup.name }),
+  });
+  agent.place = setup.agent;
+  return agent;
+}
+
+async function serve(agent: Scripted, act: Act): Promise<void> {
+  const answer = await perform(agent, act).catch((error: Error) => ({
     raised: error.message,
     type: error.name,
   }));
-  tell({ done: answer, agentState: agent.state, currentStep: agent.currentStep, runId: agent.runId });
+  const { place, state, currentStep, runId } = agent;
+  tell({ agent: place, done: answer, agentState: state, currentStep, runId });
 }
+
+/** Each agent, and the end of its last act. */
+const agents = new Map<number, { readonly agent: Scripted; last: Promise<void> }>();
+for await (const line of createInterface({ input: process.stdin })) {
+  const act = JSON.parse(line);
+  const known = agents.get(act.agent);
+  if (known === undefined) agents.set(act.agent, { agent: make(act), last: Promise.resolve() });
+  else known.last = known.last.then(() => serve(known.agent, act));
+}
+await Promise.all([...agents.values()].map(({ last }) => last));

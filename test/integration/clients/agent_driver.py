@@ -1,7 +1,8 @@
-"""An agent that reads its steps from stdin as JSON, one per line, and reports on stdout.
+"""Agents that read their steps from stdin as JSON, one per line, and report on stdout.
 
-Run by agents.test.ts. The first line configures the agent. Each later one is {"do": "run", "steps": [...]} with steps
-of {result, times, finished, says, role, raise, sleep, outlast}, {"do": "reset"}, {"do": "state"} or {"do": "close"}.
+Run by agents.test.ts. Each line names its agent, as {"agent": 0}. The first line of an agent configures it. Each later
+one is {"do": "run", "steps": [...]} with steps of {result, times, finished, says, role, raise, sleep, outlast},
+{"do": "reset"}, {"do": "state"} or {"do": "close"}.
 """
 
 import asyncio
@@ -12,12 +13,13 @@ from berth import Agent, AsyncBerth, Message, SandboxSpec, StepResult
 
 
 class Scripted(Agent):
+    place: int
     steps: list = []
     seen: list = []
 
     async def step(self, step):
         self.seen.append({"number": step.number, "prompt": step.prompt, "sandboxId": step.sandbox_id})
-        tell({"step": step.number, "runId": step.run_id, "sandboxId": step.sandbox_id})
+        tell({"agent": self.place, "step": step.number, "runId": step.run_id, "sandboxId": step.sandbox_id})
         script = self.steps[min(step.number, len(self.steps)) - 1]
         await asyncio.sleep(script.get("sleep", 0))
         while script.get("outlast") and (await self.berth.runs.get(step.run_id)).state == "RUNNING":
@@ -54,20 +56,36 @@ async def perform(agent, act):
     return {}
 
 
+async def serve(setup, acts):
+    place = setup.pop("agent")
+    sandbox = SandboxSpec() if setup.pop("sandbox", False) else None
+    async with AsyncBerth(setup.pop("address")) as berth:
+        agent = Scripted(berth, sandbox_spec=sandbox, **setup)
+        agent.place = place
+        while act := await acts.get():
+            try:
+                answer = await perform(agent, act)
+            except Exception as error:
+                answer = {"raised": str(error), "type": type(error).__name__}
+            report = {"agent": place, "done": answer, "agentState": agent.state.value}
+            tell({**report, "currentStep": agent.current_step, "runId": agent.run_id})
+
+
 async def main():
     lines = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    setup = json.loads(await lines.readline())
-    sandbox = SandboxSpec() if setup.pop("sandbox", False) else None
-    async with AsyncBerth(setup.pop("address")) as berth:
-        agent = Scripted(berth, sandbox_spec=sandbox, **setup)
+    agents = {}
+    async with asyncio.TaskGroup() as tasks:
         async for line in lines:
-            try:
-                answer = await perform(agent, json.loads(line))
-            except Exception as error:
-                answer = {"raised": str(error), "type": type(error).__name__}
-            tell({"done": answer, "agentState": agent.state.value, "currentStep": agent.current_step, "runId": agent.run_id})
+            act = json.loads(line)
+            if act["agent"] in agents:
+                agents[act["agent"]].put_nowait(act)
+            else:
+                agents[act["agent"]] = acts = asyncio.Queue()
+                tasks.create_task(serve(act, acts))
+        for acts in agents.values():
+            acts.put_nowait(None)
 
 
 asyncio.run(main())

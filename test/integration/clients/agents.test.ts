@@ -4,7 +4,13 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { AGENT_COMMAND, AGENT_ENV, AgentProgram } from "../../support/agent-program.ts";
+import {
+  AGENT_COMMAND,
+  AGENT_ENV,
+  AgentHost,
+  AgentProgram,
+  type HostedAgent,
+} from "../../support/agent-program.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { CuttingLink } from "../../support/cutting-link.ts";
@@ -79,7 +85,14 @@ async function expectGone(sandboxId: unknown): Promise<void> {
 }
 
 describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
-  const begin = (setup: object = {}): AgentProgram => beginOf(of, setup);
+  /** The agents of most cases share a program, because its start takes longer than all that they do. */
+  let host: AgentHost;
+  beforeAll(() => {
+    const { command, env } = of();
+    host = new AgentHost(command, env);
+  });
+  afterAll(() => host?.end());
+  const begin = (setup: object = {}): HostedAgent => host.begin({ address: service.address, ...setup });
 
   test("runs to FINISHED, starts only from IDLE, and runs again after a reset", async () => {
     const agent = begin({ sandbox: true, next_step_prompt: "Go on." });
@@ -117,7 +130,6 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const again = await agent.do({ do: "run", steps: [{ result: "at once", finished: true }] });
     expect(again).toMatchObject({ done: { summary: "Step 1: at once" }, runId: first.runId });
     expect(await agent.do({ do: "close" })).toMatchObject({ agentState: "IDLE", runId: "" });
-    await agent.end();
     const [seen] = (first.done?.seen ?? []) as { sandboxId: string }[];
     await expectGone(seen?.sandboxId);
   });
@@ -143,7 +155,6 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const { messages } = (await client.call("RunService/GetRun", request)).run;
     expect(messages.map(({ content }) => content)).toEqual([...says.slice(20), ...says]);
     await agent.do({ do: "close" });
-    await agent.end();
   });
 
   test("ends in ERROR when a step fails, and cleans up", async () => {
@@ -160,7 +171,6 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
       sandbox_id: "",
     });
     await expectGone(sandboxId);
-    await agent.end();
   });
 
   test("ends in ERROR when a step uses an unknown role, and names the known roles", async () => {
@@ -172,7 +182,6 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     });
     const { run: kept } = await client.call("RunService/GetRun", { run_id: wrong.runId });
     expect(kept).toMatchObject({ state: "RUN_STATE_ERROR", outcome: "RUN_OUTCOME_ERROR" });
-    await agent.end();
   });
 
   test("may say more than a run stores: text that is too long is cut, between two characters", async () => {
@@ -191,13 +200,12 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
       whole("yé"),
     ]);
     await agent.do({ do: "close" });
-    await agent.end();
   });
 
   test("leaves a sandbox that existed before its run, unless it is to delete it", async () => {
     const { sandbox_id: id } = await client.createSandbox();
     const steps = [{ result: "done", finished: true }];
-    const agent = begin({ sandbox_id: id });
+    const agent = beginOf(of, { sandbox_id: id });
     expect((await agent.do({ do: "run", steps })).done).toMatchObject({ outcome: "FINISHED" });
     await agent.do({ do: "close" });
     await agent.end();
@@ -205,7 +213,6 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const taking = begin({ sandbox_id: id, keep_sandbox: false });
     expect((await taking.do({ do: "run", steps })).done).toMatchObject({ outcome: "FINISHED" });
     await expectGone(id);
-    await taking.end();
   });
 
   test("creates its run once, although the answers are lost on the way", async () => {
@@ -225,7 +232,6 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
       expect(await agent.do({ do: "run", steps })).toMatchObject({ done: { outcome: "FINISHED" } });
       await agent.do({ do: "close" });
     } finally {
-      await agent.end();
       link.close();
     }
   });
@@ -237,14 +243,12 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const warned = `${WARNING}\nGo on.`;
     const prompts = ["Go on.", "Go on.", "Go on.", warned, warned];
     expect(done).toMatchObject({ seen: prompts.map((prompt) => ({ prompt })) });
-    await agent.end();
   });
 
   test("keeps its lease through a step longer than the step timeout", async () => {
     const agent = begin({ step_timeout: 6 });
     const { done } = await agent.do({ do: "run", steps: [{ result: "slow", sleep: 8, finished: true }] });
     expect(done).toMatchObject({ outcome: "FINISHED" });
-    await agent.end();
   });
 
   test("stops at its step when the run is canceled or times out", async () => {
@@ -253,12 +257,10 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const { runId } = await agent.next();
     await client.call("RunService/CancelRun", { run_id: runId });
     expect(await agent.done()).toMatchObject({ done: { outcome: "CANCELED" }, agentState: "ERROR" });
-    await agent.end();
     const late = begin({ step_timeout: 9, max_duration: 1 });
     expect(await late.do({ do: "run", steps: [{ sleep: 1000 }] })).toMatchObject({
       done: { outcome: "DEADLINE" },
     });
-    await late.end();
   });
 
   test("returns how its run ended, even if the step failed because of that", async () => {
@@ -267,11 +269,10 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const { runId } = await agent.next();
     await client.call("RunService/CancelRun", { run_id: runId });
     expect(await agent.done()).toMatchObject({ done: { outcome: "CANCELED" }, agentState: "ERROR" });
-    await agent.end();
   });
 
   test("that is killed loses its lease, and its sandbox is deleted", async () => {
-    const agent = begin({ sandbox: true, step_timeout: 6 });
+    const agent = beginOf(of, { sandbox: true, step_timeout: 6 });
     agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
     const { runId, sandboxId } = await agent.next();
     expect(await client.output(sandboxId ?? "", "echo usable")).toBe("usable\n");

@@ -1,4 +1,5 @@
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import {
   appendFile,
@@ -468,7 +469,7 @@ test("writes all of a long stdin over connections that break, however long calls
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();
   const far = await connect(link.address, { retryForMs: 0 }).sandboxes.get(sandbox.sandboxId);
-  const bytes = new Uint8Array(4 << 20).map((_, at) => (at * 31) & 0xff);
+  const bytes = new Uint8Array(randomBytes(4 << 20));
   const echo = async () => {
     const echoed: Uint8Array[] = [];
     let cuts = 0;
@@ -498,7 +499,7 @@ test("writes to stdin once, and downloads to the end, over connections that brea
   await process.closeStdin();
   expect((await process.result()).stdout).toBe("0\n1\n2\n3\n4\n");
 
-  const bytes = new Uint8Array(8 << 20).map((_, at) => (at * 31) & 0xff);
+  const bytes = new Uint8Array(randomBytes(8 << 20));
   const echoed: Uint8Array[] = [];
   const echo = far.exec("cat", { stdin: bytes });
   for (let cuts = 0; ; ) {

@@ -269,7 +269,7 @@ print(len(open) - lost)`;
     const id = await create(["allowed.example"]);
     const program = `
 import socket, time
-doors = [socket.create_connection(("127.0.0.1", 3128), 30) for _ in range(32)]
+doors = [socket.create_connection(("127.0.0.1", 3128), 30) for _ in range(8)]
 for door in doors: door.sendall(b"GET http://allowed.example/flood HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
 for door in doors: door.recv(1)
 print("flowing", flush=True)
