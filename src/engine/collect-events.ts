@@ -18,7 +18,8 @@ export function collectEvents(
   listen: (sink: EventSink) => () => void,
   signal: AbortSignal,
 ): AsyncGenerator<EngineEvent> {
-  const unread: EngineEvent[] = [];
+  let unread: EngineEvent[] = [];
+  let count = 0;
   let lost: Error | undefined;
   let wake = (): void => {};
   const fail = (error: Error): void => {
@@ -26,8 +27,11 @@ export function collectEvents(
     wake();
   };
   const push = (event: EngineEvent): void => {
-    if (unread.length >= MAX_UNREAD) fail(new Error("too many events are unread"));
-    else unread.push(event);
+    if (count >= MAX_UNREAD) fail(new Error("too many events are unread"));
+    else {
+      unread.push(event);
+      count++;
+    }
     wake();
   };
   const stop = listen({ push, fail });
@@ -40,10 +44,17 @@ export function collectEvents(
   return (async function* () {
     try {
       while (!signal.aborted) {
-        const event = unread.shift();
-        if (event !== undefined) yield event;
-        else if (lost !== undefined) throw lost;
-        else await new Promise<void>((resolve) => (wake = resolve));
+        // All at once: to take the first of many from an array moves all others.
+        const batch = unread;
+        unread = [];
+        for (const event of batch) {
+          count--;
+          yield event;
+          if (signal.aborted) return;
+        }
+        if (batch.length > 0) continue;
+        if (lost !== undefined) throw lost;
+        await new Promise<void>((resolve) => (wake = resolve));
       }
     } finally {
       signal.removeEventListener("abort", onAbort);

@@ -156,6 +156,11 @@ export class Listener {
     this.#http1.closeIdleConnections();
   }
 
+  /** How many bytes the open connections have sent, which stands still while no client reads. */
+  get sentBytes(): number {
+    return [...this.#sockets].reduce((sum, socket) => sum + socket.bytesWritten - socket.writableLength, 0);
+  }
+
   /** Closes everything that is still open. */
   async destroy(): Promise<void> {
     this.drain();

@@ -74,8 +74,12 @@ export interface RpcServer {
   stop(options: StopOptions): Promise<void>;
 }
 
-/** How long sending the last messages of aborted calls may take, in milliseconds. */
+/**
+ * How long sending the last messages of aborted calls may take, in milliseconds, and how often that much more while
+ * clients still read: a busy machine may need long for a flood of output that precedes them.
+ */
 const FLUSH_MS = 1000;
+const MAX_FLUSHES = 5;
 
 /** How often running calls are checked for principals that are no longer allowed, in milliseconds. */
 const RECHECK_MS = 250;
@@ -144,10 +148,21 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
       graceMs,
     );
     calls.abort(reason);
-    await within(calls.whenIdle(), FLUSH_MS);
+    await flush();
     await listener.destroy();
     clearInterval(sweep);
     clearInterval(recheck);
+  }
+
+  async function flush(): Promise<void> {
+    let isIdle = false;
+    const idle = calls.whenIdle().then(() => {
+      isIdle = true;
+    });
+    for (let count = 0, sent = -1; !isIdle && count < MAX_FLUSHES && listener.sentBytes !== sent; count++) {
+      sent = listener.sentBytes;
+      await within(idle, FLUSH_MS);
+    }
   }
 
   async function start(): Promise<ListenAddress> {

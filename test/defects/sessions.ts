@@ -76,8 +76,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/navigation.ts",
-        from: " || page.loaderId === before",
-        to: "",
+        from: "page?.loaderId === before || page?.loaderId === tab.failedLoaderId",
+        to: "false",
       },
     ],
     test: {

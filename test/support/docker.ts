@@ -1,6 +1,8 @@
 import { PassThrough } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import Dockerode from "dockerode";
+import { isExiting } from "../../src/engine/outside/host-process.ts";
+import { eventually } from "./eventually.ts";
 import { commandLine, kubectlOutput, NAMESPACE, podOf, processesOfContainer } from "./kubernetes.ts";
 import { ScriptShell } from "./script-shell.ts";
 
@@ -52,6 +54,19 @@ export async function removeContainer(container: Dockerode.Container): Promise<v
 
 function hasStatus(error: unknown, status: number): boolean {
   return (error as { statusCode?: number }).statusCode === status;
+}
+
+/** Has Docker itself pause a container. A busy kernel may not freeze it within the time that runc gives it. */
+export async function pauseContainer(container: Dockerode.Container): Promise<void> {
+  const isFrozen = (): Promise<boolean> =>
+    container.pause().then(
+      () => true,
+      (error: unknown) => {
+        if (!/unable to freeze/.test(String(error))) throw error;
+        return false;
+      },
+    );
+  await eventually(isFrozen);
 }
 
 /** The output of a command in a container, and how it ended. */
@@ -122,27 +137,30 @@ export async function rawRun(
   return { stdout: Buffer.from(stdout), stderr: Buffer.from(stderr), exitCode: 0 };
 }
 
-/** Command lines of a sandbox's processes, as seen by the host, without zombies. */
+/** Command lines of a sandbox's processes, as seen by the host. */
 export async function processesOf(instance: string, sandboxId: string): Promise<string[]> {
   if (process.env.BERTH_TEST_ENGINE !== "kubernetes")
     return processesIn(await containerOf(instance, sandboxId));
   return processesOfContainer((await podOf(sandboxId)).container).map(commandLine);
 }
 
-/** The host's pids of a sandbox's processes, without zombies. */
+/** The host's pids of a sandbox's processes. */
 export async function pidsOf(instance: string, sandboxId: string): Promise<number[]> {
   if (process.env.BERTH_TEST_ENGINE === "kubernetes")
     return processesOfContainer((await podOf(sandboxId)).container).map(Number);
-  const { Processes: rows } = await (await containerOf(instance, sandboxId)).top({
-    ps_args: "-eo pid,stat,args",
-  });
-  return (rows as string[][]).filter(([, state]) => !state?.startsWith("Z")).map(([pid]) => Number(pid));
+  return (await rowsOf(await containerOf(instance, sandboxId))).map(([pid]) => Number(pid));
 }
 
-/** Command lines of a container's processes, as seen by the host, without zombies. */
+/** Command lines of a container's processes, as seen by the host. */
 export async function processesIn(container: Dockerode.Container): Promise<string[]> {
-  const { Processes: rows } = await container.top({ ps_args: "-eo pid,stat,args" });
-  return (rows as string[][])
-    .filter(([, state]) => !state?.startsWith("Z"))
-    .map(([, , ...args]) => args.join(" "));
+  return (await rowsOf(container)).map(([, ...args]) => args.join(" "));
+}
+
+/**
+ * The pid and the command line of each process of a container, as seen by the host. Without those that have ended or
+ * been killed: a killed one runs no more code, but on a busy machine it may exist for a while.
+ */
+async function rowsOf(container: Dockerode.Container): Promise<string[][]> {
+  const { Processes: rows } = await container.top({ ps_args: "-eo pid,args" });
+  return (rows as string[][]).filter(([pid]) => !isExiting(Number(pid)));
 }

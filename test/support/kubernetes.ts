@@ -5,6 +5,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
+import { isExiting } from "../../src/engine/outside/host-process.ts";
 import { eventually } from "./eventually.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../scripts/kubernetes.sh", import.meta.url));
@@ -33,13 +34,16 @@ export async function podOf(
   return { name: pod.metadata.name, container: main.containerID.replace("containerd://", "") };
 }
 
-/** This machine's pids of a container's processes, because the cluster's node is this machine. Without zombies. */
+/**
+ * This machine's pids of a container's processes, because the cluster's node is this machine. Without those that have
+ * ended or been killed.
+ */
 export function processesOfContainer(container: string): string[] {
   return readdirSync("/proc").filter((pid) => {
     try {
       if (!/^\d+$/.test(pid) || !readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(container))
         return false;
-      return !/\) Z/.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+      return !isExiting(Number(pid));
     } catch {
       return false;
     }

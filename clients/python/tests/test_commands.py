@@ -35,8 +35,13 @@ async def test_a_command_gets_what_it_is_given(sandbox: AsyncSandbox) -> None:
     assert result.stdout == "ä /tmp\ntext é"
     assert (await sandbox.run(["echo", "a b", "$HOME"])).stdout == "a b $HOME\n"
     assert (await sandbox.run("no-such-program")).exit_code == 127
-    late = await sandbox.run("echo before; sleep 1000", timeout=0.3)
-    assert (late.status.cause, late.stdout) == ("TIMED_OUT", "before\n")
+    for timeout in (0.3, 3, 30):
+        late = await sandbox.run("echo before; sleep 1000", timeout=timeout)
+        assert late.status.cause == "TIMED_OUT"
+        # On a busy machine it may have been too late even for that.
+        if late.stdout != "":
+            break
+    assert late.stdout == "before\n"
 
 
 async def test_what_is_given_wrong_is_named(sandbox: AsyncSandbox, sync_berth: Berth) -> None:
@@ -112,7 +117,7 @@ async def test_stdin_longer_than_a_message(sandbox: AsyncSandbox, sync_berth: Be
     assert (await sandbox.attach(detached.process_id).wait()).exit_code == 0
     assert (await sandbox.run("cat sum")).stdout[:64] == total
     # One whose reader leaves gets the rest of it.
-    left = sandbox.exec("echo started; sha256sum > sum", stdin=data, detach=True, timeout=20)
+    left = sandbox.exec("echo started; sha256sum > sum", stdin=data, detach=True, timeout=120)
     async for _ in left:
         break
     assert (await sandbox.attach(left.process_id).wait()).cause == "EXITED"
@@ -121,8 +126,13 @@ async def test_stdin_longer_than_a_message(sandbox: AsyncSandbox, sync_berth: Be
 
 async def test_iterating_gives_the_bytes_and_whole_characters(sandbox: AsyncSandbox) -> None:
     # One character arrives in two pieces, and one is never completed.
-    command = r"printf 'a\303'; sleep 0.2; printf '\251b'; sleep 0.2; printf '\303'"
-    chunks = [chunk async for chunk in sandbox.exec(command)]
+    wait = "until [ -e read{} ]; do sleep 0.02; done"
+    command = rf"printf 'a\303'; {wait.format(1)}; printf '\251b'; {wait.format(2)}; printf '\303'"
+    chunks: list[Chunk] = []
+    async for chunk in sandbox.exec(command):
+        chunks.append(chunk)
+        # The next piece only once this one has been read: otherwise they may arrive as one.
+        await sandbox.files.write(f"read{len(chunks)}", "")
     assert b"".join(chunk.data for chunk in chunks) == b"a\xc3\xa9b\xc3"
     assert "".join(chunk.text for chunk in chunks) == "aéb\ufffd"
     assert chunks[0] == Chunk("stdout", 0, b"a\xc3", "a")
@@ -279,7 +289,7 @@ def test_without_asyncio(sync_berth: Berth) -> None:
     with sync_berth.sandboxes.create() as sandbox:
         assert sandbox.run("echo hello", check=True).stdout == "hello\n"
         # Ends by itself in case leaving the loop does not end it.
-        process = sandbox.exec("echo ready; exec sleep 20", reconnect=1000)
+        process = sandbox.exec("echo ready; exec sleep 120", reconnect=1000)
         for chunk in process:
             assert chunk.text == "ready\n"
             break
@@ -292,7 +302,7 @@ def test_without_asyncio(sync_berth: Berth) -> None:
 
 async def test_a_detached_command_goes_on_where_nobody_reads_it(sandbox: AsyncSandbox) -> None:
     process = await sandbox.exec("head -c 200000000 /dev/zero; touch done", detach=True).start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while not await sandbox.files.exists("done"):
             await asyncio.sleep(0.05)
     # Reading continues. Of the output in between, the beginning is lost.
@@ -316,7 +326,7 @@ async def test_one_reads_and_another_writes_from_the_start(sandbox: AsyncSandbox
     process = sandbox.exec("cat", keep_stdin_open=True)
     reading = asyncio.create_task(process.result())
     await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await process.write("text")
         await process.close_stdin()
         assert (await reading).stdout == "text"

@@ -37,7 +37,7 @@ async def test_a_service_that_is_down() -> None:
         assert (raised.value.code, raised.value.reason) == ("UNAVAILABLE", "")
         with pytest.raises(errors.UnavailableError, match="berth serve"):
             await berth.sandboxes.create()
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     with Berth("unix:/no/such/socket", retry_for=0.2) as other:
         with pytest.raises(errors.UnavailableError, match="unix:/no/such/socket"):
             other.worker().create("bash")
@@ -196,7 +196,7 @@ async def test_renewals_leave_no_connections(tmp_path: Path, monkeypatch: pytest
             for number in range(50):
                 renew(b"\n# %d\n" % number)
                 await call()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while _sockets() >= few:
                     await asyncio.sleep(0.05)
             await call()
@@ -748,12 +748,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 async def test_a_file_that_changed_while_the_connection_was_broken_is_told_at_once(link: Link, berth: AsyncBerth) -> None:
     async with berth.sandboxes.create() as made:
         await made.files.write("large", os.urandom(12 << 20))
-        async with AsyncBerth(link.address, retry_for=60) as other:
+        async with AsyncBerth(link.address, retry_for=600) as other:
             files = type(made)(other.transport, made.info).files
             chunks = files.download_chunks("large")
             await anext(chunks)
             await made.files.write("large", "more", append=True)
             link.cut()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 with pytest.raises(errors.AbortedError, match="changed while the connection was broken"):
                     [chunk async for chunk in chunks]

@@ -144,16 +144,15 @@ test("a service that does not answer holds the shell for a second", async () => 
   silent.listen(0, "127.0.0.1");
   await once(silent, "listening");
   const { port } = silent.address() as AddressInfo;
-  let leastMs = Number.POSITIVE_INFINITY;
-  // A longer limit holds the shell each time, a busy machine only sometimes.
-  for (let tries = 0; tries < 5 && leastMs > 3_000; tries++) {
+  const heldMs = async (): Promise<number> => {
     asked = Promise.withResolvers();
     const { code, stdout } = await runHere(["completion", "bash", "--", "exec", ""], {
       env: { BERTH_ADDRESS: `127.0.0.1:${port}` },
     });
-    leastMs = Math.min(leastMs, performance.now() - (await asked.promise));
     expect({ code, stdout }).toEqual({ code: 0, stdout: "words\n" });
-  }
-  expect(leastMs).toBeLessThan(3_000);
+    return performance.now() - (await asked.promise);
+  };
+  // A longer limit holds the shell each time, a busy machine only sometimes.
+  await expect.poll(heldMs, { timeout: 120_000 }).toBeLessThan(3_000);
   silent.close();
 });

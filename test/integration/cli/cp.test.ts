@@ -1,7 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import {
   chmod,
   lstat,
@@ -9,6 +8,7 @@ import {
   mkdtemp,
   readdir,
   readFile,
+  readlink,
   rm,
   symlink,
   utimes,
@@ -17,7 +17,6 @@ import {
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Client } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
@@ -80,10 +79,11 @@ const listHere = (directory: string) =>
   execFileSync("sh", ["-c", LISTING], { cwd: directory }).toString("latin1");
 const listThere = (directory: string) => inSandbox(`cd ${directory} && ${LISTING}`);
 
-/** Whether a process has a handler for a signal. */
-function catches(pid: number | undefined, signal: number): boolean {
-  const mask = /^SigCgt:\s*(\S+)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? "0";
-  return ((BigInt(`0x${mask}`) >> BigInt(signal - 1)) & 1n) === 1n;
+/** Whether a process has a file open. */
+async function hasOpen(pid: number | undefined, file: string): Promise<boolean> {
+  const directory = `/proc/${pid}/fd`;
+  const open = (await readdir(directory)).map((fd) => readlink(`${directory}/${fd}`).catch(() => ""));
+  return (await Promise.all(open)).includes(file);
 }
 
 describe("a file", () => {
@@ -176,15 +176,21 @@ describe("a file", () => {
       expect(await end).toMatchObject({ exitCode: 0, stderr: "" });
       if (line[0] !== pipe) expect(content.equals((await other) as Buffer)).toBe(true);
     }
+    const idle = () =>
+      eventually(async () => {
+        const { active_operations: count, last_used_time: time } = await client.getSandbox(SANDBOX);
+        return count === 0 && JSON.stringify(time);
+      });
     for (const line of [
       [pipe, place],
       [place, pipe],
     ]) {
+      const before = await idle();
       const child = service.begin(["cp", ...line]);
       const end = endOf(child);
-      await eventually(() => catches(child.pid, 15));
       // By then it waits for the pipe. An earlier signal would prove less.
-      await sleep(1500);
+      if (line[0] === pipe) await eventually(() => hasOpen(child.pid, pipe));
+      else await eventually(async () => (await idle()) !== before);
       child.kill("SIGTERM");
       expect(await end).toMatchObject({ exitCode: 143, stderr: "berth: stopped by SIGTERM\n" });
     }

@@ -81,7 +81,7 @@ describe("its end", () => {
   });
 
   test("a second signal ends it at once and says so", async () => {
-    const service = await serve(["--stop-timeout", "60s"]);
+    const service = await serve(["--stop-timeout", "10m"]);
     await service.runHere(["create", "--id", "busy"]);
     const child = service.begin(["exec", "busy", "--", "sh", "-c", "echo up; sleep 600"], { stdin: "open" });
     const busy = endOf(child);

@@ -1,4 +1,6 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import net from "node:net";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
@@ -6,6 +8,7 @@ import { Berth } from "../../../clients/typescript/src/node.ts";
 import { Client } from "../../support/client.ts";
 import { LastingService } from "../../support/lasting-service.ts";
 import { startProgram } from "../../support/program.ts";
+import { ownLoopback } from "../../support/settings.ts";
 
 const root = path.join(import.meta.dirname, "../../..");
 /** Writes its lines one by one, each once the file of that name is there. */
@@ -34,6 +37,37 @@ beforeAll(async () => {
 }, 600_000);
 afterAll(() => service?.[Symbol.asyncDispose]());
 
+/**
+ * An address whose connections wait while the service is down. Where nobody listens, clients soon give up, and a busy
+ * machine may take longer to start a service.
+ */
+async function waitingAddress(target: string): Promise<string> {
+  const { hostname, port } = new URL(`tcp://${target}`);
+  const server = net.createServer((near) => {
+    near.on("error", () => {});
+    const reach = (): void => {
+      const far = net.connect(Number(port), hostname);
+      let isThere = false;
+      far.on("error", () => {});
+      far.once("connect", () => {
+        isThere = true;
+        near.pipe(far).pipe(near);
+        near.once("close", () => far.destroy());
+      });
+      far.once("close", () => {
+        if (isThere) near.destroy();
+        else if (!near.destroyed) setTimeout(reach, 50);
+      });
+    };
+    reach();
+  });
+  server.listen(0, ownLoopback());
+  onTestFinished(() => void server.close());
+  await once(server, "listening");
+  const { address, port: own } = server.address() as net.AddressInfo;
+  return `${address}:${own}`;
+}
+
 /** What a program has written so far, and its end. */
 function outputOf(child: ChildProcess): { text: string; readonly ended: Promise<unknown> } {
   const output = { text: "", ended: new Promise((resolve) => child.once("close", resolve)) };
@@ -49,7 +83,8 @@ test("who follows a command gets all of its later output although the killed ser
   const { processId: starting } = client.exec(sandboxId, COMMAND, { on_disconnect: "ON_DISCONNECT_DETACH" });
   const processId = await starting;
 
-  const berth = Berth.connect(service.address);
+  const address = await waitingAddress(service.address);
+  const berth = Berth.connect(address);
   onTestFinished(() => berth.close());
   const sandbox = await berth.sandboxes.get(sandboxId);
   const library = { text: "", ended: Promise.resolve() };
@@ -61,7 +96,7 @@ test("who follows a command gets all of its later output although the killed ser
   });
   const env = {
     ...process.env,
-    BERTH_ADDRESS: service.address,
+    BERTH_ADDRESS: address,
     PYTHONPATH: path.join(root, "clients/python/src"),
     PYTHONDONTWRITEBYTECODE: "1",
   };
@@ -70,10 +105,12 @@ test("who follows a command gets all of its later output although the killed ser
     outputOf(
       spawn(python, ["-c", FOLLOW, sandboxId, processId], { env, stdio: ["ignore", "pipe", "inherit"] }),
     ),
-    outputOf(startProgram(["logs", "-f", processId], { env: { BERTH_ADDRESS: service.address } })),
+    outputOf(startProgram(["logs", "-f", processId], { env: { BERTH_ADDRESS: address } })),
   ];
   const allHave = (text: string) =>
-    expect.poll(() => followers.map((follower) => follower.text)).toEqual(followers.map(() => text));
+    expect
+      .poll(() => followers.map((follower) => follower.text), { timeout: 120_000 })
+      .toEqual(followers.map(() => text));
 
   await client.output(sandboxId, "touch one");
   await allHave("one\n");

@@ -643,7 +643,8 @@ test("a detached command continues while nobody reads it, and its output can sti
   await using made = await berth.sandboxes.create();
   const command = "head -c 100000000 /dev/zero; touch done";
   const process = await made.exec(command, { detach: true }).start();
-  await eventually(() => made.files.exists("done"));
+  // Against hangs only.
+  await eventually(() => made.files.exists("done"), { timeoutMs: 150_000 });
   expect((await process.wait()).stdoutBytes).toBe(100_000_000);
 });
 

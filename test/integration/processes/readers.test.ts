@@ -120,7 +120,7 @@ describe("many readers of one process", () => {
     const total = (WINDOW_BYTES * 3) / 8;
     const first = service.client.exec(sandboxId, count(total / LINE_BYTES), {
       on_disconnect: "ON_DISCONNECT_KILL",
-      disconnect_grace: { seconds: 30 },
+      disconnect_grace: { seconds: 600 },
     });
     const processId = await first.processId;
     first.cancel();

@@ -247,15 +247,12 @@ describe("a client that leaves", () => {
   test("is not waited for: a refused upload is answered at once", async () => {
     async function* waiting(): AsyncGenerator<Request> {
       yield { header: here("/etc") };
-      await sleep(60_000, undefined, { ref: false });
+      await new Promise(() => {});
     }
-    const begin = performance.now();
-    expect(
-      await failureOf(
-        app.client.upload("FileService/UploadFile", waiting(), { deadline: Date.now() + 30_000 }),
-      ),
-    ).toMatchObject({ code: "FAILED_PRECONDITION", reason: "FILE_KIND" });
-    expect(performance.now() - begin).toBeLessThan(10_000);
+    expect(await failureOf(app.client.upload("FileService/UploadFile", waiting()))).toMatchObject({
+      code: "FAILED_PRECONDITION",
+      reason: "FILE_KIND",
+    });
   });
 });
 

@@ -94,9 +94,7 @@ test("a delete ends commands that exceed the grace period, and they report it", 
   await reader.processId;
   await eventually(async () => (await app.client.getSandbox(id)).active_operations === 4);
 
-  const startedAt = performance.now();
   await app.client.call("SandboxService/DeleteSandbox", { sandbox_id: id, grace: seconds(0.3) });
-  expect(performance.now() - startedAt).toBeLessThan(60_000);
 
   const terminated = {
     cause: "EXIT_CAUSE_SANDBOX_TERMINATED",
@@ -130,15 +128,18 @@ test("a second delete may shorten the first one's grace period", async () => {
 
 test("a delete continues when its caller leaves", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
+  const running = app.client.exec(id, "read -r go", { keep_stdin_open: true });
+  const process_id = await running.processId;
   const abort = new AbortController();
   const deleting = app.client.call(
     "SandboxService/DeleteSandbox",
-    { sandbox_id: id },
+    { sandbox_id: id, grace: seconds(300) },
     { signal: abort.signal },
   );
-  deleting.catch(() => {});
-  await sleep(5);
+  await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_DELETING");
   abort.abort();
+  expect(await failureOf(deleting)).toMatchObject({ code: "CANCELLED" });
+  await app.client.call("ProcessService/WriteStdin", { process_id, data: Buffer.from("go\n") });
   await eventually(async () => (await app.client.getSandbox(id)).state === "SANDBOX_STATE_TERMINATED");
 });
 

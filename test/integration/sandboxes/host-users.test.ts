@@ -64,7 +64,7 @@ async function asStranger(...command: string[]): Promise<string> {
   // Until it has replaced itself, setpriv has root's capabilities, and would find any file.
   const args = [...drop, "sh", "-c", 'exec "$@"', "sh"];
   try {
-    return (await promisify(execFile)("setpriv", [...args, ...command], { timeout: 10_000 })).stdout;
+    return (await promisify(execFile)("setpriv", [...args, ...command], { timeout: 60_000 })).stdout;
   } catch (error) {
     return String((error as { stderr?: string }).stderr);
   }

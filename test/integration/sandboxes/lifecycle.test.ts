@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { type Client, failureOf } from "../../support/client.ts";
-import { containerOf, rawExec } from "../../support/docker.ts";
+import { containerOf, pauseContainer, rawExec } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { inSeconds, seconds } from "../../support/wire.ts";
 
@@ -82,7 +82,7 @@ describe("pause and resume", () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox();
     const container = await containerOf(app.instance, id);
-    await container.pause();
+    await pauseContainer(container);
     expect((await resume(client, id)).sandbox.state).toBe("SANDBOX_STATE_RUNNING");
     await settled(container);
     expect((await container.inspect()).State.Paused).toBe(false);
@@ -104,7 +104,7 @@ describe("pause and resume", () => {
     await waiting.until("up\n");
     const container = await containerOf(app.instance, id);
     const stateOf = async () => (await client.getSandbox(id)).state;
-    await container.pause();
+    await pauseContainer(container);
     await expect.poll(stateOf).toBe("SANDBOX_STATE_PAUSED");
     expect(await failureOf(client.run(id, "true"))).toMatchObject({
       code: "FAILED_PRECONDITION",

@@ -65,8 +65,14 @@ async function answerLater(socket: net.Socket, ready: string): Promise<string | 
   return answer;
 }
 
-/** Longer than a busy machine takes to enforce a limit that a test sets, and shorter than the default limits. */
-const SOON_MS = 9_000;
+const HOUR_MS = 3_600_000;
+/** Longer than a test may take, so that what closes a connection is the limit that the test sets. */
+const PATIENT = {
+  sniffTimeoutMs: HOUR_MS,
+  headersTimeoutMs: HOUR_MS,
+  keepAliveTimeoutMs: HOUR_MS,
+  requestTimeoutMs: HOUR_MS,
+};
 
 describe("the first bytes", () => {
   test("may arrive one by one, in HTTP/1 and HTTP/2", async () => {
@@ -101,9 +107,8 @@ describe("the first bytes", () => {
   test.each(["", "P", "PRI", PREFACE.slice(0, 23)])(
     "that stop after %j close the connection",
     async (start) => {
-      const limits = { [start === "" ? "keepAliveTimeoutMs" : "sniffTimeoutMs"]: 200 };
-      await using t = await startTestServer({ limits });
-      const begin = performance.now();
+      const limit = start === "" ? "keepAliveTimeoutMs" : "sniffTimeoutMs";
+      await using t = await startTestServer({ limits: { ...PATIENT, [limit]: 200 } });
       // Node counts a timer from the beginning of the event loop's turn, so only an earlier timer shows that the server
       // has waited.
       let isOver = false;
@@ -114,7 +119,6 @@ describe("the first bytes", () => {
       socket.write(start);
       await closed;
       expect(isOver).toBe(true);
-      expect(performance.now() - begin).toBeLessThan(SOON_MS);
     },
   );
 
@@ -159,19 +163,17 @@ describe("a connection of HTTP/1", () => {
 
 describe("slow clients", () => {
   test("headers that do not end close the connection", async () => {
-    await using t = await startTestServer({ limits: { headersTimeoutMs: 500 } });
+    await using t = await startTestServer({ limits: { ...PATIENT, headersTimeoutMs: 500 } });
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write(`POST ${PATH} HTTP/1.1\r\nhost: localhost\r\n`);
     const drip = setInterval(() => socket.write("x: y\r\n"), 50);
-    const tooLate = sleep(SOON_MS, "open", { ref: false });
-    expect(await Promise.race([closed.then(() => "closed"), tooLate])).toBe("closed");
-    clearInterval(drip);
+    await closed.finally(() => clearInterval(drip));
     // If data is still on its way to a server that closes, the reset may overtake the response.
     expect(received()).toMatch(/^(HTTP\/1.1 408|$)/);
   });
 
   test("headers that stop halfway are answered, and close the connection", async () => {
-    await using t = await startTestServer({ limits: { headersTimeoutMs: 200 } });
+    await using t = await startTestServer({ limits: { ...PATIENT, headersTimeoutMs: 200 } });
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write(`POST ${PATH} HTTP/1.1\r\nhost: localhost\r\n`);
     await closed;
@@ -181,8 +183,7 @@ describe("slow clients", () => {
   test.each(["http1", "http2"])(
     "a request message that does not arrive ends the call over %s",
     async (version) => {
-      await using t = await startTestServer({ limits: { requestTimeoutMs: 400 } });
-      const begin = performance.now();
+      await using t = await startTestServer({ limits: { ...PATIENT, requestTimeoutMs: 400 } });
       if (version === "http1") {
         const request = http.request(`${t.url}${PATH}`, {
           method: "POST",
@@ -205,7 +206,6 @@ describe("slow clients", () => {
         expect(trailers).toMatchObject({ "grpc-status": "4" });
         session.destroy();
       }
-      expect(performance.now() - begin).toBeLessThan(SOON_MS);
       expect(t.record.unary).toBe(0);
       await eventually(() => t.log.calls.length === 1);
       expect(t.log.calls[0]?.fields).toMatchObject({
@@ -498,12 +498,10 @@ describe("TLS", () => {
   });
 
   test("a handshake that does not end closes the connection", async () => {
-    await using t = await startTestServer({ tls: keys, limits: { sniffTimeoutMs: 200 } });
-    const begin = performance.now();
+    await using t = await startTestServer({ tls: keys, limits: { ...PATIENT, sniffTimeoutMs: 200 } });
     const { socket, closed } = await rawConnection(t.port);
     socket.write(Buffer.from([22, 3, 1]));
     await closed;
-    expect(performance.now() - begin).toBeLessThan(SOON_MS);
   });
 
   test("plain text at a TLS port closes the connection, not the server", async () => {

@@ -178,14 +178,12 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   test("a deadline ends the call, also if the handler ignores it", async () => {
     await using t = await connect();
     for (const order of ["hang", "ignore"]) {
-      const start = performance.now();
       // Sent as headers of both protocols, so that the client does not enforce them itself.
       const headers = { "x-test": order, "grpc-timeout": "100m", "connect-timeout-ms": "100" };
       expect(await failureOf(t.sandboxes.getStats({}, { headers }))).toMatchObject({
         code: "DeadlineExceeded",
         detail: { reason: ErrorReason.DEADLINE_EXCEEDED },
       });
-      expect(performance.now() - start).toBeLessThan(30_000);
     }
     for (const order of ["hang", "ignore"]) {
       const headers = { "grpc-timeout": "100m", "connect-timeout-ms": "100" };

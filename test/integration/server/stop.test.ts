@@ -21,15 +21,8 @@ import { TRANSPORTS } from "../../support/server/transports.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
 
-/** Longer than any stop takes on a busy machine, and shorter than the graces that it must not wait for. */
-const SOON_MS = 30_000;
-const LONG_GRACE = { graceMs: 60_000 };
-
-async function timed(work: Promise<unknown>): Promise<number> {
-  const begin = performance.now();
-  await work;
-  return performance.now() - begin;
-}
+/** Longer than a test may take: a stop that waits for all of it fails its test. */
+const LONG_GRACE = { graceMs: 3_600_000 };
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   test("running calls finish within the grace period, and the stop waits no longer", async () => {
@@ -38,9 +31,9 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     const client = createClient(SandboxService, transport);
     const call = client.getStats({}, { headers: { "x-test": "sleep 300" } });
     await eventually(() => record.unary === 1);
-    const stopping = timed(server.stop(LONG_GRACE));
+    const stopping = server.stop(LONG_GRACE);
     expect(await call).toMatchObject({ totalSandboxes: 3 });
-    expect(await stopping).toBeLessThan(SOON_MS);
+    await stopping;
   });
 
   test.each(["hang", "flood", "ignore"])(
@@ -62,10 +55,9 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
       setTimeout(() => {
         isOver = true;
       }, 200);
-      const took = await timed(server.stop({ graceMs: 200 }));
+      await server.stop({ graceMs: 200 });
       await stream;
       expect(isOver).toBe(true);
-      expect(took).toBeLessThan(SOON_MS);
       const error = ConnectError.from(failure);
       expect(Code[error.code]).toBe("Unavailable");
       expect(error.findDetails(ErrorDetailSchema)[0]).toMatchObject({
@@ -92,11 +84,11 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     const leave = new AbortController();
     async function* parts() {
       yield {};
-      await sleep(120_000, undefined, { signal: leave.signal }).catch(() => {});
+      await once(leave.signal, "abort");
     }
     const error = await createClient(FileService, transport).uploadFile(parts()).catch(ConnectError.from);
     expect(error).toMatchObject({ code: Code.NotFound });
-    expect(await timed(server.stop(LONG_GRACE))).toBeLessThan(SOON_MS);
+    await server.stop(LONG_GRACE);
     leave.abort();
   });
 
@@ -110,7 +102,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
       failure = error;
     });
     await eventually(() => record.open === 1);
-    expect(await timed(server.stop(LONG_GRACE))).toBeLessThan(SOON_MS);
+    await server.stop(LONG_GRACE);
     await stream;
     expect(Code[ConnectError.from(failure).code]).toBe("Unavailable");
     expect(record.open).toBe(0);
@@ -125,7 +117,7 @@ test("a reader that stopped does not delay it", async () => {
   await once(stream, "data");
   stream.pause();
   await sleep(200);
-  expect(await timed(server.stop({ graceMs: 100 }))).toBeLessThan(SOON_MS);
+  await server.stop({ graceMs: 100 });
   await eventually(() => record.open === 0);
 });
 
@@ -145,7 +137,7 @@ test("idle connections of both kinds are closed at once", async () => {
   await once(undecided, "connect");
   undecided.write("PR");
   await sleep(50);
-  expect(await timed(server.stop(LONG_GRACE))).toBeLessThan(SOON_MS);
+  await server.stop(LONG_GRACE);
   await goaway;
   await eventually(() => session.closed && undecided.closed);
   agent.destroy();
@@ -164,7 +156,7 @@ test("no new connection, and no new call on an old one, while calls finish", asy
   const answer = once(slow, "response");
   slow.end("{}");
   await eventually(() => record.unary === 2);
-  const stopping = server.stop({ graceMs: 10_000 });
+  const stopping = server.stop(LONG_GRACE);
   const refused = net.connect(port, "127.0.0.1");
   const [error] = await once(refused, "error");
   expect(error).toMatchObject({ code: "ECONNREFUSED" });
@@ -187,15 +179,13 @@ test("a signal ends the grace period early", async () => {
   );
   await eventually(() => record.unary === 1);
   const controller = new AbortController();
-  const stopping = timed(server.stop({ ...LONG_GRACE, signal: controller.signal }));
+  const stopping = server.stop({ ...LONG_GRACE, signal: controller.signal });
   await sleep(100);
   controller.abort();
-  expect(await stopping).toBeLessThan(SOON_MS);
+  await stopping;
   expect(await call).toMatchObject({ code: "UNAVAILABLE" });
   const already = await startTestServer();
-  expect(await timed(already.server.stop({ ...LONG_GRACE, signal: AbortSignal.abort() }))).toBeLessThan(
-    SOON_MS,
-  );
+  await already.server.stop({ ...LONG_GRACE, signal: AbortSignal.abort() });
 });
 
 test("a second stop does nothing, and neither does one before a start", async () => {

@@ -35,10 +35,9 @@ afterEach(async () => {
 });
 
 test("SIGTERM with nothing to do ends the service at once", async () => {
-  const { service } = await start("--stop-timeout", "60s");
-  const end = await terminate(service);
-  expect(end).toMatchObject({ exitCode: 0 });
-  expect(end.tookMs).toBeLessThan(SLACK_MS);
+  // Longer than a test may take: a stop that waits for all of it fails the test.
+  const { service } = await start("--stop-timeout", "1h");
+  expect(await terminate(service)).toMatchObject({ exitCode: 0 });
 });
 
 test("SIGTERM while sandboxes are busy ends everything in time and leaves no container", async () => {

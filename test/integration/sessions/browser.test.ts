@@ -231,7 +231,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     ]);
     await browser.evaluate("scrollTo(0, 0)");
     await browser.ok("scroll", { selector: "#inner", pixels: 300 });
-    await expect.poll(() => browser.evaluate("box.scrollTop"), { timeout: 30_000 }).toBeGreaterThan(900);
+    await expect.poll(() => browser.evaluate("box.scrollTop")).toBeGreaterThan(900);
     expect(await browser.ok("scroll", { selector: "#inner", pixels: 1 })).toMatchObject({
       height: expect.any(Number),
       scrolled: { x: 0, y: expect.any(Number), height: 2000 },
@@ -290,7 +290,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     const page = "<title>Stopped</title>one<script>window.stop()</script>two";
     const url = `data:text/html,${encodeURIComponent(page)}`;
     for (const state of ["dom", "load", "network_idle"]) {
-      const loading = { wait_until: state, timeout: 20 };
+      const loading = { wait_until: state };
       const opened = await browser.call("goto", { url, ...loading });
       expect(opened).toMatchObject({ code: 0, data: { title: "Stopped" } });
       expect(await browser.call("reload", loading)).toMatchObject({ code: 0, data: { title: "Stopped" } });
@@ -598,10 +598,7 @@ server.serve_forever()`;
     await shell(`python3 -c '${server}' >/dev/null 2>&1 & until [ -e /tmp/refusing ]; do sleep 0.02; done`);
     const url = "http://localhost:8124/gone.txt";
     const problem = expect.stringMatching(/could not be loaded: net::ERR_INVALID_RESPONSE/);
-    expect(await browser.call("download", { url, timeout: 20 })).toMatchObject({
-      code: 4001,
-      message: problem,
-    });
+    expect(await browser.call("download", { url })).toMatchObject({ code: 4001, message: problem });
     expect(await browser.call("goto", { url })).toMatchObject({ code: 4001, message: problem });
   });
 

@@ -206,7 +206,8 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await worker.execute("python:run", { code: define });
     const { data } = await worker.execute("python:run", {
       code: "import signal\nasyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)\nawait asyncio.sleep(1000)",
-      timeout: 10,
+      // Against hangs only.
+      timeout: 100,
     });
     expect(data).toMatchObject({
       timed_out: false,

@@ -198,25 +198,30 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       env: { PATH: `${directory}:/usr/local/bin:/usr/bin:/bin` },
     });
     await fake("/tmp/late", 'sleep 0.2; exec /usr/bin/openbox "$@"');
-    const times: number[] = [];
-    for (let round = 0; round < 3; round++) {
+    const timeOf = async (act: () => Promise<unknown>): Promise<number> => {
+      const start = performance.now();
+      await act();
+      return performance.now() - start;
+    };
+    const delayOfFirstClick = async (): Promise<number> => {
       const desktop = newDesktop();
       await desktop.start(withPath("/tmp/late"), here());
-      const start = performance.now();
-      await desktop.do("click", { x: 100 });
-      times.push(performance.now() - start);
+      const click = () => timeOf(() => desktop.do("click", { x: 100 }));
+      const [first, second] = [await click(), await click()];
       await desktop.worker.destroy("vm");
-    }
-    // As long as a click waits for a window manager that does not answer. A busy machine may start one late.
-    expect(Math.min(...times)).toBeLessThan(2_000);
+      return first - second;
+    };
+    // As long as a click waits for a window manager that does not answer. A busy machine may start one late, but not
+    // each time.
+    await expect.poll(delayOfFirstClick, { timeout: 100_000 }).toBeLessThan(2_000);
 
     await fake("/tmp/never", "exec sleep 1000");
     const desktop = newDesktop();
     await desktop.start(withPath("/tmp/never"), here());
     await desktop.do("launch", { command: ["true"] });
-    const start = performance.now();
-    await desktop.do("launch", { command: ["true"] });
-    expect(performance.now() - start).toBeLessThan(20_000);
+    // As long as the first one has waited.
+    const launch = () => timeOf(() => desktop.do("launch", { command: ["true"] }));
+    await expect.poll(launch).toBeLessThan(20_000);
     await desktop.worker.destroy("vm");
   });
 
@@ -365,7 +370,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
         return (window.children ?? []).map(({ name: title, value }) => [title, value]);
       };
       // On a busy machine, the time to read a tree may not suffice.
-      await expect.poll(seen).toEqual([
+      await expect.poll(seen, { timeout: 120_000 }).toEqual([
         ["honest", 0.5],
         ["infinite", undefined],
         ["list", undefined],
@@ -429,22 +434,28 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       output(
         // Without the shells in which Berth runs commands, of which there may be more. Not piped from ps, which would show
         // sort, or the shell that is about to become it.
-        "all=$(ps -eo args --no-headers); echo \"$all\" | grep -v '^/bin/sh ' | sort; find /tmp /dev/shm -mindepth 1 | sort; cat /proc/sysvipc/shm | wc -l",
+        "all=$(ps -eo args --no-headers); printf '%s\\n' \"$all\" | grep -v '^/bin/sh ' | sort; find /tmp /dev/shm -mindepth 1 | sort; cat /proc/sysvipc/shm | wc -l",
       );
     // The first desktop creates the directory of the sockets.
     await withDesktop(async () => {});
     await output("rm -f /tmp/cut /tmp/state /tmp/grabbed; touch /tmp/cut");
+    // A command that starts at the moment may be among them.
     const before = await list();
+    const more = async (): Promise<readonly string[]> => {
+      const rest = before.split("\n");
+      return (await list()).split("\n").filter((line) => {
+        const at = rest.indexOf(line);
+        if (at >= 0) rest.splice(at, 1);
+        return at < 0;
+      });
+    };
     await withDesktop(async (desktop) => {
       await desktop.open("xterm", ({ class: name }) => name === "XTerm");
       await desktop.do("launch", { command: "setsid sh -c 'sleep 8888 & sleep 8889' &" });
       await desktop.screenshot();
-      expect(await list()).not.toBe(before);
+      expect(await more()).not.toEqual([]);
     });
-    await eventually(async () => (await list()) === before, {
-      ...PATIENCE,
-      describe: () => before,
-    });
+    await expect.poll(more).toEqual([]);
   });
 
   it("desktops of two workers in one sandbox are separate", async () => {

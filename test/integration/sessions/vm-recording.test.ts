@@ -77,6 +77,16 @@ class Recording {
     };
   }
 
+  /** Waits until a video that is being recorded has come to a second. A busy machine records late. */
+  async reaches(name: string, seconds: number): Promise<void> {
+    const shown = "packet=pts_time -of csv=p=0";
+    await eventually(
+      async () =>
+        Number(await this.#output(`ffprobe -v quiet -show_entries ${shown} ${name} | tail -n 1`)) > seconds,
+      PATIENCE,
+    );
+  }
+
   /** Red, green and blue of a pixel at a time in a video. */
   async pixel(name: string, seconds: number, x: number, y: number): Promise<number[]> {
     const filter = `format=rgb24,crop=1:1:${x}:${y}`;
@@ -135,6 +145,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   test("a session leaves a video and a timeline of its calls in its workspace", async () => {
     await workspaces.create("film");
     const desktop = newDesktop();
+    const begin = performance.now();
     await desktop.start(RECORDED, { workspace_id: "film" });
     const reader = await workspaces.sandbox("film", image);
     const recording = await recordingOf(desktop, reader, "/workspace");
@@ -148,7 +159,10 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(await desktop.worker.execute("vm:wait", { seconds: 30 }, timeout)).toMatchObject({ code: 5006 });
     await desktop.do("wait", { seconds: 1 });
     await desktop.do("done");
+    const last = (await recording.timeline()).at(-1)?.seconds ?? Number.NaN;
+    await recording.reaches("video.webm", last - 1);
     await desktop.worker.destroy("vm");
+    const seconds = (performance.now() - begin) / 1000;
 
     const lines = await recording.timeline();
     const shape = lines
@@ -183,10 +197,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(owner).toBe(reads);
 
     const video = await recording.video("video.webm");
-    const last = lines.at(-1)?.seconds ?? Number.NaN;
     expect(video).toMatchObject({ size: "801x601", codec: "vp8" });
     expect(video.duration).toBeGreaterThan(last - 1);
-    expect(video.duration).toBeLessThan(last + 10);
+    expect(video.duration).toBeLessThan(seconds);
     expect(video.frames).toBeGreaterThan(5);
     // A line's time is its position in the video.
     const launch = lines.find(({ tool }) => tool === "launch")?.seconds ?? Number.NaN;
@@ -264,6 +277,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     );
     expect(await desktop.do("move", { x: 30, y: 30 })).not.toHaveProperty("recording");
     await desktop.do("wait", { seconds: 1 });
+    await recording.reaches("video-2.webm", 0.5);
     await desktop.worker.destroy("vm");
     const lines = await recording.timeline();
     expect(lines.filter(({ reason }) => reason !== undefined)).toEqual([
@@ -300,7 +314,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     const desktop = newDesktop();
     await desktop.start({ ...RECORDED, cwd: "/tmp" }, here());
     const recording = await recordingOf(desktop, sandboxId, "/tmp");
-    await desktop.do("wait", { seconds: 1 });
+    await recording.reaches("video.webm", 0.5);
     await app.client.output(
       sandboxId,
       "pkill -STOP -x ffmpeg; (sleep 4; pkill -CONT -x ffmpeg) >/dev/null 2>&1 &",
@@ -313,7 +327,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     const [recorded, plain] = [newDesktop(), newDesktop()];
     await recorded.start({ record: true }, here());
     await plain.start({}, here());
-    const difference = async (): Promise<number> => {
+    const share = async (): Promise<number> => {
       const times = { recorded: [] as number[], plain: [] as number[] };
       for (let round = 0; round < CALLS; round++) {
         for (const [kind, desktop] of [
@@ -328,10 +342,10 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       const median = (all: number[]) => all.toSorted((a, b) => a - b)[CALLS / 2] ?? Number.NaN;
       const [slow, fast] = [median(times.recorded), median(times.plain)];
       console.log(`${name}: a click takes ${slow.toFixed(1)} ms recorded, ${fast.toFixed(1)} ms otherwise`);
-      return slow - fast;
+      return (slow - fast) / Math.max(150, fast);
     };
-    // On a busy machine, either may be slow by chance.
-    await expect.poll(difference, { timeout: 120_000 }).toBeLessThan(150);
+    // Of 150 ms, or of a click on a busy machine, where either may also be slow by chance.
+    await expect.poll(share, { timeout: 120_000 }).toBeLessThan(1);
     await Promise.all([recorded.worker.destroy("vm"), plain.worker.destroy("vm")]);
   });
 });
@@ -365,6 +379,11 @@ describe("on docker, with a full disk", () => {
 
 describe.each(DESKTOP_ENGINES)("on $name, when the service stops", ({ name, settings }) => {
   test("the video is complete", async () => {
+    const image = name === "docker" ? { image: DESKTOP_IMAGE } : {};
+    const recordingIn = async (client: Client, sessionId = ""): Promise<Recording> => {
+      const reader = await new WorkspaceClient(() => client).sandbox("film", image);
+      return new Recording(client, reader, `/workspace/recordings/${sessionId}`);
+    };
     const dataDir = await mkdtemp(path.join(tmpdir(), "berth-recordings-"));
     try {
       const first = await startTestApp({ ...settings, dataDir });
@@ -373,6 +392,7 @@ describe.each(DESKTOP_ENGINES)("on $name, when the service stops", ({ name, sett
       await desktop.start(RECORDED, { workspace_id: "film" });
       const [session] = await desktop.worker.list();
       await desktop.do("wait", { seconds: 1 });
+      await (await recordingIn(first.client, session?.session_id)).reaches("video.webm", 0.8);
       const cut = failureOf(desktop.ask("wait", { seconds: 60 }));
       await eventually(async () => (await desktop.worker.list())[0]?.active_calls === 1);
       await first.app.stop();
@@ -381,13 +401,7 @@ describe.each(DESKTOP_ENGINES)("on $name, when the service stops", ({ name, sett
 
       const second = await startTestApp({ ...settings, dataDir, instance: first.instance });
       try {
-        const image = name === "docker" ? { image: DESKTOP_IMAGE } : {};
-        const reader = await new WorkspaceClient(() => second.client).sandbox("film", image);
-        const recording = new Recording(
-          second.client,
-          reader,
-          `/workspace/recordings/${session?.session_id}`,
-        );
+        const recording = await recordingIn(second.client, session?.session_id);
         // An incomplete video has no duration.
         expect((await recording.video("video.webm")).duration).toBeGreaterThan(0.8);
         expect((await recording.timeline()).map(({ tool, code }) => [tool, code])).toEqual([
@@ -434,6 +448,7 @@ describe.each(DESKTOP_ENGINES)("on $name, when the service is killed", ({ name, 
     const again = new TestDesktop(new Worker(service.client, "user"));
     expect(await again.do("move", { x: 2, y: 2 })).toMatchObject({ session_restarted: true });
     await again.do("wait", { seconds: 1 });
+    await recording.reaches("video-2.webm", 0.5);
     await again.worker.destroy("vm");
     expect((await recording.video("video-2.webm")).duration).toBeGreaterThan(0.5);
     expect((await recording.timeline()).map(({ tool, video }) => [tool, video])).toEqual([

@@ -139,7 +139,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       ["/etc/passwd", "exit code 126: the program cannot be executed"],
     ]) {
       await expect
-        .poll(() => other.ask("launch", { command }), { timeout: 20_000 })
+        .poll(() => other.ask("launch", { command }))
         .toMatchObject({ code: 4001, message: expect.stringContaining(problem ?? "") });
     }
     expect(await other.ask("launch", { command: "exit 3" })).toMatchObject({ code: 0 });

@@ -53,7 +53,8 @@ test("a workspace whose sandbox is slow to create or remove blocks no other work
     await workspaces.list(OWNER, "", 10);
     return "passed";
   };
-  const waited = sleep(30_000, "waited", { ref: false });
+  // Against hangs only.
+  const waited = sleep(120_000, "waited", { ref: false });
   expect(await Promise.race([others().catch(() => "waited"), waited])).toBe("passed");
   // Calls for the same workspace wait.
   expect(late).toBe(false);

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { OWNER } from "../../unit/sandboxes/support.ts";
@@ -34,15 +34,25 @@ test("a workspace that is being replaced is in use, and never broken, although i
   const all = async (items: AsyncIterable<unknown>): Promise<void> => {
     for await (const _ of items);
   };
+  // Each is removed at once: the more workspaces there are, the longer a list of them takes.
+  const fork = async (): Promise<void> => {
+    const copy = { owner: OWNER, workspaceId: `fork-${Math.random()}` };
+    await forks.fork(name, copy, { signal });
+    await workspaces.cleanup(copy, { force: true, graceMs: 0, requestId: "" });
+  };
   const reads: readonly (() => Promise<unknown>)[] = [
     () => all(workspaces.export(name, signal)),
     () => all(diffs.diff(other, name, signal)),
     () => workspaces.get(name, { measure: true, signal }),
     () => workspaces.get(name, { measure: false, signal }),
-    () => forks.fork(name, { owner: OWNER, workspaceId: `fork-${Math.random()}` }, { signal }),
+    fork,
     async () => expect((await workspaces.list(OWNER, "", 1_000)).broken).toEqual([]),
   ];
   let isOver = false;
+  // Also if it fails: what reads on would use up the memory of the tests that follow.
+  onTestFinished(() => {
+    isOver = true;
+  });
   const failures: unknown[] = [];
   const readers = reads.map(async (read) => {
     while (!isOver) {

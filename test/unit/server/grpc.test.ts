@@ -94,7 +94,6 @@ describe("unary", () => {
   test("a deadline ends the call, also for a handler that does not listen", async () => {
     await using t = await connect();
     for (const order of ["hang", "ignore"]) {
-      const start = performance.now();
       // Set as a header, so that the client does not enforce it.
       const call = t.client.unary(getStats, {}, { header: { "x-test": order, "grpc-timeout": "150m" } });
       expect(await grpcFailure(call)).toMatchObject({
@@ -102,7 +101,6 @@ describe("unary", () => {
         message: "The deadline of this call passed before it was done.",
         detail: { reason: ErrorReason.DEADLINE_EXCEEDED },
       });
-      expect(performance.now() - start).toBeLessThan(30_000);
     }
     await eventually(() => t.log.calls.length === 2);
     expect(t.log.calls.map(({ fields }) => fields.code)).toEqual(["DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"]);

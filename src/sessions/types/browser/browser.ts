@@ -39,7 +39,8 @@ export type Outcome = { readonly data: JsonObject } & Partial<
   Pick<ToolResult, "attachments" | "programFailed">
 >;
 
-const START_TIMEOUT_MS = 30_000;
+/** Long, because on a busy machine Chromium may need many times the second that it takes otherwise. */
+const START_TIMEOUT_MS = 90_000;
 /** How long a page may take to answer after its script was stopped. It may lack processor time, and has much to lose. */
 const RECOVER_MS = 10_000;
 const END_MS = 500;

@@ -16,8 +16,8 @@ export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadS
 /** How long a request may be repeated because the page keeps changing its document. */
 const CHANGING_MS = 2_000;
 
-/** How long the page about an error may take. Some errors have none. */
-const ERROR_PAGE_MS = 2_000;
+/** How long the page about an error may take. For an error that has none, the browser soon stops loading. */
+const ERROR_PAGE_MS = 10_000;
 
 /** The browser's answer to a navigation. */
 export const navigated = z
@@ -45,6 +45,7 @@ export async function goTo(
   if (isDownload) throw new ToolFailure("The URL is a download. Use the tool download.");
   if (errorText !== "") {
     // The browser's page about the error comes later. It must not look like the result of the next action.
+    tab.failedLoaderId = loaderId;
     await tab.untilOr(ERROR_PAGE_MS, () => tab.loaderId === loaderId || !tab.isLoading, signal);
     throw new ToolFailure(problemOf(url, errorText, hasNetwork));
   }
@@ -155,7 +156,8 @@ export async function arrival({ tab, signal }: BrowserUse, before?: string): Pro
     if (error instanceof DevToolsError) return undefined;
     throw error;
   });
-  if (page?.unreachableUrl === undefined || page.loaderId === before) return about(tab, signal);
+  const isEarlier = page?.loaderId === before || page?.loaderId === tab.failedLoaderId;
+  if (page?.unreachableUrl === undefined || isEarlier) return about(tab, signal);
   throw new ToolFailure(`The page moved on to ${shownUrl(page.unreachableUrl)}, which could not be loaded.`);
 }
 

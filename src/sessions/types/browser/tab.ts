@@ -112,6 +112,8 @@ export class Tab {
   readonly id: string;
   readonly targetId: string;
   readonly session: string;
+  /** The browser's page about the last URL that could not be opened. On a busy machine it may come late. */
+  failedLoaderId: string | undefined;
   /** The document that the page is about to replace, while it loads another one. */
   #replaced: string | undefined;
 

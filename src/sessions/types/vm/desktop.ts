@@ -54,7 +54,8 @@ interface Bounds {
   readonly timeout: AbortSignal;
 }
 
-const START_TIMEOUT_MS = 30_000;
+/** Longer than the driver waits for the X server and then for the recorder. */
+const START_TIMEOUT_MS = 90_000;
 /** How long the driver may take to stop a call, also if it lacks processor time. Then it is killed. */
 const CANCEL_MS = 5_000;
 /** How long the driver and what it started may take to end after EOF on stdin. */

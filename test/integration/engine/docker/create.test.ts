@@ -97,14 +97,12 @@ describe("a new sandbox", () => {
     await expect(docker.getVolume(volume).inspect()).rejects.toMatchObject({ statusCode: 404 });
   });
 
-  test("ends at once on SIGTERM, and costs two processes", async () => {
+  test("ends on SIGTERM, and costs two processes", async () => {
     const { ref } = await engine.create(spec());
     // Processes that start the container may still be there for a moment.
     await expect.poll(async () => (await engine.usage(ref)).pids).toBe(2);
-    const start = performance.now();
     await docker.getContainer(ref).kill({ signal: "SIGTERM" });
     await docker.getContainer(ref).wait();
-    expect(performance.now() - start).toBeLessThan(20_000);
   });
 });
 
@@ -160,13 +158,11 @@ describe("a failed create leaves nothing behind:", () => {
     await expectNothingLeft();
   });
 
-  test("an abort while the setup hangs takes effect soon", async () => {
+  test("an abort while the setup hangs takes effect before its timeout", async () => {
     const abort = new AbortController();
     const creating = engine.create(spec({ image: images.hanging }), abort.signal);
     setTimeout(() => abort.abort(), 1000);
-    const start = performance.now();
     await failure(creating, "CANCELED");
-    expect(performance.now() - start).toBeLessThan(20_000);
     await expectNothingLeft();
   });
 });

@@ -7,6 +7,7 @@ import { afterAll, afterEach, describe, expect, onTestFinished, test } from "vit
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import { containersOf, removeContainers } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
+import { settled } from "../../../support/manual-clock.ts";
 import { failure, run, silent, spec, useEngine } from "./support.ts";
 
 const DOCKER_SOCKET = "/var/run/docker.sock";
@@ -16,6 +17,16 @@ const { engine: direct, instance } = useEngine();
 afterEach(() => removeContainers(instance));
 
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const HOUR_MS = 3_600_000;
+/** Longer than a test may take, so that a call which uses one of these timeouts fails its test. */
+const HOURS = {
+  createMs: HOUR_MS,
+  startMs: HOUR_MS,
+  readyMs: HOUR_MS,
+  registryMs: HOUR_MS,
+  pullStallMs: HOUR_MS,
+};
 
 /** A socket in front of Docker's that can stop forwarding responses, or break. */
 class FaultProxy {
@@ -96,12 +107,11 @@ describe("without a daemon", () => {
 
 describe("with a daemon that hangs", () => {
   test("every call ends in time and leaves no connection", async () => {
-    const { engine, proxy } = await proxied({ callMs: 300, removeMs: 300 });
+    const { engine, proxy } = await proxied({ ...HOURS, callMs: 300, removeMs: 300 });
     // A busy machine may be late with an answer.
     await eventually(() => engine.info().catch(() => undefined));
     const { ref } = await direct.create(spec());
     proxy.hangs = true;
-    const start = performance.now();
     const calls = [
       engine.info(),
       engine.list(),
@@ -114,7 +124,6 @@ describe("with a daemon that hangs", () => {
     for (const error of await Promise.all(calls.map((call) => failure(call, "ENGINE_UNAVAILABLE")))) {
       expect(error.message).toContain("Docker did not answer in time");
     }
-    expect(performance.now() - start).toBeLessThan(20_000);
     await expect.poll(() => proxy.connections).toBeLessThanOrEqual(1);
     await failure(engine.list(AbortSignal.timeout(50)), "CANCELED");
     proxy.hangs = false;
@@ -150,6 +159,8 @@ describe("with a connection that breaks", () => {
     const { ref } = await engine.create(spec());
     proxy.cut();
     await expect.poll(() => proxy.connections).toBe(0);
+    // The engine has its ends of the connections in this process too, and notices a turn later.
+    await settled();
     expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
   });
 

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { EngineEvent } from "../../../../src/engine/port.ts";
-import { docker, removeContainers } from "../../../support/docker.ts";
+import { docker, pauseContainer, removeContainers } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { scaled } from "../../../support/scale.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
@@ -80,7 +80,7 @@ test("a container that Docker's own pause froze during a start can still be remo
     });
     const outcomes = Promise.allSettled(starts);
     await sleep(delayMs);
-    await docker.getContainer(ref).pause();
+    await pauseContainer(docker.getContainer(ref));
     const removing = engine.remove(ref).then(() => "removed");
     expect(await Promise.race([removing, sleep(120_000, "stuck", { ref: false })])).toBe("removed");
     await outcomes;

@@ -21,7 +21,7 @@ describe("how a command ends", () => {
     expect(inSeconds(exit.duration)).toBeGreaterThan(0);
   });
 
-  test("a missing program ends with 127, one that cannot run with 126, both at once", async () => {
+  test("a missing program ends with 127, one that cannot run with 126", async () => {
     for (const [command, code] of [
       [["no-such-program"], 127],
       [["/no/such/program"], 127],
@@ -30,11 +30,9 @@ describe("how a command ends", () => {
       [["/tmp"], 126],
       ["/etc/passwd", 126],
     ] as const) {
-      const startedAt = performance.now();
       const { exit, stderr } = await exec(command);
       expect([command, exit.cause, exit.exit_code]).toEqual([command, "EXIT_CAUSE_EXITED", code]);
       expect(stderr.toString()).not.toBe("");
-      expect(performance.now() - startedAt).toBeLessThan(20_000);
     }
   });
 
@@ -123,18 +121,14 @@ describe("output", () => {
   });
 
   test("ends with the command, not with a child that keeps it open", async () => {
-    const startedAt = performance.now();
     const { stdout, exit } = await exec("sleep 3600 & echo now");
     expect([stdout.toString(), exit.exit_code]).toEqual(["now\n", 0]);
-    expect(performance.now() - startedAt).toBeLessThan(20_000);
     await exec("pkill -f 'sleep 3600'");
   });
 
   test("arrives while the command runs", async () => {
     const execution = app.client.exec(bench.id, "echo first; sleep 3600; echo second");
-    const startedAt = performance.now();
     await execution.until("first");
-    expect(performance.now() - startedAt).toBeLessThan(20_000);
     execution.cancel();
   });
 

@@ -16,7 +16,7 @@ import processes
 import x11
 from errors import Failure, Invalid
 
-START_SECONDS = 20
+START_SECONDS = 40
 # Screens can be resized up to this size without restarting the server.
 SPARE_SIZE = (3840, 2160)
 
