@@ -78,18 +78,21 @@ export interface Received {
   /** Bytes received of each stream: the offsets to continue reading from. */
   readonly stdoutReceived: number;
   readonly stderrReceived: number;
+  /** How many services had recovered the command by then. A service that was killed continues before the offsets. */
+  readonly recoveries?: number | undefined;
 }
 
 /**
  * The connection broke while a command's output was being read, and could not be restored in time.
  *
  * For 24 hours, `sandbox.attach(error.processId, { stdoutOffset: error.stdoutReceived, stderrOffset:
- * error.stderrReceived })` continues after what was received.
+ * error.stderrReceived, recoveries: error.recoveries })` continues after what was received.
  */
 export class ConnectionLostError extends BerthError implements Received {
   readonly processId: string;
   readonly stdoutReceived: number;
   readonly stderrReceived: number;
+  readonly recoveries: number | undefined;
 
   override readonly name: string = "ConnectionLostError";
 
@@ -98,6 +101,7 @@ export class ConnectionLostError extends BerthError implements Received {
     this.processId = received.processId;
     this.stdoutReceived = received.stdoutReceived;
     this.stderrReceived = received.stderrReceived;
+    this.recoveries = received.recoveries;
   }
 }
 
