@@ -105,8 +105,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: 'pattern.replace(/^(\\.\\/+)+/, "")',
-        to: "pattern",
+        from: '.replace(/^\\.\\//, "");',
+        to: ";",
       },
     ],
     test: {
