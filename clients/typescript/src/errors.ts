@@ -122,6 +122,11 @@ export function isPassing(error: BerthError): boolean {
   return error.reason === "ENGINE_UNAVAILABLE" || isBroken(error);
 }
 
+/** Whether a call was given up: aborted, or out of time. */
+export function isGivenUp(error: unknown, signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true || (BerthError.is(error) && error.code === "DEADLINE_EXCEEDED");
+}
+
 /** What a failed call throws: the reason it was aborted with, or a BerthError. */
 export function errorOf(error: unknown, address: string, signal?: AbortSignal): unknown {
   if (signal?.aborted) return signal.reason;
