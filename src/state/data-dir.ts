@@ -181,7 +181,7 @@ function unusable(directory: string, cause: unknown): BerthError {
   );
 }
 
-/** What has the name of a directory that is to be created. */
+/** What has the name of a directory that could not be created. */
 function whatIsInTheWay({ code, path: place }: NodeJS.ErrnoException): string | undefined {
   if (code !== "EEXIST" || place === undefined) return undefined;
   return existsSync(place)

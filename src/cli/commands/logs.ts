@@ -101,7 +101,7 @@ async function show(
     onRetry: tellRetry(io, client.address, signal),
     signal,
   });
-  // Where nothing is to be skipped, all that comes is wanted: after a killed service, output may take earlier offsets.
+  // After a killed service, output may take earlier offsets. All of it is wanted unless something remains to skip.
   const toSkip = (stream: keyof Place, written: bigint) =>
     written < extract.from[stream] ? extract.from[stream] : 0n;
   const from = { stdout: toSkip("stdout", stdoutBytes), stderr: toSkip("stderr", stderrBytes) };
