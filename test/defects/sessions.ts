@@ -116,6 +116,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "code for python may not begin with a byte order mark",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "    if code[:1] == '\\\\ufeff': code = code[1:]\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/python.test.ts",
+      title: "code may begin with a byte order mark, like a file",
+    },
+  },
+  {
     name: "grep takes a pattern with a line break for two patterns",
     changes: [
       {
