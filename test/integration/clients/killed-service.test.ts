@@ -155,12 +155,15 @@ test("who follows it gets the later output also if the connection breaks again b
   await expectOutput(whole, "one\ntwo\n");
   const tail = [command.logs("--tail", "4"), command.logs("--tail", "4", "--stdout")];
   await expectOutput(tail, "two\n");
+  const fresh = command.logs("--tail", "0");
+  const count = whole.length + tail.length + 1;
+  await expect.poll(command.following).toBe(count);
   while (reader.stdoutOffset < "one\ntwo\n".length) await reader.read();
   await reader.end();
 
   await command.killUnstored();
   await command.service.begin();
-  await expect.poll(command.following).toBe(whole.length + tail.length);
+  await expect.poll(command.following).toBe(count);
   command.link.cut();
   await expect.poll(command.following).toBe(0);
   await command.write("three");
@@ -173,12 +176,13 @@ test("who follows it gets the later output also if the connection breaks again b
   expect({ stdoutOffset, recoveries }).toEqual({ stdoutOffset: 8, recoveries: 0 });
   const late = command.library({ stdoutOffset, stderrOffset, recoveries });
   await command.write("four");
-  await Promise.all([...whole, ...tail, late].map(({ ended }) => ended));
+  await Promise.all([...whole, ...tail, fresh, late].map(({ ended }) => ended));
   expect(late.stdout).toBe("three\nfour\nEXITED\n");
   for (const { stdout, stderr } of whole) {
     expect(stdout).toMatch(/^one\ntwo\nthree\nfour\n/);
     expect(stderr).toMatch(/^one\n(berth: .*\n)*four\n/);
   }
+  expect(fresh.stdout).toBe("three\nfour\n");
   for (const { stdout } of tail) expect(stdout).toBe("two\nthree\nfour\n");
 });
 
