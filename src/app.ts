@@ -397,6 +397,10 @@ function warningsOf(
     tokens?.isStale && STALE_TOKENS,
     tls?.isStale && STALE_TLS,
     tls && tls.expireTimeMs <= Date.now() && EXPIRED_TLS,
+    ...(tls?.authorityProblems ?? []).map(
+      (problem) =>
+        `An authority of client certificates is not trusted (${problem}): replace it in the file of --tls-client-ca.`,
+    ),
     secrets.isStale && STALE_SECRETS,
     disk.isReplaced && REPLACED_DATA,
     disk.isLow && LOW_DISK,

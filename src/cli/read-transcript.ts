@@ -64,7 +64,7 @@ export async function* readTranscript(
   { processId, from, until, onRetry, signal }: ReadTranscriptOptions,
 ): AsyncGenerator<AttachProcessResponse> {
   const at = { ...from };
-  /** That of the stream in which output up to `at` came. */
+  /** That of the stream that `at` is from. */
   let recoveries: number | undefined;
   for (let failures = 0; ; ) {
     // Leaving the loop does not end the call, so abort it.
@@ -79,8 +79,10 @@ export async function* readTranscript(
       for await (const response of call) {
         const { event } = response;
         if (event.case === "started") {
+          const { recoveries: now, stdoutOffset, stderrOffset } = event.value;
           if (recoveries === undefined) yield response;
-          recoveries = event.value.recoveries;
+          else if (now !== recoveries) Object.assign(at, { stdout: stdoutOffset, stderr: stderrOffset });
+          recoveries = now;
           continue;
         }
         failures = 0;
@@ -100,7 +102,7 @@ export async function* readTranscript(
 }
 
 /** The position in a stream after an event. */
-function endOf(
+export function endOf(
   event: AttachProcessResponse["event"],
 ): { readonly stream: keyof Place; readonly offset: bigint } | undefined {
   switch (event.case) {

@@ -56,8 +56,10 @@ export type ProcessEvent =
       readonly type: "started";
       readonly processId: string;
       readonly startTimeMs: number;
-      /** How often a run of the service has found it running. */
+      /** How many runs of the service found it without an end when they started. */
       readonly recoveries: number;
+      /** Where the stream starts. */
+      readonly from: Offsets;
     }
   | TranscriptItem
   | { readonly type: "exited"; readonly status: ExitStatus }
@@ -161,8 +163,8 @@ export class ProcessManager {
   /**
    * Streams the transcript of a process from the given offsets, then follows it. The process never waits for this
    * stream.
-   * @param from `recoveries`: how often the process had been found running when the caller got these offsets. Undefined:
-   *   they count as they are.
+   * @param from `recoveries`: how many runs of the service had found the process when the caller got these offsets.
+   *   Undefined: they count as they are.
    */
   async *attach(
     owner: string,
@@ -305,7 +307,13 @@ export class ProcessManager {
     try {
       if (signal.aborted) return;
       const { id: processId, startTimeMs, recoveredAt } = process;
-      yield { type: "started", processId, startTimeMs, recoveries: recoveredAt.length };
+      yield {
+        type: "started",
+        processId,
+        startTimeMs,
+        recoveries: recoveredAt.length,
+        from: { ...reader.offsets },
+      };
       while (!signal.aborted) {
         const next = reader.next();
         // Do not await anything between finding nothing and waiting for more: output in between would be noticed late.

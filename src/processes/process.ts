@@ -66,7 +66,7 @@ export interface ProcessInit {
   readonly startedAt: number;
   /** Its output from an earlier run of the service, as far as it was kept. */
   readonly wrote?: Wrote;
-  /** How much output was stored each time that a run of the service found it running. Default: never. */
+  /** How much output was stored each time that a run of the service found it without an end. Default: never. */
   readonly recoveredAt?: readonly Offsets[];
   /** How far its stdin got in an earlier run of the service, if it had one. */
   readonly stdin?: StdinProgress;
@@ -188,9 +188,7 @@ export class Process {
     known: { readonly leader: LeaderId; readonly trace: JobTrace | undefined },
   ): { readonly process: Process; readonly job: ReattachedJob } {
     const { sandbox } = lease;
-    const at = init.wrote?.written ?? { stdout: 0, stderr: 0 };
-    const recoveredAt = [...(init.recoveredAt ?? []), at];
-    const process = new Process({ ...init, recoveredAt }, sandbox, parts, lease);
+    const process = new Process(init, sandbox, parts, lease);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
     // An earlier version of the service did not store how far it got.
     const stdin = init.stdin ?? (process.#isOpen ? { passed: 0, open: true } : undefined);

@@ -47,7 +47,10 @@ export async function recoverProcesses(
 ): Promise<RecoveredProcesses> {
   const reattached: Reattached[] = [];
   const load = (stored: StoredProcess): Process => {
-    const { trace, ...facts } = JSON.parse(stored.facts) as ProcessFacts;
+    const { trace, ...known } = JSON.parse(stored.facts) as ProcessFacts;
+    // Also if it is lost: who had read beyond that must learn how it ended.
+    const recoveredAt = [...(known.recoveredAt ?? []), known.written];
+    const facts = known.status === undefined ? { ...known, recoveredAt } : known;
     const init = initOf(stored, facts, { time, disk });
     for (const { content } of init.wrote?.blocks ?? [])
       if (!Buffer.isBuffer(content)) disk.keep(content.place.file);

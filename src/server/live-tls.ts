@@ -24,6 +24,7 @@ export class LiveTls {
   readonly #logger: Logger;
   #problem: string | undefined;
   #certificate: X509Certificate;
+  #authorities: readonly X509Certificate[] = [];
   /** The options at the start. */
   readonly options: TlsOptions;
 
@@ -58,12 +59,23 @@ export class LiveTls {
     return this.#certificate.validToDate.getTime();
   }
 
+  /** Why client certificates of an authority are refused at this time, one for each such authority. */
+  get authorityProblems(): readonly string[] {
+    return problemsOf(this.#authorities);
+  }
+
   stop(): Promise<void> {
     return this.#followed.stop();
   }
 
-  /** Reads the certificate, and logs if clients refuse it. It is used all the same: some clients do not verify it. */
-  #check({ cert }: TlsOptions): X509Certificate {
+  /**
+   * Reads the certificates, and logs if clients refuse the own one, or are refused. They are used all the same: some
+   * clients do not verify it.
+   */
+  #check({ cert, clientCa }: TlsOptions): X509Certificate {
+    this.#authorities = authoritiesIn(clientCa);
+    for (const problem of this.authorityProblems)
+      this.#logger.warn({ problem }, "client certificates of an authority are refused");
     const certificate = new X509Certificate(cert);
     const problem = problemOf(certificate);
     if (problem !== undefined) this.#logger.warn({ problem }, "clients refuse the TLS certificate");
@@ -113,14 +125,23 @@ export function diagnoseTls(files: TlsFiles): Finding[] {
   }
 }
 
-/** Whether certificates of clients can be valid. While one of several authorities is, some are. */
-function diagnoseAuthorities(clientCa: string | Buffer): Finding {
-  const subject = "client authorities";
-  const authorities = certificatesIn(clientCa).map((pem) => new X509Certificate(pem));
-  const problems = authorities.flatMap((authority) => {
+function authoritiesIn(clientCa: string | Buffer = ""): X509Certificate[] {
+  return certificatesIn(clientCa).map((pem) => new X509Certificate(pem));
+}
+
+/** Why authorities are not trusted at this time, one for each that is not. */
+function problemsOf(authorities: readonly X509Certificate[]): string[] {
+  return authorities.flatMap((authority) => {
     const problem = problemOf(authority);
     return problem === undefined ? [] : [`${authority.subject.replaceAll("\n", ", ")}: ${problem}`];
   });
+}
+
+/** Whether certificates of clients can be valid. While one of several authorities is, some are. */
+function diagnoseAuthorities(clientCa: string | Buffer): Finding {
+  const subject = "client authorities";
+  const authorities = authoritiesIn(clientCa);
+  const problems = problemsOf(authorities);
   if (problems.length === 0)
     return { subject, status: "ok", found: `certificates to trust: ${authorities.length}` };
   const status = problems.length === authorities.length ? "missing" : "limited";

@@ -167,16 +167,26 @@ function makeFilePrivate(file: string): void {
 
 /** The error for a directory that is not writable. */
 function unusable(directory: string, cause: unknown): BerthError {
-  const { code, message, errstr } = cause as NodeJS.ErrnoException & { readonly errstr?: string };
+  const error = cause as NodeJS.ErrnoException & { readonly errstr?: string };
+  const { code, message, errstr } = error;
+  const problem = whatIsInTheWay(error) ?? errstr ?? message ?? "unknown error";
   const todo =
     code === "ENOSPC" || code === "EDQUOT" || isFull(cause)
       ? "Free space on its disk"
       : "Make it a directory to which this user may write";
   return new BerthError(
     "INVALID_ARGUMENT",
-    `--data-dir: ${directory} cannot be used (${errstr ?? message ?? "unknown error"}). ${todo}, or name another with --data-dir.`,
+    `--data-dir: ${directory} cannot be used (${problem}). ${todo}, or name another with --data-dir.`,
     { cause, metadata: { field: "data-dir" } },
   );
+}
+
+/** What has the name of a directory that could not be created. */
+function whatIsInTheWay({ code, path: place }: NodeJS.ErrnoException): string | undefined {
+  if (code !== "EEXIST" || place === undefined) return undefined;
+  return existsSync(place)
+    ? `${place} is not a directory`
+    : `${place} is a link to a place that does not exist`;
 }
 
 const HEADER_BYTES = 100;

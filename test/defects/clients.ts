@@ -104,9 +104,27 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what a create undoes that ran out of time has as little time",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "this.again(call, undefined, undefined, NO_LIMIT)",
+        to: "this.again(call)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/typescript.test.ts",
+      title: "what a call's time is too short to create is not left behind",
+    },
+  },
+  {
     name: "a run whose create was aborted stays",
     changes: [
-      { file: "clients/typescript/src/runs.ts", from: "if (signal?.aborted) {", to: "if (!signal) {" },
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "if (!isGivenUp(error, signal)) return;",
+        to: "if (isGivenUp(error, signal) || !signal) return;",
+      },
     ],
     test: { file: CLIENT, title: "a run that is given up while it is created leaves nothing" },
   },

@@ -353,4 +353,61 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
         "who follows a command gets all of its later output although the killed service had not stored the earlier",
     },
   },
+  {
+    name: "who follows a command lost with its service only learns that its offsets are too large",
+    changes: [
+      {
+        file: "src/processes/recover.ts",
+        from: "known.status === undefined ?",
+        to: "known.status === undefined && known.leader === undefined ?",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/killed-service.test.ts",
+      title:
+        "who follows a command that ends with its service learns that, although the service had not stored its output",
+    },
+  },
+  ...[
+    {
+      name: "the TypeScript client keeps the offsets that a killed service lost",
+      change: {
+        file: "clients/typescript/src/process.ts",
+        from: "if (this.recoveries !== undefined && this.recoveries !== recoveries) {",
+        to: "if (this.recoveries === -1) {",
+      },
+    },
+    {
+      name: "the Python client keeps the offsets that a killed service lost",
+      change: {
+        file: "clients/python/src/berth/_sync/process.py",
+        from: "if self.recoveries not in (None, event.started.recoveries):",
+        to: "if self.recoveries == -1:",
+      },
+    },
+    {
+      name: "berth logs -f keeps the offsets that a killed service lost",
+      change: {
+        file: "src/cli/read-transcript.ts",
+        from: "else if (now !== recoveries) Object",
+        to: "else if (now === -1) Object",
+      },
+    },
+    {
+      name: "berth logs --tail leaves out what takes the offsets of lost output",
+      change: {
+        file: "src/cli/commands/logs.ts",
+        from: "    written < extract.from[stream] ? extract.from[stream] : 0n;",
+        to: "    written < 0n ? 0n : extract.from[stream];",
+      },
+    },
+  ].map(({ name, change }) => ({
+    name,
+    changes: [change],
+    test: {
+      file: "test/integration/clients/killed-service.test.ts",
+      title:
+        "who follows it gets the later output also if the connection breaks again before it comes, and with --tail",
+    },
+  })),
 ];

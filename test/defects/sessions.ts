@@ -105,14 +105,28 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: 'pattern.replace(/^(\\.\\/+)+/, "")',
-        to: "pattern",
+        from: '.replace(/^\\.\\//, "");',
+        to: ";",
       },
     ],
     test: {
       file: "test/integration/sessions/files.test.ts",
       title:
         "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
+    },
+  },
+  {
+    name: "code for python may not begin with a byte order mark",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "    if code[:1] == '\\\\ufeff': code = code[1:]\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/python.test.ts",
+      title: "code may begin with a byte order mark, like a file",
     },
   },
   {

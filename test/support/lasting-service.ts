@@ -10,7 +10,7 @@ import { newInstance, ownLoopback } from "./settings.ts";
 /** A service whose process may be killed and started again. Its data directory, instance and address stay. */
 export class LastingService implements AsyncDisposable {
   readonly instance = newInstance();
-  readonly #dataDir: string;
+  readonly dataDir: string;
   readonly #env: Readonly<Record<string, string>>;
   readonly #more: Pick<ServeSettings, "entry">;
   #process: ServeProcess | undefined;
@@ -21,7 +21,7 @@ export class LastingService implements AsyncDisposable {
     env: Readonly<Record<string, string>>,
     more: Pick<ServeSettings, "entry">,
   ) {
-    this.#dataDir = dataDir;
+    this.dataDir = dataDir;
     this.#env = env;
     this.#more = more;
   }
@@ -45,7 +45,7 @@ export class LastingService implements AsyncDisposable {
       ...this.#env,
       BERTH_LISTEN: this.#address,
       BERTH_INSTANCE: this.instance,
-      BERTH_DATA_DIR: this.#dataDir,
+      BERTH_DATA_DIR: this.dataDir,
     };
     this.#process = await ServeProcess.start([], env, this.#more);
     this.#address = this.#process.address;
@@ -69,7 +69,7 @@ export class LastingService implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#process?.dispose();
     await removeContainers(this.instance);
-    await rm(this.#dataDir, { recursive: true, force: true });
+    await rm(this.dataDir, { recursive: true, force: true });
   }
 }
 

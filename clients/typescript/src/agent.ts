@@ -2,7 +2,7 @@ import type { CallOptions } from "@connectrpc/connect";
 import type { BerthClient } from "./client.ts";
 import { type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { nextStep, runInfo } from "./convert-run.ts";
-import { BerthError } from "./errors.ts";
+import { BerthError, isGivenUp } from "./errors.ts";
 import { type AgentMessage, createRun, createRunRequest, type RunOptions, roleOf } from "./runs.ts";
 import type { NextStep, RunInfo } from "./types.ts";
 import { StepOutcome } from "./v1/run_pb.js";
@@ -150,7 +150,7 @@ export abstract class Agent implements AsyncDisposable {
       return run;
     } catch (error) {
       // The run of an abandoned request is removed, so the next one must not return it.
-      if (signal.aborted) this.#createId = newRequestId();
+      if (isGivenUp(error, signal)) this.#createId = newRequestId();
       throw error;
     }
   }

@@ -1,5 +1,5 @@
 import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
-import { BerthError, errorOf, isBroken, isPassing } from "./errors.ts";
+import { BerthError, errorOf, isBroken, isGivenUp, isPassing } from "./errors.ts";
 import { Pauses } from "./retry.ts";
 import { piecesOf } from "./streams.ts";
 import type { Source } from "./types.ts";
@@ -50,6 +50,9 @@ type Call<T> = (options: CallOptions) => Promise<T>;
 export interface Releasable {
   end(): Promise<void>;
 }
+
+/** A timeout that is none. */
+const NO_LIMIT = Number.POSITIVE_INFINITY;
 
 /** Makes calls: the generated clients, and what all calls have in common. */
 export class Connection {
@@ -104,11 +107,16 @@ export class Connection {
   }
 
   /** Makes a call that is safe to repeat, because it reads or has a request id, and retries it while the service cannot be reached. */
-  async again<T>(call: Call<T>, signal?: AbortSignal, retryForMs = this.retryForMs): Promise<T> {
+  async again<T>(
+    call: Call<T>,
+    signal?: AbortSignal,
+    retryForMs = this.retryForMs,
+    timeoutMs = this.#timeoutMs,
+  ): Promise<T> {
     let pauses: Pauses | undefined;
     for (;;) {
       try {
-        return await this.once(call, signal);
+        return await this.once(call, signal, timeoutMs);
       } catch (error) {
         if (!BerthError.is(error) || !isPassing(error) || this.#closed) throw error;
         pauses ??= new Pauses(retryForMs);
@@ -224,7 +232,7 @@ export class Connection {
     if (this.#closed) throw new Error("This client is closed. Connect again.");
     return {
       ...(signal && { signal }),
-      ...(timeoutMs !== undefined && { timeoutMs }),
+      ...(timeoutMs !== undefined && timeoutMs !== NO_LIMIT && { timeoutMs }),
       headers: headersFor(this.#token()),
     };
   }
@@ -254,6 +262,24 @@ export class Connection {
       .catch(() => {})
       .finally(() => this.#later.delete(done));
     this.#later.add(done);
+  }
+
+  /**
+   * Removes what a failed create may have made, if the caller gave it up or its time ran out: the request goes on because
+   * it has an id. The same request again returns what was made. That may take longer than a call may.
+   */
+  undo<T>(
+    error: unknown,
+    signal: AbortSignal | undefined,
+    create: Call<T>,
+    remove: (made: T, options: CallOptions) => Promise<unknown>,
+  ): void {
+    if (!isGivenUp(error, signal)) return;
+    const again = <R>(call: Call<R>) => this.again(call, undefined, undefined, NO_LIMIT);
+    this.later(async () => {
+      const made = await again(create);
+      await again((options) => remove(made, options));
+    });
   }
 
   /** Whether {@link close} was called. */

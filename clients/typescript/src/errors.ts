@@ -78,18 +78,21 @@ export interface Received {
   /** Bytes received of each stream: the offsets to continue reading from. */
   readonly stdoutReceived: number;
   readonly stderrReceived: number;
+  /** How many services had recovered the command by then. A service that was killed continues before the offsets. */
+  readonly recoveries?: number | undefined;
 }
 
 /**
  * The connection broke while a command's output was being read, and could not be restored in time.
  *
  * For 24 hours, `sandbox.attach(error.processId, { stdoutOffset: error.stdoutReceived, stderrOffset:
- * error.stderrReceived })` continues after what was received.
+ * error.stderrReceived, recoveries: error.recoveries })` continues after what was received.
  */
 export class ConnectionLostError extends BerthError implements Received {
   readonly processId: string;
   readonly stdoutReceived: number;
   readonly stderrReceived: number;
+  readonly recoveries: number | undefined;
 
   override readonly name: string = "ConnectionLostError";
 
@@ -98,6 +101,7 @@ export class ConnectionLostError extends BerthError implements Received {
     this.processId = received.processId;
     this.stdoutReceived = received.stdoutReceived;
     this.stderrReceived = received.stderrReceived;
+    this.recoveries = received.recoveries;
   }
 }
 
@@ -116,6 +120,11 @@ export function isBroken({ reason, code, tokenReplaced }: BerthError): boolean {
 /** Whether to retry a call that is safe to repeat. */
 export function isPassing(error: BerthError): boolean {
   return error.reason === "ENGINE_UNAVAILABLE" || isBroken(error);
+}
+
+/** Whether a call was given up: aborted, or out of time. */
+export function isGivenUp(error: unknown, signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true || (BerthError.is(error) && error.code === "DEADLINE_EXCEEDED");
 }
 
 /** What a failed call throws: the reason it was aborted with, or a BerthError. */

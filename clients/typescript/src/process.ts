@@ -81,6 +81,11 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   /** Bytes of each stream received so far: where a later reader would continue. */
   stdoutOffset = 0;
   stderrOffset = 0;
+  /**
+   * How many services had recovered the command when it was at these offsets: one that was killed may continue before
+   * them. Undefined before it has started.
+   */
+  recoveries: number | undefined;
 
   readonly #connection: Connection;
   readonly #origin: Origin;
@@ -93,8 +98,6 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   /** Of the current stream, or of the last one. */
   #options: CallOptions = {};
   #stream: Stream | undefined;
-  /** That of the stream that the offsets are from. A service that was killed continues before them. */
-  #recoveries: number | undefined;
   #pulling: Promise<void> | undefined;
   #lost: Pauses | undefined;
   #held = false;
@@ -120,6 +123,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       this.processId = origin.attach.processId ?? "";
       this.stdoutOffset = Number(origin.attach.stdoutOffset ?? 0);
       this.stderrOffset = Number(origin.attach.stderrOffset ?? 0);
+      this.recoveries = origin.attach.recoveries;
     }
   }
 
@@ -333,7 +337,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       processId: this.processId,
       stdoutOffset: BigInt(this.stdoutOffset),
       stderrOffset: BigInt(this.stderrOffset),
-      ...(this.#recoveries !== undefined && { recoveries: this.#recoveries }),
+      ...(this.recoveries !== undefined && { recoveries: this.recoveries }),
     };
     return { events: processes.attachProcess(request, options)[Symbol.asyncIterator](), stop };
   }
@@ -384,13 +388,13 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   }
 
   #lostError(error: BerthError): ConnectionLostError {
-    const { processId, stdoutOffset, stderrOffset } = this;
+    const { processId, stdoutOffset, stderrOffset, recoveries } = this;
     return new ConnectionLostError(
       `The connection to ${this.#connection.address} was lost after ${stdoutOffset} bytes of stdout and ` +
         `${stderrOffset} of stderr of ${processId}, and could not be restored within ${this.#reconnectMs} ms. If the ` +
         `command still runs or its record is kept, attach("${processId}", { stdoutOffset: ${stdoutOffset}, ` +
-        `stderrOffset: ${stderrOffset} }) reads on. [${error.message}]`,
-      { processId, stdoutReceived: stdoutOffset, stderrReceived: stderrOffset },
+        `stderrOffset: ${stderrOffset}, recoveries: ${recoveries} }) reads on. [${error.message}]`,
+      { processId, stdoutReceived: stdoutOffset, stderrReceived: stderrOffset, recoveries },
       { cause: error },
     );
   }
@@ -404,9 +408,14 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       const { stream, fromOffset, toOffset } = event.value;
       this.#add(streamName(stream), Number(toOffset), new Uint8Array(), Number(toOffset - fromOffset));
     } else if (event.case === "started") {
+      const { recoveries, stdoutOffset, stderrOffset } = event.value;
       this.processId = event.value.processId;
       this.startTime = date(event.value.startTime);
-      this.#recoveries = event.value.recoveries;
+      if (this.recoveries !== undefined && this.recoveries !== recoveries) {
+        this.stdoutOffset = Number(stdoutOffset);
+        this.stderrOffset = Number(stderrOffset);
+      }
+      this.recoveries = recoveries;
       this.#writeRest();
     } else if (event.case === "exited") {
       this.status = exitStatus(event.value);

@@ -160,7 +160,7 @@ function stepFields(step: NextStep | number): { step: number; startId: string } 
   return typeof step === "number" ? { step, startId: "" } : { step: step.step, startId: step.startId };
 }
 
-/** Creates a run. If that is aborted, removes the run later. */
+/** Creates a run. If that is given up, removes the run later. */
 export async function createRun(
   connection: Connection,
   request: MessageInitShape<typeof CreateRunRequestSchema>,
@@ -172,13 +172,10 @@ export async function createRun(
   try {
     return runInfo((await connection.again(call, signal, retryForMs)).run);
   } catch (error) {
-    // The service may have created it. The same request again returns the run to delete.
-    if (signal?.aborted) {
-      connection.later(async () => {
-        const { runId } = runInfo((await connection.again(call)).run);
-        await connection.again((options) => runs.deleteRun({ requestId: newRequestId(), runId }, options));
-      });
-    }
+    const removal = { requestId: newRequestId() };
+    connection.undo(error, signal, call, ({ run }, options) =>
+      runs.deleteRun({ ...removal, runId: run?.runId ?? "" }, options),
+    );
     throw error;
   }
 }

@@ -164,8 +164,12 @@ export class Sandbox implements AsyncDisposable {
    * Reads the output of a command, from an offset and then live, even after its end (for 24 hours). The command
    * continues when its reader leaves. Throws PROCESS_NOT_FOUND, OFFSET_OUT_OF_RANGE.
    */
-  attach(processId: string, { stdoutOffset = 0, stderrOffset = 0, signal }: AttachOptions = {}): Process {
-    const attach = { processId, stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
+  attach(
+    processId: string,
+    { stdoutOffset = 0, stderrOffset = 0, recoveries, signal }: AttachOptions = {},
+  ): Process {
+    const offsets = { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
+    const attach = { processId, ...offsets, ...(recoveries !== undefined && { recoveries }) };
     return new Process(this.#connection, { attach }, RECONNECT_MS, signal);
   }
 
@@ -288,6 +292,8 @@ export class Sandbox implements AsyncDisposable {
 export interface AttachOptions extends CallSettings {
   readonly stdoutOffset?: number | undefined;
   readonly stderrOffset?: number | undefined;
+  /** `recoveries` of the process that the offsets are from. Default: the offsets are used as they are. */
+  readonly recoveries?: number | undefined;
 }
 
 /** What to change in a sandbox. */

@@ -1,6 +1,5 @@
 import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
 import { duration, sandboxEvent, sandboxInfo, specMessage, stats } from "./convert.ts";
-import { BerthError } from "./errors.ts";
 import { Sandbox } from "./sandbox.ts";
 import { type Subscription, subscribe } from "./subscription.ts";
 import type { SandboxEvent, SandboxInfo, SandboxSpec, Stats } from "./types.ts";
@@ -33,12 +32,13 @@ export class Sandboxes {
     try {
       return this.#sandbox(await this.#connection.again(call, signal));
     } catch (error) {
-      // The request continues because it has an id. The same request again returns the sandbox to delete.
-      if (signal?.aborted || (BerthError.is(error) && error.code === "DEADLINE_EXCEEDED")) {
-        this.#connection.later(async () =>
-          this.#sandbox(await this.#connection.again(call)).delete({ graceMs: 0 }),
-        );
-      }
+      const removal = { requestId: newRequestId(), grace: duration(0) };
+      this.#connection.undo(error, signal, call, ({ sandbox }, settings) =>
+        this.#connection.sandboxes.deleteSandbox(
+          { ...removal, sandboxId: sandbox?.sandboxId ?? "" },
+          settings,
+        ),
+      );
       throw error;
     }
   }

@@ -14,7 +14,7 @@ import { flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
-import { cutDown, type Extract, nameOf, type Place, readTranscript } from "../read-transcript.ts";
+import { cutDown, type Extract, endOf, nameOf, type Place, readTranscript } from "../read-transcript.ts";
 import { tellRetry } from "../retry.ts";
 
 interface LogsFlags extends ClientFlags {
@@ -101,8 +101,15 @@ async function show(
     onRetry: tellRetry(io, client.address, signal),
     signal,
   });
+  // After a killed service, output may take earlier offsets. All of it is wanted unless something remains to skip.
+  const toSkip = (stream: keyof Place, written: bigint) =>
+    written < extract.from[stream] ? extract.from[stream] : 0n;
+  const from = { stdout: toSkip("stdout", stdoutBytes), stderr: toSkip("stderr", stderrBytes) };
   for await (const response of events) {
-    if (!cutDown(response, extract)) continue;
+    const place = endOf(response.event);
+    const isWanted = cutDown(response, { ...extract, from });
+    if (place !== undefined && place.offset >= from[place.stream]) from[place.stream] = 0n;
+    if (!isWanted) continue;
     if (json) await writeJson(io.stdout, messageJson(AttachProcessResponseSchema, response), signal);
     else await writeOutput(io, response, extract.only !== undefined, signal);
     if (response.event.case === "exited") return response.event.value;

@@ -103,6 +103,8 @@ export function toWireEvent(event: ProcessEvent): {
             processId: event.processId,
             startTime: msToTimestamp(event.startTimeMs),
             recoveries: event.recoveries,
+            stdoutOffset: BigInt(event.from.stdout),
+            stderrOffset: BigInt(event.from.stderr),
           },
         },
       };

@@ -132,6 +132,8 @@ describe("settings of the sandbox", () => {
       processId: expect.stringMatching(/^prc_[a-z2-7]{20}$/),
       startTime: expect.any(String),
       recoveries: 0,
+      stdoutOffset: "0",
+      stderrOffset: "0",
     });
     expect(exited).toEqual({
       cause: "EXIT_CAUSE_EXITED",

@@ -121,7 +121,19 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     const { exitCode, stderr } = await serve(path.join(link, "data"));
     expect({ exitCode, stderr }).toEqual({
       exitCode: 1,
-      stderr: expect.stringContaining(`cannot be used (EEXIST: file already exists, mkdir '${link}')`),
+      stderr: expect.stringContaining(
+        `cannot be used (${link} is a link to a place that does not exist). Make`,
+      ),
+    });
+  });
+
+  test("that is a file", async () => {
+    const file = path.join(root, "file");
+    writeFileSync(file, "");
+    const { exitCode, stderr } = await serve(file);
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 1,
+      stderr: expect.stringContaining(`cannot be used (${file} is not a directory). Make`),
     });
   });
 

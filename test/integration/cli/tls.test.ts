@@ -155,6 +155,26 @@ test("berth doctor says that authorities of clients have expired", async () => {
   expect(await found(ca)).toMatchObject({ status: "ok" });
 });
 
+test("a service says that an authority of clients has expired", async () => {
+  const pem = readFileSync(sign("old", "DNS:old", -1).cert, "utf8");
+  const { cert, key } = sign("client", "DNS:client", 1);
+  const authorities = path.join(dir, "authorities.pem");
+  writeFileSync(authorities, pem + readFileSync(ca, "utf8"));
+  const { service, port } = await serve("DNS:localhost", 1, "--tls-client-ca", authorities);
+  const ready = () =>
+    execFileSync("curl", ["-ksS", "--cert", cert, "--key", key, `https://localhost:${port}/readyz`], {
+      encoding: "utf8",
+    });
+  const problem = `CN=old: the certificate has expired: it was valid until ${new X509Certificate(pem).validToDate.toISOString()}`;
+  expect(ready()).toBe(
+    `ok\nAn authority of client certificates is not trusted (${problem}): replace it in the file of --tls-client-ca.\n`,
+  );
+  writeFileSync(authorities, readFileSync(ca));
+  await expect.poll(ready).toBe("ok\n");
+  await service.stop();
+  expect((await service.end).stderr).toContain(problem);
+});
+
 test("a service without TLS, called with TLS", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
   services.push(service);

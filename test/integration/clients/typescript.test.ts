@@ -597,6 +597,19 @@ test("an abandoned create leaves nothing", async () => {
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
 });
 
+test("what a call's time is too short to create is not left behind", async () => {
+  await using hasty = Berth.connect(service.address, { timeoutMs: 1 });
+  const labels = { test: "hasty" };
+  const late = { code: "DEADLINE_EXCEEDED" };
+  for (let count = 0; count < 5; count++) {
+    await expect(hasty.sandboxes.create({ labels })).rejects.toMatchObject(late);
+    await expect(hasty.runs.create({ name: "hasty" })).rejects.toMatchObject(late);
+  }
+  await hasty.close();
+  expect(await berth.sandboxes.list({ labels })).toEqual([]);
+  expect((await berth.runs.list()).filter(({ name }) => name === "hasty")).toEqual([]);
+});
+
 test("a run that is given up while it is created leaves nothing", async () => {
   await using other = Berth.connect(service.address);
   class Loop extends Agent {

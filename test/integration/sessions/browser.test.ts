@@ -300,7 +300,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   it("an action that opens a URL which cannot be loaded is a failure that names the URL", async () => {
     const { stdout } = await shell("pwd");
     const missing = `file://${stdout.trim()}/nowhere.html`;
-    await shell(`echo '<form action=nowhere.html></form><a href=nowhere.html>a</a><input>' >leading.html`);
+    await shell(
+      `echo '<form action=nowhere.html></form><a href=nowhere.html>a</a><input><select><option>1<option>2</select>' >leading.html`,
+    );
     const failure = {
       code: 4001,
       message: `The page moved on to ${missing}, which could not be loaded.`,
@@ -316,6 +318,19 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.ok("goto", leading);
     await browser.evaluate("document.querySelector('a').focus()");
     expect(await browser.call("key", { key: "Enter" })).toMatchObject(failure);
+    await browser.ok("goto", leading);
+    await browser.evaluate("document.querySelector('a').onmouseenter = () => { location = 'nowhere.html' }");
+    expect(await browser.call("hover", { selector: "a" })).toMatchObject(failure);
+    await browser.ok("goto", leading);
+    await browser.evaluate("document.querySelector('select').onchange = () => { location = 'nowhere.html' }");
+    expect(await browser.call("select", { selector: "select", values: ["2"] })).toMatchObject(failure);
+    await browser.ok("goto", leading);
+    await browser.evaluate("setTimeout(() => { location = 'nowhere.html' }, 500)");
+    expect(await browser.call("wait_for", { selector: "a", hidden: true })).toMatchObject(failure);
+    expect(await browser.call("wait_for", { state: "load" })).toMatchObject({
+      code: 0,
+      data: { url: missing },
+    });
   });
 
   it("an action on the page about an earlier error is no failure", async () => {

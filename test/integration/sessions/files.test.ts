@@ -62,10 +62,22 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await files("./*.txt")).toEqual(["/workspace/g/a.txt"]);
     expect(await files("/workspace/g/**/*.txt")).toEqual(["/workspace/g/a.txt", "/workspace/g/deep/b.txt"]);
     expect(await files("/workspace/g/*.txt", ".")).toEqual(["/workspace/g/a.txt"]);
+    for (const pattern of [".//./deep//*.txt", "deep/./*.txt", "/workspace//g/./deep/*.txt"])
+      expect(await files(pattern), pattern).toEqual(["/workspace/g/deep/b.txt"]);
+    await inside("ln -s g linked");
+    for (const pattern of ["/workspace/linked/*.txt", "/workspace/g/*.txt"])
+      expect(await files(pattern, "linked"), pattern).toEqual(["/workspace/g/a.txt"]);
     const grep = { pattern: "word", path: "g" };
-    for (const glob of ["./*.txt", "/workspace/g/*.txt"]) {
-      const { data } = await worker.execute("files:grep", { ...grep, glob });
-      expect(data.matches).toEqual([{ path: "/workspace/g/a.txt", line: 1, text: "word" }]);
+    for (const [glob, path] of [
+      ["./*.txt", "g"],
+      ["/workspace/g/*.txt", "g"],
+      ["./*.txt", "g/a.txt"],
+      ["**/a.txt", "g/a.txt"],
+    ]) {
+      const { data } = await worker.execute("files:grep", { ...grep, glob, path });
+      expect(data.matches, `${glob} ${path}`).toEqual([
+        { path: "/workspace/g/a.txt", line: 1, text: "word" },
+      ]);
     }
     for (const pattern of ["/etc/*", "../*", "deep/../*.txt", "/workspace/other/*"]) {
       const message = expect.stringContaining("params.pattern: ");

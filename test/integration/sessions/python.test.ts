@@ -41,6 +41,24 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     expect((await run("_ + '!'")).data.result).toBe("'hi!'");
   });
 
+  it("a result or an error that is cut counts as truncated", async () => {
+    for (const [code, cut] of [
+      ["'x' * 262_142", false],
+      ["'x' * 262_143", true],
+      ["raise ValueError('x' * 262_145)", true],
+      ["raise ValueError('x')", false],
+    ] as const) {
+      const { data } = await run(code);
+      expect(data.truncated, code).toBe(cut);
+      if (cut) expect(data.result ?? data.error?.value).toMatch(/x\.\.\.$/);
+    }
+  });
+
+  it("code may begin with a byte order mark, like a file", async () => {
+    expect((await run("\ufeffmarked = 1\nmarked + 1")).data).toMatchObject({ result: "2", error: null });
+    expect((await run("1\ufeff")).data.error?.name).toBe("SyntaxError");
+  });
+
   it("an exception is returned with its name, value and traceback, and the state stays", async () => {
     const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('started')\nf()");
     expect(code).toBe(0);

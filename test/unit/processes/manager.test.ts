@@ -17,7 +17,10 @@ describe("exec", () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec();
     expect(stream.events).toEqual([
-      { type: "started", recoveries: 0, processId: stream.processId, startTimeMs: bench.clock.wallMs() },
+      {
+        ...{ type: "started", processId: stream.processId, recoveries: 0, from: { stdout: 0, stderr: 0 } },
+        startTimeMs: bench.clock.wallMs(),
+      },
     ]);
     bench.job.write("out ");
     bench.job.write("err", "stderr");

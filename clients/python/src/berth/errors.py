@@ -301,7 +301,7 @@ class ConnectionLostError(UnavailableError):
     """The connection broke while a command's output arrived, and could not be restored in time.
 
     The output so far is not lost. `sandbox.attach(error.process_id, stdout_offset=error.stdout_received,
-    stderr_offset=error.stderr_received)` continues from there, for 24 hours.
+    stderr_offset=error.stderr_received, recoveries=error.recoveries)` continues from there, for 24 hours.
     """
 
     #: The command's process. Empty if the connection broke before the service had named it.
@@ -310,14 +310,23 @@ class ConnectionLostError(UnavailableError):
     stdout_received: int
     #: Bytes of stderr that were received: the offset to continue from.
     stderr_received: int
+    #: How many services had recovered the command by then. A service that was killed continues before the offsets.
+    recoveries: int | None
 
     def __init__(
-        self, message: str, *, process_id: str = "", stdout_received: int = 0, stderr_received: int = 0
+        self,
+        message: str,
+        *,
+        process_id: str = "",
+        stdout_received: int = 0,
+        stderr_received: int = 0,
+        recoveries: int | None = None,
     ) -> None:
         super().__init__(message, code="UNAVAILABLE")
         self.process_id = process_id
         self.stdout_received = stdout_received
         self.stderr_received = stderr_received
+        self.recoveries = recoveries
 
 
 _BY_REASON: Mapping[str, type[BerthError]] = {

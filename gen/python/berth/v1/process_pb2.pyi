@@ -418,12 +418,20 @@ class Started(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     RECOVERIES_FIELD_NUMBER: _builtins.int
+    STDOUT_OFFSET_FIELD_NUMBER: _builtins.int
+    STDERR_OFFSET_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     """The process's id: "prc_" and 20 characters of lower-case base32."""
     recoveries: _builtins.int
-    """How often a service has found it running that was started after another
-    one ended. See AttachProcessRequest.recoveries.
+    """How many services found it without an end when they started. See
+    AttachProcessRequest.recoveries.
     """
+    stdout_offset: _builtins.int
+    """Where this stream starts in stdout: the offset in the request, or before
+    it (see AttachProcessRequest.recoveries). 0 for Exec.
+    """
+    stderr_offset: _builtins.int
+    """Where this stream starts in stderr."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it started."""
@@ -434,10 +442,12 @@ class Started(_message.Message):
         process_id: _builtins.str = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         recoveries: _builtins.int = ...,
+        stdout_offset: _builtins.int = ...,
+        stderr_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id", "recoveries", b"recoveries", "start_time", b"start_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id", "recoveries", b"recoveries", "start_time", b"start_time", "stderr_offset", b"stderr_offset", "stdout_offset", b"stdout_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -796,7 +806,7 @@ class AttachProcessRequest(_message.Message):
     is killed loses output that it has not stored yet, up to about a second of
     it, and later output takes its offsets. If that has happened since then,
     this stream starts where the later output does, which may be before the
-    given offsets. Unset: the offsets are used as they are.
+    given offsets: Started says where. Unset: the offsets are used as they are.
     """
     def __init__(
         self,

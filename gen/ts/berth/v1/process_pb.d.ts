@@ -313,12 +313,27 @@ export declare type Started = Message<"berth.v1.Started"> & {
   startTime?: Timestamp | undefined;
 
   /**
-   * How often a service has found it running that was started after another
-   * one ended. See AttachProcessRequest.recoveries.
+   * How many services found it without an end when they started. See
+   * AttachProcessRequest.recoveries.
    *
    * @generated from field: int32 recoveries = 3;
    */
   recoveries: number;
+
+  /**
+   * Where this stream starts in stdout: the offset in the request, or before
+   * it (see AttachProcessRequest.recoveries). 0 for Exec.
+   *
+   * @generated from field: int64 stdout_offset = 4;
+   */
+  stdoutOffset: bigint;
+
+  /**
+   * Where this stream starts in stderr.
+   *
+   * @generated from field: int64 stderr_offset = 5;
+   */
+  stderrOffset: bigint;
 };
 
 /**
@@ -701,7 +716,7 @@ export declare type AttachProcessRequest = Message<"berth.v1.AttachProcessReques
    * is killed loses output that it has not stored yet, up to about a second of
    * it, and later output takes its offsets. If that has happened since then,
    * this stream starts where the later output does, which may be before the
-   * given offsets. Unset: the offsets are used as they are.
+   * given offsets: Started says where. Unset: the offsets are used as they are.
    *
    * @generated from field: optional int32 recoveries = 4;
    */

@@ -4,7 +4,7 @@ import { fromText } from "../../../base/byte-string.ts";
 import { invalidArgument } from "../../../base/errors.ts";
 import type { FileManager } from "../../../files/manager.ts";
 import type { Tool } from "../../backend.ts";
-import { oneElement, oneElementAtMost, pageTool, ref, selector, withAbout, withArrival } from "./define.ts";
+import { oneElement, oneElementAtMost, pageTool, ref, selector, withArrival } from "./define.ts";
 import { findElement, pointOf, scrolledAround, scrollState } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click, press, select, settle, type, wheel } from "./input.ts";
@@ -45,7 +45,7 @@ const hover = pageTool(
   z.strictObject({ selector, ref }),
   async (use, params) => {
     await click(use, params, { button: "left", count: 0, offset: undefined });
-    return withAbout(use);
+    return withArrival(use);
   },
   oneElement,
 );
@@ -99,9 +99,11 @@ const selectTool = pageTool(
       .max(1_000)
       .describe("Values or texts of the options; the rest is deselected."),
   }),
-  async (use, params) => ({
-    data: { values: [...(await select(use, params, params.values))].map(wellFormed) },
-  }),
+  async (use, params) => {
+    const values = [...(await select(use, params, params.values))].map(wellFormed);
+    await withArrival(use);
+    return { data: { values } };
+  },
   oneElement,
 );
 

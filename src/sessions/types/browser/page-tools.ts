@@ -13,6 +13,7 @@ import {
   selector,
   waitUntil,
   withAbout,
+  withArrival,
 } from "./define.ts";
 import { download } from "./download.ts";
 import { evaluate } from "./evaluate.ts";
@@ -145,7 +146,7 @@ const waitForTool = pageTool(
   }),
   async (use, params) => {
     await waitFor(use, { ...params, state: params.state && LOAD_STATES[params.state] });
-    return withAbout(use);
+    return withArrival(use);
   },
   (params) => {
     if ((params.selector ?? params.text ?? params.url ?? params.state) === undefined) {

@@ -29,6 +29,14 @@ interface FoundLine {
   readonly text: string;
 }
 
+/** Where to search. */
+export interface SearchPlace {
+  /** With every link resolved. */
+  readonly path: string;
+  /** As the caller named it, which patterns may begin with. */
+  readonly named: string;
+}
+
 /** Searches for files, and for lines in files, with the tools of the sandbox's image. */
 export class Search {
   readonly #processes: ProcessManager;
@@ -46,8 +54,9 @@ export class Search {
    * Files below a directory whose relative path matches a pattern. Sorted by bytes; one more than are shown if there
    * are more.
    */
-  async glob(directory: string, pattern: string, call: ToolCall): Promise<string[]> {
-    const glob = new Glob("params.pattern", relativePattern("params.pattern", directory, pattern));
+  async glob(place: SearchPlace, pattern: string, call: ToolCall): Promise<string[]> {
+    const glob = new Glob("params.pattern", relativePattern("params.pattern", place, pattern));
+    const directory = place.path;
     const output = await this.#run(
       ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"],
       call,
@@ -68,7 +77,12 @@ export class Search {
    * extended one, or Perl's if it uses that syntax.
    * @throws `UNSUPPORTED` if the sandbox's grep does not understand it; `INVALID_ARGUMENT` if it has several lines.
    */
-  async grep(path: string, pattern: string, glob: string | undefined, call: ToolCall): Promise<FoundLine[]> {
+  async grep(
+    place: SearchPlace,
+    pattern: string,
+    glob: string | undefined,
+    call: ToolCall,
+  ): Promise<FoundLine[]> {
     // grep would look for lines that match any of the pattern's lines.
     if (pattern.includes("\n")) {
       throw invalidArgument(
@@ -76,7 +90,8 @@ export class Search {
         "holds a line break, but grep looks at one line at a time. Give a pattern for one line; a|b matches either.",
       );
     }
-    const wanted = glob === undefined ? undefined : nameMatcher(path, glob);
+    const wanted = glob === undefined ? undefined : nameMatcher(place, glob);
+    const { path } = place;
     const { perl, extended } = syntaxOf(pattern);
     if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
     const options = perl === undefined ? "-rnIHEZ" : "-rnIHPZ";
@@ -166,23 +181,29 @@ function mixed(perl: string, extended: string): BerthError {
 }
 
 /** Matches files below a path with a glob. A glob without a slash matches names in any directory, as in other tools. */
-function nameMatcher(path: string, pattern: string): (file: string) => boolean {
-  const glob = new Glob("params.glob", relativePattern("params.glob", path, pattern));
+function nameMatcher(place: SearchPlace, pattern: string): (file: string) => boolean {
+  const glob = new Glob("params.glob", relativePattern("params.glob", place, pattern));
   const ofName = !pattern.includes("/");
-  return (file) => glob.matches(ofName ? posix.basename(file) : relativeTo(path, file));
+  return (file) =>
+    // Lines may be looked for in a single file.
+    glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file));
 }
 
 /**
  * A glob for paths below a directory, from one that may start with `./` or with the directory itself.
  * @throws `INVALID_ARGUMENT` if it is for other directories: it would silently find nothing.
  */
-function relativePattern(field: string, directory: string, pattern: string): string {
-  const below = `${directory.replace(/\/+$/, "")}/`;
-  const relative = pattern.startsWith(below) ? pattern.slice(below.length) : pattern.replace(/^(\.\/+)+/, "");
+function relativePattern(field: string, { path, named }: SearchPlace, pattern: string): string {
+  // a//b and a/./b are a/b.
+  const plain = pattern.replace(/\/(?:\.?\/)+/g, "/").replace(/^\.\//, "");
+  const below = [path, named]
+    .map((directory) => `${directory.replace(/\/+$/, "")}/`)
+    .find((directory) => plain.startsWith(directory));
+  const relative = plain.slice(below?.length ?? 0);
   if (relative.startsWith("/") || relative.split("/").includes("..")) {
     throw invalidArgument(
       field,
-      `${JSON.stringify(pattern.slice(0, 200))} leaves the directory to search, ${directory}. Give a pattern for paths below it, and another directory as params.path.`,
+      `${JSON.stringify(pattern.slice(0, 200))} leaves the directory to search, ${named}. Give a pattern for paths below it, and another directory as params.path.`,
     );
   }
   return relative;

@@ -19,7 +19,7 @@ import {
 import { baseConfig, withoutNul } from "../common.ts";
 import { countLines, numbered, readLines } from "./read-lines.ts";
 import { findAll, replaceAt } from "./replace-bytes.ts";
-import { MAX_FOUND, Search } from "./search.ts";
+import { MAX_FOUND, Search, type SearchPlace } from "./search.ts";
 
 const filePath = z.string().describe("The file: absolute, or relative to the session's workspace.");
 const directory = z.string().describe("Where to look. Default: the session's workspace.").optional();
@@ -197,13 +197,17 @@ class Files implements SessionBackend {
     });
   }
 
+  #place({ path }: PathRequest, named = "."): SearchPlace {
+    return { path: toText(path.bytes), named: posix.resolve(this.#workspace.root, named) };
+  }
+
   glob(
     params: { readonly pattern: string; readonly path?: string | undefined },
     call: ToolCall,
   ): Promise<ToolResult> {
     return this.#on("path", params.path, call, async (directory, signal) => {
       await this.#assertThere(directory, signal);
-      const files = await this.#search.glob(toText(directory.path.bytes), params.pattern, call);
+      const files = await this.#search.glob(this.#place(directory, params.path), params.pattern, call);
       return succeeded({ files: files.slice(0, MAX_FOUND), truncated: files.length > MAX_FOUND });
     });
   }
@@ -218,7 +222,8 @@ class Files implements SessionBackend {
   ): Promise<ToolResult> {
     return this.#on("path", params.path, call, async (place, signal) => {
       await this.#assertThere(place, signal);
-      const found = await this.#search.grep(toText(place.path.bytes), params.pattern, params.glob, call);
+      const searched = this.#place(place, params.path);
+      const found = await this.#search.grep(searched, params.pattern, params.glob, call);
       const matches = found.slice(0, MAX_FOUND).map((line): Json => ({ ...line }));
       return succeeded({ matches, truncated: found.length > MAX_FOUND });
     });

@@ -209,6 +209,8 @@ def _finish(task):
     while not task.done(): _loop.run_forever()
 
 def _run(code):
+    # As at the start of a file.
+    if code[:1] == '\\ufeff': code = code[1:]
     name = '<call %d>' % _execution
     _module.__builtins__ = builtins
     _lines[name] = (len(code), None, code.splitlines(True), name)

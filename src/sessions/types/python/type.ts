@@ -25,7 +25,7 @@ const run = defineTool({
   description:
     "Runs Python code in the session's interpreter. Variables and imports stay for the next call. `await` works outside of " +
     "functions; tasks in the background go on only while a call awaits something. Returns stdout, stderr, " +
-    "result (the last expression's repr, or null), error ({name, value, traceback} or null), timed_out, truncated, " +
+    "result (the last expression's repr, or null), error ({name, value, traceback} or null), timed_out, truncated (a part of them is missing), " +
     "session_lost (the interpreter ended) and session_restarted (it was lost before this call, and restarted). " +
     "Open matplotlib figures come as PNG attachments and are closed.",
   params: runParams,
@@ -75,6 +75,7 @@ class Python extends InterpreterBackend {
     return succeeded(
       {
         ...data,
+        truncated: data.truncated || [texts.result, ...Object.values(texts.error ?? {})].some(isCut),
         result,
         error,
         timed_out: timedOut,
@@ -86,9 +87,13 @@ class Python extends InterpreterBackend {
   }
 
   async #shown(text: string): Promise<string> {
-    const isCut = text.length >= MAX_TEXT + CUT.length && text.endsWith(CUT);
-    return isCut ? (await this.redacted(text.slice(0, -CUT.length), true)) + CUT : this.redacted(text);
+    return isCut(text) ? (await this.redacted(text.slice(0, -CUT.length), true)) + CUT : this.redacted(text);
   }
+}
+
+/** Whether a text of the driver's report was longer. */
+function isCut(text: string | null): boolean {
+  return text !== null && text.length >= MAX_TEXT + CUT.length && text.endsWith(CUT);
 }
 
 function answerTo(outcome: ExecutionOutcome): Pick<PythonAnswer, "result" | "error" | "plots"> {

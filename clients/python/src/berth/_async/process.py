@@ -86,8 +86,9 @@ class AsyncProcess:
         #: Bytes of each stream received so far: where a later reader would continue.
         self.stdout_offset = 0
         self.stderr_offset = 0
-        #: That of the stream that the offsets are from. A service that was killed continues before them.
-        self._recoveries: int | None = None
+        #: How many services had recovered the command when it was at these offsets: one that was killed may continue
+        #: before them. None before it has started.
+        self.recoveries: int | None = None
         self._owned = False
         if isinstance(request, process_pb2.ExecRequest):
             self._owned = request.on_disconnect != process_pb2.ON_DISCONNECT_DETACH
@@ -96,6 +97,8 @@ class AsyncProcess:
             self.process_id = request.process_id
             self.stdout_offset = request.stdout_offset
             self.stderr_offset = request.stderr_offset
+            if request.HasField("recoveries"):
+                self.recoveries = request.recoveries
 
     async def start(self) -> AsyncProcess:
         """Starts the command unless it has started. Raises BerthError if it cannot start. A command with `detach` has
@@ -298,7 +301,7 @@ class AsyncProcess:
             process_id=self.process_id,
             stdout_offset=self.stdout_offset,
             stderr_offset=self.stderr_offset,
-            recoveries=self._recoveries,
+            recoveries=self.recoveries,
         )
         return self._transport.stream(stubs.AttachProcess, request)
 
@@ -335,11 +338,12 @@ class AsyncProcess:
             f"The connection to {self._transport.endpoint.address} was lost after {self.stdout_offset} bytes of "
             f"stdout and {self.stderr_offset} of stderr of {self.process_id}, and could not be restored within "
             f"{self._reconnect:g} s. If the command still runs or its record is kept, attach("
-            f'"{self.process_id}", stdout_offset={self.stdout_offset}, stderr_offset={self.stderr_offset}) reads on. '
-            f"[{error.message}]",
+            f'"{self.process_id}", stdout_offset={self.stdout_offset}, stderr_offset={self.stderr_offset}, '
+            f"recoveries={self.recoveries}) reads on. [{error.message}]",
             process_id=self.process_id,
             stdout_received=self.stdout_offset,
             stderr_received=self.stderr_offset,
+            recoveries=self.recoveries,
         ) from error
 
     def _take(self, event: _Event) -> Chunk | None:
@@ -357,7 +361,10 @@ class AsyncProcess:
                 self._stream.outlives_reads = False
             self.process_id = event.started.process_id
             self.start_time = _convert.time(event.started.start_time)
-            self._recoveries = event.started.recoveries
+            if self.recoveries not in (None, event.started.recoveries):
+                self.stdout_offset = event.started.stdout_offset
+                self.stderr_offset = event.started.stderr_offset
+            self.recoveries = event.started.recoveries
             if self._rest is not None:
                 self._writing_rest = background(self._write_rest)
         elif kind == "exited":

@@ -185,13 +185,19 @@ class AsyncSandbox:
         result = _convert.command_result(answer)
         return result.check() if check else result
 
-    def attach(self, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncProcess:
+    def attach(
+        self, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0, recoveries: int | None = None
+    ) -> AsyncProcess:
         """Reads the output of a command, from an offset and then live, even after its end (for 24 hours).
 
-        The command continues when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
+        `recoveries` is that of the process that the offsets are from; without it they are used as they are. The
+        command continues when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
         """
         request = process_pb2.AttachProcessRequest(
-            process_id=process_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
+            process_id=process_id,
+            stdout_offset=stdout_offset,
+            stderr_offset=stderr_offset,
+            recoveries=recoveries,
         )
         return AsyncProcess(self.transport, request, _RECONNECT_S)
 
