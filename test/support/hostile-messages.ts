@@ -3,7 +3,8 @@ import type { DescField, DescMessage } from "@bufbuild/protobuf";
 /** A request message that is designed to be slow to process. */
 export interface HostileMessage {
   readonly about: string;
-  readonly bytes: Buffer;
+  /** Made when it is sent: most have 4 MiB. */
+  bytes(): Buffer;
   /** False if it exceeds what the service accepts. */
   readonly admitted?: false;
 }
@@ -26,12 +27,12 @@ const UNKNOWN_FIELD = Buffer.from([0xf8, 0x7f, 0]);
  * contain, so they are only created for types that are not in `seen` yet, and so are floods of nested messages.
  */
 export function hostileMessages(desc: DescMessage, seen: Set<string>): HostileMessage[] {
-  const unknown = {
+  const unknown: HostileMessage = {
     about: "unknown fields",
-    bytes: repeat(UNKNOWN_FIELD, FULL_BYTES / UNKNOWN_FIELD.length),
+    bytes: () => repeat(UNKNOWN_FIELD, FULL_BYTES / UNKNOWN_FIELD.length),
     admitted: false,
   };
-  const admitted = { about: "unknown fields, admitted", bytes: repeat(UNKNOWN_FIELD, ADMITTED_VALUES) };
+  const admitted = { about: "unknown fields, admitted", bytes: () => repeat(UNKNOWN_FIELD, ADMITTED_VALUES) };
   const all = [unknown, admitted, ...texts(desc), ...floods(desc, (inner) => inner, "", [], seen)];
   const first = seen.size === 0;
   seen.add(desc.typeName);
@@ -42,8 +43,9 @@ function texts(desc: DescMessage): HostileMessage[] {
   const fields = desc.fields.filter(({ fieldKind, scalar }) => fieldKind === "scalar" && isText(scalar));
   if (fields.length === 0) return [];
   const unit = Buffer.from("/*a\u8a9e");
-  const text = repeat(unit, (FULL_BYTES / fields.length - 16) / unit.length);
-  return [{ about: "texts", bytes: Buffer.concat(fields.map(({ number }) => delimited(number, text))) }];
+  const text = () => repeat(unit, (FULL_BYTES / fields.length - 16) / unit.length);
+  const bytes = () => Buffer.concat(fields.map(({ number }) => delimited(number, text())));
+  return [{ about: "texts", bytes }];
 }
 
 /** The numbers of string and bytes in descriptors. */
@@ -65,7 +67,7 @@ function floods(
     const own = flood(field).map(({ bytes, ...rest }) => ({
       ...rest,
       about: `${at}: ${rest.about}`,
-      bytes: wrap(bytes),
+      bytes: () => wrap(bytes()),
     }));
     const { message } = field;
     if (message === undefined) return own;
@@ -90,16 +92,16 @@ function flood(field: DescField): HostileMessage[] {
       return all;
     };
     return [
-      { about: "entries", bytes: entries(FULL_BYTES / 12), admitted: false },
-      { about: "entries, admitted", bytes: entries(ADMITTED_MESSAGES - 100) },
+      { about: "entries", bytes: () => entries(FULL_BYTES / 12), admitted: false },
+      { about: "entries, admitted", bytes: () => entries(ADMITTED_MESSAGES - 100) },
     ];
   }
   if (field.fieldKind !== "list") return [];
   const element = delimited(field.number, Buffer.alloc(0));
   const admitted = field.message === undefined ? ADMITTED_VALUES : ADMITTED_MESSAGES;
   return [
-    { about: "elements", bytes: repeat(element, FULL_BYTES / element.length - 16), admitted: false },
-    { about: "elements, admitted", bytes: repeat(element, admitted) },
+    { about: "elements", bytes: () => repeat(element, FULL_BYTES / element.length - 16), admitted: false },
+    { about: "elements, admitted", bytes: () => repeat(element, admitted) },
   ];
 }
 

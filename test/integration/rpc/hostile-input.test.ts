@@ -359,7 +359,7 @@ describe("no message blocks the event loop", () => {
       kinds.add(method.methodKind);
       const path = `/${method.parent.typeName}/${method.name}`;
       for (const { about, bytes } of hostileMessages(method.input, seen)) {
-        await expectNoPause(`${path} ${about}`, () => send(path, "application/grpc", grpcFrame(bytes)));
+        await expectNoPause(`${path} ${about}`, () => send(path, "application/grpc", grpcFrame(bytes())));
       }
       const unary = method.methodKind === "unary";
       for (const { about, text } of hostileJson(method.input, full)) {

@@ -1,13 +1,13 @@
 import { hash } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { chmod, copyFile, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, copyFile, mkdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import tls from "node:tls";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { startApp } from "../../../src/app.ts";
 import { tlsFiles } from "../../../src/config/tls-files.ts";
 import { LiveTls, type TlsFiles } from "../../../src/server/live-tls.ts";
@@ -142,44 +142,58 @@ describe("running streams end with UNAUTHENTICATED", () => {
 });
 
 describe("a change of the file", () => {
-  test.each([
-    // In one turn of the event loop, so that the service, in this process, sees nothing in between.
-    ["malformed", (text: string, file: string) => writeFileSync(file, `${text}nonsense: [`)],
-    [
-      "half a file",
-      (text: string, file: string) => writeFileSync(file, text.slice(0, text.indexOf("scope"))),
-    ],
-    ["empty", (_: string, file: string) => writeFileSync(file, "")],
-    ["gone", (_: string, file: string) => rmSync(file)],
-    [
-      "a directory",
-      (_: string, file: string) => {
-        rmSync(file);
-        mkdirSync(file);
-      },
-    ],
-    ["open to others", (_: string, file: string) => chmodSync(file, 0o644)],
-  ])("that cannot be used (%s) leaves the previous tokens in force, and says so", async (_name, spoil) => {
+  describe("of a service that reads one after another", () => {
     const file = new TokensFile();
-    const [token, admin] = [await file.add("acme"), await file.add("ops", { scope: "admin" })];
-    const running = await serve(file.path);
-    const client = connect(running, token);
-    const text = await readFile(file.path, "utf8");
-    expect(await page(running, "/readyz")).toBe("ok\n");
-    spoil(text, file.path);
-    await eventually(async () => (await page(running, "/readyz")) !== "ok\n");
-    expect(await page(running, "/readyz")).toBe(
-      "ok\nThe tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.\n",
-    );
-    expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 1\n");
-    expect(running.log.errors).toHaveLength(1);
-    expect(String(running.log.errors[0]?.fields.problem)).toContain(file.path);
-    expect(await isIn(client)).toBe(true);
-    await rm(file.path, { recursive: true, force: true });
-    await writeFile(file.path, text, { mode: 0o600 });
-    await eventually(async () => (await page(running, "/readyz")) === "ok\n");
-    expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 0\n");
-    expect(await isIn(client)).toBe(true);
+    let running: TestApp;
+    let client: Client;
+    let admin = "";
+    let text = "";
+    beforeAll(async () => {
+      const token = await file.add("acme");
+      admin = await file.add("ops", { scope: "admin" });
+      text = await readFile(file.path, "utf8");
+      running = await startTestApp({ engine: "bubblewrap", tokens: file.path });
+      client = clientWith(running.app.address, token);
+    });
+    afterAll(async () => {
+      client.close();
+      running.log.lines.splice(0);
+      await running.stop();
+    });
+
+    test.each([
+      // In one turn of the event loop, so that the service, in this process, sees nothing in between.
+      ["malformed", () => writeFileSync(file.path, `${text}nonsense: [`)],
+      ["half a file", () => writeFileSync(file.path, text.slice(0, text.indexOf("scope")))],
+      ["empty", () => writeFileSync(file.path, "")],
+      ["gone", () => rmSync(file.path)],
+      [
+        "a directory",
+        () => {
+          rmSync(file.path);
+          mkdirSync(file.path);
+        },
+      ],
+      ["open to others", () => chmodSync(file.path, 0o644)],
+    ])("that cannot be used (%s) leaves the previous tokens in force, and says so", async (_name, spoil) => {
+      running.log.lines.splice(0);
+      expect(await page(running, "/readyz")).toBe("ok\n");
+      spoil();
+      await eventually(async () => (await page(running, "/readyz")) !== "ok\n");
+      expect(await page(running, "/readyz")).toBe(
+        "ok\nThe tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.\n",
+      );
+      expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 1\n");
+      expect(running.log.errors).toHaveLength(1);
+      expect(String(running.log.errors[0]?.fields.problem)).toContain(file.path);
+      expect(await isIn(client)).toBe(true);
+      // Also in one turn, so that no error of half a file reaches the next case.
+      rmSync(file.path, { recursive: true, force: true });
+      writeFileSync(file.path, text, { mode: 0o600 });
+      await eventually(async () => (await page(running, "/readyz")) === "ok\n");
+      expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 0\n");
+      expect(await isIn(client)).toBe(true);
+    });
   });
 
   test("to the most tokens allowed blocks the event loop for at most 100 ms", async () => {
