@@ -45,7 +45,10 @@ export class CuttableLink {
       if (this.#isPatient) setTimeout(() => this.#connect(near, reach), 50);
       else near.destroy();
     };
-    if (this.#isCut) return onFailure();
+    if (this.#isCut) {
+      onFailure();
+      return;
+    }
     const far = reach();
     far.once("close", onFailure);
     // Broken connections are the purpose of this class.
