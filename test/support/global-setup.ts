@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdir, rm, symlink } from "node:fs/promises";
+import { copyFile, mkdir, rm, symlink } from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
 import { randomBase32 } from "../../src/base/ids.ts";
@@ -35,9 +35,9 @@ export default async function setup(): Promise<() => Promise<void>> {
 
 async function buildProgram(): Promise<void> {
   await mkdir(packageDir(), { recursive: true });
-  // What the program expects next to its folder.
-  for (const name of ["package.json", "node_modules"])
-    await symlink(path.join(ROOT, name), path.join(packageDir(), name));
+  // What the program expects next to its folder. Other users, who also run it, may not be able to enter the repository.
+  await copyFile(path.join(ROOT, "package.json"), path.join(packageDir(), "package.json"));
+  await symlink(path.join(ROOT, "node_modules"), path.join(packageDir(), "node_modules"));
   const build = path.join(ROOT, "scripts/build.mjs");
   const failing = path.join(import.meta.dirname, "failing-main.ts");
   await promisify(execFile)(process.execPath, [build, path.join(packageDir(), "dist"), failing]);
