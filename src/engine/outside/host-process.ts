@@ -104,15 +104,14 @@ export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]>
   return found;
 }
 
-/**
- * Whether a process has ended, is exiting (though it may still wait for others), or has been killed and has not run
- * since.
- */
+/** Whether a process has ended, is exiting (though it may still wait for others), or has been killed. */
 export function isExiting(pid: number): boolean {
+  const status = readText(`/proc/${pid}/status`);
+  // A killed process is not exiting before it runs. It then takes the signal from its own list, not from the shared one.
+  for (const [, pending = ""] of status?.matchAll(/^(?:Sig|Shd)Pnd:\s*(\S+)$/gm) ?? [])
+    if ((Number.parseInt(pending.slice(-4), 16) & SIGKILL_BIT) !== 0) return true;
   const flags = statOf(pid)?.[FLAGS];
-  if (flags === undefined || (Number(flags) & PF_EXITING) !== 0) return true;
-  const pending = /^SigPnd:\s*(\S+)$/m.exec(readText(`/proc/${pid}/status`) ?? "")?.[1];
-  return pending === undefined || (Number.parseInt(pending.slice(-4), 16) & SIGKILL_BIT) !== 0;
+  return status === undefined || flags === undefined || (Number(flags) & PF_EXITING) !== 0;
 }
 
 /** A process's pid, process group or session, as `/proc/PID/status` names their lines. */
