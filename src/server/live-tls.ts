@@ -69,8 +69,8 @@ export class LiveTls {
   }
 
   /**
-   * Reads the certificates, and logs if clients refuse the own one, or are refused. They are used all the same: some
-   * clients do not verify it.
+   * Reads the certificates, and logs if clients refuse the service's own, or if clients of an authority are refused.
+   * They are used all the same: some clients do not verify a certificate, and other authorities may be valid.
    */
   #check({ cert, clientCa }: TlsOptions): X509Certificate {
     this.#authorities = authoritiesIn(clientCa);

@@ -18,8 +18,11 @@ describe("exec", () => {
     const stream = await bench.exec();
     expect(stream.events).toEqual([
       {
-        ...{ type: "started", processId: stream.processId, recoveries: 0, from: { stdout: 0, stderr: 0 } },
+        type: "started",
+        processId: stream.processId,
         startTimeMs: bench.clock.wallMs(),
+        recoveries: 0,
+        from: { stdout: 0, stderr: 0 },
       },
     ]);
     bench.job.write("out ");
