@@ -16,7 +16,7 @@ const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KI
 const OPEN_FILES = 16_384;
 
 /** What {@link containerConfig} needs in addition to the spec. */
-interface ContainerFacts {
+export interface ContainerFacts {
   readonly name: string;
   readonly labels: SandboxLabels;
   /** The environment of the image, as `NAME=value`. */
@@ -30,8 +30,8 @@ interface ContainerFacts {
   readonly inert?: string | undefined;
   /** The directory of its named pipes; undefined if it has none. */
   readonly pipes?: string | undefined;
-  /** Docker network to join, and its resolvers. Empty: the daemon's defaults. */
-  readonly network: { readonly name: string; readonly dns: readonly string[] };
+  /** Docker network to join, and its resolvers (empty: the daemon's defaults); undefined: none. */
+  readonly network: { readonly name: string; readonly dns: readonly string[] } | undefined;
   /** The daemon's hard limit of open files, if known; a container cannot have more. */
   readonly openFilesLimit: number | undefined;
 }
@@ -66,6 +66,8 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
     AttachStdout: false,
     AttachStderr: false,
     OpenStdin: true,
+    // Docker would connect a container even to the network `none`, which takes longer than its start.
+    NetworkDisabled: facts.network === undefined,
     HostConfig: {
       CapDrop: ["ALL"],
       CapAdd: CAPABILITIES,
@@ -80,8 +82,8 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       LogConfig: { Type: "none", Config: {} },
       RestartPolicy: { Name: "no" },
       AutoRemove: false,
-      NetworkMode: facts.network.name,
-      Dns: [...facts.network.dns],
+      NetworkMode: facts.network?.name ?? "none",
+      Dns: [...(facts.network?.dns ?? [])],
       Mounts: [
         ...facts.mounts.map(bindMount),
         ...(facts.inert === undefined ? [] : [inertMount(facts.inert)]),

@@ -30,6 +30,7 @@ import type {
   SpawnRequest,
 } from "../port.ts";
 import {
+  type ContainerFacts,
   containerConfig,
   INSTANCE_LABEL,
   parseLabels,
@@ -494,8 +495,8 @@ export class DockerEngine implements Engine {
     for (const { Id: id } of containers) if (!this.#spawner.has(id)) this.#spawner.add(id, undefined);
   }
 
-  async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {
-    if (mode === "NONE") return { name: "none", dns: [] };
+  async #network(mode: NetworkMode, signal?: AbortSignal): Promise<ContainerFacts["network"]> {
+    if (mode === "NONE") return undefined;
     return { name: await this.#egress.ensure(signal), dns: this.#options.egressDns ?? DEFAULT_EGRESS_DNS };
   }
 

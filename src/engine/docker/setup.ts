@@ -61,9 +61,10 @@ const SETUP_MARKERS = {
 
 /**
  * The main process of every sandbox, as root: starts the zygote, creates the working directory, makes the user the
- * owner of it and of the `giveToUser` mounts, reports that it is ready and then blocks in a read. SIGTERM ends the read
- * at once, and the read needs no other process. The process also opens its stdin for writing, if it can, because Podman
- * closes stdin with the first attachment.
+ * owner of it and of the `giveToUser` mounts, names localhost where Docker does not (in a container without a
+ * network), reports that it is ready and then blocks in a read. SIGTERM ends the read at once, and the read
+ * needs no other process. The process also opens its stdin for writing, if it can, because Podman closes stdin with the
+ * first attachment.
  *
  * It looks up user names in the container's own files, as Docker does. printf assembles the markers, so that an error
  * message that quotes the script cannot be mistaken for a marker.
@@ -100,6 +101,9 @@ fi
 for mount do
   [ -z "$owner" ] || chown -- "$owner" "$mount" || exit 1
 done
+if [ -f /etc/hosts ] && [ ! -s /etc/hosts ]; then
+  printf '127.0.0.1 localhost\\n::1 localhost\\n' >/etc/hosts
+fi 2>/dev/null
 ${PRINT_ID_RANGES}
 printf 'berth-owner %s\\n' "$owner"
 printf 'berth-%s\\n' ready

@@ -86,6 +86,15 @@ export function hardeningSuite({
     expect(readFileSync(setting, "latin1")).toBe(before);
   });
 
+  test("a server on loopback is found as localhost", async () => {
+    const connect = `import socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(("localhost", server.getsockname()[1]))
+print(server.accept()[1][0])`;
+    const { stdout, stderr } = await run(engine, ref, ["python3", "-c", connect]);
+    expect(stdout.toString(), stderr.toString()).toBe("127.0.0.1\n");
+  });
+
   test("every process has only a few capabilities, no way to gain more, and a filter of system calls", async () => {
     // A process of an earlier command may end meanwhile.
     const text = await inside("cat /proc/[0-9]*/status /proc/self/status 2>/dev/null || true");

@@ -49,6 +49,7 @@ describe("as seen from inside", () => {
 
   test("there is no network but loopback", async () => {
     expect((await sh(engine, ref, "ls /sys/class/net")).trim()).toBe("lo");
+    expect(await sh(engine, ref, "cat /etc/resolv.conf")).toBe("");
   });
 
   test("orphans are reaped", async () => {
