@@ -17,6 +17,7 @@ import {
 } from "../../../gen/ts/grpc/reflection/v1/reflection_pb.js";
 import { Client } from "../../support/client.ts";
 import { hostileJson, hostileMessages } from "../../support/hostile-messages.ts";
+import { manyNames } from "../../support/many-names.ts";
 import { PauseService } from "../../support/pause-service.ts";
 import { GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
@@ -47,7 +48,7 @@ beforeAll(async () => {
   await client.output(
     sandboxId,
     `cd /workspace; mkdir many one; touch one/${"a".repeat(60)}
-cd many; seq -f f%.0f 20000 | xargs touch; cd ..
+cd many; ${manyNames(20_000, "f%d")}; cd ..
 head -c 4000000 /dev/zero | tr '\\0' a >long; seq 400000 >lines; head -c 8000000 /dev/zero | tr '\\0' '\\n' >empty`,
   );
 });
@@ -258,7 +259,7 @@ const GENERAL = [
 async function compareLarge(): Promise<void> {
   for (const [id, lines] of [
     ["one", "true"],
-    ["other", "mkdir deep; cd deep; seq 20000 | xargs touch"],
+    ["other", `mkdir deep; cd deep; ${manyNames(20_000)}`],
   ] as const) {
     const request = { workspace_id: id };
     const { sandbox } = await client.call("WorkspaceService/EnsureWorkspaceSandbox", request);
@@ -282,10 +283,7 @@ async function reportPids(): Promise<void> {
 
 /** Watches a directory until all its files have changed. */
 async function watchMany(): Promise<void> {
-  await client.output(
-    sandboxId,
-    "mkdir -p /workspace/watched; cd /workspace/watched; seq 95000 | xargs touch",
-  );
+  await client.output(sandboxId, `mkdir -p /workspace/watched; cd /workspace/watched; ${manyNames(95_000)}`);
   const request = { sandbox_id: sandboxId, path: "/workspace/watched", interval: { seconds: 0, nanos: 2e8 } };
   let changes = 0;
   for await (const item of client.stream("FileService/WatchDirectory", request)) {

@@ -4,6 +4,7 @@ import { Client } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { Flooder } from "../../support/floods/flooder.ts";
 import { FLOODS, type FloodName, LONG_DIRECTORY } from "../../support/floods/floods.ts";
+import { manyNames } from "../../support/many-names.ts";
 import { percentile, timed } from "../../support/measure.ts";
 import { processorShare } from "../../support/processor-share.ts";
 import { ServeProcess } from "../../support/program.ts";
@@ -54,7 +55,7 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
     quiet = { client, sandboxId: (await client.createSandbox()).sandbox_id };
     const { sandbox_id: sandboxId } = await noisy.createSandbox();
     const { path, entries } = LONG_DIRECTORY;
-    await noisy.output(sandboxId, `mkdir ${path} && cd ${path} && seq ${entries} | xargs touch`);
+    await noisy.output(sandboxId, `mkdir ${path} && cd ${path} && ${manyNames(entries)}`);
     flood = { address, token: bob, sandboxId };
     otherService = await ServeProcess.start(["--engine", engine]);
     const other = new Client(otherService.address);

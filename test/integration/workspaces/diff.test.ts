@@ -6,6 +6,7 @@ import { useApp } from "../../support/app.ts";
 import { CHANGE_TREE, SWAPPED_FILES, swapTree } from "../../support/busy-tree.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES, testsInTurn } from "../../support/engines.ts";
+import { manyNames } from "../../support/many-names.ts";
 import { scaled } from "../../support/scale.ts";
 import { newDataDir } from "../../support/settings.ts";
 import type { WorkspaceChange } from "../../support/wire-workspaces.ts";
@@ -247,7 +248,7 @@ open("bottom", "w").write("deep")'`,
 
   test(`${MANY} entries arrive in parts, and a caller that leaves stops the work`, async () => {
     const id = await workspaces.sandbox("many");
-    await service.client.output(id, `seq ${MANY} | xargs touch`);
+    await service.client.output(id, manyNames(MANY));
     await workspaces.create("few");
     const { changes, summary } = await workspaces.diff("few", "many");
     expect([changes.length, summary.added_count]).toEqual([MANY, MANY]);

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES, shareOf } from "../../support/engines.ts";
+import { manyNames } from "../../support/many-names.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
@@ -22,7 +23,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
       const slow = async (name: string) => {
         const id = await workspaces.sandbox(name);
         // Megabytes of names, which do not fit into the buffers while the reader waits.
-        await service.client.output(id, "mkdir many; cd many; seq -f %0200.0f 10000 | xargs touch");
+        await service.client.output(id, `mkdir many; cd many; ${manyNames(10_000, "%0200d")}`);
         await workspaces.stop(name);
       };
       await workspaces.create("nought");
