@@ -26,7 +26,7 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
     "Docker connects a container that gets no network, which doubles the time of a create",
     "test/integration/engine/docker/hardening.test.ts",
     "there is no network but loopback",
-    { file: CONTAINER, from: "facts.network === undefined,", to: "false," },
+    { file: CONTAINER, from: "facts.network === undefined &&", to: "false &&" },
   ),
   {
     name: "a service whose log nobody reads stops answering",

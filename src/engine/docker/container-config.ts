@@ -66,8 +66,9 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
     AttachStdout: false,
     AttachStderr: false,
     OpenStdin: true,
-    // Docker would connect a container even to the network `none`, which takes longer than its start.
-    NetworkDisabled: facts.network === undefined,
+    // Docker would connect a container even to the network `none`, which takes longer than its start. But gVisor has a
+    // loopback only if Docker has brought it up; runc and crun bring it up themselves.
+    NetworkDisabled: facts.network === undefined && facts.labels.isolation === "CONTAINER",
     HostConfig: {
       CapDrop: ["ALL"],
       CapAdd: CAPABILITIES,

@@ -44,7 +44,7 @@ export class Pauses {
     if (last !== undefined && last.paused !== paused) {
       // A timer may be early, because it counts from the beginning of the event loop's turn.
       const restMs = () => last.at + PAUSE_SETTLE_MS - performance.now();
-      while (restMs() > 0) await pause(restMs(), signal);
+      for (let rest = restMs(); rest > 0; rest = restMs()) await pause(rest, signal);
     }
     try {
       await this.#call(ref, paused, signal);
