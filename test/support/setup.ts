@@ -1,11 +1,11 @@
 import { afterAll } from "vitest";
-import { mallocTrimmer } from "../../src/base/malloc-trim.ts";
 import { tuneMemory } from "../../src/base/memory.ts";
 import { keepThreadPoolAwake } from "../../src/base/thread-pool.ts";
+import { trimMemory } from "./trim-memory.ts";
 
 // As in the program, since many tests run the service in their own process.
 tuneMemory();
 // Tests wait for files too.
 keepThreadPoolAwake();
-// Each program that a test starts costs a copy of the tables of all memory that its process has, free or not.
-afterAll(mallocTrimmer());
+// Starting a program copies the page tables of all memory that the test's process holds, whether free or in use.
+afterAll(trimMemory);

@@ -61,10 +61,10 @@ const SETUP_MARKERS = {
 
 /**
  * The main process of every sandbox, as root: starts the zygote, creates the working directory, makes the user the
- * owner of it and of the `giveToUser` mounts, names localhost where Docker does not (in a container without a
- * network), reports that it is ready and then blocks in a read. SIGTERM ends the read at once, and the read
- * needs no other process. The process also opens its stdin for writing, if it can, because Podman closes stdin with the
- * first attachment.
+ * owner of it and of the `giveToUser` mounts, writes `/etc/hosts` if Docker has not (in a container without a network),
+ * reports that it is ready and then blocks in a read. SIGTERM ends the read at once, and the read needs no other
+ * process. The process also opens its stdin for writing, if it can, because Podman closes stdin with the first
+ * attachment.
  *
  * It looks up user names in the container's own files, as Docker does. printf assembles the markers, so that an error
  * message that quotes the script cannot be mistaken for a marker.
