@@ -4,6 +4,7 @@ import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
 import type { EarlyEnds } from "./engine-ends.ts";
+import type { EngineMonitor } from "./engine-monitor.ts";
 import { type LeasedSandbox, leasedOf, type SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
@@ -63,8 +64,12 @@ export interface WarmSandbox {
   giveBack(): void;
 }
 
-/** How many sandboxes of an image to start at the same time. More would only slow the engine down. */
+/**
+ * How many sandboxes of an image to start at the same time. More would only slow the engine down. Two would take both
+ * processors of a small machine from commands that run meanwhile.
+ */
 const MAX_STARTING = 2;
+const SMALL_MACHINE_CPUS = 2;
 /** The pool is refilled once there has been no claim for this long. */
 const REFILL_DELAY_MS = 50;
 /** How many characters of the error of a failed start to keep. */
@@ -74,6 +79,7 @@ const MAX_RETRY_MS = 60_000;
 
 interface Parts {
   readonly engine: Engine;
+  readonly monitor: Pick<EngineMonitor, "info">;
   readonly observer: SandboxObserver;
   readonly logger: Logger;
   readonly retries: RemovalRetries;
@@ -198,9 +204,10 @@ export class WarmPool {
   }
 
   #fill(pool: Pool): void {
+    const maxStarting = this.#parts.monitor.info.cpus > SMALL_MACHINE_CPUS ? MAX_STARTING : 1;
     while (
       !this.#closing.signal.aborted &&
-      pool.starting < MAX_STARTING &&
+      pool.starting < maxStarting &&
       pool.ready.length + pool.starting < pool.target
     ) {
       pool.starting++;

@@ -40,6 +40,7 @@ export class MemoryEngine implements Engine {
   readonly #watchers = new Set<EventSink>();
   #refs = 0;
   down = false;
+  cpus = 4;
   waiting: WaitingSandbox[] = [];
 
   async info(): Promise<EngineInfo> {
@@ -59,7 +60,7 @@ export class MemoryEngine implements Engine {
       isolation: "CONTAINER",
       images: true,
       capabilities: all,
-      cpus: 4,
+      cpus: this.cpus,
       memoryBytes: 2 ** 34,
     };
   }

@@ -4,7 +4,7 @@ import type { Prepared, PreparedPool } from "../../../src/sandboxes/warm-pool.ts
 import { eventually } from "../../support/eventually.ts";
 import { settled } from "../../support/manual-clock.ts";
 import type { MemoryEngine } from "../../support/memory-engine.ts";
-import { newManager, OWNER } from "./support.ts";
+import { newManager, newWorld, OWNER } from "./support.ts";
 
 const { signal } = new AbortController();
 
@@ -44,6 +44,25 @@ async function pooled(changes: Partial<PreparedPool> = {}) {
   };
   return { ...world, made, ready, create };
 }
+
+test.each([
+  [1, 2],
+  [2, 3],
+])("a pool starts %d at once on %d processors", async (atOnce, cpus) => {
+  const world = newWorld();
+  world.engine.cpus = cpus;
+  let [starting, most] = [0, 0];
+  world.engine.before = async (step) => {
+    if (step !== "create") return;
+    most = Math.max(most, ++starting);
+    await settled();
+    starting--;
+  };
+  const { manager } = await newManager({ warmPools: [{ image: "warm", count: 6 }] }, world);
+  manager.start();
+  await eventually(() => manager.stats(OWNER).warmPools[0]?.ready === 6);
+  expect(most).toBe(atOnce);
+});
 
 describe("a pool with something prepared", () => {
   test("gives out a prepared sandbox, and prepares another one", async () => {
