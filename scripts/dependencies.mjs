@@ -4,11 +4,14 @@ import path from "node:path";
 
 export const ROOT = path.resolve(import.meta.dirname ?? new URL(".", import.meta.url).pathname, "..");
 
+/** Where Node keeps compiled code, unless the caller's environment names another directory. */
+export const COMPILE_CACHE = path.join(ROOT, "node_modules/.cache/node");
+
 /** An environment in which `node` and the tools are those of package.json, with a compile cache. */
 export const ENVIRONMENT = {
   ...process.env,
   PATH: `${path.join(ROOT, "node_modules/.bin")}:${process.env.PATH ?? ""}`,
-  NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? path.join(ROOT, "node_modules/.cache/node"),
+  NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? COMPILE_CACHE,
 };
 
 /** Runs a command in the repository and shows its output. Returns its exit code. */

@@ -13,14 +13,16 @@
 //
 // A skipped test counts as a failure, unless tests were selected with -t.
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import path from "node:path";
-import { ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
+import { COMPILE_CACHE, ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
 
 const OWN_OPTIONS = ["--yes", "--all", "--full", "--busy"];
 /** Ends with the process that started it, even if that is killed. */
 const BUSY_LOOP = "const parent = process.ppid; while (process.ppid === parent);";
+/** Ten runs leave as many files. */
+const MAX_COMPILED = 30_000;
 const args = process.argv.slice(2).filter((arg) => !OWN_OPTIONS.includes(arg));
 const isAll = args.length > 0 || process.argv.includes("--all") || process.argv.includes("--full");
 if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
@@ -28,6 +30,7 @@ if (process.argv.includes("--all")) ENVIRONMENT.BERTH_TEST_ALL = "1";
 if (process.argv.includes("--full")) ENVIRONMENT.BERTH_TEST_FULL = "1";
 
 ensureDependencies();
+pruneCompileCache();
 for (const script of [
   "test-tools.sh",
   "docker.sh",
@@ -73,6 +76,15 @@ const skipped = report.numPendingTests + report.numTodoTests;
 if (code !== 0 && failed === 0) console.error("vitest failed outside the tests: see above.");
 console.log(`${report.numPassedTests} passed, ${failed} failed, ${skipped} skipped`);
 process.exitCode = code !== 0 || failed > 0 || (skipped > 0 && !chosen) ? 1 : 0;
+
+/**
+ * Node never prunes its compile cache, and vitest loads each test file from another URL in each run, whose compiled code
+ * no later run finds.
+ */
+function pruneCompileCache() {
+  if (existsSync(COMPILE_CACHE) && readdirSync(COMPILE_CACHE, { recursive: true }).length > MAX_COMPILED)
+    rmSync(COMPILE_CACHE, { recursive: true });
+}
 
 function readReport() {
   try {

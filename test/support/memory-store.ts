@@ -3,18 +3,17 @@ import { RunStore } from "../../src/runs/store.ts";
 import type { SandboxEventBody } from "../../src/sandboxes/sandbox.ts";
 import { SandboxStore } from "../../src/sandboxes/store.ts";
 import { SessionStore } from "../../src/sessions/store.ts";
-import { Database, type Transaction } from "../../src/state/database.ts";
+import type { Transaction } from "../../src/state/database.ts";
 import { EventStore } from "../../src/state/event-store.ts";
 import { RequestStore } from "../../src/state/request-store.ts";
-import { migrate } from "../../src/state/schema.ts";
 import { TimeStore } from "../../src/state/service-time.ts";
+import { memoryDatabase } from "./memory-database.ts";
 
 /**
  * SQLite without a file, for tests that need a store but no disk. It survives for any number of services started on it.
  */
 export function memoryStore() {
-  const database = Database.open(":memory:");
-  migrate(database);
+  const database = memoryDatabase();
   return {
     transaction: (<T>(work: () => T): T => database.transaction(work)) as Transaction,
     sandboxes: new SandboxStore(database),

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { codePoint } from "../../support/code-point.ts";
 import { IMAGES, refusal, useFileBench } from "./file-bench.ts";
 
 const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_, index) => index));
@@ -29,7 +30,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   test("any content is read back unchanged", async () => {
     const content = fc.oneof(
       fc.uint8Array({ maxLength: 2_000 }).map((bytes) => Buffer.from(bytes)),
-      fc.string({ unit: "binary", maxLength: 500 }).map((text) => Buffer.from(text.toWellFormed())),
+      fc.string({ unit: codePoint, maxLength: 500 }).map((text) => Buffer.from(text.toWellFormed())),
       fc
         .constantFrom("-n", "--", "%s", "\\c", "'", "\n\n", "\r\n", "\\0", "$(id)")
         .map((text) => Buffer.from(text)),

@@ -1,5 +1,6 @@
 import { create, type DescField, type DescMessage, type Message, ScalarType } from "@bufbuild/protobuf";
 import fc from "fast-check";
+import { codePoint } from "../code-point.ts";
 
 /** The maximum nesting of messages. */
 const MAX_DEPTH = 3;
@@ -53,7 +54,7 @@ const TELLING = [
 const text = fc.oneof(
   fc.constantFrom(...TELLING),
   fc.string({ unit: "grapheme", maxLength: 12 }),
-  fc.string({ unit: "binary", maxLength: 40 }),
+  fc.string({ unit: codePoint, maxLength: 40 }),
   fc.stringMatching(/^[a-z0-9_-]{1,20}$/),
 );
 const bytes = fc.oneof(

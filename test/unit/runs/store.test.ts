@@ -3,6 +3,7 @@ import type { Run, RunState } from "../../../src/runs/run.ts";
 import { RunStore } from "../../../src/runs/store.ts";
 import { Database } from "../../../src/state/database.ts";
 import { MIGRATIONS, migrate, RUN_BYTES_SCHEMA, RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
+import { memoryDatabase } from "../../support/memory-database.ts";
 
 const KEEP = 10_000;
 const BYTES = 2 ** 29;
@@ -23,8 +24,7 @@ function newRun(number: number, state: RunState = "IDLE", owner = "me"): Run {
 }
 
 function newStore() {
-  const database = Database.open(":memory:");
-  migrate(database);
+  const database = memoryDatabase();
   const store = new RunStore(database);
   let number = 0;
   const add = (state?: RunState, owner?: string, keep = KEEP): unknown =>

@@ -191,7 +191,7 @@ test("a message that does not decompress is INVALID_ARGUMENT", async () => {
 });
 
 test("a decompression bomb is refused, and costs no memory", async () => {
-  const bomb = gzipSync(Buffer.alloc(200 * MIB));
+  const bomb = gzipSync(Buffer.alloc(200 * MIB), { level: 1 });
   expect(bomb.length).toBeLessThan(MIB);
   const before = process.memoryUsage().rss;
   const response = await grpc(UNARY, grpcFrame(bomb, 1), { "grpc-encoding": "gzip" });

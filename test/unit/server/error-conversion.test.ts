@@ -7,6 +7,7 @@ import { BerthError, type ErrorReason } from "../../../src/base/errors.ts";
 import { statusName } from "../../../src/server/call.ts";
 import { ERROR_TABLE, toConnectError } from "../../../src/server/error-conversion.ts";
 import { statusTrailers } from "../../../src/server/grpc-response.ts";
+import { codePoint } from "../../support/code-point.ts";
 
 const reasons = Object.keys(ERROR_TABLE) as ErrorReason[];
 
@@ -53,8 +54,8 @@ test("an error carries its reason, its metadata and when to retry", () => {
 test("any message fits into gRPC's trailers, and can be read from them", () => {
   fc.assert(
     fc.property(
-      fc.string({ unit: "binary", maxLength: 2000 }),
-      fc.string({ unit: "binary" }),
+      fc.string({ unit: codePoint, maxLength: 2000 }),
+      fc.string({ unit: codePoint }),
       (message, value) => {
         const error = toConnectError(
           new BerthError("INVALID_ARGUMENT", `${message}\ud800`, { metadata: { value } }),

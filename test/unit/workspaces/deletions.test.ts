@@ -1,6 +1,4 @@
 import { expect, test } from "vitest";
-import { Database } from "../../../src/state/database.ts";
-import { migrate } from "../../../src/state/schema.ts";
 import { ServiceTime, TimeStore } from "../../../src/state/service-time.ts";
 import type { WorkspaceMounts } from "../../../src/workspaces/mounts.ts";
 import type { WorkspaceSandboxes } from "../../../src/workspaces/sandboxes.ts";
@@ -8,6 +6,7 @@ import type { WorkspaceStorage } from "../../../src/workspaces/storage.ts";
 import { WorkspaceStore } from "../../../src/workspaces/store.ts";
 import { Workspaces } from "../../../src/workspaces/workspaces.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
+import { memoryDatabase } from "../../support/memory-database.ts";
 
 const HOUR_MS = 3600 * 1000;
 const name = { owner: "me", workspaceId: "job" };
@@ -17,8 +16,7 @@ test.each([
   ["back by 48 hours", -48],
   ["forward by 48 hours", 48],
 ])("a deletion is answered again for a day with the wall clock set %s", async (_, hours) => {
-  const database = Database.open(":memory:");
-  migrate(database);
+  const database = memoryDatabase();
   const clock = new ManualClock();
   const time = ServiceTime.resume(clock, new TimeStore(database));
   const store = new WorkspaceStore(database);

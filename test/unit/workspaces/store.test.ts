@@ -1,11 +1,9 @@
 import { expect, test } from "vitest";
-import { Database } from "../../../src/state/database.ts";
-import { migrate } from "../../../src/state/schema.ts";
 import { WorkspaceStore } from "../../../src/workspaces/store.ts";
+import { memoryDatabase } from "../../support/memory-database.ts";
 
 test("the total size of an owner's workspaces follows each change", () => {
-  const database = Database.open(":memory:");
-  migrate(database);
+  const database = memoryDatabase();
   const store = new WorkspaceStore(database);
   const named = (workspaceId: string) => ({ owner: "me", workspaceId });
   const seen: number[] = [];

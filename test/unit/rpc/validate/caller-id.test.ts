@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { callerId } from "../../../../src/rpc/validate/fields.ts";
+import { codePoint } from "../../../support/code-point.ts";
 import { refusal } from "./refusal.ts";
 
 test.each(["a", "../../etc/passwd", "with space", "ключ", "👩‍💻", "x".repeat(256), "é".repeat(128)])(
@@ -25,7 +26,7 @@ test.each([
 
 test("accepts exactly 1 to 256 bytes of UTF-8 without control characters", () => {
   fc.assert(
-    fc.property(fc.string({ unit: "binary", maxLength: 300 }), (id) => {
+    fc.property(fc.string({ unit: codePoint, maxLength: 300 }), (id) => {
       const good =
         id.length > 0 &&
         Buffer.from(id, "utf8").toString("utf8") === id &&
