@@ -21,7 +21,7 @@ import { COMPILE_CACHE, ENVIRONMENT, ensureDependencies, fail, run } from "./dep
 const OWN_OPTIONS = ["--yes", "--all", "--full", "--busy"];
 /** Ends with the process that started it, even if that is killed. */
 const BUSY_LOOP = "const parent = process.ppid; while (process.ppid === parent);";
-/** Ten runs leave as many files. */
+/** Some twenty runs leave as many files. */
 const MAX_COMPILED = 30_000;
 const args = process.argv.slice(2).filter((arg) => !OWN_OPTIONS.includes(arg));
 const isAll = args.length > 0 || process.argv.includes("--all") || process.argv.includes("--full");
