@@ -7,30 +7,31 @@ import { removeContainers } from "./docker.ts";
 import { ServeProcess, type ServeSettings } from "./program.ts";
 import { newInstance, ownLoopback } from "./settings.ts";
 
+/** How the process of a {@link LastingService} is started. */
+interface LastingSettings extends Pick<ServeSettings, "entry"> {
+  readonly args?: readonly string[];
+}
+
 /** A service whose process may be killed and started again. Its data directory, instance and address stay. */
 export class LastingService implements AsyncDisposable {
   readonly instance = newInstance();
   readonly dataDir: string;
   readonly #env: Readonly<Record<string, string>>;
-  readonly #more: Pick<ServeSettings, "entry">;
+  readonly #settings: LastingSettings;
   #process: ServeProcess | undefined;
   #address = `${ownLoopback()}:0`;
 
-  private constructor(
-    dataDir: string,
-    env: Readonly<Record<string, string>>,
-    more: Pick<ServeSettings, "entry">,
-  ) {
+  private constructor(dataDir: string, env: Readonly<Record<string, string>>, settings: LastingSettings) {
     this.dataDir = dataDir;
     this.#env = env;
-    this.#more = more;
+    this.#settings = settings;
   }
 
   static async start(
     env: Readonly<Record<string, string>> = {},
-    more: Pick<ServeSettings, "entry"> = {},
+    settings: LastingSettings = {},
   ): Promise<LastingService> {
-    const service = new LastingService(await mkdtemp(path.join(tmpdir(), "berth-data-")), env, more);
+    const service = new LastingService(await mkdtemp(path.join(tmpdir(), "berth-data-")), env, settings);
     await service.begin();
     return service;
   }
@@ -47,13 +48,14 @@ export class LastingService implements AsyncDisposable {
       BERTH_INSTANCE: this.instance,
       BERTH_DATA_DIR: this.dataDir,
     };
-    this.#process = await ServeProcess.start([], env, this.#more);
+    const { args, ...more } = this.#settings;
+    this.#process = await ServeProcess.start(args, env, more);
     this.#address = this.#process.address;
   }
 
-  /** Resolves when the process has ended by itself. */
-  async ended(): Promise<void> {
-    await this.#process?.end;
+  /** Resolves when the process has ended by itself, with the signal that killed it. */
+  async ended(): Promise<NodeJS.Signals | null | undefined> {
+    return (await this.#process?.end)?.signal;
   }
 
   /** Kills the process with SIGKILL. */

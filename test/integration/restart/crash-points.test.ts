@@ -1,13 +1,15 @@
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FAILPOINTS, type Failpoint } from "../../../src/base/failpoints.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { containersOf, docker, processesIn } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
-import { FAILING_MAIN, ServeProcess } from "../../support/program.ts";
+import { LastingService } from "../../support/lasting-service.ts";
+import { FAILING_MAIN } from "../../support/program.ts";
+import { newDataDir } from "../../support/settings.ts";
 import type { Sandbox } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
 import { RUN_POINTS } from "./run-points.ts";
@@ -18,27 +20,39 @@ const SOON = { timeoutMs: 60_000 };
 interface Scenario {
   readonly at: readonly Failpoint[];
   readonly args?: readonly string[];
-  /** Before the crashing calls, with a service that does not crash. */
-  readonly prepare?: (client: Client) => Promise<Sandbox>;
+  /** Before the crashing calls, which it does not make. */
+  readonly prepare?: (client: Client, at: Failpoint) => Promise<Sandbox>;
   /** Ends in the crash. */
-  readonly act: (client: Client, sandbox: Sandbox | undefined) => Promise<unknown>;
+  readonly act: (client: Client, at: Failpoint, sandbox: Sandbox | undefined) => Promise<unknown>;
   /** After the restart. */
-  readonly check: (client: Client, sandbox: Sandbox | undefined, at: Failpoint) => Promise<void>;
+  readonly check: (client: Client, at: Failpoint, sandbox: Sandbox | undefined) => Promise<void>;
 }
 
-const CREATE = { request_id: "create", spec: { labels: { by: "create" } } };
-const FORK = { request_id: "fork", source_workspace_id: "source", workspace_id: "fork" };
-const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo reported" };
+const creation = (at: Failpoint) => ({ request_id: at, spec: { labels: { by: "create" } } });
+const deletion = (at: Failpoint, sandbox: Sandbox | undefined) => ({
+  request_id: at,
+  sandbox_id: sandbox?.sandbox_id,
+});
+const forking = (at: Failpoint) => ({
+  request_id: at,
+  source_workspace_id: `source of ${at}`,
+  workspace_id: `fork at ${at}`,
+});
+const command = (at: Failpoint, sandbox: Sandbox | undefined) => ({
+  request_id: at,
+  sandbox_id: sandbox?.sandbox_id,
+  shell: "echo ran >>/workspace/log; echo reported",
+});
 const state = async (client: Client, id = ""): Promise<string> => (await client.getSandbox(id)).state;
 const live = async (client: Client): Promise<readonly Sandbox[]> =>
   (await client.call("SandboxService/ListSandboxes")).sandboxes;
 
-async function oneIsMade(client: Client): Promise<void> {
-  const { sandbox } = await client.call("SandboxService/CreateSandbox", CREATE);
+async function oneIsMade(client: Client, at: Failpoint): Promise<void> {
+  const { sandbox } = await client.call("SandboxService/CreateSandbox", creation(at));
   expect(sandbox.state).toBe("SANDBOX_STATE_RUNNING");
   expect(await client.output(sandbox.sandbox_id, "echo usable")).toBe("usable\n");
   // The next retry gets the same answer.
-  const again = await client.call("SandboxService/CreateSandbox", CREATE);
+  const again = await client.call("SandboxService/CreateSandbox", creation(at));
   expect(again.sandbox).toEqual(sandbox);
   expect((await live(client)).map(({ sandbox_id }) => sandbox_id)).toEqual([sandbox.sandbox_id]);
 }
@@ -50,9 +64,9 @@ async function oneIsGone(client: Client, sandbox: Sandbox | undefined, cause: st
   expect(await live(client)).toEqual([]);
 }
 
-async function noSessionIsLeft(client: Client): Promise<void> {
+async function noSessionIsLeft(client: Client, at: Failpoint): Promise<void> {
   await eventually(async () => (await live(client)).length === 0, SOON);
-  const worker = new Worker(client, "crash");
+  const worker = new Worker(client, at);
   expect(await worker.list()).toEqual([]);
   expect((await worker.create("bash")).status).toBe("SESSION_RESULT_STATUS_CREATED");
   expect((await worker.bash("echo usable")).stdout).toBe("usable\n");
@@ -68,39 +82,38 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
       "request.done",
       "request.kept",
     ],
-    act: (client) => client.call("SandboxService/CreateSandbox", CREATE),
+    act: (client, at) => client.call("SandboxService/CreateSandbox", creation(at)),
     check: oneIsMade,
   },
   claim: {
     at: ["claim.intended", "claim.made", "claim.ready"],
     args: ["--warm-pool", `${TEST_IMAGE}=1`],
-    act: async (client) => {
+    act: async (client, at) => {
       await eventually(async () => {
         const { warm_pools: pools } = await client.call("SandboxService/GetStats");
         return pools[0]?.ready === 1;
       }, SOON);
-      await client.call("SandboxService/CreateSandbox", CREATE);
+      await client.call("SandboxService/CreateSandbox", creation(at));
     },
     check: oneIsMade,
   },
   "the create of a session": {
     at: ["create.intended", "create.made", "create.ready"],
-    act: (client) => new Worker(client, "crash").create("bash"),
+    act: (client, at) => new Worker(client, at).create("bash"),
     check: noSessionIsLeft,
   },
   "a call on a temporary session": {
     at: ["create.ready"],
-    act: (client) => new Worker(client, "crash").bash("true"),
+    act: (client, at) => new Worker(client, at).bash("true"),
     check: noSessionIsLeft,
   },
   exec: {
     at: ["exec.intended", "exec.started", "exec.ended"],
     prepare: (client) => client.createSandbox(),
-    act: (client, sandbox) =>
-      client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id: sandbox?.sandbox_id }),
-    check: async (client, sandbox, at) => {
+    act: (client, at, sandbox) => client.call("ProcessService/RunCommand", command(at, sandbox)),
+    check: async (client, at, sandbox) => {
       const sandbox_id = sandbox?.sandbox_id ?? "";
-      const retried = await client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id });
+      const retried = await client.call("ProcessService/RunCommand", command(at, sandbox));
       // It ran once or not at all, never twice. Unknown facts are not made up.
       const log = await client.output(sandbox_id, "cat /workspace/log 2>/dev/null || true");
       expect(log).toBe(at === "exec.intended" ? "" : "ran\n");
@@ -112,40 +125,43 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   delete: {
     at: ["delete.intended", "delete.removed", "delete.finished"],
     prepare: (client) => client.createSandbox(),
-    act: (client, sandbox) =>
-      client.call("SandboxService/DeleteSandbox", { request_id: "delete", sandbox_id: sandbox?.sandbox_id }),
-    check: async (client, sandbox) => {
-      const request = { request_id: "delete", sandbox_id: sandbox?.sandbox_id };
-      await client.call("SandboxService/DeleteSandbox", request);
+    act: (client, at, sandbox) => client.call("SandboxService/DeleteSandbox", deletion(at, sandbox)),
+    check: async (client, at, sandbox) => {
+      await client.call("SandboxService/DeleteSandbox", deletion(at, sandbox));
       await oneIsGone(client, sandbox, "DELETED");
     },
   },
   "the fork of a workspace": {
     at: ["fork.intended", "fork.copied", "fork.activated", "request.done"],
-    prepare: async (client) => {
+    prepare: async (client, at) => {
       const { sandbox } = await client.call("WorkspaceService/EnsureWorkspaceSandbox", {
-        workspace_id: "source",
+        workspace_id: forking(at).source_workspace_id,
       });
       if (sandbox === null) throw new Error("there is no sandbox");
       await client.output(sandbox.sandbox_id, "echo whole >file");
       await client.deleteSandbox(sandbox.sandbox_id);
       return sandbox;
     },
-    act: (client) => client.call("WorkspaceService/ForkWorkspace", FORK),
-    check: async (client) => {
-      const { workspace } = await client.call("WorkspaceService/ForkWorkspace", FORK);
+    act: (client, at) => client.call("WorkspaceService/ForkWorkspace", forking(at)),
+    check: async (client, at) => {
+      const { workspace } = await client.call("WorkspaceService/ForkWorkspace", forking(at));
       expect(await readFile(path.join(workspace.path, "file"), "utf8")).toBe("whole\n");
-      expect((await client.call("WorkspaceService/ForkWorkspace", FORK)).workspace).toEqual(workspace);
+      const again = await client.call("WorkspaceService/ForkWorkspace", forking(at));
+      expect(again.workspace).toEqual(workspace);
       const { workspaces, broken } = await client.call("WorkspaceService/ListWorkspaces");
-      expect(workspaces.map(({ workspace_id: id }) => id)).toEqual(["fork", "source"]);
+      const ids = workspaces.map(({ workspace_id: id }) => id);
+      expect(ids).toEqual([`fork at ${at}`, `source of ${at}`]);
       expect(broken).toEqual([]);
+      for (const workspace_id of ids) {
+        await client.call("WorkspaceService/CleanupWorkspace", { workspace_id, force: true });
+      }
     },
   },
   sweep: {
     at: ["sweep.due", "delete.intended", "delete.removed", "delete.finished"],
     prepare: (client) => client.createSandbox({ idle_timeout: { seconds: 2 } }),
     act: () => new Promise(() => {}),
-    check: (client, sandbox) => oneIsGone(client, sandbox, "IDLE_TIMEOUT"),
+    check: (client, _at, sandbox) => oneIsGone(client, sandbox, "IDLE_TIMEOUT"),
   },
 };
 
@@ -155,15 +171,16 @@ test("every failpoint is in a scenario", () => {
   expect([...covered].sort()).toEqual([...FAILPOINTS].sort());
 });
 
-/** Invariants after any crash: as many containers and used places as sandboxes, and no unknown process. */
-async function expectExact(service: ServeProcess, client: Client): Promise<void> {
+/** Invariants after any crash: as many containers and used places as sandboxes. */
+async function expectExact(service: LastingService, client: Client): Promise<void> {
   const found = async () => {
     const sandboxes = await live(client);
     const containers = await containersOf(service.instance);
-    const { total_sandboxes: taken } = await client.call("SandboxService/GetStats");
+    const { total_sandboxes: taken, warm_pools: pools } = await client.call("SandboxService/GetStats");
     return {
       sandboxes: sandboxes.length,
       taken,
+      warm: pools.reduce((sum, { ready }) => sum + ready, 0),
       containers: containers.length,
       processes: (
         await Promise.all(containers.map(({ Id }) => processesIn(docker.getContainer(Id)).catch(() => [])))
@@ -174,31 +191,42 @@ async function expectExact(service: ServeProcess, client: Client): Promise<void>
   await eventually(
     async () => {
       last = await found();
-      return last.sandboxes === last.taken && last.sandboxes === last.containers;
+      return last.sandboxes === last.taken && last.sandboxes + last.warm === last.containers;
     },
     { ...SOON, describe: () => last },
   );
 }
 
 describe.concurrent.each(Object.entries(SCENARIOS))("a service killed in %s", (_, scenario) => {
-  test.each(scenario.at)("at %s", async (at) => {
-    const args = scenario.args ?? [];
-    const env = { BERTH_TEST_FAILPOINT: at };
-    let service = await ServeProcess.start(args, env, { entry: [FAILING_MAIN] });
-    let client = new Client(service.address);
-    try {
-      const sandbox = await scenario.prepare?.(client);
-      scenario.act(client, sandbox).catch(() => {});
-      expect((await service.end).signal).toBe("SIGKILL");
-      client.close();
-      service = await service.again();
-      client = new Client(service.address);
-      await scenario.check(client, sandbox, at);
-      await expectExact(service, client);
-    } finally {
-      client.close();
-      await service.stop();
-      await expectNoContainers(service.instance);
-    }
+  const failpoint = path.join(newDataDir(), "failpoint");
+  let service: LastingService;
+  let client: Client;
+
+  // The service that recovers is the next one to be killed.
+  beforeAll(async () => {
+    await writeFile(failpoint, "");
+    const settings = { entry: [FAILING_MAIN], args: scenario.args ?? [] };
+    service = await LastingService.start({ BERTH_TEST_FAILPOINT_FILE: failpoint }, settings);
+    client = new Client(service.address);
+  });
+  afterAll(async () => {
+    client.close();
+    await service.stop();
+    await expectNoContainers(service.instance);
+    await service[Symbol.asyncDispose]();
+  });
+
+  test.each(scenario.at)("at %s", { concurrent: false }, async (at) => {
+    await writeFile(failpoint, at);
+    const sandbox = await scenario.prepare?.(client, at);
+    scenario.act(client, at, sandbox).catch(() => {});
+    expect(await service.ended()).toBe("SIGKILL");
+    client.close();
+    await writeFile(failpoint, "");
+    await service.begin();
+    client = new Client(service.address);
+    await scenario.check(client, at, sandbox);
+    await expectExact(service, client);
+    for (const { sandbox_id: id } of await live(client)) await client.deleteSandbox(id);
   });
 });
