@@ -38,7 +38,7 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/unit/cli/service-log.test.ts",
+      file: "test/integration/cli/service-log.test.ts",
       title: "the program continues, and ends",
       suite: "if nobody reads a log of JSON",
     },
@@ -47,7 +47,7 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
     name: "a log that was full loses lines that its reader would take",
     changes: [{ file: "src/cli/service-log.ts", from: "if (isDue) this.flush();", to: "" }],
     test: {
-      file: "test/unit/cli/service-log.test.ts",
+      file: "test/integration/cli/service-log.test.ts",
       title: "lines beyond the limit are written if the reader has made space since",
     },
   },
@@ -55,14 +55,14 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
     name: "a command does not wait for a slow reader of its message",
     changes: [{ file: "src/main.ts", from: "stream.writableLength === 0", to: "true" }],
     test: {
-      file: "test/unit/cli/slow-reader.test.ts",
+      file: "test/integration/cli/slow-reader.test.ts",
       title: "why a command fails is written to a stderr that is read late",
     },
   },
   {
     name: "a service whose log is on a full disk ends",
     changes: [{ file: "src/cli/service-log.ts", from: "return codeOf(error);", to: "throw error;" }],
-    test: { file: "test/unit/cli/service-log.test.ts", title: "none makes it fail if the disk is full" },
+    test: { file: "test/integration/cli/service-log.test.ts", title: "none makes it fail if the disk is full" },
   },
   defect("containers keep Docker's capabilities", DOCKER, CAPABILITIES, {
     file: CONTAINER,

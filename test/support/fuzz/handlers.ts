@@ -57,8 +57,11 @@ async function* one<T>(message: T): AsyncGenerator<T> {
   yield message;
 }
 
+/** Nothing is read from it. */
+const socket = new Socket();
+
 function contextOf({ name, method }: Route): HandlerContext {
-  const request = new IncomingMessage(new Socket());
+  const request = new IncomingMessage(socket);
   request.method = "POST";
   const call = new Call({ method: name, protocol: "grpc", request, streamsRequests: false, changes: false });
   call.principal = { owner: "acme", tenant: "acme", tokenId: undefined, tokenHash: undefined, scope: "user" };

@@ -202,19 +202,19 @@ test("one write removes only some of the bytes that exceed the quota, and later 
   const { store, numbers } = newStore();
   const maxBytes = 15 * 2 ** 20;
   const content = "x".repeat(8 * 2 ** 20);
-  for (let number = 0; number < 12; number++) {
+  for (let number = 0; number < 8; number++) {
     const run = newRun(number);
     store.add({ run, events: [], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
     store.save({ run, events: [], timeMs: 0, addMessages: [{ role: "USER", content }] });
   }
-  const run = newRun(12);
+  const run = newRun(8);
   const removed: number[] = [
     store.add({ run, events: [], timeMs: 0 }, { runs: KEEP, bytes: maxBytes }).length,
   ];
   for (let write = 0; write < 10; write++)
     removed.push(store.save({ run, events: [], timeMs: 0 }, maxBytes).length);
   expect(Math.max(...removed)).toBeLessThan(5);
-  expect(numbers()).toEqual([12, 11]);
+  expect(numbers()).toEqual([8, 7]);
 });
 
 test("runs of a database from before their bytes were counted are counted", () => {

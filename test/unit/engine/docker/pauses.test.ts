@@ -38,7 +38,7 @@ class Daemon {
   });
 }
 
-test("pauses and resumes, and both are idempotent", async () => {
+test.concurrent("pauses and resumes, and both are idempotent", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
   await daemon.pauses.set("x", true);
@@ -49,7 +49,7 @@ test("pauses and resumes, and both are idempotent", async () => {
   expect(daemon.thaws).toBe(0);
 });
 
-test("a change waits a while after the opposite one, so that a late event does not overwrite it", async () => {
+test.concurrent("a change waits a while after the opposite one, so that a late event does not overwrite it", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
   await daemon.pauses.set("x", false);
@@ -60,7 +60,7 @@ test("a change waits a while after the opposite one, so that a late event does n
   expect(daemon.calls).toHaveLength(2);
 });
 
-test("a frozen container that Docker believes to be running is thawed", async () => {
+test.concurrent("a frozen container that Docker believes to be running is thawed", async () => {
   const daemon = new Daemon();
   await daemon.pauses.set("x", true);
   // The late event of an earlier resume.
@@ -71,7 +71,7 @@ test("a frozen container that Docker believes to be running is thawed", async ()
   expect(daemon.thaws).toBe(1);
 });
 
-test("a container that is not frozen in time is frozen by a later attempt", async () => {
+test.concurrent("a container that is not frozen in time is frozen by a later attempt", async () => {
   const daemon = new Daemon();
   daemon.slowFreezes = 3;
   await daemon.pauses.set("x", true);
@@ -100,7 +100,7 @@ test("a pause that the kernel refuses slowly is given up after some seconds", as
   expect(calls).toBe(2);
 });
 
-test("other refusals are passed on", async () => {
+test.concurrent("other refusals are passed on", async () => {
   const daemon = new Daemon();
   daemon.running = false;
   await expect(daemon.pauses.set("x", true)).rejects.toMatchObject({ reason: "SANDBOX_TERMINATED" });

@@ -6,8 +6,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { expect, onTestFinished, test } from "vitest";
-
-const MAIN = path.join(import.meta.dirname, "../../../src/main.ts");
+import { MAIN } from "../../support/program.ts";
 
 /** A FIFO. Node reads from the pipes that it makes for a child before anything asks it to. */
 function openPipe(): { readonly reader: number; readonly writer: number } {
