@@ -62,7 +62,10 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
   {
     name: "a service whose log is on a full disk ends",
     changes: [{ file: "src/cli/service-log.ts", from: "return codeOf(error);", to: "throw error;" }],
-    test: { file: "test/integration/cli/service-log.test.ts", title: "none makes it fail if the disk is full" },
+    test: {
+      file: "test/integration/cli/service-log.test.ts",
+      title: "none makes it fail if the disk is full",
+    },
   },
   defect("containers keep Docker's capabilities", DOCKER, CAPABILITIES, {
     file: CONTAINER,

@@ -107,5 +107,6 @@ async function orRefusal<T>(take: () => T | Promise<T>): Promise<T | undefined> 
 function sendable(refusal: BerthError | undefined): void {
   if (refusal === undefined) return;
   const { length } = toConnectError(refusal).rawMessage;
-  if (length >= 8_192) throw new Error(`a refusal has ${length} characters: ${refusal.message.slice(0, 100)}`);
+  if (length >= 8_192)
+    throw new Error(`a refusal has ${length} characters: ${refusal.message.slice(0, 100)}`);
 }

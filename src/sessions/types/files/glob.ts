@@ -129,7 +129,7 @@ export class Glob {
     this.#work += reached.length;
     // A sorted array of numbers and its bytes as text take a fraction of the time of lists and decimals.
     const sorted = Uint16Array.from(taking).sort();
-    const key = `${start}${Buffer.from(sorted.buffer).latin1Slice()}`;
+    const key = `${start}${Buffer.from(sorted.buffer).toString("latin1")}`;
     let state = this.#states.get(key);
     if (state === undefined) {
       const matches = sorted.some((at) => this.#steps[at]?.kind === "match");
