@@ -4,7 +4,7 @@ import { closeSync, openSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 
 const MODULE = path.join(import.meta.dirname, "../../../src/cli/service-log.ts");
 
@@ -31,6 +31,8 @@ function start(lines: number, stderr: number | "pipe", format = "undefined", the
     timeout: 120_000,
     killSignal: "SIGKILL",
   });
+  // If the test fails, it may run for ever.
+  onTestFinished(() => void child.kill("SIGKILL"));
   let stdout = "";
   child.stdout?.on("data", (chunk) => {
     stdout += chunk;

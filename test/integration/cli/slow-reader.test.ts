@@ -42,6 +42,7 @@ function failOnFullStderr() {
     timeout: 120_000,
     killSignal: "SIGKILL",
   });
+  onTestFinished(() => void child.kill("SIGKILL"));
   closeSync(writer);
   return { reader, tried: once(child.stdout as Socket, "data"), exited: once(child, "exit") };
 }

@@ -210,8 +210,8 @@ describe.concurrent.each(Object.entries(SCENARIOS))("a service killed in %s", (_
     client = new Client(service.address);
   });
   afterAll(async () => {
-    client.close();
-    await service.stop();
+    client?.close();
+    await service?.stop();
     await expectNoContainers(service.instance);
     await service[Symbol.asyncDispose]();
   });
