@@ -123,59 +123,6 @@ describe("its options", () => {
       cleanupInterval: "9s",
     });
   });
-
-  test.each<[string[], string]>([
-    [["--listen", "0.0.0.0:0"], "--listen: 0.0.0.0:0 can be reached from other machines"],
-    [["--idle-timeout", "60"], '--idle-timeout: "60" has no unit; for seconds write 60s.'],
-    [["--engine", "podman"], '--engine: "podman" is not one of auto, docker, bubblewrap, kubernetes.'],
-    [["--max-sandbox", "5"], "unknown option '--max-sandbox'\n(Did you mean --max-sandboxes?)"],
-    [["--config", "/no/berth.json"], "Configuration file /no/berth.json: there is no such file."],
-    [["--log-format", "xml"], '--log-format: "xml" is not one of auto, text, json.'],
-    [["extra"], "too many arguments"],
-  ])("%j: refused with 2", async (args, problem) => {
-    const { exitCode, stderr, stdout } = await runProgram(["serve", ...args]);
-    expect({ exitCode, stdout: stdout.toString() }).toEqual({ exitCode: 2, stdout: "" });
-    expect(stderr).toContain(`berth: ${problem}`);
-  });
-
-  test.each<[unknown, string]>([
-    [[], 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
-    ["text", 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
-    [{ listen: { port: 1 } }, "listen must be a text, a number, true, false or a list of these."],
-    [{ listen: null }, "listen must be a text, a number, true, false or a list of these."],
-    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox" (did you mean "max-sandboxes"?).'],
-  ])("a file that holds %j is refused in plain words", async (content, problem) => {
-    const config = path.join(dir, "wrong.json");
-    writeFileSync(config, JSON.stringify(content));
-    expect(await runProgram(["serve", "--config", config])).toMatchObject({
-      exitCode: 2,
-      stderr: `berth: Configuration file ${config}: ${problem}\n`,
-    });
-  });
-
-  test("an error in a variable or a file names the variable or file", async () => {
-    const config = path.join(dir, "place.json");
-    writeFileSync(config, JSON.stringify({ "max-sandboxes": "many" }));
-    const problem = '"many" is not a whole number from 1 to 1000000.\n';
-    expect((await runProgram(["serve", "--config", config])).stderr).toBe(
-      `berth: ${config}: max-sandboxes: ${problem}`,
-    );
-    expect((await runProgram(["serve"], { env: { BERTH_MAX_SANDBOXES: "many" } })).stderr).toBe(
-      `berth: BERTH_MAX_SANDBOXES: ${problem}`,
-    );
-  });
-
-  test("--help names every option with its variable and default", async () => {
-    const { stdout, exitCode } = await runProgram(["serve", "--help"], { env: { COLUMNS: "200" } });
-    const help = stdout.toString().replace(/\s+/g, " ");
-    expect(exitCode).toBe(0);
-    expect(help).toContain(
-      "--idle-timeout <DURATION> How long a sandbox may stay unused before it is deleted. (env BERTH_IDLE_TIMEOUT, default 1h)",
-    );
-    expect(help).toContain("BERTH_CONFIG");
-    expect(help).toContain("If an option may be repeated, separate the values with commas in the variable");
-    expect(help).not.toContain("--no-");
-  });
 });
 
 describe("its log", () => {
