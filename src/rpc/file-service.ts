@@ -196,7 +196,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     messages: AsyncIterable<UploadFileRequest>,
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof UploadFileResponseSchema>> {
-    const { header, chunks } = await beginUpload<UploadFileHeader>(messages);
+    const { header, chunks } = await beginUpload<UploadFileHeader>(messages, ({ sizeBytes }) => sizeBytes);
     const size = header.sizeBytes;
     const upload = {
       ...pathRequest(header, context),

@@ -1,5 +1,6 @@
 import { invalidArgument } from "../base/errors.ts";
 import { messageTooLarge } from "../server/error-conversion.ts";
+import { RequestMessages } from "../server/request-messages.ts";
 
 /**
  * Passes on a stream's items, and yields `undefined` whenever nothing came for `intervalMs`. If the reader stops, it
@@ -119,29 +120,39 @@ interface Upload<Header> {
 /**
  * Reads the header of an upload.
  *
+ * @param sizeOf how many bytes a header announces, if it does.
  * @throws BerthError `INVALID_ARGUMENT` for messages out of order, `MESSAGE_TOO_LARGE` for a large chunk
  */
 export async function beginUpload<Header>(
   messages: AsyncIterable<UploadMessage<Header>>,
+  sizeOf: (header: Header) => bigint | undefined = () => undefined,
 ): Promise<Upload<Header>> {
   const iterator = messages[Symbol.asyncIterator]();
   const first = await iterator.next();
   if (first.done || first.value.part.case !== "header") {
     throw invalidArgument("header", "is missing: it has to come first, before every chunk");
   }
-  return { header: first.value.part.value, chunks: chunksOf(iterator) };
+  const header = first.value.part.value;
+  return { header, chunks: chunksOf(iterator, sizeOf(header)) };
 }
 
-function chunksOf<Header>(iterator: AsyncIterator<UploadMessage<Header>>): AsyncIterableIterator<Uint8Array> {
+function chunksOf<Header>(
+  iterator: AsyncIterator<UploadMessage<Header>>,
+  sizeBytes: bigint | undefined,
+): AsyncIterableIterator<Uint8Array> {
+  let left = sizeBytes === undefined ? Number.NaN : Number(sizeBytes);
   return {
     [Symbol.asyncIterator]() {
       return this;
     },
     async next() {
+      if (left === 0 && iterator instanceof RequestMessages) iterator.trustEnd();
       const { done, value } = await iterator.next();
       if (done) return { done, value: undefined };
       try {
-        return { done: false, value: chunkOf(value) };
+        const chunk = chunkOf(value);
+        left -= chunk.length;
+        return { done: false, value: chunk };
       } catch (error) {
         await iterator.return?.();
         throw error;

@@ -63,6 +63,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   readonly #account: ReceiveAccount;
   #size = 0;
   #hasEnded = false;
+  #trustsEnd = false;
   #isClosed = false;
   #failure: { readonly error: unknown } | undefined;
   /** Makes the reader check its condition again. */
@@ -118,6 +119,14 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
     return DONE;
   }
 
+  /**
+   * Call this when everything that the request announced has arrived: half of it can then not pass for all of it, and an
+   * end is believed at once.
+   */
+  trustEnd(): void {
+    this.#trustsEnd = true;
+  }
+
   #take(bytes: number): void {
     const { charge } = this.#account;
     charge(Math.min(this.#size + bytes, this.#maxBytes) - Math.min(this.#size, this.#maxBytes));
@@ -126,7 +135,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   }
 
   async #finish(): Promise<IteratorResult<Uint8Array, undefined>> {
-    if (this.#call.streamsRequests && "stream" in this.#request) {
+    if (this.#call.streamsRequests && !this.#trustsEnd && "stream" in this.#request) {
       await untilAborted(graceForReset(this.#request.stream.session), this.#call.signal);
     }
     return this.return();

@@ -68,6 +68,11 @@ export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Me
   return(): Promise<IteratorReturnResult<undefined>> {
     return this.#bytes.return();
   }
+
+  /** As {@link RequestBytes.trustEnd}. */
+  trustEnd(): void {
+    this.#bytes.trustEnd();
+  }
 }
 
 /** Splits the received data into messages. */

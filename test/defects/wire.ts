@@ -255,6 +255,31 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an upload of the announced size waits for a reset all the same",
+    changes: [
+      {
+        file: "src/rpc/stream.ts",
+        from: "left === 0 && iterator instanceof",
+        to: "left < 0 && iterator instanceof",
+      },
+    ],
+    test: {
+      file: "test/integration/rpc/file-service.test.ts",
+      title: "an upload of the announced size is whole at its end, however late its client answers a ping",
+    },
+  },
+  {
+    name: "every end of an upload over HTTP/2 is believed at once",
+    changes: [
+      { file: "src/server/request-bytes.ts", from: "!this.#trustsEnd && ", to: "this.#trustsEnd && " },
+    ],
+    test: {
+      file: "test/unit/server/request-bytes.test.ts",
+      title:
+        "over HTTP/2 an end is believed once the client answers a ping, or at once if all that was announced is here",
+    },
+  },
+  {
     name: "a source of uploads is not closed when one of its items is refused",
     changes: [
       {

@@ -1,9 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { beforeAll, describe, expect, test } from "vitest";
+import { UploadFileHeaderSchema, UploadFileRequestSchema } from "../../../gen/ts/berth/v1/file_pb.js";
 import { useApp } from "../../support/app.ts";
+import { FLAG, FRAME, frame, opening, postFields, RawConnection } from "../../support/attacks/frames.ts";
 import { failureOf, type Request } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
+import { grpcFrame } from "../../support/server/http.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import type { FileStreamItems, UploadAnswers } from "../../support/wire-files.ts";
 
@@ -213,6 +217,22 @@ describe("request ids", () => {
     expect(again).toEqual(first);
     expect(await app.client.output(sandboxId, "cat uploaded-once")).toBe("first");
   });
+});
+
+test("an upload of the announced size is whole at its end, however late its client answers a ping", async () => {
+  const header = create(UploadFileHeaderSchema, { sandboxId, path: "announced", sizeBytes: 5n });
+  const parts = [
+    { case: "header" as const, value: header },
+    { case: "chunk" as const, value: Buffer.from("whole") },
+  ].map((part) => grpcFrame(toBinary(UploadFileRequestSchema, create(UploadFileRequestSchema, { part }))));
+  const { address } = app.app;
+  const connection = (await RawConnection.open(address)).ignore();
+  const fields = postFields(address, "/berth.v1.FileService/UploadFile", "application/grpc");
+  await connection.send(Buffer.concat([opening(), frame(FRAME.headers, FLAG.endHeaders, 1, fields)]));
+  await connection.send(frame(FRAME.data, FLAG.endStream, 1, Buffer.concat(parts)));
+  await expect.poll(() => app.client.output(sandboxId, "cat announced || :")).toBe("whole");
+  expect(connection.closed).toBe(false);
+  connection.close();
 });
 
 describe("a client that leaves", () => {

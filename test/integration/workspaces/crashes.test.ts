@@ -84,10 +84,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   test("a forced cleanup interrupted by a kill is finished at the next start, and its retry is answered once", async () => {
     const { workspace } = await workspaces.ensure("cut short");
     await workspaces.addRef("cut short", "trace");
-    await service.client.output(
-      workspace.sandbox_id,
-      `mkdir -p a/b && cd a/b && ${manyNames(MANY)}`,
-    );
+    await service.client.output(workspace.sandbox_id, `mkdir -p a/b && cd a/b && ${manyNames(MANY)}`);
     const cut = workspaces
       .cleanup("cut short", { force: true, request_id: "cleanup" })
       .catch(() => undefined);

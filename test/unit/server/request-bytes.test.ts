@@ -12,13 +12,16 @@ class Reading {
   readonly bytes: RequestBytes;
   readonly #over = new AbortController();
 
-  constructor(budgetBytes = 1_000) {
+  /** @param session over HTTP/2, its connection. */
+  constructor(budgetBytes = 1_000, session?: object) {
     this.budget = new ReceiveBudget(budgetBytes);
     const call = {
       ...{ principal: undefined, method: "test.Service/Method", streamsRequests: true },
       signal: this.#over.signal,
     };
-    const request = Object.assign(this.body, { httpVersionMajor: 1 }) as unknown as HttpRequest;
+    const http =
+      session === undefined ? { httpVersionMajor: 1 } : { httpVersionMajor: 2, stream: { session } };
+    const request = Object.assign(this.body, http) as unknown as HttpRequest;
     this.bytes = new RequestBytes(call, request, { maxBytes: 100, receiving: this.budget, queue: undefined });
   }
 
@@ -91,6 +94,27 @@ test("a reader that leaves while it waits has reached the end", async () => {
   // An error after the reader has left must reach neither the reader nor the process.
   reading.body.destroy(new Error("broken"));
   await setImmediate();
+});
+
+test("over HTTP/2 an end is believed once the client answers a ping, or at once if all that was announced is here", async () => {
+  let answer = (): void => {};
+  const session = {
+    ping: (onAnswer: () => void) => {
+      answer = onAnswer;
+    },
+  };
+  const waiting = new Reading(1_000, session);
+  waiting.body.end("some");
+  expect(await waiting.next()).toBe("some");
+  const end = waiting.next();
+  expect(await soon(end)).toBe("it still waits");
+  answer();
+  expect(await end).toBeUndefined();
+  const trusting = new Reading(1_000, session);
+  trusting.body.end("some");
+  expect(await trusting.next()).toBe("some");
+  trusting.bytes.trustEnd();
+  expect(await soon(trusting.next())).toBeUndefined();
 });
 
 test.each([

@@ -883,7 +883,9 @@ class UploadFileHeader(_message.Message):
     """The file, if its path is not UTF-8."""
     size_bytes: _builtins.int
     """How many bytes follow in total. If a different number arrives, nothing is
-    written. Optional.
+    written. Over HTTP/2 an upload that announces it is answered 10 ms sooner:
+    otherwise the server waits to see whether the end of the stream is the start
+    of a cancellation. Optional.
     """
     mode: _builtins.int
     """Permission bits: 0 to 07777 octal. Default: those of the existing file,
