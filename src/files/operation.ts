@@ -98,16 +98,16 @@ export class Operation {
   }
 
   /** Runs a script to its end and returns its output. @throws the error of {@link scriptError} if it fails. */
-  async run(text: string, subject: Subject): Promise<ByteString> {
-    const running = await this.start(text);
+  async run(text: string, subject: Subject, env?: ScriptOptions["env"]): Promise<ByteString> {
+    const running = await this.start(text, { env });
     return fromBytes(await this.collect(running, subject));
   }
 
   /** Starts a script. One at a time. */
   async start(text: string, options: Partial<ScriptOptions> = {}): Promise<RunningScript> {
     throwIfAborted(this.signal);
-    const { stdin = false, isNoise } = options;
-    this.#running = RunningScript.start(this.#init, text, { stdin, isNoise, signal: this.signal });
+    const { stdin = false, env, isNoise } = options;
+    this.#running = RunningScript.start(this.#init, text, { stdin, env, isNoise, signal: this.signal });
     const running = await this.#running;
     // A script that started too late is stopped, in the background if that takes long.
     throwIfAborted(this.signal);

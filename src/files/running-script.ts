@@ -34,6 +34,8 @@ const AFTER_KILL_MS = 2_000;
 /** Options of a script. */
 export interface ScriptOptions {
   readonly stdin: boolean;
+  /** Variables of its environment. Other users of the sandbox see a script's text, but not these. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
   /** Whether to drop a line of its stderr. */
   readonly isNoise?: ((line: string) => boolean) | undefined;
 }
@@ -70,7 +72,7 @@ export class RunningScript {
       lease.sandbox,
       {
         argv: ["/bin/sh", "-c", text],
-        env: {},
+        env: options.env ?? {},
         workingDir: "/",
         user,
         stdin: options.stdin,

@@ -77,7 +77,7 @@ export function assign(variable: string, value: ByteString): string {
   const bytes = toBytes(value);
   if (isUtf8(bytes)) return `${variable}=${quote(bytes.toString("utf8"))}\n`;
   // The slash protects trailing newlines, which `$()` would strip.
-  return `${variable}=$(printf ${printfFormat(bytes)}/)\n${variable}=\${${variable}%/}\n`;
+  return `${variable}=$(printf '${printfFormat(bytes)}/')\n${variable}=\${${variable}%/}\n`;
 }
 
 /** Sets the positional parameters. */
@@ -93,13 +93,13 @@ export function assignAll(values: readonly ByteString[]): string {
 }
 
 /**
- * A quoted format that makes `printf` write exactly these bytes. Valid UTF-8 stays as it is; otherwise every byte
- * beyond ASCII is escaped.
+ * A format that makes `printf` write exactly these bytes, without single quotes. Valid UTF-8 stays as it is; otherwise
+ * every byte beyond ASCII is escaped.
  */
 export function printfFormat(bytes: Buffer): string {
   const text = isUtf8(bytes) ? bytes.toString("utf8") : bytes.toString("latin1");
   const escaped = isUtf8(bytes) ? TAKES_ESCAPE : TAKES_ESCAPE_OR_NO_ASCII;
-  return `'${text.replace(escaped, octal)}'`;
+  return text.replace(escaped, octal);
 }
 
 const TAKES_ESCAPE = /^-|[\0-\x08\x0b-\x1f'\\%\x7f]/g;

@@ -19,6 +19,9 @@ export interface WriteOptions {
  * goes through stdin.
  */
 const MAX_INLINE = 24 * 1024;
+/** The variable with content as a format. */
+const CONTENT = "BERTH_CONTENT";
+const PRINT_CONTENT = `printf "$${CONTENT}"`;
 /** How long an upload waits for the end of short content. */
 const MOMENT_MS = 5;
 /** Size of the marker that follows uploaded content. */
@@ -50,8 +53,10 @@ export async function appendFile(
   options: WriteOptions,
 ): Promise<FileInfo> {
   const format = inlineFormat(data);
-  const source = format === undefined ? "cat" : `printf ${format} | cat`;
-  const running = await op.start(appendScript(path, options, source), { stdin: format === undefined });
+  const running = await op.start(
+    appendScript(path, options, format === undefined ? "cat" : `${PRINT_CONTENT} | cat`),
+    format === undefined ? { stdin: true } : { env: { [CONTENT]: format } },
+  );
   if (format === undefined) {
     await running.write(data);
     running.closeStdin();
@@ -88,9 +93,9 @@ async function replaceFile(
   format: string,
   options: WriteOptions,
 ): Promise<FileInfo> {
-  const source = `w() { printf ${format}; }\nw >"$t" || w | cat`;
+  const source = `w() { ${PRINT_CONTENT}; }\nw >"$t" || w | cat`;
   const text = replaceScript(path, options, op.temporaryName(), source, "");
-  return parseStatAnswer(await op.run(text, { path, wanted: WANTED }));
+  return parseStatAnswer(await op.run(text, { path, wanted: WANTED }, { [CONTENT]: format }));
 }
 
 async function replaceThroughStdin(

@@ -83,6 +83,15 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     ),
   ),
   defect(
+    "other users of a sandbox can read short content while it is written",
+    { file: "test/integration/files/write.test.ts", title: "no process has short content in its arguments" },
+    change(
+      "src/files/write.ts",
+      '`w() { ${PRINT_CONTENT}; }\\nw >"$t" || w | cat`',
+      "`w() { printf '${format}'; }\\nw >\"$t\" || w | cat`",
+    ),
+  ),
+  defect(
     "a command has most of its shell's nonce in its environment",
     { file: EXEC, title: "the nonce is nowhere a command can read it" },
     change(

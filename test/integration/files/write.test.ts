@@ -138,3 +138,24 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await bench().content("/etc/hostname")).toEqual(before);
   });
 });
+
+async function* only(chunk: Buffer): AsyncGenerator<Uint8Array> {
+  yield chunk;
+}
+
+describe("what other users see", () => {
+  const bench = useFileBench(IMAGES[0]?.spec ?? {});
+
+  test("no process has short content in its arguments", async () => {
+    const look = '#!/bin/sh\\ncat /proc/[0-9]*/cmdline >>/tmp/seen\\nexec /usr/bin/stat "$@"\\n';
+    await bench().sh(`printf '${look}' >/usr/local/bin/stat; chmod +x /usr/local/bin/stat`);
+    const secret = "correct horse battery staple";
+    await bench().write("secret", secret, { mode: 0o600 });
+    await bench().write("secret", secret, { append: true });
+    await bench().upload("secret", only(Buffer.from(secret)), { mode: 0o600 });
+    expect((await bench().read("secret")).data.toString()).toBe(secret);
+    const seen = (await bench().sh("cat /tmp/seen")).toString();
+    expect(seen).toContain("stat");
+    expect(seen).not.toContain(secret);
+  });
+});
