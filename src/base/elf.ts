@@ -24,6 +24,11 @@ export const LIBRARY_DATA = PAGE + DATA_START;
 /** Sizes of a symbol, and of an entry of the dynamic table. */
 export const SYMBOL_BYTES = 24;
 const ENTRY_BYTES = 16;
+/** What precedes the code of a {@link codeLibrary}: a hash table, a symbol and a string, all of them empty. */
+const HASH_BYTES = 16;
+const STRINGS_BYTES = 8;
+/** Where the code of a {@link codeLibrary} starts in its file. */
+export const CODE_START = LIBRARY_START + HASH_BYTES + SYMBOL_BYTES + STRINGS_BYTES;
 /** Kinds of entries of the dynamic table. */
 export const DYNAMIC = {
   hash: 4,
@@ -137,4 +142,24 @@ export function sharedLibrary(
     for (const [place, value] of entry.entries())
       file.writeBigUInt64LE(BigInt(value), tableStart + index * ENTRY_BYTES + place * 8);
   return file;
+}
+
+/**
+ * A shared library that runs this code when it is loaded. It depends on no other library, so it works with every loader.
+ * @param code ends by returning. Its first byte is at {@link CODE_START} of the file.
+ */
+export function codeLibrary(machine: number, code: Buffer): Buffer {
+  // One empty bucket, and one symbol, which is empty: the library has none.
+  const hash = Buffer.alloc(HASH_BYTES);
+  hash.writeUInt32LE(1, 0);
+  hash.writeUInt32LE(1, 4);
+  const before = Buffer.concat([hash, Buffer.alloc(CODE_START - LIBRARY_START - HASH_BYTES)]);
+  return sharedLibrary(machine, Buffer.concat([before, code]), true, [
+    [DYNAMIC.init, CODE_START],
+    [DYNAMIC.hash, LIBRARY_START],
+    [DYNAMIC.strings, CODE_START - STRINGS_BYTES],
+    [DYNAMIC.symbols, LIBRARY_START + HASH_BYTES],
+    [DYNAMIC.stringsBytes, 1],
+    [DYNAMIC.symbolBytes, SYMBOL_BYTES],
+  ]);
 }

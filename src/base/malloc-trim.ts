@@ -1,8 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { openSync, unlinkSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { DYNAMIC, ELF, LIBRARY_DATA, LIBRARY_START, SYMBOL_BYTES, sharedLibrary } from "./elf.ts";
+import { LibraryFile } from "./library-file.ts";
 
 interface Machine {
   readonly number: number;
@@ -61,27 +58,7 @@ function trimLibrary(arch: NodeJS.Architecture = process.arch): Buffer | undefin
  * load a library that does. With another C library than glibc the function does nothing.
  */
 export function mallocTrimmer(): () => void {
-  const file = openLibrary();
-  return () => {
-    if (file === undefined) return;
-    try {
-      // Node unloads what is not one of its addons and throws, so that each call loads the library again.
-      process.dlopen({ exports: {} }, `/proc/self/fd/${file}`);
-    } catch {}
-  };
-}
-
-/** A descriptor of the library, whose file has no name; undefined if it cannot be written. */
-function openLibrary(): number | undefined {
   const library = trimLibrary();
-  if (library === undefined) return undefined;
-  const file = path.join(tmpdir(), `berth-${randomUUID()}.so`);
-  try {
-    const descriptor = openSync(file, "wx+", 0o600);
-    unlinkSync(file);
-    writeSync(descriptor, library);
-    return descriptor;
-  } catch {
-    return undefined;
-  }
+  const file = library && LibraryFile.create(library);
+  return () => file?.run();
 }

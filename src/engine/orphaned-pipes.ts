@@ -30,6 +30,7 @@ interface OrphanedPipe {
 
 /** Takes over a sandbox's pipes once nobody reads them. */
 export interface Leftovers {
+  readonly sandbox: string;
   /** Reads a stream slowly, until the returned function is called. */
   drain(stream: Drainable): () => void;
   /** Keeps pipes open until no process holds them, or until the limit requires closing them. */
@@ -59,6 +60,7 @@ export class OrphanedPipes {
 
   of(sandbox: string): Leftovers {
     return {
+      sandbox,
       drain: (stream) => this.#slowDrain.start(stream),
       keep: (pipes) => this.#keep(sandbox, pipes),
     };

@@ -1,6 +1,7 @@
-import type { Socket } from "node:net";
 import { BerthError } from "../base/errors.ts";
+import { PipeLoad } from "./large-pipes.ts";
 import type { Leftovers } from "./orphaned-pipes.ts";
+import type { PipeSocket } from "./pipe-socket.ts";
 import type { OutputSink, OutputStream } from "./port.ts";
 
 /** How long stdin stays open once its process has ended. */
@@ -9,13 +10,14 @@ const STDIN_GRACE_MS = 5_000;
 /** This machine's ends of a process's pipes. */
 export interface PipeEnds {
   /** Undefined if the process has no stdin. */
-  readonly stdin: Socket | undefined;
-  readonly outputs: readonly { readonly stream: OutputStream; readonly socket: Socket }[];
+  readonly stdin: PipeSocket | undefined;
+  readonly outputs: readonly { readonly stream: OutputStream; readonly socket: PipeSocket }[];
 }
 
 /** A process's standard streams as pipes to this service. Paused until {@link resume} is called. */
 export class PipeStreams {
   readonly #ends: PipeEnds;
+  readonly #stdinLoad: PipeLoad | undefined;
   readonly #leftovers: Leftovers;
   /** Resolves when no process holds its output pipes any more. Never rejects. */
   readonly silent: Promise<void>;
@@ -41,14 +43,15 @@ export class PipeStreams {
     this.#ends = ends;
     this.#leftovers = leftovers;
     this.#sink = sink;
-    const wake = (): void => this.#wake();
+    this.#stdinLoad = ends.stdin && new PipeLoad(ends.stdin, leftovers.sandbox);
     ends.stdin
-      ?.on("error", () => {})
-      .on("drain", wake)
-      .on("close", wake);
+      ?.on("drain", () => this.#wake())
+      .on("close", () => {
+        this.#stdinLoad?.close();
+        this.#wake();
+      });
     const closed = ends.outputs.map(({ stream, socket }) => {
       socket.pause();
-      socket.on("error", () => {});
       socket.on("data", (chunk: Buffer) => this.#sink?.data(stream, chunk));
       return new Promise<void>((resolve) => {
         if (socket.closed) resolve();
@@ -85,6 +88,7 @@ export class PipeStreams {
   async write(data: Uint8Array): Promise<void> {
     const { stdin } = this.#ends;
     if (!stdin?.writable || this.#abandoned) throw stdinClosed();
+    this.#stdinLoad?.add(data.length);
     if (stdin.write(data)) return;
     await new Promise<void>((resolve) => this.#writers.add(resolve));
     if (!stdin.writable || stdin.writableNeedDrain) throw stdinClosed();

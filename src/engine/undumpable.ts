@@ -1,4 +1,4 @@
-import { DYNAMIC, ELF, LIBRARY_START, SYMBOL_BYTES, sharedLibrary } from "../base/elf.ts";
+import { codeLibrary, ELF } from "../base/elf.ts";
 
 /**
  * Machine code of `prctl(PR_SET_DUMPABLE, 0)`, which closes a program's memory
@@ -13,28 +13,11 @@ const CALLS: Partial<Record<NodeJS.Architecture, { readonly machine: number; rea
 
 /**
  * A shared library that makes any program that preloads it undumpable, and does nothing else. It is assembled here
- * because a shell cannot make that call, and no other program can make it for a shell. It depends on no other library,
- * so it works with every loader.
+ * because a shell cannot make that call, and no other program can make it for a shell.
  * @returns undefined for an architecture without code above.
  */
 export function undumpableLibrary(arch: NodeJS.Architecture = process.arch): Buffer | undefined {
   const call = CALLS[arch];
   if (call === undefined) return undefined;
-  // One empty bucket, and one symbol, which is empty: the library has none.
-  const hash = Buffer.alloc(16);
-  hash.writeUInt32LE(1, 0);
-  hash.writeUInt32LE(1, 4);
-  const symbols = Buffer.alloc(SYMBOL_BYTES);
-  const strings = Buffer.alloc(8);
-  const code = Buffer.from(call.code.replaceAll(" ", ""), "hex");
-  const at = { hash: LIBRARY_START, symbols: LIBRARY_START + hash.length };
-  const stringsAt = at.symbols + symbols.length;
-  return sharedLibrary(call.machine, Buffer.concat([hash, symbols, strings, code]), true, [
-    [DYNAMIC.init, stringsAt + strings.length],
-    [DYNAMIC.hash, at.hash],
-    [DYNAMIC.strings, stringsAt],
-    [DYNAMIC.symbols, at.symbols],
-    [DYNAMIC.stringsBytes, 1],
-    [DYNAMIC.symbolBytes, SYMBOL_BYTES],
-  ]);
+  return codeLibrary(call.machine, Buffer.from(call.code.replaceAll(" ", ""), "hex"));
 }

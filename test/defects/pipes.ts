@@ -178,4 +178,40 @@ export const PIPE_DEFECTS: readonly Defect[] = [
       title: "a drain that is stopped by another listener of the same data does not pause the stream again",
     },
   },
+  {
+    name: "one sandbox has all large pipes",
+    changes: [
+      {
+        file: "src/engine/large-pipes.ts",
+        from: "    return ofSandbox < MAX_PER_SANDBOX;",
+        to: "    return ofSandbox < MAX_LARGE;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/large-pipes.test.ts",
+      title: "only so many of one sandbox become large",
+    },
+  },
+  {
+    name: "the descriptor of a pipe that is gone is made large",
+    changes: [{ file: "src/engine/large-pipes.ts", from: " || load.end.destroyed || !", to: " || !" }],
+    test: {
+      file: "test/unit/engine/large-pipes.test.ts",
+      title: "one whose end is destroyed is left alone: its descriptor may be another's",
+    },
+  },
+  {
+    name: "pipes never become large",
+    changes: [
+      {
+        file: "src/engine/large-pipes.ts",
+        from: "    if (this.#bytes >= BUSY_BYTES) this.#largePipes.add(this);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/large-pipes.test.ts",
+      title: "a stdin that carries much takes more than 64 KiB ahead of its reader",
+    },
+  },
 ];

@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync } from "node:fs";
-import { Socket } from "node:net";
 import { quote } from "../../base/shell-quote.ts";
+import { PipeSocket } from "../pipe-socket.ts";
 
 /** The descriptor that shells on the host report to, in the format of {@link Reports}. */
 export const REPORTS_FD = 3;
@@ -32,21 +32,21 @@ export function joinText(files: readonly string[]): string {
 }
 
 /** Opens the read end of a pipe that a process has as a descriptor. */
-export function readerOf(pid: number, fd: number): Socket {
-  const own = openSync(`/proc/${pid}/fd/${fd}`, constants.O_RDONLY | constants.O_NONBLOCK);
-  return asSocket(own, { readable: true, writable: false });
+export function readerOf(pid: number, fd: number): PipeSocket {
+  return openEnd(`/proc/${pid}/fd/${fd}`, "readable");
 }
 
 /** Opens the write end of a pipe that a process has as a descriptor. */
-export function writerOf(pid: number, fd: number): Socket {
-  const own = openSync(`/proc/${pid}/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK);
-  return asSocket(own, { readable: false, writable: true });
+export function writerOf(pid: number, fd: number): PipeSocket {
+  return openEnd(`/proc/${pid}/fd/${fd}`, "writable");
 }
 
 /** The other end may close at any time; the reader sees that as EOF. */
-function asSocket(fd: number, ways: { readonly readable: boolean; readonly writable: boolean }): Socket {
+function openEnd(file: string, direction: "readable" | "writable"): PipeSocket {
+  const mode = direction === "readable" ? constants.O_RDONLY : constants.O_WRONLY;
+  const fd = openSync(file, mode | constants.O_NONBLOCK);
   try {
-    return new Socket({ fd, ...ways }).on("error", () => {});
+    return new PipeSocket(fd, direction);
   } catch (error) {
     closeSync(fd);
     throw error;

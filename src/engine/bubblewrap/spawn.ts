@@ -1,8 +1,8 @@
-import type { Socket } from "node:net";
 import { rest, untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { statOf } from "../outside/host-process.ts";
+import type { PipeSocket } from "../pipe-socket.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import {
   type OutputSink,
@@ -82,11 +82,11 @@ export async function spawnProcess(
 }
 
 interface JobStreams {
-  readonly script: Socket;
-  readonly stdin: Socket | undefined;
-  readonly stdout: Socket;
+  readonly script: PipeSocket;
+  readonly stdin: PipeSocket | undefined;
+  readonly stdout: PipeSocket;
   /** Undefined with a terminal, whose output is one stream. */
-  readonly stderr: Socket | undefined;
+  readonly stderr: PipeSocket | undefined;
 }
 
 /** Resolves when an attendant has started. An attendant that starts after this has failed is ended. */
@@ -116,8 +116,8 @@ function openStreams(
   { pid }: Started,
   { stdin, terminal }: Pick<SpawnRequest, "stdin" | "terminal">,
 ): JobStreams {
-  const opened: Socket[] = [];
-  const open = (end: typeof readerOf, fd: number): Socket => {
+  const opened: PipeSocket[] = [];
+  const open = (end: typeof readerOf, fd: number): PipeSocket => {
     const socket = end(pid, fd);
     opened.push(socket);
     return socket;
@@ -152,7 +152,7 @@ function outputsOf({ stdout, stderr }: JobStreams) {
  * Reads the report of the shell inside, without its last character; empty if there was none. The rest of the stream is
  * the program's output.
  */
-async function reportOf(stdout: Socket, signal: AbortSignal | undefined): Promise<string> {
+async function reportOf(stdout: PipeSocket, signal: AbortSignal | undefined): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
   const onClose = () => resolve("");
   let output = Buffer.alloc(0);
@@ -209,7 +209,7 @@ function programMissing(program: string, exitCode: string): BerthError {
   });
 }
 
-async function readRest(socket: Socket): Promise<string> {
+async function readRest(socket: PipeSocket): Promise<string> {
   let text = "";
   socket.on("data", (chunk: Buffer) => {
     text = (text + chunk.toString("latin1")).slice(-MAX_REPORT_CHARS);

@@ -4,10 +4,11 @@ import type { Socket } from "node:net";
 import path from "node:path";
 import type { Logger } from "../../base/logger.ts";
 import { SlowDrain } from "../orphaned-pipes.ts";
+import { PipeSocket } from "../pipe-socket.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
 import type { OutputStream } from "../port.ts";
 import type { PipePaths } from "./named-pipes.ts";
-import { openPipe, pipeSocket, StdinCloser } from "./named-pipes.ts";
+import { openPipe, StdinCloser } from "./named-pipes.ts";
 import { ZYGOTE_FILES } from "./zygote-script.ts";
 
 /** The pipes of a process of an earlier run of the service, which this run continues to read. */
@@ -55,7 +56,7 @@ export class LeftPipes {
       const fd = this.#unclaimed.delete(paths[stream]) ? this.#open(paths[stream]) : undefined;
       if (fd === undefined) continue;
       left.push({ stream, chunk: readNow(fd) });
-      outputs.push({ stream, socket: pipeSocket(fd, "readable") });
+      outputs.push({ stream, socket: new PipeSocket(fd, "readable") });
     }
     if (outputs.length === 0) return undefined;
     this.#unclaimed.delete(paths.stdin);
@@ -81,7 +82,7 @@ export class LeftPipes {
   #read(file: string): void {
     const fd = this.#open(file);
     if (fd === undefined) return;
-    const socket = pipeSocket(fd, "readable");
+    const socket = new PipeSocket(fd, "readable");
     this.#draining.add(socket);
     this.#slowDrain.start(socket);
     socket.once("close", () => {

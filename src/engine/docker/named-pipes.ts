@@ -1,5 +1,4 @@
 import { closeSync, constants, openSync, unlink } from "node:fs";
-import { Socket } from "node:net";
 import path from "node:path";
 
 /** Where a container sees its directory of pipes. */
@@ -23,12 +22,6 @@ export function pathsIn(directory: string, [stdin, stdout, stderr]: PipeNames): 
 /** Opens one end of a named pipe without waiting for the other. */
 export function openPipe(file: string, mode: number): number {
   return openSync(file, mode | constants.O_NONBLOCK | constants.O_NOFOLLOW);
-}
-
-/** A stream for one end of a pipe. It reports errors only by closing. */
-export function pipeSocket(fd: number, direction: "readable" | "writable"): Socket {
-  const socket = new Socket({ fd, readable: direction === "readable", writable: direction === "writable" });
-  return socket.on("error", () => {});
 }
 
 /**

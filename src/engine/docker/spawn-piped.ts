@@ -6,12 +6,13 @@ import type { Exec } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
+import { PipeSocket } from "../pipe-socket.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import { type OutputSink, type SpawnedProcess, type SpawnRequest, startSignal } from "../port.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
 import { createExec, type ExecStart, ExecState, formatHandle, type ProcessState } from "./exec.ts";
-import { openPipe, type PipePaths, pipeSocket, removePipes, StdinCloser } from "./named-pipes.ts";
+import { openPipe, type PipePaths, removePipes, StdinCloser } from "./named-pipes.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long a started shell may take to open its pipes. */
@@ -99,12 +100,12 @@ export function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes 
     const keepers = names.map((file) => open(file, constants.O_RDWR));
     const input = withStdin ? open(pipes.stdin, constants.O_WRONLY) : undefined;
     const [output, errors] = [open(pipes.stdout, constants.O_RDONLY), open(pipes.stderr, constants.O_RDONLY)];
-    const stdout = pipeSocket(output, "readable");
+    const stdout = new PipeSocket(output, "readable");
     const ends: PipeEnds = {
-      stdin: input === undefined ? undefined : pipeSocket(input, "writable"),
+      stdin: input === undefined ? undefined : new PipeSocket(input, "writable"),
       outputs: [
         { stream: "stdout", socket: stdout },
-        { stream: "stderr", socket: pipeSocket(errors, "readable") },
+        { stream: "stderr", socket: new PipeSocket(errors, "readable") },
       ],
     };
     const release = (): void => {

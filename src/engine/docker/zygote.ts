@@ -6,9 +6,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import { quote } from "../../base/shell-quote.ts";
+import { PipeSocket } from "../pipe-socket.ts";
 import type { SpawnRequest } from "../port.ts";
 import type { ProcessState } from "./exec.ts";
-import { openPipe, type PipePaths, pipeSocket } from "./named-pipes.ts";
+import { openPipe, type PipePaths } from "./named-pipes.ts";
 import { READ_SCRIPT, ZYGOTE_FILES } from "./zygote-script.ts";
 
 /** The kernel writes up to this many bytes to a pipe atomically (`PIPE_BUF`), so no other line gets in between. */
@@ -225,7 +226,7 @@ export class Zygote {
     if (this.#answers !== undefined) return;
     // Also open for writing, so that it never gets EOF.
     const fd = openPipe(path.join(this.#directory, ZYGOTE_FILES.answers), constants.O_RDWR);
-    const socket = pipeSocket(fd, "readable");
+    const socket = new PipeSocket(fd, "readable");
     this.#answers = socket;
     socket.on("data", (chunk: Buffer) => {
       if (chunk.length > MAX_READ_BYTES) {

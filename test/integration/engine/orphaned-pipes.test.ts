@@ -100,7 +100,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     const before = await settledPipeEnds();
     const argv = ["/bin/sh", "-c", "exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0"];
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
-    const write = spawned.writeStdin(Buffer.alloc(1 << 20)).catch(() => {});
+    const write = spawned.writeStdin(Buffer.alloc(2 << 20)).catch(() => {});
     expect(await spawned.wait()).toBe(0);
     spawned.close();
     await write;
