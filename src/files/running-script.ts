@@ -126,15 +126,16 @@ export class RunningScript {
   }
 
   /**
-   * Writes to stdin; resolves when it accepts more. One write at a time. Data that the script does not read any more is
-   * dropped: see {@link ended}.
+   * Writes to stdin; resolves when it accepts more. One write at a time. If nothing reads it any more, the data is
+   * dropped, and it resolves when the script has ended: a writer that never waited would keep the end from being seen.
    */
   async write(data: Uint8Array): Promise<void> {
     if (this.#over || this.#job === undefined || this.#stopping !== undefined) return;
     const stopped = Promise.withResolvers<void>();
     this.#onStop = stopped.resolve;
-    const written = this.#job.writeStdin(data).catch((error: unknown) => {
+    const written = this.#job.writeStdin(data).catch(async (error: unknown) => {
       if (!hasReason(error, "PROCESS_STATE")) throw error;
+      await this.endedInOrder;
     });
     await Promise.race([written, stopped.promise]);
   }

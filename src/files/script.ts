@@ -29,23 +29,39 @@ export const EXIT = {
  * messages differ between tools. What tests cannot find (no space, a busy mount) is read from messages of the C
  * library, which `LC_ALL=C` makes uniform.
  *
- * - `need TOOL` ends the script if the image lacks the tool.
- * - `reach PATH` ends it if a directory above PATH cannot be entered, with the reason.
- * - `fail TOOL PATH` ends it after TOOL failed on PATH.
- * - `regular PATH` and `directory PATH` end it if PATH, after following links, is something else.
- * - `enter PATH` enters a readable directory.
- * - `place PATH` ends it if nothing can be created at PATH.
- * - `parents PATH` creates the directories above PATH.
- * - `filled PATH` succeeds if a directory is not empty.
- *
  * A test and the action after it are two steps. A process of the sandbox that changes the path in between breaks only
  * the operation on its own sandbox. A FIFO put there at that moment blocks the script until its timeout.
  */
-const PRELUDE = `export LC_ALL=C TZ=UTC0 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\${PATH:+:$PATH}
+const START = `export LC_ALL=C TZ=UTC0 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\${PATH:+:$PATH}
 unset CDPATH POSIXLY_CORRECT TAR_OPTIONS
 umask 022
-need() { command -v $1 >/dev/null && return; printf '\\n%s' $1 >&2; exit ${EXIT.noTool}; }
-reach() { d= r=\${1#/}
+`;
+
+/**
+ * The functions that scripts may use, each after those that use it:
+ *
+ * - `fail TOOL PATH` ends the script after TOOL failed on PATH.
+ * - `enter PATH` enters a readable directory.
+ * - `regular PATH` and `directory PATH` end it if PATH, after following links, is something else.
+ * - `place PATH` ends it if nothing can be created at PATH.
+ * - `parents PATH` creates the directories above PATH.
+ * - `filled PATH` succeeds if a directory is not empty.
+ * - `reach PATH` ends it if a directory above PATH cannot be entered, with the reason.
+ * - `need TOOL` ends it if the image lacks the tool.
+ */
+const FUNCTIONS = {
+  fail: `{ need $1; reach "$2"; [ -e "$2" ] || exit ${EXIT.missing}; exit 1; }`,
+  enter: `{ directory "$1"; cd "$1" && [ -r . ] || exit ${EXIT.forbidden}; }`,
+  regular: `{ [ -f "$1" ] && return; [ -e "$1" ] && exit ${EXIT.kind}; reach "$1"; exit ${EXIT.missing}; }`,
+  directory: `{ [ -d "$1" ] && return; [ -e "$1" ] && exit ${EXIT.kind}; reach "$1"; exit ${EXIT.missing}; }`,
+  place: `{ [ -w "\${1%/*}/" ] && [ -x "\${1%/*}/" ] && return; reach "$1"; exit ${EXIT.forbidden}; }`,
+  parents: `{ [ -d "\${1%/*}/" ] || mkdir -p "\${1%/*}" || { need mkdir; d=\${1%/*}
+while [ "$d" ] && [ ! -e "$d" ] && [ ! -L "$d" ]; do d=\${d%/*}; done
+[ -d "$d/" ] || { [ -e "$d" ] && exit ${EXIT.notDirectory}; exit ${EXIT.missing}; }
+[ -w "$d/" ] || exit ${EXIT.forbidden}
+exit 1; }; }`,
+  filled: `{ ls -A "$1" | read -r x; }`,
+  reach: `{ d= r=\${1#/}
 while :; do
 [ -x "\${d:-/}" ] || exit ${EXIT.forbidden}
 case $r in */*) ;; *) return;; esac
@@ -53,23 +69,20 @@ d=$d/\${r%%/*} r=\${r#*/}
 [ -d "$d" ] && continue
 [ -e "$d" ] && exit ${EXIT.notDirectory}
 exit ${EXIT.missing}
-done; }
-fail() { need $1; reach "$2"; [ -e "$2" ] || exit ${EXIT.missing}; exit 1; }
-regular() { [ -f "$1" ] && return; [ -e "$1" ] && exit ${EXIT.kind}; reach "$1"; exit ${EXIT.missing}; }
-directory() { [ -d "$1" ] && return; [ -e "$1" ] && exit ${EXIT.kind}; reach "$1"; exit ${EXIT.missing}; }
-enter() { directory "$1"; cd "$1" && [ -r . ] || exit ${EXIT.forbidden}; }
-place() { [ -w "\${1%/*}/" ] && [ -x "\${1%/*}/" ] && return; reach "$1"; exit ${EXIT.forbidden}; }
-parents() { [ -d "\${1%/*}/" ] || mkdir -p "\${1%/*}" || { need mkdir; d=\${1%/*}
-while [ "$d" ] && [ ! -e "$d" ] && [ ! -L "$d" ]; do d=\${d%/*}; done
-[ -d "$d/" ] || { [ -e "$d" ] && exit ${EXIT.notDirectory}; exit ${EXIT.missing}; }
-[ -w "$d/" ] || exit ${EXIT.forbidden}
-exit 1; }; }
-filled() { ls -A "$1" | read -r x; }
-`;
+done; }`,
+  need: `{ command -v $1 >/dev/null && return; printf '\\n%s' $1 >&2; exit ${EXIT.noTool}; }`,
+};
 
-/** Assembles a script. */
+const DEFINITIONS = Object.entries(FUNCTIONS).map(([name, body]) => ({
+  use: new RegExp(`\\b${name} `),
+  definition: `${name}() ${body}\n`,
+}));
+
+/** Assembles a script, with the functions that it uses: some shells read it one byte at a time. */
 export function script(...parts: readonly string[]): string {
-  return PRELUDE + parts.join("");
+  let text = parts.join("");
+  for (const { use, definition } of DEFINITIONS) if (use.test(text)) text = definition + text;
+  return START + text;
 }
 
 /** Sets a shell variable to any bytes but NUL. A script is text, so values that are not UTF-8 go through `printf`. */

@@ -24,7 +24,7 @@ const CONTENT = "BERTH_CONTENT";
 const PRINT_CONTENT = `printf "$${CONTENT}"`;
 /** How long an upload waits for the end of short content. */
 const MOMENT_MS = 5;
-/** Size of the marker that follows uploaded content. */
+/** Size of the marker that follows uploaded content of unknown size. */
 const MARK_BYTES = 64;
 
 /**
@@ -39,7 +39,7 @@ export async function writeFile(
   options: WriteOptions,
 ): Promise<FileInfo> {
   const format = inlineFormat(data);
-  if (format !== undefined) return replaceFile(op, path, format, options);
+  if (format !== undefined) return replaceFile(op, path, { format, sizeBytes: data.length }, options);
   return replaceThroughStdin(op, path, new Content([data], data.length), options);
 }
 
@@ -80,21 +80,28 @@ export async function uploadFile(
     // A script that finds the content in its environment takes less than half the time of one that reads stdin.
     const small = await content.small(op);
     const format = small && inlineFormat(small);
-    if (format !== undefined) return await replaceFile(op, path, format, options);
+    if (small !== undefined && format !== undefined)
+      return await replaceFile(op, path, { format, sizeBytes: small.length }, options);
     return await replaceThroughStdin(op, path, content, options);
   } finally {
     content.close();
   }
 }
 
+interface ShortContent {
+  /** For `printf`. */
+  readonly format: string;
+  readonly sizeBytes: number;
+}
+
 async function replaceFile(
   op: Operation,
   path: ByteString,
-  format: string,
+  { format, sizeBytes }: ShortContent,
   options: WriteOptions,
 ): Promise<FileInfo> {
-  const source = `w() { ${PRINT_CONTENT}; }\nw >"$t" || w | cat`;
-  const text = replaceScript(path, options, op.temporaryName(), source, "");
+  const source = { text: `w() { ${PRINT_CONTENT}; }\nw >"$t" || w | cat`, sizeBytes };
+  const text = replaceScript(path, options, op.temporaryName(), source);
   return parseStatAnswer(await op.run(text, { path, wanted: WANTED }, { [CONTENT]: format }));
 }
 
@@ -104,10 +111,10 @@ async function replaceThroughStdin(
   content: Content,
   options: WriteOptions,
 ): Promise<FileInfo> {
-  const nonce = op.temporaryName();
-  const running = await op.start(replaceScript(path, options, nonce, "cat", checkMark(nonce)), {
-    stdin: true,
-  });
+  const { sizeBytes } = content;
+  const temporary = op.temporaryName();
+  const text = replaceScript(path, options, temporary, { text: "cat", sizeBytes });
+  const running = await op.start(text, { stdin: true });
   try {
     let written = 0;
     let writing = Promise.resolve();
@@ -121,19 +128,21 @@ async function replaceThroughStdin(
     }
     await writing;
     if (!running.over) content.assertWhole();
-    await running.write(Buffer.from(`${nonce} ${written}`.padEnd(MARK_BYTES)));
+    if (sizeBytes === undefined)
+      await running.write(Buffer.from(`${temporary} ${written}`.padEnd(MARK_BYTES)));
     running.closeStdin();
     op.progressed();
     return await answerOf(op, running, path);
   } catch (error) {
-    await op.abandon(running, script(assign("p", path), FOLLOW_LINKS, `rm -f "\${p%/*}/${nonce}"\n`));
+    await op.abandon(running, script(assign("p", path), FOLLOW_LINKS, `rm -f "\${p%/*}/${temporary}"\n`));
     throw error;
   }
 }
 
-/** The content of an upload, as it arrives. */
+/** The content of an upload, as it arrives. Its last byte comes only once it is known that no more follows. */
 class Content {
-  readonly #sizeBytes: number | undefined;
+  /** As announced. */
+  readonly sizeBytes: number | undefined;
   readonly #source: AsyncIterableIterator<Uint8Array, undefined>;
   readonly #over = Promise.withResolvers<void>();
   /** What {@link small} has read. */
@@ -144,7 +153,7 @@ class Content {
 
   constructor(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, sizeBytes: number | undefined) {
     this.#source = until(chunks, this.#over.promise);
-    this.#sizeBytes = sizeBytes;
+    this.sizeBytes = sizeBytes;
   }
 
   /**
@@ -152,7 +161,7 @@ class Content {
    * not wait to learn that there is no such directory. Otherwise undefined.
    */
   async small(op: Operation): Promise<Uint8Array | undefined> {
-    if (this.#sizeBytes !== undefined && this.#sizeBytes > MAX_INLINE) return undefined;
+    if (this.sizeBytes !== undefined && this.sizeBytes > MAX_INLINE) return undefined;
     const deadline = performance.now() + MOMENT_MS;
     while (this.#received <= MAX_INLINE) {
       let isHere = false;
@@ -184,8 +193,8 @@ class Content {
 
   /** @throws `INVALID_ARGUMENT` if less came than was announced. */
   assertWhole(): void {
-    if (this.#sizeBytes !== undefined && this.#received < this.#sizeBytes)
-      throw wrongSize(this.#sizeBytes, `${this.#received} bytes came`);
+    if (this.sizeBytes !== undefined && this.#received < this.sizeBytes)
+      throw wrongSize(this.sizeBytes, `${this.#received} bytes came`);
   }
 
   /** Closes the source. */
@@ -205,10 +214,17 @@ class Content {
   }
 
   async #next(): Promise<Uint8Array | undefined> {
+    const chunk = await this.#receive();
+    if (chunk !== undefined && this.#received === this.sizeBytes)
+      while ((await this.#receive()) !== undefined);
+    return chunk;
+  }
+
+  async #receive(): Promise<Uint8Array | undefined> {
     const { value } = await this.#source.next();
     this.#received += value?.length ?? 0;
-    if (this.#sizeBytes !== undefined && this.#received > this.#sizeBytes)
-      throw wrongSize(this.#sizeBytes, "more than that came");
+    if (this.sizeBytes !== undefined && this.#received > this.sizeBytes)
+      throw wrongSize(this.sizeBytes, "more than that came");
     return value;
   }
 }
@@ -234,16 +250,23 @@ const FOLLOW_LINKS = `i=0; while [ -L "$p" ]; do need readlink; i=$((i+1)); [ $i
 r=$(readlink -n "$p"; echo /); r=\${r%/}; case $r in /*) p=$r;; *) p=\${p%/*}/$r;; esac; done
 `;
 
+/** What a script writes. */
+interface Source {
+  /** Writes it to stdout. */
+  readonly text: string;
+  /** Undefined: it ends with a marker. */
+  readonly sizeBytes: number | undefined;
+}
+
 /**
- * Writes a temporary file next to the target and renames it. A shell's builtin `printf` does not report why it failed,
- * so `cat` repeats the write.
+ * Writes a temporary file next to the target, and renames it if it is complete: EOF on stdin may also mean a broken
+ * connection or server. A shell's builtin `printf` does not report why it failed, so `cat` repeats the write.
  */
 function replaceScript(
   path: ByteString,
   options: WriteOptions,
   temporary: string,
-  source: string,
-  check: string,
+  { text, sizeBytes }: Source,
 ): string {
   return script(
     assign("p", path),
@@ -256,22 +279,21 @@ function replaceScript(
     `t=\${p%/*}/${temporary}; trap 'rm -f "$t"; exit 1' HUP INT TERM\n`,
     `give_up() { trap '' HUP INT TERM; rm -f "$t"; need $1; place "$p"; exit \${2:-1}; }\n`,
     `[ "$m" = 644 ] || umask 077\n`,
-    `${source} >"$t" || give_up cat\n`,
-    check,
+    `${text} >"$t" || give_up cat\n`,
+    sizeBytes === undefined ? cutMark(temporary) : `n=${sizeBytes}\n`,
     `[ -z "$o" ] || { [ -O "$p" ] && [ -G "$p" ]; } || chown $o "$t" 2>/dev/null\n`,
     `[ "$m" = 644 ] || chmod $m "$t" || give_up chmod\n`,
-    `stat -c '${STAT_FORMAT}' "$t" || give_up stat\nmv -fT "$t" "$p" || give_up mv\n`,
+    `i=$(stat -c '${STAT_FORMAT}' "$t") || give_up stat\n`,
+    `set -- $i; [ $2 = $n ] || give_up cat ${EXIT.incomplete}; echo "$i"\n`,
+    `mv -fT "$t" "$p" || give_up mv\n`,
   );
 }
 
-/**
- * Checks for the marker at the end, which proves that the upload is complete: EOF on stdin may also mean a broken
- * connection or server. The marker is cut off.
- */
-function checkMark(nonce: string): string {
+/** Cuts off the marker at the end, and sets $n to the size without it. */
+function cutMark(nonce: string): string {
   return (
     `s=$(tail -c ${MARK_BYTES} "$t"); case $s in ${nonce}\\ *) ;; *) give_up tail ${EXIT.incomplete};; esac\n` +
-    `set -- \${s#* }; dd if=/dev/null of="$t" bs=1 seek=$1 || give_up dd\n`
+    `n=\${s#* }; n=\${n%% *}; dd if=/dev/null of="$t" bs=1 seek=$n || give_up dd\n`
   );
 }
 

@@ -172,4 +172,43 @@ export const FILE_DEFECTS: readonly Defect[] = [
       title: "does not remove or move the directory in which commands start",
     },
   },
+  {
+    name: "half of an upload of a known size counts as the whole",
+    changes: [
+      {
+        file: "src/files/write.ts",
+        from: "[ $2 = $n ] || give_up cat ${EXIT.incomplete}; ",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/files/transfer.test.ts",
+      title: "when the source breaks",
+      suite: "an upload that fails leaves",
+    },
+  },
+  {
+    name: "what follows the last announced byte of an upload comes too late",
+    changes: [
+      {
+        file: "src/files/write.ts",
+        from: "while ((await this.#receive()) !== undefined);",
+        to: ";",
+      },
+    ],
+    test: {
+      file: "test/integration/files/transfer.test.ts",
+      title: "with %s bytes, nothing is written",
+      row: "300,001 instead of 300,000",
+    },
+  },
+  {
+    name: "an upload of which nothing is read any more never waits",
+    changes: [{ file: "src/files/running-script.ts", from: "      await this.endedInOrder;\n", to: "" }],
+    test: {
+      file: "test/unit/files/running-script.test.ts",
+      title:
+        "what is written to a script that reads nothing any more waits for its end, and no longer than for stop",
+    },
+  },
 ];

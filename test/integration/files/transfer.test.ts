@@ -77,13 +77,16 @@ describe.each(IMAGES)("$title", ({ spec }) => {
   });
 
   test.each([
-    [5, 0],
-    [5, 4],
-    [5, 6],
-    [30_000, 20_000],
-    [30_000, 29_999],
-    [30_000, 30_001],
-  ])("with %i bytes instead of the %i announced, nothing is written", async (bytes, sizeBytes) => {
+    ["5 instead of 0", 5, 0],
+    ["5 instead of 4", 5, 4],
+    ["5 instead of 6", 5, 6],
+    ["30,000 instead of 20,000", 30_000, 20_000],
+    ["30,000 instead of 29,999", 30_000, 29_999],
+    ["30,000 instead of 30,001", 30_000, 30_001],
+    // The second of two chunks is too much, or missing.
+    ["300,001 instead of 300,000", 300_001, 300_000],
+    ["300,000 instead of 300,001", 300_000, 300_001],
+  ])("with %s bytes, nothing is written", async (_, bytes, sizeBytes) => {
     await bench().write("announced", "old");
     const error = await refusal(bench().upload("announced", inChunks(Buffer.alloc(bytes)), { sizeBytes }));
     expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "size_bytes" } });
@@ -91,8 +94,13 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await temporaries(bench())).toEqual([]);
   });
 
-  describe("that fails leaves the old content and no temporary file,", () => {
+  describe.each([
+    ["of unknown size ", undefined],
+    ["", 600_000],
+  ])("an upload %sthat fails leaves the old content and no temporary file,", (_, sizeBytes) => {
     const part = Buffer.alloc(500_000, "new");
+    const upload = (chunks: AsyncIterable<Uint8Array>, signal?: AbortSignal) =>
+      bench().upload("victim", chunks, { sizeBytes, ...(signal && { signal }) });
     /** Waits until a temporary file has content. */
     const written = () =>
       eventually(
@@ -106,9 +114,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
         await written();
         call.abort(new BerthError("CANCELED", "the caller left"));
       });
-      expect(await refusal(bench().upload("victim", chunks, { signal: call.signal }))).toMatchObject({
-        reason: "CANCELED",
-      });
+      expect(await refusal(upload(chunks, call.signal))).toMatchObject({ reason: "CANCELED" });
       expect((await bench().read("victim")).data.toString()).toBe("old");
       expect(await temporaries(bench())).toEqual([]);
     });
@@ -119,7 +125,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
         yield part;
         throw new BerthError("INVALID_ARGUMENT", "no such chunk");
       }
-      expect(await refusal(bench().upload("victim", broken()))).toMatchObject({ message: "no such chunk" });
+      expect(await refusal(upload(broken()))).toMatchObject({ message: "no such chunk" });
       expect((await bench().read("victim")).data.toString()).toBe("old");
       expect(await temporaries(bench())).toEqual([]);
     });
@@ -132,8 +138,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       ];
       const line = `for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in ${killed.join("|")}*) kill -9 \${p#/proc/};; esac; done`;
       const error = await refusal(
-        bench().upload(
-          "victim",
+        upload(
           stuckAfter(part, async () => {
             await written();
             await bench().sh(line);
@@ -145,21 +150,21 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect((await bench().read("victim")).data.toString()).toBe("old");
       expect(await temporaries(bench())).toEqual([]);
     });
+  });
 
-    test("when no space is left", async () => {
-      await bench().sh(
-        "echo old >/dev/shm/victim; chmod 666 /dev/shm/victim; dd if=/dev/zero of=/dev/shm/fill bs=1M count=60 2>/dev/null",
-      );
-      async function* endless(): AsyncGenerator<Uint8Array> {
-        for (;;) yield part;
-      }
-      expect(await refusal(bench().upload("/dev/shm/victim", endless()))).toMatchObject({
-        reason: "NO_SPACE",
-      });
-      expect((await bench().sh("cat /dev/shm/victim; ls -A /dev/shm; rm -rf /dev/shm/*")).toString()).toBe(
-        "old\nfill\nvictim\n",
-      );
+  test("an upload for which no space is left leaves the old content and no temporary file", async () => {
+    await bench().sh(
+      "echo old >/dev/shm/victim; chmod 666 /dev/shm/victim; dd if=/dev/zero of=/dev/shm/fill bs=1M count=60 2>/dev/null",
+    );
+    async function* endless(): AsyncGenerator<Uint8Array> {
+      for (;;) yield Buffer.alloc(500_000);
+    }
+    expect(await refusal(bench().upload("/dev/shm/victim", endless()))).toMatchObject({
+      reason: "NO_SPACE",
     });
+    expect((await bench().sh("cat /dev/shm/victim; ls -A /dev/shm; rm -rf /dev/shm/*")).toString()).toBe(
+      "old\nfill\nvictim\n",
+    );
   });
 
   test("of concurrent writers, one file is there whole", async () => {

@@ -167,3 +167,25 @@ test("a script that is left ends with the process that has the file open; otherw
     expect(stubborn.killed).toEqual([stubborn.job]);
   }
 });
+
+test("what is written to a script that reads nothing any more waits for its end, and no longer than for stop", async () => {
+  const closed = () => Promise.reject(new BerthError("PROCESS_STATE", "Nothing reads it."));
+  const ending = await scriptOf({});
+  ending.job.reading = closed;
+  let isWritten = false;
+  const writing = ending.running.write(Buffer.from("x")).then(() => {
+    isWritten = true;
+  });
+  await new Promise(setImmediate);
+  expect(isWritten).toBe(false);
+  ending.job.exit(1);
+  await writing;
+
+  const stopped = await scriptOf({});
+  stopped.job.reading = closed;
+  const waiting = stopped.running.write(Buffer.from("x"));
+  const stopping = stopped.running.stop(new BerthError("CANCELED", "gone"));
+  await waiting;
+  stopped.job.exit(1);
+  await stopping;
+});
