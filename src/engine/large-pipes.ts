@@ -9,6 +9,8 @@ interface PipeEnd {
 
 /** A pipe that has carried this much becomes large. That takes as long as copying some 200 KiB. */
 const BUSY_BYTES = 512 * 1024;
+/** Shorter pieces do not count: a pipe with room for several of them makes nobody wait. */
+const LONG_PIECE_BYTES = 16 * 1024;
 const LARGE_BYTES = 1024 * 1024;
 const NORMAL_BYTES = 64 * 1024;
 /**
@@ -18,7 +20,7 @@ const NORMAL_BYTES = 64 * 1024;
 export const MAX_LARGE = 32;
 /** The most of one sandbox, so that others get some too: a full pipe whose reader stopped stays large. */
 export const MAX_PER_SANDBOX = 8;
-/** A large pipe that has carried nothing for this long becomes normal again. */
+/** A large pipe that has carried no long piece for this long becomes normal again. */
 const IDLE_MS = 5_000;
 
 /**
@@ -94,8 +96,9 @@ export class PipeLoad {
     this.#largePipes = largePipes;
   }
 
-  /** Notes that the pipe has carried so many bytes more. */
+  /** Notes that the pipe carries a piece of so many bytes. */
   add(bytes: number): void {
+    if (bytes < LONG_PIECE_BYTES) return;
     this.#bytes += bytes;
     if (this.#bytes >= BUSY_BYTES) this.#largePipes.add(this);
   }
@@ -105,7 +108,7 @@ export class PipeLoad {
     this.#largePipes.delete(this);
   }
 
-  /** Returns the bytes since the last call. */
+  /** Returns the bytes of long pieces since the last call. */
   takeBytes(): number {
     const bytes = this.#bytes;
     this.#bytes = 0;

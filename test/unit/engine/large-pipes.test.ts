@@ -78,10 +78,17 @@ describe("of pipes that carry much,", () => {
     const { load } = pipe(7);
     load.add(512 * KIB);
     expect(calls).toHaveLength(1);
-    load.add(500 * KIB);
+    load.add(490 * KIB);
     expect(calls).toHaveLength(1);
-    load.add(12 * KIB);
+    load.add(22 * KIB);
     expect(calls).toHaveLength(2);
+  });
+
+  test("one that carries much in short pieces stays as it is", () => {
+    const { calls, pipe } = recorded();
+    const { load } = pipe(7);
+    for (let i = 0; i < 1_000; i++) load.add(15 * KIB);
+    expect(calls).toEqual([]);
   });
 
   test("one whose end is destroyed is left alone: its descriptor may be another's", async () => {
