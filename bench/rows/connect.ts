@@ -2,6 +2,7 @@ import { create, fromBinary, toBinary, toJsonString } from "@bufbuild/protobuf";
 import { ExecRequestSchema, ExecResponseSchema, ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import type { Figure, Row } from "../row.ts";
 import { type Dialect, RawHttpClient } from "../rpc/raw-http.ts";
+import { countBody } from "../rpc/socket-client.ts";
 import { perSecond, quantile, timed } from "../stats.ts";
 
 const GRPC: Dialect = { name: "gRPC", version: 2, protocol: "grpc", codec: "proto" };
@@ -27,7 +28,8 @@ export const connect: Row = {
     const clients = [GRPC, ...CONNECT].map((dialect) => ({
       dialect,
       client: new RawHttpClient(service.address, dialect),
-      ...{ ms: [] as number[], perSecond: [] as number[], mbPerSecond: [] as number[] },
+      ...{ ms: [] as number[], perSecond: [] as number[] },
+      ...{ mbPerSecond: [] as number[], toSocket: [] as number[] },
     }));
     const rounds = Math.max(3, Math.round(10 * scale));
     const megabytes = Math.max(20, Math.round(100 * scale));
@@ -42,11 +44,18 @@ export const connect: Row = {
         const took = await timed(async () => {
           bytes = await exec(`head -c ${megabytes}000000 /dev/zero`);
         });
+        const request = requestOf(dialect, sandboxId, `head -c ${megabytes}000000 /dev/zero`);
+        let counted = 0;
+        const tookToSocket = await timed(async () => {
+          counted = await countBody(service.address, dialect, PATH, request);
+        });
+        if (counted < megabytes * 1_000_000) throw new Error(`${dialect.name}: ${counted} bytes came`);
         // The first rounds are a warm-up.
         if (round < 0) continue;
         values.ms.push(...ms);
         values.perSecond.push(rate);
         values.mbPerSecond.push(bytes / 1000 / took);
+        values.toSocket.push((megabytes * 1000) / tookToSocket);
       }
     }
     for (const { client } of clients) client.close();
@@ -55,7 +64,8 @@ export const connect: Row = {
     return others.flatMap((one) => [
       figure(`${one.dialect.name}: Exec of true`, "ms", one.ms, grpc.ms),
       figure(`${one.dialect.name}: execs, ${AT_ONCE} at once`, "per second", one.perSecond, grpc.perSecond),
-      figure(`${one.dialect.name}: Exec output`, "MB/s", one.mbPerSecond, grpc.mbPerSecond),
+      figure(`${one.dialect.name}: Exec output, Node's client`, "MB/s", one.mbPerSecond, grpc.mbPerSecond),
+      figure(`${one.dialect.name}: Exec output, bare socket`, "MB/s", one.toSocket, grpc.toSocket),
     ]);
   },
 };
@@ -75,22 +85,24 @@ function figure(
   };
 }
 
+/** The request to run a shell line. */
+function requestOf({ codec }: Dialect, sandboxId: string, line: string): Uint8Array {
+  const request = create(ExecRequestSchema, { sandboxId, command: { case: "shell", value: line } });
+  if (codec === "proto") return toBinary(ExecRequestSchema, request);
+  return Buffer.from(toJsonString(ExecRequestSchema, request));
+}
+
 /** Runs a shell line to its end. Returns how many bytes it wrote. */
 async function execBy(
   client: RawHttpClient,
-  { codec }: Dialect,
+  dialect: Dialect,
   sandboxId: string,
   line: string,
 ): Promise<number> {
-  const request = create(ExecRequestSchema, { sandboxId, command: { case: "shell", value: line } });
   let bytes = 0;
   let exitCode: number | undefined;
-  const message =
-    codec === "json"
-      ? Buffer.from(toJsonString(ExecRequestSchema, request))
-      : toBinary(ExecRequestSchema, request);
-  await client.stream(PATH, message, (frame) => {
-    if (codec === "json") {
+  await client.stream(PATH, requestOf(dialect, sandboxId, line), (frame) => {
+    if (dialect.codec === "json") {
       const { output, exited } = JSON.parse(frame.toString());
       if (output) bytes += Buffer.from(output.data, "base64").length;
       if (exited) exitCode = exited.exitCode;
