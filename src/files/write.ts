@@ -38,8 +38,8 @@ export async function writeFile(
   data: Uint8Array,
   options: WriteOptions,
 ): Promise<FileInfo> {
-  const format = inlineFormat(data);
-  if (format !== undefined) return replaceFile(op, path, { format, sizeBytes: data.length }, options);
+  const short = shortContent(data);
+  if (short !== undefined) return replaceFile(op, path, short, options);
   return replaceThroughStdin(op, path, new Content([data], data.length), options);
 }
 
@@ -52,12 +52,12 @@ export async function appendFile(
   data: Uint8Array,
   options: WriteOptions,
 ): Promise<FileInfo> {
-  const format = inlineFormat(data);
+  const short = shortContent(data);
   const running = await op.start(
-    appendScript(path, options, format === undefined ? "cat" : `${PRINT_CONTENT} | cat`),
-    format === undefined ? { stdin: true } : { env: { [CONTENT]: format } },
+    appendScript(path, options, short === undefined ? "cat" : `${PRINT_CONTENT} | cat`),
+    short === undefined ? { stdin: true } : { env: { [CONTENT]: short.format } },
   );
-  if (format === undefined) {
+  if (short === undefined) {
     await running.write(data);
     running.closeStdin();
   }
@@ -79,19 +79,12 @@ export async function uploadFile(
   try {
     // A script that finds the content in its environment takes less than half the time of one that reads stdin.
     const small = await content.small(op);
-    const format = small && inlineFormat(small);
-    if (small !== undefined && format !== undefined)
-      return await replaceFile(op, path, { format, sizeBytes: small.length }, options);
+    const short = small && shortContent(small);
+    if (short !== undefined) return await replaceFile(op, path, short, options);
     return await replaceThroughStdin(op, path, content, options);
   } finally {
     content.close();
   }
-}
-
-interface ShortContent {
-  /** For `printf`. */
-  readonly format: string;
-  readonly sizeBytes: number;
 }
 
 async function replaceFile(
@@ -139,7 +132,7 @@ async function replaceThroughStdin(
   }
 }
 
-/** The content of an upload, as it arrives. Its last byte comes only once it is known that no more follows. */
+/** The content of an upload, as it arrives. The last byte of an announced size comes only if no more follows it. */
 class Content {
   /** As announced. */
   readonly sizeBytes: number | undefined;
@@ -157,7 +150,7 @@ class Content {
   }
 
   /**
-   * All of it, if it is short enough for {@link inlineFormat} and comes within a moment: a caller that sends slowly should
+   * All of it, if it is short enough for {@link shortContent} and comes within a moment: a caller that sends slowly should
    * not wait to learn that there is no such directory. Otherwise undefined.
    */
   async small(op: Operation): Promise<Uint8Array | undefined> {
@@ -235,11 +228,18 @@ async function answerOf(op: Operation, running: RunningScript, path: ByteString)
   return parseStatAnswer(fromBytes(await op.collect(running, { path, wanted: WANTED })));
 }
 
-/** The content as a format for `printf`; undefined if it is too long. */
-function inlineFormat(data: Uint8Array): string | undefined {
+/** Content that fits into a script's environment. */
+interface ShortContent {
+  /** For `printf`. */
+  readonly format: string;
+  readonly sizeBytes: number;
+}
+
+/** Undefined if the content is too long. */
+function shortContent(data: Uint8Array): ShortContent | undefined {
   if (data.length > MAX_INLINE) return undefined;
   const format = printfFormat(Buffer.from(data.buffer, data.byteOffset, data.byteLength));
-  return format.length > MAX_INLINE ? undefined : format;
+  return format.length > MAX_INLINE ? undefined : { format, sizeBytes: data.length };
 }
 
 /**

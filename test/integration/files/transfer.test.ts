@@ -94,11 +94,12 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(await temporaries(bench())).toEqual([]);
   });
 
+  const part = Buffer.alloc(500_000, "new");
+
   describe.each([
     ["of unknown size ", undefined],
     ["", 600_000],
   ])("an upload %sthat fails leaves the old content and no temporary file,", (_, sizeBytes) => {
-    const part = Buffer.alloc(500_000, "new");
     const upload = (chunks: AsyncIterable<Uint8Array>, signal?: AbortSignal) =>
       bench().upload("victim", chunks, { sizeBytes, ...(signal && { signal }) });
     /** Waits until a temporary file has content. */
@@ -157,7 +158,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       "echo old >/dev/shm/victim; chmod 666 /dev/shm/victim; dd if=/dev/zero of=/dev/shm/fill bs=1M count=60 2>/dev/null",
     );
     async function* endless(): AsyncGenerator<Uint8Array> {
-      for (;;) yield Buffer.alloc(500_000);
+      for (;;) yield part;
     }
     expect(await refusal(bench().upload("/dev/shm/victim", endless()))).toMatchObject({
       reason: "NO_SPACE",
