@@ -15,7 +15,8 @@ export async function upload(client: BenchClient, file: File, bytes: number): Pr
   const data = new Uint8Array(CHUNK_BYTES).fill(0x5a);
   const chunkOf = (length: number) => encode({ part: { case: "chunk", value: data.subarray(0, length) } });
   const whole = chunkOf(CHUNK_BYTES);
-  await send(encode({ part: { case: "header", value: file } }));
+  // The clients announce the size, too.
+  await send(encode({ part: { case: "header", value: { ...file, sizeBytes: BigInt(bytes) } } }));
   for (let left = bytes; left > 0; left -= CHUNK_BYTES) {
     await send(left < CHUNK_BYTES ? chunkOf(left) : whole);
   }

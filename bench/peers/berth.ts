@@ -117,7 +117,8 @@ function overConnect(client: HttpClient, sandboxId: string): Calls {
 function* uploadOf(sandboxId: string, path: string, bytes: number): Generator<Buffer> {
   const encode = (part: MessageInitShape<typeof UploadFileRequestSchema>["part"]): Buffer =>
     enveloped(toBinary(UploadFileRequestSchema, create(UploadFileRequestSchema, { part })));
-  yield encode({ case: "header", value: { sandboxId, path } });
+  // The clients announce the size, too.
+  yield encode({ case: "header", value: { sandboxId, path, sizeBytes: BigInt(bytes) } });
   let last: { readonly length: number; readonly message: Buffer } | undefined;
   for (const value of filling(bytes)) {
     // All chunks are equal, and encoding one takes longer than receiving it.

@@ -1,4 +1,5 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
 import { type Listings, SmallestNames } from "./listings.ts";
@@ -23,10 +24,13 @@ export interface ListParts {
 
 /** Size of names read ahead for the next pages: many pages. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
+/** Size of the names and attributes of a directory that is read by one script: some 1500 entries. */
+const MAX_AT_ONCE_BYTES = 128 * 1024;
+
 /**
- * Lists the entries of a directory after a given name. Reads all names at once, keeps those of the next pages in
- * `listings`, and then reads the attributes of this page. Omits entries that vanish in between, and Berth's temporary
- * files.
+ * Lists the entries of a directory after a given name. Reads a small directory at once. Of a large one, reads all names,
+ * keeps those of the next pages in `listings`, and then reads the attributes of this page. Omits entries that vanish in
+ * between, and Berth's temporary files.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and the errors that any path may cause.
  */
 export async function listDirectory(
@@ -38,12 +42,15 @@ export async function listDirectory(
   const { scope } = op;
   const known = after === undefined ? undefined : listings.take({ scope, path, after });
   const isEnough = known !== undefined && (known.has(limit) || !known.isCut);
-  const rest = isEnough ? known : await readNames(op, path, after, turns);
+  const found = new Map<ByteString, NamedFile>();
+  const rest = isEnough
+    ? known
+    : ((after === undefined ? await readSmall(op, path, found, turns) : undefined) ??
+      (await readNames(op, path, after, turns)));
   const names = rest.take(limit);
   const last = names.at(-1);
   const more = last !== undefined && (rest.isCut || rest.has(1));
-  const found = new Map<ByteString, NamedFile>();
-  for (const part of inParts(names)) {
+  for (const part of inParts(names.filter((name) => !found.has(name)))) {
     for (const file of await readFiles(op, path, part, turns)) found.set(file.name, file);
   }
   if (more) listings.keep({ scope, path, after: last }, rest);
@@ -51,6 +58,44 @@ export async function listDirectory(
 }
 
 const WANTED = "a directory";
+
+/**
+ * Reads names and attributes of a small directory, and adds to `found` what is complete: all but links. Undefined if
+ * the directory is large, if entries vanish meanwhile, or if the image's find cannot do that.
+ */
+async function readSmall(
+  op: Operation,
+  path: ByteString,
+  found: Map<ByteString, NamedFile>,
+  turns: TurnShare,
+): Promise<SmallestNames | undefined> {
+  const text = script(
+    assign("p", path),
+    `enter "$p"\n`,
+    `need find; need stat; find . -mindepth 1 -maxdepth 1 -exec stat -c '${RECORD_FORMAT}' {} +\n`,
+  );
+  const running = await op.start(text);
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+    chunks.push(chunk);
+    bytes += chunk.length;
+    if (bytes <= MAX_AT_ONCE_BYTES) continue;
+    await running.stop(new BerthError("CANCELED", "The directory is too large to be read at once."));
+    return undefined;
+  }
+  if ((await running.ended).code === 1) return undefined;
+  await op.succeed(running, { path, wanted: WANTED });
+  const turn = turns.enter();
+  if (turn) await turn;
+  const smallest = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
+  for (const { line, name } of parseRecords(fromBytes(Buffer.concat(chunks)))) {
+    const info = parseStatLine(line);
+    if (info.kind !== "SYMLINK") found.set(name, { name, info });
+    smallest.push(`./${name}\0`);
+  }
+  return smallest;
+}
 
 async function readNames(
   op: Operation,

@@ -72,6 +72,7 @@ export class RunningScript {
       lease.sandbox,
       {
         argv: ["/bin/sh", "-c", text],
+        isOwnScript: true,
         env: options.env ?? {},
         workingDir: "/",
         user,

@@ -410,4 +410,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
         "who follows it gets the later output also if the connection breaks again before it comes, and with --tail",
     },
   })),
+  {
+    name: "a script runs in the fork of a shell whose memory its tools can read",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: "if (evaluates && ownScript",
+        to: "if (ownScript",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "an undumpable lane runs Berth's own scripts in a fork, which changes nothing of the lane",
+    },
+  },
 ];

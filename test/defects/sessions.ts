@@ -313,4 +313,19 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "all of the code runs in the event loop if a part of it awaits",
     },
   },
+  {
+    name: "a glob that ends in a slash finds nothing",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: ' || relative.endsWith("/") ?',
+        to: " ?",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title:
+        "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
+    },
+  },
 ];

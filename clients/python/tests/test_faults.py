@@ -607,6 +607,19 @@ async def test_what_cannot_be_restored_says_what_was_received(link: Link, berth:
             assert (await rest.result()).stdout == "rest\n"
 
 
+async def test_a_reader_decides_how_long_a_connection_may_take_to_be_restored(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as sandbox, sandbox.exec("printf started; exec sleep 1000") as process:
+        async with AsyncBerth(link.address) as other:
+            attached = type(sandbox)(other.transport, sandbox.info).attach(process.process_id, reconnect=0.3)
+            chunk = await attached.read()
+            assert chunk is not None
+            link.open = False
+            link.cut()
+            with pytest.raises(ConnectionLostError, match=r"within 0\.3 s") as raised:
+                await attached.read()
+        assert raised.value.stdout_received == len(chunk.text)
+
+
 class NewerService(sandbox_pb2_grpc.SandboxServiceServicer, process_pb2_grpc.ProcessServiceServicer):
     """Answers like a service that is newer than this client: with unknown enum values, fields and events."""
 

@@ -164,13 +164,11 @@ export class Sandbox implements AsyncDisposable {
    * Reads the output of a command, from an offset and then live, even after its end (for 24 hours). The command
    * continues when its reader leaves. Throws PROCESS_NOT_FOUND, OFFSET_OUT_OF_RANGE.
    */
-  attach(
-    processId: string,
-    { stdoutOffset = 0, stderrOffset = 0, recoveries, signal }: AttachOptions = {},
-  ): Process {
+  attach(processId: string, options: AttachOptions = {}): Process {
+    const { stdoutOffset = 0, stderrOffset = 0, recoveries, reconnectMs = RECONNECT_MS, signal } = options;
     const offsets = { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
     const attach = { processId, ...offsets, ...(recoveries !== undefined && { recoveries }) };
-    return new Process(this.#connection, { attach }, RECONNECT_MS, signal);
+    return new Process(this.#connection, { attach }, reconnectMs, signal);
   }
 
   /** The data of a command's process. Throws PROCESS_NOT_FOUND. */
@@ -294,6 +292,8 @@ export interface AttachOptions extends CallSettings {
   readonly stderrOffset?: number | undefined;
   /** `recoveries` of the process that the offsets are from. Default: the offsets are used as they are. */
   readonly recoveries?: number | undefined;
+  /** How long the client tries to restore a broken connection, for instance while the service restarts. Default 10,000. */
+  readonly reconnectMs?: number | undefined;
 }
 
 /** What to change in a sandbox. */

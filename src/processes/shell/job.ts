@@ -8,6 +8,11 @@ import type { Redaction } from "../redaction.ts";
 export interface JobRequest {
   /** Program and arguments. Not empty, without NUL bytes. */
   readonly argv: readonly string[];
+  /**
+   * Whether `argv` is `/bin/sh -c TEXT`, and TEXT a script of Berth's own. A fork of a shell that no other process can
+   * reach may then run it, instead of a new shell.
+   */
+  readonly isOwnScript?: boolean;
   /** All variables that Berth sets: the sandbox's and the command's. They are added to the image's. */
   readonly env: Readonly<Record<string, string>>;
   /** Variables, with the names of the secrets that are their values. They override `env`. */

@@ -29,7 +29,7 @@ export class LaneJob extends ShellJob implements LaneTask {
   static run(lane: Lane, request: JobRequest, output: JobOutput): LaneJob {
     const job = new LaneJob(lane, request, output);
     job.limitStart();
-    lane.give(job, jobText(request, job.nonce));
+    lane.give(job, jobText(request, job.nonce, lane.undumpable));
     return job;
   }
 

@@ -79,13 +79,13 @@ export class Lane implements Leader {
   readonly unsure = false;
   readonly user: string;
   readonly spawned: SpawnedProcess;
+  /** Whether its memory and its pipes are inaccessible to its jobs. */
+  readonly undumpable: boolean;
   readonly #owner: LaneOwner;
   #state: LaneState = "idle";
   #spent = false;
   #task: LaneTask | undefined;
   readonly #outside: Promise<OutsideControl | undefined>;
-  /** Whether its memory and its pipes are inaccessible to its jobs. */
-  readonly #undumpable: boolean;
   /** The last proof from outside that it was alone; undefined if that cannot be seen. */
   #seclusion: Seclusion | undefined;
 
@@ -99,7 +99,7 @@ export class Lane implements Leader {
     this.spawned = spawned;
     this.#outside = outside;
     ({ pid: this.pid, startTime: this.startTime } = parseLeader(leader));
-    this.#undumpable = leader.endsWith(":u");
+    this.undumpable = leader.endsWith(":u");
     this.user = user;
     this.#owner = owner;
   }
@@ -150,7 +150,7 @@ export class Lane implements Leader {
     try {
       const leader = await ready.promise;
       lane = new Lane(spawned, leader, user, owner, outside);
-      if (!lane.#undumpable) lane.#seclusion = await (await outside)?.seclusion(lane);
+      if (!lane.undumpable) lane.#seclusion = await (await outside)?.seclusion(lane);
       return lane;
     } catch (error) {
       spawned.close();
@@ -209,7 +209,7 @@ export class Lane implements Leader {
    */
   async recheck(): Promise<void> {
     if (this.#state !== "parked") return;
-    if (!this.#undumpable) {
+    if (!this.undumpable) {
       const outside = await this.#outside;
       // A shell that still waits for a job could not answer.
       if (outside !== undefined && (await outside.seclusion(this, this.#seclusion)) === undefined) return;
@@ -241,7 +241,7 @@ export class Lane implements Leader {
     }
     this.spawned.resume();
     this.#task = undefined;
-    if (this.#undumpable) {
+    if (this.undumpable) {
       this.#state = "idle";
       this.#owner.freed(this);
       return;

@@ -85,10 +85,15 @@ const RUN_JOB = `J() { if cd -P -- "$1"; then
 /**
  * Defines `j` for {@link RUN_JOB}: it executes the command. A shell line is an argument of a separate shell, which
  * contains its syntax errors. Kept short, because some shells read one character at a time.
+ * @param evaluates whether a fork of this shell may run a script of Berth's own, which saves the start of a shell.
  */
-function defineJob(request: JobRequest): ShellText {
+function defineJob(request: JobRequest, evaluates: boolean): ShellText {
   const { plain, special } = divideEnv(request.env);
   const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
+  const [, , ownScript] = request.isOwnScript === true ? request.argv : [];
+  if (evaluates && ownScript !== undefined && special.length === 0) {
+    return `j() { ${exports.join("")}eval ${quote(ownScript)}; }\n`;
+  }
   const exec = execArguments(request.argv, special).map(quote).join(" ");
   const [program = ""] = request.argv;
   // /bin/sh exists: it runs this text.
@@ -281,9 +286,12 @@ export function askCommand(nonce: string, command: string): string {
   return `n=${nonce}\n${command}\nW "\${n}A$r;"\n`;
 }
 
-/** Makes a lane run a job. */
-export function jobText(request: JobRequest, nonce: string): ShellText {
-  return `${defineJob(request)}A ${nonce} ${quote(request.workingDir)}\n`;
+/**
+ * Makes a lane run a job.
+ * @param undumpable whether other processes cannot reach a fork of its shell, which still contains the nonce.
+ */
+export function jobText(request: JobRequest, nonce: string, undumpable: boolean): ShellText {
+  return `${defineJob(request, undumpable)}A ${nonce} ${quote(request.workingDir)}\n`;
 }
 
 // Prestarted shells.
@@ -311,7 +319,7 @@ exit $s`;
 
 /** Makes a {@link PRESTARTED_SHELL} run its job. */
 export function prestartedJobText(request: JobRequest, nonce: string): ShellText {
-  return `${nonce}\n${defineJob(request)}J ${quote(request.workingDir)}\n${nonce}\n`;
+  return `${nonce}\n${defineJob(request, false)}J ${quote(request.workingDir)}\n${nonce}\n`;
 }
 
 // Plain jobs, each in its own shell.

@@ -465,6 +465,22 @@ test("reports what was received if the connection stays lost", async () => {
   expect(rest.stdout).toBe("");
 });
 
+test("a reader decides how long a broken connection may take to be restored", async () => {
+  const link = await linked();
+  await using sandbox = await connect().sandboxes.create();
+  await using command = await sandbox.exec("printf started; exec sleep 1000").start();
+  const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
+  const attached = far.attach(command.processId, { reconnectMs: 300 });
+  const reading = (async () => {
+    for await (const _ of attached) link.cut();
+  })();
+  expect(await failureOf(reading)).toMatchObject({
+    processId: command.processId,
+    stdoutReceived: 7,
+    message: expect.stringContaining("within 300 ms"),
+  });
+});
+
 test("writes all of a long stdin over connections that break, however long calls are retried", async () => {
   const link = await linked();
   await using sandbox = await connect().sandboxes.create();

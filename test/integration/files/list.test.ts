@@ -99,6 +99,20 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     }
   });
 
+  test("an entry that vanishes between its name and its attributes is left out", async () => {
+    await bench().sh(
+      `mkdir -p /workspace/vanishing /usr/local/sbin; cd /workspace/vanishing; : >a; : >gone
+      printf '#!/bin/sh\nrm -f /workspace/vanishing/gone\nexec %s "$@"\n' "$(command -v stat)" >/usr/local/sbin/stat
+      chmod 777 . /usr/local/sbin/stat`,
+    );
+    const listing = bench().list("vanishing");
+    await Promise.allSettled([listing]);
+    await bench().sh("rm /usr/local/sbin/stat");
+    // busybox uses its own stat.
+    const names = spec.image === BUSYBOX_IMAGE ? ["a", "gone"] : ["a"];
+    await expect(listing).resolves.toMatchObject({ entries: names.map((name) => ({ name })) });
+  });
+
   test("/proc, whose entries change all the time, can be listed", async () => {
     const { entries } = await bench().list("/proc");
     expect(entries.find(({ name }) => name === "1")?.info.kind).toBe("DIRECTORY");

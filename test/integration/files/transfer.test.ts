@@ -199,7 +199,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     );
     const readers = async (): Promise<string> => {
       const line =
-        "n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' 2>/dev/null <$p/cmdline) in *spar[s]e*) n=$((n+1));; esac; done; echo $n";
+        "n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' 2>/dev/null <$p/cmdline) in *d[d]\\ bs=256k*) n=$((n+1));; esac; done; echo $n";
       return (await bench().sh(line)).toString().trim();
     };
     for (const [file, isPiped] of [

@@ -64,6 +64,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await files("/workspace/g/*.txt", ".")).toEqual(["/workspace/g/a.txt"]);
     for (const pattern of [".//./deep//*.txt", "deep/./*.txt", "/workspace//g/./deep/*.txt"])
       expect(await files(pattern), pattern).toEqual(["/workspace/g/deep/b.txt"]);
+    for (const pattern of [".", "./", "/workspace/g/"])
+      expect(await files(pattern), pattern).toEqual(["/workspace/g/a.txt", "/workspace/g/deep/b.txt"]);
+    for (const pattern of ["deep/", "d*//"])
+      expect(await files(pattern), pattern).toEqual(["/workspace/g/deep/b.txt"]);
     await inside("ln -s g linked");
     for (const pattern of ["/workspace/linked/*.txt", "/workspace/g/*.txt"])
       expect(await files(pattern, "linked"), pattern).toEqual(["/workspace/g/a.txt"]);
@@ -79,6 +83,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         { path: "/workspace/g/a.txt", line: 1, text: "word" },
       ]);
     }
+    const deep = await worker.execute("files:grep", { ...grep, glob: "deep/" });
+    expect(deep.data.matches).toEqual([{ path: "/workspace/g/deep/b.txt", line: 1, text: "word" }]);
     for (const pattern of ["/etc/*", "../*", "deep/../*.txt", "/workspace/other/*"]) {
       const message = expect.stringContaining("params.pattern: ");
       expect(await failureOf(worker.execute("files:glob", { pattern, path: "g" }))).toMatchObject({

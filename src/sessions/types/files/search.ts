@@ -190,12 +190,13 @@ function nameMatcher(place: SearchPlace, pattern: string): (file: string) => boo
 }
 
 /**
- * A glob for paths below a directory, from one that may start with `./` or with the directory itself.
+ * A glob for paths below a directory, from one that may start with `./` or with the directory itself. One that ends in a
+ * slash names a directory, and matches everything below it.
  * @throws `INVALID_ARGUMENT` if it is for other directories: it would silently find nothing.
  */
 function relativePattern(field: string, { path, named }: SearchPlace, pattern: string): string {
   // a//b and a/./b are a/b.
-  const plain = pattern.replace(/\/(?:\.?\/)+/g, "/").replace(/^\.\//, "");
+  const plain = pattern.replace(/\/(?:\.?\/)+/g, "/").replace(/^\.(?:\/|$)/, "");
   const below = [path, named]
     .map((directory) => `${directory.replace(/\/+$/, "")}/`)
     .find((directory) => plain.startsWith(directory));
@@ -206,7 +207,7 @@ function relativePattern(field: string, { path, named }: SearchPlace, pattern: s
       `${JSON.stringify(pattern.slice(0, 200))} leaves the directory to search, ${named}. Give a pattern for paths below it, and another directory as params.path.`,
     );
   }
-  return relative;
+  return relative === "" || relative.endsWith("/") ? `${relative}**` : relative;
 }
 
 /** The part of a path below the directory that `find` or `grep` searched. */

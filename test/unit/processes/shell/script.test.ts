@@ -27,7 +27,7 @@ async function codeOf([file = "", ...args]: readonly string[], input: string | B
 
 test("no name of a variable is lost", () => {
   const env = Object.fromEntries([["__proto__", "some text"]]);
-  expect(jobText({ ...request, env }, NONCE)).toContain("__proto__='some text'");
+  expect(jobText({ ...request, env }, NONCE, false)).toContain("__proto__='some text'");
 });
 
 // The engine reports this code if output holds up the markers.
@@ -37,9 +37,24 @@ test("every kind of shell ends with the exit code of its job", async () => {
   expect(await codeOf(["/bin/sh", "-c", PRESTARTED_SHELL], prestartedJobText(request, NONCE))).toBe(7);
   const lane = PLAIN_START + LANE_BOOT;
   const job = (code: number): string =>
-    jobText({ ...request, argv: ["/bin/sh", "-c", `exit ${code}`] }, NONCE);
+    jobText({ ...request, argv: ["/bin/sh", "-c", `exit ${code}`] }, NONCE, false);
   expect(await codeOf(["/bin/sh"], lane + job(7))).toBe(7);
   expect(await codeOf(["/bin/sh"], lane + job(7) + job(3))).toBe(3);
   // Not that of the job before.
   expect(await codeOf(["/bin/sh"], `${lane}${job(7)}n=x s=; exit 5\n`)).toBe(5);
+});
+
+test("an undumpable lane runs Berth's own scripts in a fork, which changes nothing of the lane", async () => {
+  const own = (script: string): string =>
+    jobText({ ...request, argv: ["/bin/sh", "-c", script], isOwnScript: true }, NONCE, true);
+  const lane = PLAIN_START + LANE_BOOT;
+  expect(own("exit 7")).not.toContain("exec");
+  expect(await codeOf(["/bin/sh"], lane + own("exit 7"))).toBe(7);
+  const hostile = "trap 'exit 9' 0; set -- a; cd /; umask 777; A() { :; }; J() { :; }; n=x s=5; exit 8";
+  expect(await codeOf(["/bin/sh"], lane + own(hostile) + own("exit 3"))).toBe(3);
+  // The command line of another program is never evaluated.
+  const { argv } = request;
+  expect(jobText({ ...request, argv }, NONCE, true)).toContain("exec");
+  expect(jobText({ ...request, argv, isOwnScript: true }, NONCE, false)).toContain("exec");
+  expect(prestartedJobText({ ...request, argv, isOwnScript: true }, NONCE)).toContain("exec");
 });

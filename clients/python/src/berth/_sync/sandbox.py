@@ -187,12 +187,19 @@ class Sandbox:
         return result.check() if check else result
 
     def attach(
-        self, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0, recoveries: int | None = None
+        self,
+        process_id: str,
+        *,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        recoveries: int | None = None,
+        reconnect: float = _RECONNECT_S,
     ) -> Process:
         """Reads the output of a command, from an offset and then live, even after its end (for 24 hours).
 
-        `recoveries` is that of the process that the offsets are from; without it they are used as they are. The
-        command continues when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
+        `recoveries` is that of the process that the offsets are from; without it they are used as they are.
+        `reconnect`: seconds the client tries to restore a broken connection, for instance while the service restarts.
+        The command continues when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
         """
         request = process_pb2.AttachProcessRequest(
             process_id=process_id,
@@ -200,7 +207,7 @@ class Sandbox:
             stderr_offset=stderr_offset,
             recoveries=recoveries,
         )
-        return Process(self.transport, request, _RECONNECT_S)
+        return Process(self.transport, request, reconnect)
 
     def process(self, process_id: str) -> ProcessInfo:
         """The data of a command's process. Raises ProcessNotFoundError."""
