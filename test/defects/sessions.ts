@@ -105,7 +105,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: '.replace(/^\\.\\//, "");',
+        from: '.replace(/^\\.(?:\\/|$)/, "");',
         to: ";",
       },
     ],
