@@ -1,5 +1,6 @@
 import type { ByteString } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
+import { ownValue } from "../base/own-value.ts";
 
 /** The kind of a file. */
 export type FileKind =
@@ -42,7 +43,10 @@ export interface NamedFile {
 export const STAT_FORMAT = "%f %s %u %g %i %y";
 
 const STAT_LINE =
-  /^([0-9a-f]+) (\d+) (\d+) (\d+) (\d+) (-?\d+)-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? \+0000$/;
+  /^([0-9a-f]+) (\d+) (\d+) (\d+) (\d+) (-?\d+)-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)? \+0000$/;
+
+/** Type bits of a mode, by the letter of find's `%y`. */
+const TYPE_BITS: Readonly<Record<string, number>> = { p: 1, c: 2, d: 4, b: 6, f: 8, l: 10, s: 12 };
 
 /** By the four type bits of a mode. */
 const KINDS: Readonly<Record<number, FileKind>> = {
@@ -113,13 +117,26 @@ export const RECORD_FORMAT = `//${STAT_FORMAT}//%n`;
 
 const MARK = "//";
 
-/** The record of one file: its unparsed line of {@link STAT_FORMAT}, and its name without the `./`. */
+/**
+ * The format for GNU find's `-printf` that makes such records of files in `.`, with other lines: see
+ * {@link parseFindLine}. The target of each link follows its record, between two NUL bytes.
+ */
+export const FIND_ACTIONS = `-printf '//%y %m %s %U %G %i %TY-%Tm-%Td %TH:%TM:%TS +0000//%p\\n' -type l -printf '\\0%l\\0'`;
+
+/** Parses the line of a record of {@link FIND_ACTIONS}. @throws `UNSUPPORTED` like {@link parseStatLine}. */
+export function parseFindLine(line: string, linkTarget: ByteString = ""): FileInfo {
+  const [, type = "", permissions = "", rest = ""] = /^([a-z]) ([0-7]+) (.*)$/.exec(line) ?? [];
+  const mode = ((ownValue(TYPE_BITS, type) ?? 0) << 12) | Number.parseInt(permissions, 8);
+  return parseStatLine(`${mode.toString(16)} ${rest}`, linkTarget);
+}
+
+/** The record of one file: its unparsed line, and its name without the `./`. */
 interface StatRecord {
   readonly line: string;
   readonly name: ByteString;
 }
 
-/** Splits the output of `stat` with {@link RECORD_FORMAT}. The directory itself has the name ".". */
+/** Splits the output of `stat` with {@link RECORD_FORMAT}, or of `find`. The directory itself has the name ".". */
 export function* parseRecords(text: ByteString): Generator<StatRecord> {
   if (text === "") return;
   if (!text.startsWith(MARK)) throw strangeAnswer("stat");

@@ -1,7 +1,15 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import type { TurnShare } from "../base/turn-share.ts";
-import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
+import {
+  FIND_ACTIONS,
+  type NamedFile,
+  parseFindLine,
+  parseRecords,
+  parseStatLine,
+  RECORD_FORMAT,
+  strangeAnswer,
+} from "./file-info.ts";
 import { type Listings, SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";
 import { assign, assignAll, inParts, script } from "./script.ts";
@@ -24,12 +32,12 @@ export interface ListParts {
 
 /** Size of names read ahead for the next pages: many pages. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
-/** Size of the names and attributes of a directory that is read by one script: some 1500 entries. */
+/** Size of the names and attributes that are read together: some 1500 entries. */
 const MAX_AT_ONCE_BYTES = 128 * 1024;
 
 /**
- * Lists the entries of a directory after a given name. Reads a small directory at once. Of a large one, reads all names,
- * keeps those of the next pages in `listings`, and then reads the attributes of this page. Omits entries that vanish in
+ * Lists the entries of a directory after a given name. Reads a small directory at once if the image has GNU
+ * find. Otherwise reads all names, keeps those of the next pages in `listings`, and then reads the attributes of this page. Omits entries that vanish in
  * between, and Berth's temporary files.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and the errors that any path may cause.
  */
@@ -45,7 +53,7 @@ export async function listDirectory(
   const found = new Map<ByteString, NamedFile>();
   const rest = isEnough
     ? known
-    : ((after === undefined ? await readSmall(op, path, found, turns) : undefined) ??
+    : ((after === undefined ? await readStart(op, path, found, turns) : undefined) ??
       (await readNames(op, path, after, turns)));
   const names = rest.take(limit);
   const last = names.at(-1);
@@ -58,43 +66,72 @@ export async function listDirectory(
 }
 
 const WANTED = "a directory";
+const PRINT_NAMES = "find . -mindepth 1 -maxdepth 1 -print0";
 
 /**
- * Reads names and attributes of a small directory, and adds to `found` what is complete: all but links. Undefined if
- * the directory is large, if entries vanish meanwhile, or if the image's find cannot do that.
+ * Reads a directory from its start: all names, and with GNU find also the attributes, which are added to `found`.
+ * Undefined if that is too much at once, or if the attributes cannot be parsed.
  */
-async function readSmall(
+async function readStart(
   op: Operation,
   path: ByteString,
   found: Map<ByteString, NamedFile>,
   turns: TurnShare,
 ): Promise<SmallestNames | undefined> {
+  const nonce = op.temporaryName();
   const text = script(
     assign("p", path),
-    `enter "$p"\n`,
-    `need find; need stat; find . -mindepth 1 -maxdepth 1 -exec stat -c '${RECORD_FORMAT}' {} +\n`,
+    `enter "$p"; need find\n`,
+    `find . -mindepth 1 -maxdepth 1 ${FIND_ACTIONS} 2>/dev/null || { printf '\\0${nonce}\\0'; ${PRINT_NAMES}; }\n`,
   );
+  const names = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   const running = await op.start(text);
-  const chunks: Buffer[] = [];
-  let bytes = 0;
+  let records = "";
+  let isOfNames = false;
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
-    chunks.push(chunk);
-    bytes += chunk.length;
-    if (bytes <= MAX_AT_ONCE_BYTES) continue;
-    await running.stop(new BerthError("CANCELED", "The directory is too large to be read at once."));
-    return undefined;
+    const turn = turns.enter();
+    if (turn) await turn;
+    if (isOfNames) {
+      names.push(fromBytes(chunk));
+      continue;
+    }
+    records += fromBytes(chunk);
+    const [, rest] = records.split(`\0${nonce}\0`);
+    if (rest !== undefined) {
+      isOfNames = true;
+      names.push(rest);
+    } else if (records.length > MAX_AT_ONCE_BYTES) {
+      await running.stop(new BerthError("CANCELED", "The directory is too large to be read at once."));
+      return undefined;
+    }
   }
-  if ((await running.ended).code === 1) return undefined;
-  await op.succeed(running, { path, wanted: WANTED });
+  await op.succeedBarVanished(running, { path, wanted: WANTED });
+  if (isOfNames) return names;
   const turn = turns.enter();
   if (turn) await turn;
-  const smallest = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
-  for (const { line, name } of parseRecords(fromBytes(Buffer.concat(chunks)))) {
-    const info = parseStatLine(line);
-    if (info.kind !== "SYMLINK") found.set(name, { name, info });
-    smallest.push(`./${name}\0`);
+  try {
+    for (const file of parseFound(records)) {
+      found.set(file.name, file);
+      names.push(`./${file.name}\0`);
+    }
+    return names;
+  } catch (error) {
+    if (!hasReason(error, "UNSUPPORTED")) throw error;
+    found.clear();
+    return undefined;
   }
-  return smallest;
+}
+
+/** Parses the output of find with {@link FIND_ACTIONS}. */
+function* parseFound(text: ByteString): Generator<NamedFile> {
+  const parts = text.split("\0");
+  for (let index = 0; index < parts.length; index += 2) {
+    const records = [...parseRecords(parts[index] ?? "")];
+    for (const [at, { line, name }] of records.entries()) {
+      const target = at === records.length - 1 ? parts[index + 1] : undefined;
+      yield { name, info: parseFindLine(line, target) };
+    }
+  }
 }
 
 async function readNames(
@@ -103,11 +140,7 @@ async function readNames(
   after: ByteString | undefined,
   turns: TurnShare,
 ): Promise<SmallestNames> {
-  const text = script(
-    assign("p", path),
-    `enter "$p"\n`,
-    `need find; find . -mindepth 1 -maxdepth 1 -print0\n`,
-  );
+  const text = script(assign("p", path), `enter "$p"\n`, `need find; ${PRINT_NAMES}\n`);
   const smallest = new SmallestNames(after, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {

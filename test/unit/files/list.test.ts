@@ -11,7 +11,8 @@ const LISTS = 40;
 function answered(entries: number, onNames: () => void): Operation {
   const names = Array.from({ length: entries }, (_, index) => `entry-${index}`);
   const found = names.map((name) => `./${name}\0`).join("");
-  const records = names.map((name) => `//81a4 1 0 0 7 2026-11-25 12:00:00.0 +0000//./${name}\n`).join("");
+  const recordsOf = (mode: string): string =>
+    names.map((name) => `//${mode} 1 0 0 7 2026-11-25 12:00:00.0 +0000//./${name}\n`).join("");
   const op = {
     scope: "sandbox",
     isTemporary(name: string) {
@@ -19,12 +20,12 @@ function answered(entries: number, onNames: () => void): Operation {
       return false;
     },
     start: async (script: string) => {
-      const chunks = [Buffer.from(script.includes("-exec") ? records : found)];
-      return { read: async () => chunks.shift(), ended: Promise.resolve({ code: 0 }), stop: async () => {} };
+      const chunks = [Buffer.from(script.includes("-printf") ? recordsOf("f 644") : found)];
+      return { read: async () => chunks.shift(), stop: async () => {} };
     },
-    succeed: async () => {},
+    temporaryName: () => "nonce",
     succeedBarVanished: async () => {},
-    run: async () => records,
+    run: async () => recordsOf("81a4"),
   };
   return op as unknown as Operation;
 }
