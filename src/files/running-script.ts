@@ -1,4 +1,5 @@
 import { within } from "../base/async.ts";
+import { ByteQueue } from "../base/byte-queue.ts";
 import { type BerthError, hasReason } from "../base/errors.ts";
 import { LastLines } from "../base/last-lines.ts";
 import type { Logger } from "../base/logger.ts";
@@ -113,17 +114,15 @@ export class RunningScript {
 
   /** Reads the rest of stdout. If that exceeds `maxBytes`, stops the script and throws what `tooMuch` returns. */
   async readAll(maxBytes: number, tooMuch: () => BerthError): Promise<Buffer> {
-    const chunks: Buffer[] = [];
-    let bytes = 0;
+    const bytes = new ByteQueue();
     for (let chunk = await this.read(); chunk !== undefined; chunk = await this.read()) {
-      chunks.push(chunk);
-      bytes += chunk.length;
-      if (bytes <= maxBytes) continue;
+      bytes.push(chunk);
+      if (bytes.size <= maxBytes) continue;
       const error = tooMuch();
       await this.stop(error);
       throw error;
     }
-    return Buffer.concat(chunks, bytes);
+    return bytes.take(bytes.size);
   }
 
   /**
@@ -282,8 +281,7 @@ const MAX_AT_ONCE = 256 * 1024;
 
 /** A queue of bytes from a job to a reader that reads at its own pace. */
 export class OutputQueue {
-  #chunks: Buffer[] = [];
-  #bytes = 0;
+  #bytes = new ByteQueue();
   #paused = false;
   #held = false;
   #flow: Flow | undefined;
@@ -298,8 +296,7 @@ export class OutputQueue {
 
   push(chunk: Buffer): void {
     if (this.#over !== undefined || chunk.length === 0) return;
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
+    this.#bytes.push(chunk);
     this.#balance();
     this.#wake?.();
   }
@@ -319,39 +316,27 @@ export class OutputQueue {
   end(error?: unknown): void {
     if (this.#over !== undefined) return;
     this.#over = { error };
-    if (error !== undefined) {
-      this.#chunks = [];
-      this.#bytes = 0;
-    }
+    if (error !== undefined) this.#bytes = new ByteQueue();
     this.#balance();
     this.#wake?.();
   }
 
   /** Returns the next bytes; undefined at the end. Only one reader is allowed. */
   async next(): Promise<Buffer | undefined> {
-    while (this.#chunks.length === 0) {
+    while (this.#bytes.size === 0) {
       if (this.#over?.error !== undefined) throw this.#over.error;
       if (this.#over !== undefined) return undefined;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
     }
-    let count = 0;
-    let bytes = 0;
-    for (const chunk of this.#chunks) {
-      if (count > 0 && bytes + chunk.length > MAX_AT_ONCE) break;
-      bytes += chunk.length;
-      count++;
-    }
-    const taken = this.#chunks.splice(0, count);
-    this.#bytes -= bytes;
+    const taken = this.#bytes.take(Math.min(this.#bytes.size, MAX_AT_ONCE));
     this.#balance();
-    const [first] = taken;
-    return taken.length === 1 ? first : Buffer.concat(taken, bytes);
+    return taken;
   }
 
   #balance(): void {
-    const isFull = this.#bytes > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
+    const isFull = this.#bytes.size > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
     const wait = this.#over === undefined && (this.#held || isFull);
     if (wait === this.#paused) return;
     this.#paused = wait;

@@ -1,10 +1,16 @@
-/** Keeps the first and the last bytes of a stream, half of `limit` each, and counts those in between. */
+/**
+ * Keeps the first and the last bytes of a stream, half of `limit` each, and counts those in between. Bytes are copied,
+ * so that a flood of tiny pieces takes no more memory or time than large ones.
+ */
 export class HeadAndTail {
   readonly #headLimit: number;
   readonly #tailLimit: number;
-  #head: Uint8Array[] = [];
+  #head = Buffer.alloc(0);
   #headBytes = 0;
-  #tail: Uint8Array[] = [];
+  /** A ring, once it has the size of the limit. */
+  #tail = Buffer.alloc(0);
+  /** Where the next byte goes. */
+  #tailEnd = 0;
   #tailBytes = 0;
   #skipped = 0;
 
@@ -14,33 +20,36 @@ export class HeadAndTail {
   }
 
   append(data: Uint8Array): void {
-    const room = this.#headLimit - this.#headBytes;
-    const fitsHead =
-      this.#tailBytes === 0 && this.#skipped === 0 ? data.subarray(0, room) : data.subarray(0, 0);
-    if (fitsHead.length > 0) {
-      this.#head.push(fitsHead);
-      this.#headBytes += fitsHead.length;
+    const isStart = this.#tailBytes === 0 && this.#skipped === 0;
+    const forHead = isStart ? Math.min(data.length, this.#headLimit - this.#headBytes) : 0;
+    if (forHead > 0) {
+      const bytes = this.#headBytes + forHead;
+      this.#head = grown(this.#head, this.#headBytes, bytes, this.#headLimit);
+      this.#head.set(data.subarray(0, forHead), this.#headBytes);
+      this.#headBytes = bytes;
     }
-    const rest = data.subarray(fitsHead.length);
-    if (rest.length === 0) return;
-    this.#tail.push(rest);
-    this.#tailBytes += rest.length;
-    let first = this.#tail[0];
-    let dropped = 0;
-    while (first !== undefined && this.#tailBytes - first.length >= this.#tailLimit) {
-      dropped++;
-      this.#tailBytes -= first.length;
-      this.#skipped += first.length;
-      first = this.#tail[dropped];
-    }
-    if (dropped > 0) this.#tail = this.#tail.slice(dropped);
+    this.#appendToTail(data.subarray(forHead));
+  }
+
+  #appendToTail(data: Uint8Array): void {
+    // Bytes of the same piece push each other out, too.
+    const kept = data.subarray(Math.max(0, data.length - this.#tailLimit));
+    const bytes = Math.min(this.#tailLimit, this.#tailBytes + kept.length);
+    this.#skipped += this.#tailBytes + data.length - bytes;
+    if (kept.length === 0) return;
+    this.#tail = grown(this.#tail, this.#tailBytes, bytes, this.#tailLimit);
+    const straight = Math.min(kept.length, this.#tail.length - this.#tailEnd);
+    this.#tail.set(kept.subarray(0, straight), this.#tailEnd);
+    this.#tail.set(kept.subarray(straight), 0);
+    this.#tailEnd = (this.#tailEnd + kept.length) % this.#tailLimit;
+    this.#tailBytes = bytes;
   }
 
   /** Counts bytes that were lost earlier. Drops the tail kept so far, because it precedes them. */
   skip(bytes: number): void {
     this.#skipped += bytes + this.#tailBytes;
-    this.#tail = [];
     this.#tailBytes = 0;
+    this.#tailEnd = 0;
   }
 
   /**
@@ -51,11 +60,26 @@ export class HeadAndTail {
     readonly data: Buffer;
     readonly gap: { readonly from: number; readonly to: number } | undefined;
   } {
-    const surplus = Math.max(0, this.#tailBytes - this.#tailLimit);
-    const missing = this.#skipped + surplus;
-    const gap = missing > 0 ? { from: this.#headBytes, to: this.#headBytes + missing } : undefined;
-    // Less than the first piece, or that would have been dropped.
-    const tail = this.#tail.map((piece, index) => (index === 0 ? piece.subarray(surplus) : piece));
-    return { data: Buffer.concat([...this.#head, ...tail]), gap };
+    const from = this.#headBytes;
+    const gap = this.#skipped > 0 ? { from, to: from + this.#skipped } : undefined;
+    const begin = this.#tailEnd - this.#tailBytes;
+    const tail =
+      begin >= 0
+        ? [this.#tail.subarray(begin, this.#tailEnd)]
+        : [this.#tail.subarray(begin), this.#tail.subarray(0, this.#tailEnd)];
+    return { data: Buffer.concat([this.#head.subarray(0, from), ...tail]), gap };
   }
+}
+
+/** A buffer with room for `needed` bytes and the first `used` ones of another, which it is itself if it has the room. */
+function grown(
+  buffer: Buffer<ArrayBuffer>,
+  used: number,
+  needed: number,
+  limit: number,
+): Buffer<ArrayBuffer> {
+  if (needed <= buffer.length) return buffer;
+  const larger = Buffer.allocUnsafeSlow(Math.min(limit, Math.max(needed, buffer.length * 2)));
+  buffer.copy(larger, 0, 0, used);
+  return larger;
 }

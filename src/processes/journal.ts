@@ -1,18 +1,21 @@
-import { serialize } from "node:v8";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { Transaction } from "../state/database.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { Process, ProcessParts } from "./process.ts";
 import { commandBytes } from "./record.ts";
 import { type RecoveredProcesses, type RecoveryParts, readProcess, recoverProcesses } from "./recover.ts";
-import type { ProcessFacts, ProcessSummary, StoredBlock, StoredProcess } from "./store.ts";
-import { costOf } from "./transcript-reader.ts";
+import type { ProcessFacts, ProcessSummary, StoredProcess } from "./store.ts";
+import { type StoredBlocks, storeBlocks } from "./stored-blocks.ts";
 
 /** How often the output of running processes is saved. */
 const SAVE_INTERVAL_MS = 1_000;
 /** Output in memory up to this size is stored in the database. More goes to a file. */
 const INLINE_BYTES = 8 * 1024;
-const NOTHING = new Uint8Array();
+/**
+ * The rest after a save of running processes is at least this many times as long as the save took, which the number of
+ * blocks decides: a process that writes to both streams in turn makes one for each write.
+ */
+const REST_FACTOR = 20;
 
 interface ProcessJournalParts extends RecoveryParts {
   readonly transaction: Transaction;
@@ -31,6 +34,8 @@ export class ProcessJournal {
   readonly #identified = new WeakSet<Process>();
   readonly #saves = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
+  /** When running processes may be saved again, on the clock of `performance`. */
+  #restUntil = 0;
   #stopped = false;
   /** Called when the database has everything about an ended process, including its output. */
   onWhole: (process: Process) => void = () => {};
@@ -63,7 +68,9 @@ export class ProcessJournal {
     // A process that outlives its caller, or that a run must end, must be recoverable even if the service ends at once.
     const { onDisconnect, runId } = process.options;
     if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flush();
-    this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
+    this.#timer ??= setInterval(() => {
+      if (performance.now() >= this.#restUntil) this.#saveRunning();
+    }, SAVE_INTERVAL_MS).unref();
     process.ended
       .then(() => {
         this.#running.delete(process);
@@ -107,33 +114,39 @@ export class ProcessJournal {
       const now = progress(process);
       if (now === saved) continue;
       this.#running.set(process, now);
-      this.#track(this.#saveSettled(process));
+      const onSave = (ms: number): void => {
+        this.#restUntil = Math.max(this.#restUntil, performance.now()) + ms * REST_FACTOR;
+      };
+      this.#track(this.#saveSettled(process, onSave));
     }
     if (this.#running.size > 0) return;
     clearInterval(this.#timer);
     this.#timer = undefined;
   }
 
-  async #saveSettled(process: Process): Promise<void> {
+  async #saveSettled(process: Process, onSave?: (ms: number) => void): Promise<void> {
     // If the disk is full, the output stays in memory, within the transcript's limit.
     if (process.transcript.memoryBytes > INLINE_BYTES) await process.transcript.settle().catch(() => {});
-    this.#save(process);
+    this.#save(process, onSave);
   }
 
-  #save(process: Process): void {
+  /** @param onSave gets how many milliseconds the event loop was busy with it. */
+  #save(process: Process, onSave: (ms: number) => void = () => {}): void {
     const { writeBehind, store } = this.#parts;
     let isWhole = false;
     const write = (): void => {
-      const blocks = storedBlocks(process);
+      const start = performance.now();
+      const blocks = blocksOf(process);
       isWhole = process.status !== undefined && isInline(process, blocks);
       store.put(this.#stored(process, blocks));
+      onSave(performance.now() - start);
     };
     writeBehind.add(keyOf(process.id), write, () => {
       if (isWhole) this.onWhole(process);
     });
   }
 
-  #stored(process: Process, blocks = storedBlocks(process)): StoredProcess {
+  #stored(process: Process, blocks = blocksOf(process)): StoredProcess {
     const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace, stdin, recoveredAt } =
       process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
@@ -168,7 +181,7 @@ export class ProcessJournal {
       endedAt: status && time.at(startedAt + status.durationMs),
       summary: status && summaryOf(facts, blocks),
       facts: JSON.stringify(facts),
-      transcript: serialized(blocks),
+      transcript: blocks.bytes,
     };
   }
 
@@ -186,41 +199,19 @@ function progress({ transcript, stdin }: Process): number {
 
 function summaryOf(
   { sandbox, startTimeMs, options: { command } }: ProcessFacts,
-  blocks: readonly StoredBlock[],
+  { heldBytes, files }: StoredBlocks,
 ): ProcessSummary {
-  const files = blocks.flatMap(({ content }) => (content instanceof Uint8Array ? [] : content.file));
-  return {
-    sandbox,
-    startTimeMs,
-    commandBytes: commandBytes(command),
-    heldBytes: blocks.reduce((sum, block) => sum + costOf(block), 0),
-    files: [...new Set(files)],
-  };
-}
-
-/** Avoids serializing nothing: most frequent commands write no output. */
-function serialized(blocks: readonly StoredBlock[]): Uint8Array {
-  return blocks.length === 0 ? NOTHING : serialize(blocks);
+  return { sandbox, startTimeMs, commandBytes: commandBytes(command), heldBytes, files };
 }
 
 /** The blocks to store. Output in memory beyond the limit is left out: the next save moves it to disk. */
-function storedBlocks({ transcript }: Process): StoredBlock[] {
-  const blocks: StoredBlock[] = [];
-  let room = INLINE_BYTES;
-  for (const { content, ...block } of transcript.held()) {
-    if (!Buffer.isBuffer(content)) blocks.push({ ...block, content: content.place });
-    else if (block.length <= room) {
-      room -= block.length;
-      blocks.push({ ...block, content: new Uint8Array(content.subarray(0, block.length)) });
-    }
-  }
-  return blocks;
+function blocksOf({ transcript }: Process): StoredBlocks {
+  return storeBlocks(transcript.held(), INLINE_BYTES);
 }
 
 /** Whether these blocks are all that a process's transcript holds, and none of it is in a file. */
-function isInline({ transcript }: Process, blocks: readonly StoredBlock[]): boolean {
-  if (blocks.some(({ content }) => !(content instanceof Uint8Array))) return false;
-  return blocks.reduce((sum, { length }) => sum + length, 0) === transcript.memoryBytes;
+function isInline({ transcript }: Process, { files, inlineBytes }: StoredBlocks): boolean {
+  return files.length === 0 && inlineBytes === transcript.memoryBytes;
 }
 
 function keyOf(processId: string): string {

@@ -229,10 +229,12 @@ export class ProcessManager {
       const { subject } = progress;
       if (subject !== undefined && this.#registry.get(owner, subject) !== undefined) return subject;
       own = await this.#start(request, shared, progress);
-      if (shared.aborted) own.abandon();
+      // Who joins ends the grace.
+      if (shared.aborted || request.disconnectGraceMs > 0) own.abandon();
       return own.id;
     };
-    const endsWithCallers = request.onDisconnect === "KILL";
+    // With a grace, a caller that is lost while the command starts may come back for it.
+    const endsWithCallers = request.onDisconnect === "KILL" && request.disconnectGraceMs === 0;
     const id = await this.#requests.run(key, signal, start, { endsWithCallers });
     return own === undefined ? { process: this.get(owner, id), isNew: false } : { process: own, isNew: true };
   }

@@ -1,4 +1,3 @@
-import { deserialize } from "node:v8";
 import { BerthError } from "../base/errors.ts";
 import type { Engine } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
@@ -9,7 +8,8 @@ import { Process, type ProcessInit, type ProcessParts } from "./process.ts";
 import type { ExitStatus } from "./record.ts";
 import type { ReattachedJob } from "./shell/reattached-job.ts";
 import type { SpillDirectory } from "./spill.ts";
-import type { ProcessFacts, ProcessStore, StoredBlock, StoredProcess, SummarizedProcess } from "./store.ts";
+import type { ProcessFacts, ProcessStore, StoredProcess, SummarizedProcess } from "./store.ts";
+import { readBlocks } from "./stored-blocks.ts";
 import type { Block } from "./transcript-reader.ts";
 
 /** What {@link recoverProcesses} reads from. */
@@ -53,7 +53,7 @@ export async function recoverProcesses(
     const facts = known.status === undefined ? { ...known, recoveredAt } : known;
     const init = initOf(stored, facts, { time, disk });
     for (const { content } of init.wrote?.blocks ?? [])
-      if (!Buffer.isBuffer(content)) disk.keep(content.place.file);
+      if (!Buffer.isBuffer(content)) disk.keep(content.file);
     const lease = facts.status === undefined ? sandboxes.recoverLease(facts.sandbox) : undefined;
     if (lease === undefined || facts.leader === undefined) {
       lease?.release();
@@ -140,10 +140,8 @@ function lost(
 }
 
 function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {
-  if (transcript.length === 0) return [];
-  const stored = deserialize(transcript) as StoredBlock[];
   const recover = disk.recovery();
-  return stored.map(({ content, ...block }) => ({
+  return readBlocks(transcript).map(({ content, ...block }) => ({
     ...block,
     content: content instanceof Uint8Array ? Buffer.from(content) : recover(content, block.length),
   }));

@@ -16,8 +16,7 @@ export interface StoredPlace {
 }
 
 /** Bytes on disk. */
-export interface StoredBytes {
-  readonly place: StoredPlace;
+export interface StoredBytes extends StoredPlace {
   /** Reads the bytes from `from` up to `to`, counted within these bytes. */
   read(from: number, to: number): Promise<Buffer>;
   /** Frees the bytes, which are not needed any more. */
@@ -122,6 +121,8 @@ class SegmentedFile implements Spill {
 
 /** One file of a {@link SegmentedFile}. It is removed when its last piece is dropped. */
 class Segment {
+  /** Its name in the directory. */
+  readonly name: string;
   readonly #path: string;
   /**
    * Open while the file is written; closing it waits for reads. Later reads open the file themselves, so that ended
@@ -134,6 +135,7 @@ class Segment {
 
   private constructor(file: string, handle: FileHandle | undefined) {
     this.#path = file;
+    this.name = path.basename(file);
     this.#handle = handle;
   }
 
@@ -159,17 +161,13 @@ class Segment {
   piece(start: number, length: number): StoredBytes {
     this.#pieces++;
     this.size = Math.max(this.size, start + length);
-    let dropped = false;
-    return {
-      place: { file: path.basename(this.#path), position: start },
-      read: (from, to) => this.#read(start + from, to - from),
-      drop: () => {
-        if (dropped) return;
-        dropped = true;
-        this.#pieces--;
-        this.#removeIfUnused();
-      },
-    };
+    return new Piece(this, start);
+  }
+
+  /** Forgets a piece. */
+  drop(): void {
+    this.#pieces--;
+    this.#removeIfUnused();
   }
 
   async seal(): Promise<void> {
@@ -179,7 +177,7 @@ class Segment {
     this.#removeIfUnused();
   }
 
-  async #read(position: number, length: number): Promise<Buffer> {
+  async read(position: number, length: number): Promise<Buffer> {
     this.#readers++;
     try {
       return await this.#readHeld(position, length);
@@ -210,5 +208,30 @@ class Segment {
     rm(this.#path, { force: true }).catch(() => {
       // The next start of the service sweeps the file.
     });
+  }
+}
+
+/** A part of a segment. There may be a hundred thousand of a process. */
+class Piece implements StoredBytes {
+  readonly position: number;
+  readonly #segment: Segment;
+  #isDropped = false;
+
+  constructor(segment: Segment, position: number) {
+    this.position = position;
+    this.#segment = segment;
+  }
+
+  get file(): string {
+    return this.#segment.name;
+  }
+
+  read(from: number, to: number): Promise<Buffer> {
+    return this.#segment.read(this.position + from, to - from);
+  }
+
+  drop(): void {
+    if (!this.#isDropped) this.#segment.drop();
+    this.#isDropped = true;
   }
 }

@@ -3,9 +3,8 @@ import type { Database } from "../state/database.ts";
 import { SEALED_HEAD_LENGTH } from "../state/seal.ts";
 import type { ExitStatus, ProcessOptions } from "./record.ts";
 import type { JobTrace, LeaderId } from "./shell/job.ts";
-import type { StoredPlace } from "./spill.ts";
 import type { StdinProgress } from "./stdin-writer.ts";
-import type { Block, Offsets } from "./transcript-reader.ts";
+import type { Offsets } from "./transcript-reader.ts";
 
 /** A process as it is stored. */
 export interface StoredProcess {
@@ -16,7 +15,7 @@ export interface StoredProcess {
   readonly summary: ProcessSummary | undefined;
   /** {@link ProcessFacts} as JSON. */
   readonly facts: string;
-  /** {@link StoredBlock}s, serialized by `node:v8`; empty for none. */
+  /** For `readBlocks`. */
   readonly transcript: Uint8Array;
 }
 
@@ -62,9 +61,6 @@ export interface ProcessFacts {
   /** See {@link ProcessInit.recoveredAt}. Absent if it is empty. */
   readonly recoveredAt?: readonly Offsets[];
 }
-
-/** A block of output: its place on disk, or its bytes. */
-export type StoredBlock = Omit<Block, "content"> & { readonly content: StoredPlace | Uint8Array };
 
 const PUT = `
   INSERT INTO processes (process_id, ended_at, summary, facts, transcript) VALUES (?, ?, ?, ?, ?)

@@ -102,8 +102,8 @@ export interface Block {
   content: Buffer | StoredBytes;
 }
 
-/** The overhead of a block, counted so that a flood of tiny blocks stays limited. */
-const BLOCK_COST_BYTES = 160;
+/** The memory that a block takes besides its bytes, counted so that a flood of tiny blocks stays limited. */
+const BLOCK_COST_BYTES = 512;
 
 /** How much of the window a block uses. */
 export function costOf(block: { readonly length: number; readonly content: unknown }): number {
@@ -128,6 +128,10 @@ export class BlockQueue {
 
   get first(): Block | undefined {
     return this.#blocks[this.#start];
+  }
+
+  get size(): number {
+    return this.#blocks.length - this.#start;
   }
 
   push(block: Block): void {

@@ -45,6 +45,11 @@ export const READING_MS = 50;
 const SPILL_AT_ONCE_BYTES = 1024 * 1024;
 /** Memory may exceed its limit by this factor while the disk catches up. */
 const MEMORY_SLACK = 4;
+/**
+ * Blocks of the heads. The output of a program that writes to both streams in turn has a block for each write, and may
+ * have smaller heads: at most this many writes.
+ */
+const MAX_HEAD_BLOCKS = 16 * 1024;
 /** How far a process may always be ahead of its lossless reader, even if all transcripts together have no room left. */
 const MIN_AHEAD_BYTES = 256 * 1024;
 
@@ -60,6 +65,10 @@ export class Transcript {
   readonly #limits: TranscriptLimits;
   readonly #written: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #head = new BlockQueue();
+  /** Where the head of each stream ends: its blocks begin before that. */
+  readonly #headEnd: Record<OutputStream, number>;
+  /** Just after the beginning of the last block in the head of each stream. */
+  readonly #headWritten: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #window = new BlockQueue();
   #spill: Spill | undefined;
   /** Blocks up to this sequence number are on disk or on their way there. */
@@ -93,6 +102,7 @@ export class Transcript {
   constructor(limits: TranscriptLimits, spill?: Spill, wrote?: Wrote) {
     this.#limits = limits;
     this.#windowLimit = limits.windowBytes;
+    this.#headEnd = { stdout: limits.headBytes, stderr: limits.headBytes };
     this.#spill = spill;
     Object.assign(this.#written, wrote?.written);
     for (const block of wrote?.blocks ?? []) {
@@ -179,7 +189,13 @@ export class Transcript {
 
   /** All blocks, in the order of arrival. */
   *held(): Generator<Readonly<Block>> {
-    for (let block = this.#after(0); block !== undefined; block = this.#after(block.sequence)) yield block;
+    const window = this.#window[Symbol.iterator]();
+    let next = window.next();
+    for (const block of this.#head) {
+      for (; !next.done && next.value.sequence < block.sequence; next = window.next()) yield next.value;
+      yield block;
+    }
+    for (; !next.done; next = window.next()) yield next.value;
   }
 
   /** Drops about this many bytes of the window, oldest first, except what the lossless reader has not read yet. */
@@ -299,6 +315,8 @@ export class Transcript {
       this.#head.push(block);
       this.#headCost += costOf(block);
       this.#headMemory += memoryOf(block);
+      this.#headWritten[block.stream] = block.offset + 1;
+      if (this.#head.size === MAX_HEAD_BLOCKS) Object.assign(this.#headEnd, this.#headWritten);
       return;
     }
     this.#window.push(block);
@@ -307,7 +325,7 @@ export class Transcript {
   }
 
   #isHead(block: Block): boolean {
-    return block.offset < this.#limits.headBytes;
+    return block.offset < this.#headEnd[block.stream];
   }
 
   /** Frees the unused room of a block. */
@@ -395,7 +413,8 @@ export class Transcript {
   }
 
   async #storeHead(): Promise<void> {
-    const blocks = [...this.#head];
+    if (this.#headMemory === 0) return;
+    const blocks = [...this.#head].filter((block) => memoryOf(block) > 0);
     const before = blocks.map(memoryOf);
     await this.#store(blocks);
     blocks.forEach((block, index) => {

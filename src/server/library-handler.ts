@@ -3,13 +3,14 @@ import { base64Decode } from "@bufbuild/protobuf/wire";
 import { createContextValues } from "@connectrpc/connect";
 import { encodeEnvelope } from "@connectrpc/connect/protocol";
 import { compressionGzip, universalResponseToNodeResponse } from "@connectrpc/connect-node";
+import { ByteQueue } from "../base/byte-queue.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
-import { COMPRESSED, Pending, PREFIX_BYTES, requestTurns } from "./framing.ts";
+import { COMPRESSED, PREFIX_BYTES, requestTurns } from "./framing.ts";
 import { withPlainMessage } from "./grpc-response.ts";
 import {
   contentTypeOf,
@@ -267,7 +268,7 @@ async function* checkedFrames(
   format: RequestFormat,
   decompress: Decompress,
 ): AsyncGenerator<Uint8Array> {
-  const pending = new Pending();
+  const pending = new ByteQueue();
   for await (const chunk of body) {
     pending.push(chunk);
     for (;;) {
@@ -304,7 +305,7 @@ async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint
 }
 
 async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Buffer> {
-  const pending = new Pending();
+  const pending = new ByteQueue();
   for await (const chunk of body) {
     pending.push(chunk);
     if (pending.size > maxBytes) throw messageTooLarge(maxBytes);

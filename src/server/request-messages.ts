@@ -1,9 +1,10 @@
 import type { Message } from "@bufbuild/protobuf";
 import { endStreamFlag } from "@connectrpc/connect/protocol-connect";
+import { ByteQueue } from "../base/byte-queue.ts";
 import { abortError, BerthError } from "../base/errors.ts";
 import type { Call } from "./call.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
-import { COMPRESSED, Pending, PREFIX_BYTES, parseMessage, requestTurns } from "./framing.ts";
+import { COMPRESSED, PREFIX_BYTES, parseMessage, requestTurns } from "./framing.ts";
 import type { HttpRequest } from "./http-message.ts";
 import { RequestBytes, type RequestBytesOptions } from "./request-bytes.ts";
 import type { Route } from "./routes.ts";
@@ -79,7 +80,7 @@ export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Me
 class Messages {
   readonly #maxBytes: number;
   readonly #passedOver: number;
-  readonly #pending = new Pending();
+  readonly #pending = new ByteQueue();
 
   /** @param passedOver flags of frames that are not messages. */
   constructor(maxBytes: number, passedOver: number) {

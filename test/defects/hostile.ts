@@ -65,9 +65,10 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     },
     change(
       "src/files/list.ts",
-      "find . -mindepth 1 -maxdepth 1 -print0\\n",
-      "find . -mindepth 1 -maxdepth 1 -print | tr '\\\\n' '\\\\0'\\n",
+      '"find . -mindepth 1 -maxdepth 1 -print0"',
+      "\"find . -mindepth 1 -maxdepth 1 -print | tr '\\\\n' '\\\\0'\"",
     ),
+    change("src/files/list.ts", "${FIND_ACTIONS} 2>/dev/null", "-unknown 2>/dev/null"),
   ),
   defect(
     "an upload that breaks off takes the place of the old content",

@@ -424,4 +424,74 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "an undumpable lane runs Berth's own scripts in a fork, which changes nothing of the lane",
     },
   },
+  {
+    name: "an Exec with a grace that is repeated while it starts runs twice",
+    changes: [
+      {
+        file: "src/processes/manager.ts",
+        from: 'request.onDisconnect === "KILL" && request.disconnectGraceMs === 0;',
+        to: 'request.onDisconnect === "KILL";',
+      },
+    ],
+    test: {
+      file: "test/unit/processes/manager.test.ts",
+      title: "with a grace starts one process, even if its caller is lost during the start and comes back",
+    },
+  },
+  {
+    name: "an Exec with a grace whose caller is lost during the start runs on for ever",
+    changes: [
+      {
+        file: "src/processes/manager.ts",
+        from: "if (shared.aborted || request.disconnectGraceMs > 0) own.abandon();",
+        to: "if (shared.aborted) own.abandon();",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/manager.test.ts",
+      title: "with a grace starts a process that ends after it, if its caller is lost during the start",
+    },
+  },
+  {
+    name: "the tail of an output in tiny pieces is copied for each of them",
+    changes: [
+      {
+        file: "src/processes/head-and-tail.ts",
+        from: "    if (kept.length === 0) return;\n",
+        to: "    if (kept.length === 0) return;\n    this.#tail = Buffer.from(this.#tail);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/head-and-tail.test.ts",
+      title: "a flood of tiny pieces takes no more time than its bytes",
+    },
+  },
+  {
+    name: "of output to both streams in turn, each block is stored with its place",
+    changes: [
+      {
+        file: "src/processes/stored-blocks.ts",
+        from: "      sequence === expected.sequence &&\n",
+        to: "      sequence < 0 &&\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/stored-blocks.test.ts",
+      title: "the blocks of a program that writes to both streams in turn take little room and time",
+    },
+  },
+  {
+    name: "the heads of output to both streams in turn take any number of blocks",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: "      if (this.#head.size === MAX_HEAD_BLOCKS) Object.assign(this.#headEnd, this.#headWritten);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "a program that writes to both streams in turn fills the heads with some ten thousand writes",
+    },
+  },
 ];

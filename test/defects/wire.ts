@@ -340,4 +340,18 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: { file: "test/unit/server/connect-headers.test.ts", title: "a GET" },
   },
+  {
+    name: "events without content wait for their reader in any number",
+    changes: [
+      {
+        file: "src/rpc/stream.ts",
+        from: "    this.#bytes += bytes + EVENT_BYTES;\n",
+        to: "    this.#bytes += bytes;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/event-queue.test.ts",
+      title: "events without content count, too: a flood of them waits for its reader",
+    },
+  },
 ];

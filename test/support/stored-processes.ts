@@ -1,7 +1,6 @@
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { deserialize } from "node:v8";
-import type { StoredBlock } from "../../src/processes/store.ts";
+import { readBlocks } from "../../src/processes/stored-blocks.ts";
 import { Seal } from "../../src/state/seal.ts";
 import { eventually } from "./eventually.ts";
 
@@ -24,8 +23,7 @@ export async function untilStored(
     if (row === undefined || (ended && row.ended_at === null)) return false;
     const { written } = JSON.parse(seal.openText(row.facts));
     if (!ended) return written.stdout >= stdoutBytes;
-    const transcript = Buffer.from(seal.open(row.transcript as Uint8Array));
-    const blocks: StoredBlock[] = transcript.length === 0 ? [] : deserialize(transcript);
+    const blocks = readBlocks(seal.open(row.transcript as Uint8Array));
     const stored = blocks.reduce((sum, { length }) => sum + length, 0);
     return stored === written.stdout + written.stderr;
   };

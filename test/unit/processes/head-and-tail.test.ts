@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { HeadAndTail } from "../../../src/processes/head-and-tail.ts";
+import { processorMs } from "../../support/measure.ts";
 
 test("returns a short stream completely, and the head and tail of a long one", () => {
   fc.assert(
@@ -35,4 +36,16 @@ test("counts bytes that were lost earlier", () => {
   const { data, gap } = kept.result();
   expect(data.toString()).toBe("abcxyz");
   expect(gap).toEqual({ from: 3, to: 10 });
+});
+
+test("a flood of tiny pieces takes no more time than its bytes", () => {
+  const kept = new HeadAndTail(256 * 1024);
+  const piece = Buffer.from("x");
+  // Moving all pieces of the tail for each new one takes minutes.
+  expect(
+    processorMs(() => {
+      for (let count = 0; count < 1_000_000; count++) kept.append(piece);
+    }),
+  ).toBeLessThan(2_000);
+  expect(kept.result().data).toHaveLength(256 * 1024);
 });

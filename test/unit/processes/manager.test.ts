@@ -352,6 +352,41 @@ describe("a request id", () => {
     expect(second.processId).toBe(first.processId);
   });
 
+  test("with a grace starts one process, even if its caller is lost during the start and comes back", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const graceful = { ...request, disconnectGraceMs: 60_000 };
+    const lost = await bench.exec(graceful);
+    lost.leave();
+    await settled();
+    const back = await bench.exec(graceful);
+    starting.resolve();
+    await settled();
+    bench.job.write("once");
+    await bench.clock.advance(120_000);
+    expect(bench.job.signals).toEqual([]);
+    bench.job.exit(0);
+    await back.over;
+    expect(bench.runner.jobs).toHaveLength(1);
+    expect(back.stdout).toBe("once");
+  });
+
+  test("with a grace starts a process that ends after it, if its caller is lost during the start", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const lost = await bench.exec({ ...request, disconnectGraceMs: 60_000 });
+    lost.leave();
+    await settled();
+    starting.resolve();
+    await settled();
+    await bench.clock.advance(59_999);
+    expect(bench.job.signals).toEqual([]);
+    await bench.clock.advance(1);
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
   test("keeps the process while one of its callers is connected", async () => {
     const bench = await ProcessBench.start();
     const first = await bench.exec(request);

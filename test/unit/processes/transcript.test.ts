@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { OutputStream } from "../../../src/engine/port.ts";
 import { SpillDirectory } from "../../../src/processes/spill.ts";
 import { Transcript, type TranscriptLimits } from "../../../src/processes/transcript.ts";
-import type { TranscriptReader } from "../../../src/processes/transcript-reader.ts";
+import type { TranscriptItem, TranscriptReader } from "../../../src/processes/transcript-reader.ts";
 import { eventually } from "../../support/eventually.ts";
 import { scaled } from "../../support/scale.ts";
 
@@ -196,6 +196,30 @@ test("the head stays and the gap after it is reported", async () => {
   expect(to).toBeGreaterThan(data.length - 110_000);
   expect(read.stdout.subarray(0, from).equals(data.subarray(0, from))).toBe(true);
   expect(read.stdout.subarray(to).equals(data.subarray(to))).toBe(true);
+});
+
+test("a program that writes to both streams in turn fills the heads with some ten thousand writes", async () => {
+  const transcript = transcriptOf({
+    windowBytes: 512 * 1024,
+    headBytes: 1024 * 1024,
+    memoryBytes: 100_000_000,
+  });
+  const writes = 100_000;
+  for (let count = 0; count < writes; count++)
+    transcript.append(count % 2 === 0 ? "stdout" : "stderr", Buffer.from("x"));
+  transcript.end();
+  expect(transcript.heldBytes).toBeLessThan(9 * 1024 * 1024 + 512 * 1024);
+  const reader = transcript.reader({ stdout: 0, stderr: 0 });
+  const gaps: TranscriptItem[] = [];
+  for (let item = await reader.next(); item !== undefined; item = await reader.next())
+    if (item.type === "gap") gaps.push(item);
+  expect(gaps).toMatchObject([
+    { stream: "stderr", from: 8192 },
+    { stream: "stdout", from: 8192 },
+  ]);
+  expect(reader.offsets).toEqual({ stdout: writes / 2, stderr: writes / 2 });
+  const held = [...transcript.held()].map(({ sequence }) => sequence);
+  expect(held).toEqual([...held].sort((one, other) => one - other));
 });
 
 test("reports how far the process is ahead of its lossless reader", async () => {

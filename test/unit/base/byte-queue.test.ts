@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { Pending } from "../../../src/server/framing.ts";
+import { ByteQueue } from "../../../src/base/byte-queue.ts";
 import { processorMs } from "../../support/measure.ts";
 
 test("bytes come out as they went in, in pieces of any size", () => {
   const all = Buffer.from(Array.from({ length: 30_000 }, (_, index) => index % 251));
   const sizes = [1, 1, 3, 4095, 1, 4096, 2, 5000, 1, 1, 700, 0, 4000];
-  const pending = new Pending();
+  const pending = new ByteQueue();
   const taken: Buffer[] = [];
   for (let at = 0, round = 0; at < all.length; round++) {
     const size = sizes[round % sizes.length] ?? 1;
@@ -21,7 +21,7 @@ test("bytes come out as they went in, in pieces of any size", () => {
 });
 
 test("a message in pieces of one byte takes almost no time, and no memory per piece", () => {
-  const pending = new Pending();
+  const pending = new ByteQueue();
   const cost = processorMs(() => {
     for (let count = 0; count < 100_000; count++) {
       pending.push(Buffer.from([count % 7]));
