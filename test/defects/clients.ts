@@ -200,4 +200,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a message that an OpenManus agent adds counts as an earlier one that has left its memory",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: "{id(message): message for message in agent.memory.messages}",
+        to: "{id(message) for message in agent.memory.messages}",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

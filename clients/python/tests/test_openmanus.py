@@ -228,6 +228,24 @@ async def test_going_round_in_circles_is_warned_of_once() -> None:
     assert agent.prompts == ["Go on.", "Go on.", "Go on.", warned, warned]
 
 
+async def test_a_run_has_all_messages_also_if_the_memory_has_only_the_newest(berth: AsyncBerth) -> None:
+    class Talking(BaseAgent):
+        heard: list[str] = []
+
+        async def step(self) -> str:
+            if self.current_step == self.max_steps:
+                run = next(each for each in await berth.runs.list() if each.name == self.name)
+                messages = (await berth.runs.get(run.run_id, include_messages=True)).messages
+                self.heard = [each.content for each in messages]
+            self.update_memory("assistant", f"thought {self.current_step}")
+            self.update_memory("tool", f"result {self.current_step}")
+            return "done"
+
+    agent = Talking("talking", memory=Memory(max_messages=2), max_steps=6, client=berth)
+    await agent.run()
+    assert agent.heard == [f"{what} {number}" for number in range(1, 6) for what in ("thought", "result")]
+
+
 def test_memory() -> None:
     agent = scripted("x")
     with pytest.raises(ValueError, match="Unsupported message role: critic"):

@@ -730,7 +730,8 @@ class _Loop(Agent):
     async def step(self, step: Step) -> StepResult:
         agent = self._agent
         agent.current_step = step.number
-        known = {id(message) for message in agent.memory.messages}
+        # Keeps the messages alive: Python gives the id of a message that is gone to a new one.
+        known = {id(message): message for message in agent.memory.messages}
         result = await agent.step()
         if agent.is_stuck():
             agent.handle_stuck_state()
