@@ -75,8 +75,11 @@ const KILL_GRACE_MS = 2_000;
 /** For all transcripts together. The rest is on disk. */
 const TRANSCRIPTS_MEMORY_BYTES = 256 * 1024 * 1024;
 const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
-/** The part of a stop's time that running calls get before their sandboxes end. */
-const CALLS_SHARE_OF_STOP = 0.3;
+/**
+ * When parts of a stop have to be over, as shares of its time: running calls, the sending of their last messages, the
+ * ends of sessions. Each gets what those before it left, and so do the sandboxes and the workspaces, up to the end.
+ */
+const STOP = { calls: 0.3, messages: 0.5, sessions: 0.6 };
 
 /**
  * Builds the service and starts it. The only place that names the concrete parts.
@@ -111,8 +114,6 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const server = createServer(settings, service, { tokens, tls, audit, disk }, metrics, logger);
   tls?.follow((options) => server.setTls(options));
   const processMetrics = new ProcessMetrics(metrics);
-  const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
-  let workspacesRecovered: Promise<void> | undefined;
 
   /** From the bottom up: each part needs those recovered before it. */
   const recover = async (): Promise<void> => {
@@ -123,19 +124,17 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     service.state.start();
     service.sessions.recover();
     service.runs.recover();
-    workspacesRecovered = service.workspaces.workspaces.start();
+    void service.workspaces.workspaces.start();
   };
   /** Stops the parts from the top down. Resolves with the ids of sandboxes that still exist. */
-  const release = async (leave: boolean): Promise<string[]> => {
+  const release = async (leave: boolean, leftMs: TimeLeft): Promise<string[]> => {
     service.state.requests.stop(new BerthError("SHUTTING_DOWN", "The server is shutting down."));
     processMetrics.stop();
     disk.stop();
     service.runs.stop();
-    await service.sessions.shutdown({ leave, timeoutMs: callsMs });
-    const left = await service.sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
-    // The workspaces start work once they have recovered, which must be stopped too.
-    await workspacesRecovered;
-    await service.workspaces.workspaces.stop();
+    await service.sessions.shutdown({ leave, timeoutMs: leftMs(STOP.sessions) });
+    const left = await service.sandboxes.shutdown({ leave, timeoutMs: leftMs() });
+    await service.workspaces.workspaces.stop({ timeoutMs: leftMs() });
     await service.processes.detach();
     service.lanes.closeAll();
     service.egress.stop();
@@ -154,13 +153,15 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     address = await server.start();
   } catch (error) {
     // Leave what an earlier run left behind to the next one.
-    await release(true);
+    await release(true, timeLeft(settings.stopTimeoutMs));
     throw error;
   }
   let stopping: Promise<{ left: string[] }> | undefined;
   const stop = async (): Promise<{ left: string[] }> => {
-    await server.stop({ graceMs: callsMs });
-    const left = await release(settings.leaveSandboxes);
+    const leftMs = timeLeft(settings.stopTimeoutMs);
+    const callsMs = leftMs(STOP.calls);
+    await server.stop({ graceMs: callsMs, flushMs: leftMs(STOP.messages) - callsMs });
+    const left = await release(settings.leaveSandboxes, leftMs);
     store.close();
     return { left };
   };
@@ -172,6 +173,15 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
       return stopping;
     },
   };
+}
+
+/** How many milliseconds are left until a share of a stop's time is over. Default: all of it. */
+type TimeLeft = (share?: number) => number;
+
+/** Starts the time of a stop. */
+function timeLeft(timeoutMs: number): TimeLeft {
+  const startMs = performance.now();
+  return (share = 1) => Math.max(0, startMs + timeoutMs * share - performance.now());
 }
 
 type Service = Awaited<ReturnType<typeof compose>>;

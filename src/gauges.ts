@@ -43,7 +43,7 @@ export function showGauges(
       () => (monitor.available ? 1 : 0),
     ],
     berth_sandboxes: [
-      "Sandboxes that count towards --max-sandboxes: those being created and removed, and of the warm pool, too.",
+      "Sandboxes that count towards --max-sandboxes: those being created and removed, too, but not those of the warm pool.",
       () => sandboxes.places.taken,
     ],
     berth_sandboxes_limit: ["The value of --max-sandboxes.", () => sandboxes.places.limit],

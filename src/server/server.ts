@@ -53,6 +53,8 @@ export interface RpcServerOptions {
 interface StopOptions {
   /** How long running calls may take to finish, in milliseconds. */
   readonly graceMs: number;
+  /** How long clients may take to read the last messages of the calls that are ended then. Default: 5 s. */
+  readonly flushMs?: number;
   /** Ends the grace early. */
   readonly signal?: AbortSignal;
 }
@@ -137,7 +139,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   let recheck: NodeJS.Timeout | undefined;
   let stopping: Promise<void> | undefined;
 
-  async function stop({ graceMs, signal }: StopOptions): Promise<void> {
+  async function stop({ graceMs, flushMs = MAX_FLUSHES * FLUSH_MS, signal }: StopOptions): Promise<void> {
     const reason = shuttingDown();
     listener.drain();
     calls.refuse(reason);
@@ -148,7 +150,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
       graceMs,
     );
     calls.abort(reason);
-    await flush();
+    await within(flush(), flushMs);
     await listener.destroy();
     clearInterval(sweep);
     clearInterval(recheck);

@@ -1,4 +1,4 @@
-import { forEachConcurrently } from "../base/async.ts";
+import { forEachConcurrently, within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
@@ -65,6 +65,8 @@ const MAX_STRAYS = 1_000;
 /** Creates, finds, fills and cleans up workspaces: directories that outlive the sandboxes in which they are mounted. */
 export class WorkspaceManager {
   readonly #parts: WorkspaceManagerParts;
+  #recovered: Promise<void> = Promise.resolve();
+  #stopped = false;
 
   constructor(parts: WorkspaceManagerParts) {
     this.#parts = parts;
@@ -74,7 +76,22 @@ export class WorkspaceManager {
    * Completes what an earlier run of the service left incomplete, then starts the quota watch and the sweep. Never
    * rejects.
    */
-  async start(): Promise<void> {
+  start(): Promise<void> {
+    this.#recovered = this.#recover();
+    return this.#recovered;
+  }
+
+  /**
+   * Stops the quota watch and the sweep, and waits at most `timeoutMs` for what {@link start} is completing. The next
+   * start completes the rest.
+   */
+  async stop({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {
+    const { quota, sweep, clock } = this.#parts;
+    this.#stopped = true;
+    await within(Promise.all([this.#recovered, quota.stop(), sweep.stop()]), timeoutMs, clock);
+  }
+
+  async #recover(): Promise<void> {
     const { store, mounts, workspaces, quota, sweep, logger } = this.#parts;
     const records = store.all();
     if (this.#parts.storage.sharing)
@@ -83,6 +100,7 @@ export class WorkspaceManager {
     await forEachConcurrently(unfinished, (record) =>
       workspaces
         .locked(record, async () => {
+          if (this.#stopped) return;
           const known = store.find(record);
           if (known?.state === "DELETING" || known?.state === "FORKING")
             await workspaces.finishDeletion(known, 0);
@@ -98,11 +116,6 @@ export class WorkspaceManager {
     );
     quota.start();
     sweep.start();
-  }
-
-  /** Stops the quota watch and the sweep. */
-  async stop(): Promise<void> {
-    await Promise.all([this.#parts.quota.stop(), this.#parts.sweep.stop()]);
   }
 
   /** Creates a workspace unless it exists. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */

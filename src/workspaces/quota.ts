@@ -77,7 +77,7 @@ export class WorkspaceQuota {
     this.#logger = parts.logger;
   }
 
-  /** Starts the watch. */
+  /** Starts the watch. After a stop, does nothing. */
   start(): void {
     if (this.#storage.measuresOften) this.#watching = this.#watch();
   }

@@ -27,9 +27,9 @@ export class WorkspaceSweep {
     this.#parts = parts;
   }
 
-  /** Starts one pass over all workspaces and shared directories. */
+  /** Starts one pass over all workspaces and shared directories. After a stop, does nothing. */
   start(): void {
-    this.#sweeping = this.#sweep();
+    if (!this.#stop.signal.aborted) this.#sweeping = this.#sweep();
   }
 
   async stop(): Promise<void> {

@@ -200,4 +200,51 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a message that an OpenManus agent adds counts as an earlier one that has left its memory",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: "{id(message): message for message in agent.memory.messages}",
+        to: "{id(message) for message in agent.memory.messages}",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "an OpenManus manager counts sandboxes forever that the service has deleted",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: "            await self._forget_ended()\n",
+        to: "            pass\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "what an OpenManus manager is creating during its cleanup stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: "            if self._is_shutting_down:\n                await",
+        to: "            if False:\n                await",
+      },
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: "            if self._creates:\n",
+        to: "            if False:\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

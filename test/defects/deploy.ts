@@ -89,4 +89,18 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
       title: "started through a link, it becomes the program: there is no other process",
     },
   },
+  {
+    name: "Prometheus cannot verify the replicas of the chart",
+    changes: [
+      {
+        file: "deploy/helm/berth/templates/monitor.yaml",
+        from: "      tlsConfig: {{- toYaml .Values.serviceMonitor.tlsConfig | nindent 8 }}\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/chart.kubernetes.ts",
+      title: "has a monitor if one is wanted, with an admin's token",
+    },
+  },
 ];

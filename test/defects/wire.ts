@@ -352,6 +352,21 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/rpc/event-queue.test.ts",
       title: "events without content count, too: a flood of them waits for its reader",
+    name: "clients that read slowly delay a stop of the service past its limit",
+    changes: [{ file: "src/app.ts", from: ", flushMs: leftMs(STOP.messages) - callsMs }", to: " }" }],
+    test: {
+      file: "test/integration/service/shutdown.test.ts",
+      title: "a client that reads slowly gets only its share of the time",
+    },
+  },
+  {
+    name: "clients that read slowly delay a stop of the port past its limit",
+    changes: [
+      { file: "src/server/server.ts", from: "await within(flush(), flushMs);", to: "await flush();" },
+    ],
+    test: {
+      file: "test/integration/server/stop.test.ts",
+      title: "a client that reads slowly delays it only up to its limit",
     },
   },
 ];

@@ -380,4 +380,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "the watch finds a shared directory that grew, also one from an earlier version",
     },
   },
+  {
+    name: "a stop waits for a deletion of an earlier run, however long that takes",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "await within(Promise.all([this.#recovered, quota.stop(), sweep.stop()]), timeoutMs, clock);",
+        to: "void [timeoutMs, clock]; await Promise.all([this.#recovered, quota.stop(), sweep.stop()]);",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/stop.test.ts",
+      title: "a stop waits only up to its limit for a deletion that an earlier run left",
+    },
+  },
 ];

@@ -24,6 +24,7 @@ from berth.openmanus import (
     SandboxTimeoutError,
     create_sandbox_client,
 )
+from conftest import Link
 
 #: The service's own image: the engine of these tests has no other.
 SETTINGS = SandboxSettings(image="", timeout=60)
@@ -79,6 +80,40 @@ async def test_creates_at_once_share_the_places() -> None:
         )
         assert sum(isinstance(each, str) for each in made) == 3
         assert manager.get_stats()["total_sandboxes"] == 3
+
+
+async def test_a_sandbox_that_the_service_deleted_takes_no_place(berth: AsyncBerth) -> None:
+    async with SandboxManager(max_sandboxes=2) as manager:
+        first = await manager.create_sandbox(SETTINGS)
+        second = await manager.create_sandbox(SETTINGS)
+        await berth.sandboxes.delete(first, grace=0)
+        made = await asyncio.gather(
+            *(manager.create_sandbox(SETTINGS) for _ in range(3)), return_exceptions=True
+        )
+        assert sum(isinstance(each, str) for each in made) == 1
+        assert manager.get_stats()["total_sandboxes"] == 2
+        assert await (await manager.get_sandbox(second)).run_command("echo hello") == "hello"
+
+
+async def test_what_is_being_created_during_a_cleanup_is_deleted_too(berth: AsyncBerth, link: Link) -> None:
+    async def live() -> set[str]:
+        return {info.sandbox_id for info in await berth.sandboxes.list()}
+
+    before = await live()
+    async with AsyncBerth(link.address) as client, SandboxManager(client=client) as manager:
+        await client.sandboxes.stats()
+        link.passing.clear()
+        creating = asyncio.create_task(manager.create_sandbox(SETTINGS))
+        while not await live() - before:
+            await asyncio.sleep(0.02)
+        cleaning = asyncio.create_task(manager.cleanup())
+        await asyncio.sleep(0)
+        assert manager.get_stats()["is_shutting_down"]
+        link.passing.set()
+        await cleaning
+        assert not await live() - before
+        with pytest.raises(RuntimeError, match="shutting down"):
+            await creating
 
 
 async def test_a_bad_image_gives_its_place_back() -> None:
@@ -226,6 +261,24 @@ async def test_going_round_in_circles_is_warned_of_once() -> None:
     await agent.run()
     warned = f"{STUCK_PROMPT}\nGo on."
     assert agent.prompts == ["Go on.", "Go on.", "Go on.", warned, warned]
+
+
+async def test_a_run_has_all_messages_also_if_the_memory_has_only_the_newest(berth: AsyncBerth) -> None:
+    class Talking(BaseAgent):
+        heard: list[str] = []
+
+        async def step(self) -> str:
+            if self.current_step == self.max_steps:
+                run = next(each for each in await berth.runs.list() if each.name == self.name)
+                messages = (await berth.runs.get(run.run_id, include_messages=True)).messages
+                self.heard = [each.content for each in messages]
+            self.update_memory("assistant", f"thought {self.current_step}")
+            self.update_memory("tool", f"result {self.current_step}")
+            return "done"
+
+    agent = Talking("talking", memory=Memory(max_messages=2), max_steps=6, client=berth)
+    await agent.run()
+    assert agent.heard == [f"{what} {number}" for number in range(1, 6) for what in ("thought", "result")]
 
 
 def test_memory() -> None:

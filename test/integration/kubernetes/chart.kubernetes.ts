@@ -318,6 +318,7 @@ describe("deploy/helm/berth", () => {
     const values = {
       "serviceMonitor.enabled": "true",
       "serviceMonitor.tokenSecret.name": "admin-token",
+      "serviceMonitor.tlsConfig.serverName": "berth.example.com",
       ...TLS,
     };
     const all = await resources(values);
@@ -331,6 +332,7 @@ describe("deploy/helm/berth", () => {
         path: "/metrics",
         interval: "30s",
         scheme: "https",
+        tlsConfig: { serverName: "berth.example.com" },
         authorization: { credentials: { name: "admin-token", key: "token" } },
       },
     ]);
@@ -348,6 +350,11 @@ describe("deploy/helm/berth", () => {
     ["a misspelled value", { replica: "2" }, "replica"],
     ["no tokens", { "tokens.secret": "" }, "tokens"],
     ["a monitor without a token", { "serviceMonitor.enabled": "true" }, "tokenSecret.name"],
+    [
+      "a monitor without a name for TLS",
+      { "serviceMonitor.enabled": "true", ...TLS },
+      "tlsConfig.serverName",
+    ],
   ])("refuses %s", async (_, values, named) => {
     await expect(template(values)).rejects.toThrow(named);
   });

@@ -3,13 +3,12 @@ import http from "node:http";
 import http2 from "node:http2";
 import net from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { create, toBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { FileService } from "../../../gen/ts/berth/v1/file_pb.js";
-import { ExecRequestSchema, ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { Routes } from "../../../src/server/routes.ts";
@@ -17,13 +16,11 @@ import { createRpcServer } from "../../../src/server/server.ts";
 import { eventually } from "../../support/eventually.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
-import { grpcFrame } from "../../support/server/http.ts";
+import { readSlowly } from "../../support/server/slow-reader.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
-
-const EXEC = "/berth.v1.ProcessService/Exec";
 
 /** Longer than a test may take: a stop that waits for all of it fails its test. */
 const LONG_GRACE = { graceMs: 3_600_000 };
@@ -126,32 +123,25 @@ test("a reader that stopped does not delay it", async () => {
 });
 
 test("a client that reads slowly gets its output to the end, and why it ended", async () => {
-  const lastOf = async () => {
+  const statusOf = async () => {
     const { server, url, record } = await startTestServer();
-    const session = http2.connect(url, { settings: { initialWindowSize: 16_384 } });
-    session.on("error", () => {});
-    const request = { ":method": "POST", ":path": EXEC, "content-type": "application/grpc", te: "trailers" };
-    const stream = session.request(request);
-    stream.on("error", () => {});
-    let trailers: http2.IncomingHttpHeaders = {};
-    stream.on("trailers", (received) => {
-      trailers = received;
-    });
-    const closed = once(stream, "close");
     // What is on its way when the call ends takes longer than one attempt to flush it.
-    stream.on("data", () => {
-      stream.pause();
-      setTimeout(() => stream.resume(), 60);
-    });
-    stream.end(grpcFrame(toBinary(ExecRequestSchema, create(ExecRequestSchema, shell("flood")))));
+    const { status } = readSlowly(url, shell("flood"));
     await eventually(() => record.open === 1);
     await server.stop({ graceMs: 100 });
-    await closed;
-    session.destroy();
-    return trailers["grpc-status"];
+    return status;
   };
   // On a busy machine it may read too slowly.
-  await expect.poll(lastOf, { timeout: 120_000 }).toBe("14");
+  await expect.poll(statusOf, { timeout: 120_000 }).toBe("14");
+});
+
+test("a client that reads slowly delays it only up to its limit", async () => {
+  const { server, url, record } = await startTestServer();
+  const { behind, status } = readSlowly(url, shell("flood"));
+  await behind;
+  await server.stop({ graceMs: 0, flushMs: 0 });
+  expect(await status).toBeUndefined();
+  await eventually(() => record.open === 0);
 });
 
 test("idle connections of both kinds are closed at once", async () => {

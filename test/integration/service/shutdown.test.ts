@@ -1,9 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
+import { startApp } from "../../../src/app.ts";
 import { expectContainers, expectNoContainers } from "../../support/app.ts";
 import { Client, failureOf } from "../../support/client.ts";
 import { containersOf, docker, removeContainers } from "../../support/docker.ts";
+import { MemoryLog } from "../../support/memory-log.ts";
 import { ServeProcess } from "../../support/program.ts";
+import { readSlowly } from "../../support/server/slow-reader.ts";
+import { testSettings } from "../../support/settings.ts";
 
 /** Most of it is for the removal of containers, which a busy daemon takes long for. */
 const STOP_TIMEOUT_MS = 30_000;
@@ -99,4 +103,23 @@ test("with leaveSandboxes they stay, and their processes continue", async () => 
   expect(container?.State).toBe("running");
   const { Processes: rows } = await docker.getContainer(container?.Id ?? "").top();
   expect(rows.flat().join("\n")).toContain("date +%s.%N");
+});
+
+test("a client that reads slowly gets only its share of the time", async () => {
+  const settings = testSettings({ engine: "bubblewrap", stopTimeoutMs: 1 });
+  const app = await startApp(settings, new MemoryLog());
+  const client = new Client(app.address);
+  try {
+    const { sandbox_id: sandboxId } = await client.createSandbox();
+    const { behind, status } = readSlowly(`http://${app.address}`, {
+      sandboxId,
+      command: { case: "shell", value: "yes" },
+    });
+    await behind;
+    await app.stop();
+    expect(await status).toBeUndefined();
+  } finally {
+    client.close();
+    await app.stop();
+  }
 });

@@ -41,7 +41,7 @@ export async function openWorkspaces(
   });
   await parts.workspaces.start();
   const close = async (): Promise<void> => {
-    await parts.workspaces.stop();
+    await parts.workspaces.stop({ timeoutMs: 60_000 });
     store.close();
   };
   return { ...parts, engine: world.engine, events, log: own.logger, close };

@@ -63,6 +63,7 @@ STUCK_PROMPT = (
 )
 #: How long operations in a sandbox may continue while it is deleted.
 _DELETE_GRACE_S = 5
+_SHUTTING_DOWN = "Failed to create sandbox: the manager is shutting down"
 #: The code of a tool that exceeded its timeout.
 _TIMED_OUT = 5006
 _UNITS = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -317,7 +318,8 @@ class SandboxManager:
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._last_used: dict[str, float] = {}
         self._active: dict[str, int] = {}
-        self._being_made = 0
+        #: One for each create that is under way, done at its end. Each has a place.
+        self._creates: set[asyncio.Future[None]] = set()
         self._is_shutting_down = False
 
     async def ensure_image(self, image: str) -> bool:
@@ -336,25 +338,32 @@ class SandboxManager:
         Raises RuntimeError: "Maximum number of sandboxes (N) reached", "Failed to ensure Docker image: …", "Failed to
         create sandbox: …".
         """
+        if self._is_full() and not self._is_shutting_down:
+            await self._forget_ended()
         if self._is_shutting_down:
-            raise RuntimeError("Failed to create sandbox: the manager is shutting down")
-        # Reserves a place before the first await; released below.
-        if len(self._sandboxes) + self._being_made >= self.max_sandboxes:
+            raise RuntimeError(_SHUTTING_DOWN)
+        if self._is_full():
             raise RuntimeError(f"Maximum number of sandboxes ({self.max_sandboxes}) reached")
-        self._being_made += 1
         settings = config or SandboxSettings()
         sandbox = DockerSandbox(
             settings, volume_bindings, client=self._berth(), idle_timeout=self.idle_timeout
         )
+        # Reserves a place before the next await; released below.
+        create: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._creates.add(create)
         try:
             await sandbox.create()
+            if self._is_shutting_down:
+                await sandbox.cleanup()
+                raise RuntimeError(_SHUTTING_DOWN)
         except RuntimeError as error:
             cause = error.__cause__
             if isinstance(cause, ImageUnavailableError):
                 raise RuntimeError(f"Failed to ensure Docker image: {settings.image}") from cause
             raise
         finally:
-            self._being_made -= 1
+            self._creates.remove(create)
+            create.set_result(None)
         sandbox_id = sandbox.ready().sandbox_id
         self._sandboxes[sandbox_id] = sandbox
         self._last_used[sandbox_id] = time.time()
@@ -396,13 +405,16 @@ class SandboxManager:
         """Does nothing: the service deletes idle sandboxes itself, also after this program has ended."""
 
     async def cleanup(self) -> None:
-        """Deletes all sandboxes that it created, and creates no more."""
+        """Deletes all sandboxes that it created, and creates no more. Waits for creates that are under way."""
         self._is_shutting_down = True
         try:
             results = await asyncio.gather(
                 *(self.delete_sandbox(sandbox_id) for sandbox_id in list(self._sandboxes)),
                 return_exceptions=True,
             )
+            # Each deletes its own sandbox.
+            if self._creates:
+                await asyncio.wait(self._creates)
         finally:
             if self._own_client and self._client is not None:
                 client, self._client = self._client, None
@@ -415,7 +427,8 @@ class SandboxManager:
         """{"total_sandboxes", "active_operations", "max_sandboxes", "idle_timeout", "cleanup_interval",
         "is_shutting_down"}.
 
-        Covers the sandboxes of this manager. For those of the service: `AsyncBerth().sandboxes.stats()`.
+        Covers the sandboxes of this manager. For those of the service: `AsyncBerth().sandboxes.stats()`. One that the
+        service deleted counts until a use of it, or a create at the limit, finds it gone.
         """
         return {
             "total_sandboxes": len(self._sandboxes),
@@ -438,6 +451,21 @@ class SandboxManager:
         if self._client is None:
             self._client = AsyncBerth()
         return self._client
+
+    def _is_full(self) -> bool:
+        return len(self._sandboxes) + len(self._creates) >= self.max_sandboxes
+
+    async def _forget_ended(self) -> None:
+        """Forgets the sandboxes that the service has deleted, such as idle ones."""
+        # Not those that are created meanwhile, which may be missing in the list.
+        created = list(self._sandboxes)
+        try:
+            live = {info.sandbox_id for info in await self._berth().sandboxes.list()}
+        except BerthError as error:
+            raise RuntimeError(f"Failed to create sandbox: {error.message}") from error
+        for sandbox_id in created:
+            if sandbox_id not in live:
+                self._forget(sandbox_id)
 
     def _forget(self, sandbox_id: str) -> None:
         self._sandboxes.pop(sandbox_id, None)
@@ -730,7 +758,8 @@ class _Loop(Agent):
     async def step(self, step: Step) -> StepResult:
         agent = self._agent
         agent.current_step = step.number
-        known = {id(message) for message in agent.memory.messages}
+        # Keeps the messages alive: Python gives the id of a message that is gone to a new one.
+        known = {id(message): message for message in agent.memory.messages}
         result = await agent.step()
         if agent.is_stuck():
             agent.handle_stuck_state()
