@@ -104,13 +104,12 @@ export class Workspaces {
 
   /** What clients see of it now. */
   view(name: WorkspaceName): WorkspaceView {
-    const { store, storage, users } = this.#parts;
+    const { storage, users } = this.#parts;
     const record = this.find(name);
     return {
       owner: record.owner,
       workspaceId: record.workspaceId,
       path: storage.pathOf(record),
-      traceRefs: store.refs(record),
       sandboxId: users.current(record)?.sandboxId ?? "",
       sizeBytes: record.sizeBytes,
       createTimeMs: record.createTimeMs,
