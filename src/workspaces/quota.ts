@@ -116,15 +116,22 @@ export class WorkspaceQuota {
     return { sizeBytes, quotaBytes, quotaEnforcement };
   }
 
-  /** Measures a directory and stores its size. */
+  /** Measures a directory and stores its size. @throws `WORKSPACE_NOT_FOUND`, also if it is deleted meanwhile. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const place = this.#store.find(name);
     if (place === undefined) throw workspaceNotFound(name);
     const sizeBytes = await this.#storage.measure(place, signal);
+    // What was created again under its name has another size.
+    if (this.#store.find(name)?.number !== place.number) throw workspaceNotFound(name);
     this.#store.setSize(name, sizeBytes);
     if (isShared(name)) this.#shared.set(name.owner, sizeBytes);
     this.#report(name, sizeBytes);
     return sizeBytes;
+  }
+
+  /** Call this when a workspace is gone: what is created again under its name is reported again. */
+  forget(name: WorkspaceName): void {
+    this.#reported.delete(workspaceKey(name));
   }
 
   /** The last measured size of everything an owner has, plus running imports. */

@@ -409,4 +409,12 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "are not kept with the answers for retries, which get those of now",
     },
   },
+  {
+    name: "a workspace that is created again is not reported when it exceeds its quota again",
+    changes: [{ file: "src/workspaces/workspaces.ts", from: "    quota.forget(record);\n", to: "" }],
+    test: {
+      file: "test/integration/workspaces/quota-measuring.test.ts",
+      title: "a workspace that was deleted and created again is reported again when it exceeds its quota",
+    },
+  },
 ];
