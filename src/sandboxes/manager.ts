@@ -183,9 +183,9 @@ export class SandboxManager {
 
   /**
    * Creates a sandbox that is ready to run commands. On failure or abort nothing is left.
-   * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
-   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
-   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
+   * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `TENANT_QUOTA`, `INVALID_ARGUMENT`,
+   *   `IMAGE_UNAVAILABLE`, `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`,
+   *   `WORKSPACE_IN_USE`, `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxView> {
     this.#assertOpen();
