@@ -242,7 +242,13 @@ async function compose(
   const names = new TemporaryNames(store.instance);
   const { volumes } = engine;
   const storage = workspaceStorage(settings, { volumes, names, instance: store.instance, logger });
-  const mounts = new WorkspaceMounts(store.workspaces, storage, clock);
+  // Sandboxes need the mounts, which need the sizes of workspaces, and what exceeds its quota is reported to sandboxes.
+  const mounts = new WorkspaceMounts({
+    store: store.workspaces,
+    storage,
+    clock,
+    assertTenantRoom: (owner, signal) => workspaces.quota.assertTenantRoom(owner, signal),
+  });
   const journal = new SandboxJournal({ ...state, store: store.sandboxes });
   const sandboxes = new SandboxManager(settings, {
     ...common,

@@ -34,7 +34,7 @@ import type { WorkspaceDiff } from "../workspaces/diff.ts";
 import type { WorkspaceEnsurer } from "../workspaces/ensure.ts";
 import type { WorkspaceFork } from "../workspaces/fork.ts";
 import type { WorkspaceManager } from "../workspaces/manager.ts";
-import type { WorkspaceName } from "../workspaces/workspace.ts";
+import type { WorkspaceName, WorkspaceView } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
 import { toWireBroken, toWireDiffItem, toWireWorkspace } from "./convert/workspace.ts";
 import { beginUpload, withKeepalive } from "./stream.ts";
@@ -67,7 +67,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const answer = await this.#parts.requests.run(key, context.signal, () =>
       this.#parts.workspaces.create(name),
     );
-    return { workspace: toWireWorkspace(answer.workspace), created: answer.created };
+    return { workspace: this.#toWire(answer.workspace), created: answer.created };
   }
 
   async getWorkspace(
@@ -76,7 +76,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   ): Promise<{ workspace: Workspace }> {
     const options = { measure: request.measureSize, signal: context.signal };
     return {
-      workspace: toWireWorkspace(await this.#parts.workspaces.get(workspaceName(context, request), options)),
+      workspace: this.#toWire(await this.#parts.workspaces.get(workspaceName(context, request), options)),
     };
   }
 
@@ -87,7 +87,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const after = decodePageToken(request.pageToken, z.string()) ?? "";
     const page = await this.#parts.workspaces.list(ownerOf(context), after, pageSize(request.pageSize));
     return {
-      workspaces: page.workspaces.map(toWireWorkspace),
+      workspaces: page.workspaces.map((view) => this.#toWire(view)),
       broken: page.broken.map(toWireBroken),
       nextPageToken: page.next === undefined ? "" : encodePageToken(page.next),
     };
@@ -104,7 +104,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
       this.#parts.ensurer.ensure(name, spec, signal),
     );
     return {
-      workspace: toWireWorkspace(ensured.workspace),
+      workspace: this.#toWire(ensured.workspace),
       sandbox: ensured.sandbox && toWireSandbox(ensured.sandbox),
       sandboxUnavailableReason: ensured.unavailableReason,
       reused: ensured.reused,
@@ -121,7 +121,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const view = await this.#parts.requests.run(key, context.signal, () =>
       this.#parts.ensurer.stop(name, graceMs),
     );
-    return { workspace: toWireWorkspace(view) };
+    return { workspace: this.#toWire(view) };
   }
 
   async addTraceRef(
@@ -134,7 +134,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const added = await this.#parts.requests.run(key, context.signal, () =>
       this.#parts.workspaces.addReference(name, traceId),
     );
-    return { workspace: toWireWorkspace(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
+    return { workspace: this.#toWire(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
   }
 
   async removeTraceRef(
@@ -147,12 +147,12 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const view = await this.#parts.requests.run(key, context.signal, () =>
       this.#parts.workspaces.removeReference(name, traceId),
     );
-    return { workspace: toWireWorkspace(view) };
+    return { workspace: this.#toWire(view) };
   }
 
   lookupTrace(request: LookupTraceRequest, context: HandlerContext): { workspace: Workspace } {
     const traceId = callerId("trace_id", request.traceId);
-    return { workspace: toWireWorkspace(this.#parts.workspaces.lookupTrace(ownerOf(context), traceId)) };
+    return { workspace: this.#toWire(this.#parts.workspaces.lookupTrace(ownerOf(context), traceId)) };
   }
 
   async cleanupWorkspace(
@@ -167,7 +167,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
       this.#parts.workspaces.cleanup(name, options),
     );
     return {
-      workspace: workspace && toWireWorkspace(workspace),
+      workspace: workspace && this.#toWire(workspace),
       clearedRefCount: clearedRefs,
       deleted: workspace === undefined,
     };
@@ -183,7 +183,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const view = await this.#parts.requests.run(key, context.signal, (signal, progress) =>
       this.#parts.forks.fork({ ...target, workspaceId }, target, { signal, progress }),
     );
-    return { workspace: toWireWorkspace(view) };
+    return { workspace: this.#toWire(view) };
   }
 
   async *diffWorkspace(
@@ -218,10 +218,14 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
       { endsWithCallers: true },
     );
     return {
-      workspace: toWireWorkspace(imported.workspace),
+      workspace: this.#toWire(imported.workspace),
       entryCount: BigInt(imported.entryCount),
       sizeBytes: BigInt(imported.sizeBytes),
     };
+  }
+
+  #toWire(view: WorkspaceView): Workspace {
+    return toWireWorkspace(view, this.#parts.workspaces.references(view));
   }
 }
 

@@ -80,8 +80,9 @@ export class SandboxCreator {
     const { defaults, monitor, mounts, registry, warmPool, journal, sweeper, newRecord } = this.#parts;
     throwIfAborted(monitor.lost);
     const spec = resolveSpec(asked, defaults, monitor.info);
-    mounts.check(owner, spec);
     const { sandboxId, signal } = options;
+    await mounts.admit(owner, spec, signal);
+    mounts.check(owner, spec);
     const find = (): SandboxRecord | undefined => {
       const found = sandboxId === undefined ? undefined : registry.get(owner, sandboxId);
       if (found?.live) throw exists(found);

@@ -27,7 +27,7 @@ import { Reconciler } from "./recover.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
 import type { ResourceUsage, SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
-import { fitSpec, type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
+import { fitSpec, type MountSources, type RequestedSpec, type SandboxDefaults } from "./spec.ts";
 import { TenantQuotas } from "./tenant-quotas.ts";
 import { UsageMeter } from "./usage-meter.ts";
 import {
@@ -136,10 +136,7 @@ export class SandboxManager {
     const earlyEnds = new EarlyEnds();
     const shared = { ...parts, quotas, defaults, locks: this.#locks, capacity, registry, retries, earlyEnds };
     const deleter = new SandboxDeleter(shared);
-    const warmPool = new WarmPool(settings.warmPools, {
-      ...shared,
-      resolve: (spec) => resolveSpec(spec, defaults, monitor.info),
-    });
+    const warmPool = new WarmPool(settings.warmPools, shared);
     const sweeper = new ExpirySweeper(registry, deleter, settings.cleanupIntervalMs, clock);
     this.#capacity = capacity;
     this.#registry = registry;
@@ -168,7 +165,7 @@ export class SandboxManager {
 
   /** Keeps prepared sandboxes ready. Call it before {@link start}. */
   keepPrepared(pool: PreparedPool): void {
-    this.#warmPool.add({ ...pool, spec: this.fit(pool.spec) });
+    this.#warmPool.add(pool);
   }
 
   /** Starts sweeping expired sandboxes, filling the warm pools and following the engine. */
@@ -186,9 +183,9 @@ export class SandboxManager {
 
   /**
    * Creates a sandbox that is ready to run commands. On failure or abort nothing is left.
-   * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
-   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
-   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
+   * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `TENANT_QUOTA`, `INVALID_ARGUMENT`,
+   *   `IMAGE_UNAVAILABLE`, `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`,
+   *   `WORKSPACE_IN_USE`, `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxView> {
     this.#assertOpen();

@@ -165,6 +165,11 @@ function unsupported(field: string, message: string): BerthError {
 /** Resolves the mounts of a spec to directories of the host. */
 export interface MountSources {
   /**
+   * Checks whether the owner may have one more sandbox with these mounts. May take long, so call it before anything is
+   * reserved. @throws `TENANT_QUOTA`
+   */
+  admit(owner: string, spec: SandboxSpec, signal: AbortSignal): Promise<void>;
+  /**
    * Checks whether a sandbox may be created with these mounts. Called in the same turn of the event loop in which the
    * sandbox is registered, so that a caller that closes a workspace for exclusive use finds every sandbox that uses it.
    * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.

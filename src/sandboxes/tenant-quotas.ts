@@ -52,7 +52,7 @@ const HOW_TO_FREE: Readonly<Record<CountedQuota | "workspaceBytes", string>> = {
   cpuMillis: "Ask for less CPU, delete a sandbox",
   pids: "Ask for a lower pids_limit, delete a sandbox",
   execs: "Wait for a command to end",
-  workspaceBytes: "Delete files or workspaces",
+  workspaceBytes: "Delete files in a running sandbox, clean up workspaces with force",
 };
 /** When to retry a command that exceeded the quota. Short, because most commands are. */
 const RETRY_EXEC_MS = 100;

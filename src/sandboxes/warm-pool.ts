@@ -8,7 +8,7 @@ import type { EngineMonitor } from "./engine-monitor.ts";
 import { type LeasedSandbox, leasedOf, type SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
-import { engineNetwork, type RequestedSpec } from "./spec.ts";
+import { engineNetwork, fitSpec, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
 
 /** How many sandboxes of an image to keep ready. */
 export interface WarmPoolTarget {
@@ -84,7 +84,7 @@ interface Parts {
   readonly logger: Logger;
   readonly retries: RemovalRetries;
   readonly earlyEnds: EarlyEnds;
-  readonly resolve: (spec: RequestedSpec) => SandboxSpec;
+  readonly defaults: SandboxDefaults;
 }
 
 /**
@@ -104,7 +104,7 @@ export class WarmPool {
   constructor(targets: readonly WarmPoolTarget[], parts: Parts) {
     this.#parts = parts;
     this.#pools = targets.map(({ image, count }) => ({
-      asked: { image },
+      asked: () => ({ image }),
       resourceType: "",
       target: count,
       prepare: undefined,
@@ -113,9 +113,10 @@ export class WarmPool {
     }));
   }
 
-  /** Adds a pool. Call it before {@link start}. */
+  /** Adds a pool. Its spec is adapted to what the engine supports. Call it before {@link start}. */
   add({ resourceType, spec, count, prepare }: PreparedPool): void {
-    this.#pools.push({ asked: spec, resourceType, target: count, prepare, ready: [], starting: 0 });
+    const asked = (): RequestedSpec => fitSpec(spec, this.#parts.monitor.info);
+    this.#pools.push({ asked, resourceType, target: count, prepare, ready: [], starting: 0 });
   }
 
   /** Starts filling the pools. */
@@ -130,8 +131,9 @@ export class WarmPool {
   claim(spec: SandboxSpec, resourceType = ""): WarmSandbox | undefined {
     for (const pool of this.#pools) {
       if (pool.resourceType !== resourceType) continue;
-      const made = this.#parts.resolve(pool.asked);
-      if (!canBecome(made, spec)) continue;
+      const [first] = pool.ready;
+      // They differ in nothing but their limits.
+      if (first === undefined || !canBecome(first.spec, spec)) continue;
       this.#dropDead(pool);
       if (spec.mounts.length > 0 && !pool.ready[0]?.engine.takesMounts) {
         this.#fillAfter(pool);
@@ -140,7 +142,7 @@ export class WarmPool {
       const warm = pool.ready.shift();
       this.#fillAfter(pool);
       if (warm === undefined) continue;
-      return { ...warm, resources: made.resources, giveBack: () => this.#giveBack(pool, warm) };
+      return { ...warm, resources: warm.spec.resources, giveBack: () => this.#giveBack(pool, warm) };
     }
     return undefined;
   }
@@ -166,9 +168,9 @@ export class WarmPool {
   }
 
   status(): WarmPoolStatus[] {
-    return this.#pools.map(({ asked, resourceType, target, ready, problem = "" }) => {
-      const { image } = this.#parts.resolve(asked);
-      return { image, resourceType, target, ready: ready.length, problem };
+    return this.#pools.map((pool) => {
+      const { resourceType, target, ready, problem = "" } = pool;
+      return { image: this.#imageOf(pool), resourceType, target, ready: ready.length, problem };
     });
   }
 
@@ -179,6 +181,10 @@ export class WarmPool {
       for (const warm of pool.ready.splice(0)) this.#track(this.#remove(warm));
     }
     while (this.#work.size > 0) await Promise.all(this.#work);
+  }
+
+  #imageOf({ asked }: Pool): string {
+    return asked().image ?? this.#parts.defaults.image;
   }
 
   #giveBack(pool: Pool, warm: Warm): void {
@@ -238,10 +244,9 @@ export class WarmPool {
         pool.problem = (
           error instanceof BerthError ? error.message : "Berth failed; the log says why."
         ).slice(0, MAX_PROBLEM);
-        const { image } = this.#parts.resolve(pool.asked);
         const { resourceType } = pool;
         this.#parts.logger.warn(
-          { image, ...(resourceType !== "" && { resourceType }), err: error },
+          { image: this.#imageOf(pool), ...(resourceType !== "" && { resourceType }), err: error },
           "a sandbox of the warm pool could not be started; retrying",
         );
         await rest(retryMs, signal);
@@ -253,8 +258,9 @@ export class WarmPool {
   }
 
   async #make(pool: Pool, sandboxId: string, signal: AbortSignal): Promise<Warm> {
-    const { engine, observer } = this.#parts;
-    const spec = this.#parts.resolve(pool.asked);
+    const { engine, observer, defaults, monitor } = this.#parts;
+    // With the engine's limits of this moment: a machine can lose memory and processors while the service runs.
+    const spec = resolveSpec(pool.asked(), defaults, monitor.info);
     const identity = { sandboxId, generation: 1, owner: POOL_OWNER };
     await engine.ensureImage(spec.image, { signal });
     const made = await engine.create(
@@ -267,16 +273,16 @@ export class WarmPool {
     const leased = leasedOf(made, spec);
     observer.ready(leased);
     try {
-      return { engine: made, prepared: await pool.prepare?.(leased, signal) };
+      return { engine: made, spec, prepared: await pool.prepare?.(leased, signal) };
     } catch (error) {
-      await this.#remove({ engine: made, prepared: undefined });
+      await this.#remove({ engine: made, spec, prepared: undefined });
       throw error;
     }
   }
 
   async #remove(warm: Warm): Promise<void> {
-    const { engine, prepared } = warm;
-    this.#parts.observer.ending(leasedOf(engine, this.#parts.resolve({})));
+    const { engine, spec, prepared } = warm;
+    this.#parts.observer.ending(leasedOf(engine, spec));
     const cleanup = prepared?.cleanup(true);
     await this.#parts.engine.remove(engine.ref).then(
       () => this.#parts.retries.gone(engine.ref),
@@ -297,11 +303,13 @@ export const POOL_OWNER = "warm-pool";
 
 interface Warm {
   readonly engine: EngineSandbox;
+  /** With its current resources. */
+  readonly spec: SandboxSpec;
   readonly prepared: Prepared | undefined;
 }
 
 interface Pool {
-  readonly asked: RequestedSpec;
+  readonly asked: () => RequestedSpec;
   readonly resourceType: string;
   readonly target: number;
   readonly prepare: PreparedPool["prepare"] | undefined;

@@ -1,5 +1,5 @@
 import { isUtf8 } from "node:buffer";
-import { constants, type Stats } from "node:fs";
+import { type BigIntStats, constants, type Stats } from "node:fs";
 import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../base/diagnosis.ts";
@@ -13,10 +13,19 @@ import { assertUsable, MAX_VALUE_BYTES, parseSecretsFile, SECRET_NAME } from "./
 import { optionError, TokenFileError } from "./token-file.ts";
 
 const WRITABLE_BY_OTHERS = 0o022;
+/** The version of a file that is missing, for instance while an editor replaces it. */
+const MISSING = "";
 
 /** Decides which secrets a tenant may use. */
 export interface SecretGrants {
   allows(tenant: string, name: string): boolean;
+}
+
+/** The secrets of a file. */
+interface FileContent {
+  /** Differs after any change of the file. */
+  readonly version: string;
+  readonly values: ReadonlyMap<string, string>;
 }
 
 /** Without tokens there is one tenant, which may use all secrets. */
@@ -30,7 +39,8 @@ export class Secrets {
   readonly #place: string | undefined;
   readonly #grants: SecretGrants;
   readonly #logger: Logger;
-  #file: { readonly version: string; readonly values: ReadonlyMap<string, string> } | undefined;
+  /** What the file held when it could last be used. Undefined: the secrets are in a directory. */
+  #file: FileContent | undefined;
   /** The read of the file's latest requested version, in progress or done. */
   #reading: { readonly version: string; readonly values: Promise<ReadonlyMap<string, string>> } | undefined;
   /** A file that has changed and could not be used, and when to read it again. */
@@ -49,10 +59,10 @@ export class Secrets {
   static async open(place: string | undefined, grants: SecretGrants, logger: Logger): Promise<Secrets> {
     const secrets = new Secrets(place, grants, logger);
     if (place !== undefined) {
-      const names = await secretNames(place).catch((error: unknown) => {
+      secrets.#file = await contentOf(place).catch((error: unknown) => {
         throw optionError("secrets", error);
       });
-      logger.info({ secrets: names }, "secrets found");
+      logger.info({ secrets: secrets.#file?.values.size }, "secrets found");
     }
     return secrets;
   }
@@ -81,10 +91,10 @@ export class Secrets {
   async read(name: string): Promise<string> {
     if (this.#place === undefined || !SECRET_NAME.test(name)) throw notFound(name);
     try {
-      const place = await stat(this.#place);
-      const value = place.isDirectory()
+      const found = await stat(this.#place, { bigint: true }).catch(() => undefined);
+      const value = found?.isDirectory()
         ? await readSecretFile(this.#place, name)
-        : (await this.#valuesOf(this.#place)).get(name);
+        : (await this.#valuesOf(this.#place, found ? identityOf(found) : MISSING)).get(name);
       if (value === undefined) throw notFound(name);
       return value;
     } catch (error) {
@@ -94,10 +104,11 @@ export class Secrets {
     }
   }
 
-  async #valuesOf(file: string): Promise<ReadonlyMap<string, string>> {
-    const version = identityOf(await stat(file, { bigint: true }));
+  async #valuesOf(file: string, version: string): Promise<ReadonlyMap<string, string>> {
     const last = this.#file;
     const stale = this.#stale;
+    // A file that was missing may come back as it was.
+    if (version === last?.version) this.#stale = undefined;
     const isStale = version === stale?.version && performance.now() < stale.retryAt;
     if (last && (version === last.version || isStale)) return last.values;
     // Commands that find the same change share one parse.
@@ -132,15 +143,12 @@ export class Secrets {
   }
 }
 
-/**
- * Checks a file or directory of secrets. Returns the number of secrets; undefined for a directory. @throws
- * TokenFileError
- */
-export async function secretNames(place: string): Promise<number | undefined> {
-  const found = await stat(place).catch((cause: NodeJS.ErrnoException) => {
+/** Checks a file or directory of secrets. Returns what is in a file; undefined for a directory. @throws TokenFileError */
+export async function contentOf(place: string): Promise<FileContent | undefined> {
+  const found = await stat(place, { bigint: true }).catch((cause: NodeJS.ErrnoException) => {
     throw new TokenFileError(`${place} cannot be read (${cause.code})`, { cause });
   });
-  if (!found.isDirectory()) return (await readSecretsFile(place)).size;
+  if (!found.isDirectory()) return { version: identityOf(found), values: await readSecretsFile(place) };
   assertUnwritable(found, place);
   return undefined;
 }
@@ -149,7 +157,7 @@ export async function secretNames(place: string): Promise<number | undefined> {
 export async function diagnoseSecrets(place: string): Promise<Finding> {
   const subject = "secrets";
   try {
-    const count = await secretNames(place);
+    const count = (await contentOf(place))?.values.size;
     const found = count === undefined ? `the directory ${place}` : `${count} secret${count === 1 ? "" : "s"}`;
     return { subject, status: "ok", found };
   } catch (error) {
@@ -193,7 +201,8 @@ async function readSecretFile(directory: string, name: string): Promise<string |
  * Checks write permission. Mounted secrets are often readable by everyone in their container, but no other user may
  * write them.
  */
-function assertUnwritable({ uid, mode }: Stats, place: string): void {
+function assertUnwritable(found: Stats | BigIntStats, place: string): void {
+  const [uid, mode] = [Number(found.uid), Number(found.mode)];
   const own = process.geteuid?.() ?? uid;
   const isOwn = uid === own || uid === 0;
   const isShut = (mode & WRITABLE_BY_OTHERS) === 0 || (mode & 0o1000) !== 0;

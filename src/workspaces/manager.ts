@@ -139,15 +139,25 @@ export class WorkspaceManager {
     return workspaces.view(name);
   }
 
-  /** Lists an owner's workspaces after the id `after`, in byte order of their ids. Broken ones are separate. */
+  /**
+   * The ids of the traces that use a workspace, in byte order. None if there is no such workspace: the answer to a retry
+   * may name one that is gone.
+   */
+  references(name: WorkspaceName): string[] {
+    return this.#parts.store.refs(name);
+  }
+
+  /**
+   * Lists an owner's workspaces after the id `after`, in byte order of their ids. Fewer than `limit` if they have many
+   * references. Broken ones are separate.
+   */
   async list(owner: string, after: string, limit: number): Promise<WorkspacePage> {
     const { store, storage, workspaces } = this.#parts;
-    const records = store.page(owner, after, limit + 1);
-    const page = records.slice(0, limit);
+    const { records, more } = store.page(owner, after, limit);
     const found: WorkspaceView[] = [];
     const broken: BrokenWorkspace[] = [];
-    const problems = await storage.problemsOf(page);
-    for (const [index, { workspaceId }] of page.entries()) {
+    const problems = await storage.problemsOf(records);
+    for (const [index, { workspaceId }] of records.entries()) {
       const name = { owner, workspaceId };
       // Check again: the problem may be gone.
       const problem = problems[index] && (await storage.problemOf(name));
@@ -159,7 +169,7 @@ export class WorkspaceManager {
       else if ((state === "ACTIVE" || goes) && message !== undefined)
         broken.push({ workspaceId, path: storage.pathOf(name), message });
     }
-    const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;
+    const next = more ? records.at(-1)?.workspaceId : undefined;
     if (next === undefined) {
       const strays = await storage.strays(owner, store.ids(owner), MAX_STRAYS);
       broken.push(...strays.map((stray) => ({ workspaceId: "", ...stray })));

@@ -16,17 +16,32 @@ import {
 /** Where the shared directory is mounted in every sandbox with a workspace. */
 const SHARED_TARGET = "/shared";
 
+/** Refuses an owner that exceeds its quota of workspaces. @throws `TENANT_QUOTA` */
+type AssertTenantRoom = (owner: string, signal: AbortSignal) => Promise<void>;
+
 /** The mounts of sandboxes with workspaces: the directory of each workspace, and the owner's shared directory. */
 export class WorkspaceMounts implements MountSources {
   readonly #store: WorkspaceStore;
   readonly #storage: WorkspaceStorage;
   readonly #clock: Clock;
+  readonly #assertTenantRoom: AssertTenantRoom;
   readonly #closed = new Set<string>();
 
-  constructor(store: WorkspaceStore, storage: WorkspaceStorage, clock: Clock) {
-    this.#store = store;
-    this.#storage = storage;
-    this.#clock = clock;
+  constructor(parts: {
+    readonly store: WorkspaceStore;
+    readonly storage: WorkspaceStorage;
+    readonly clock: Clock;
+    readonly assertTenantRoom: AssertTenantRoom;
+  }) {
+    this.#store = parts.store;
+    this.#storage = parts.storage;
+    this.#clock = parts.clock;
+    this.#assertTenantRoom = parts.assertTenantRoom;
+  }
+
+  /** A sandbox with a workspace may write, to the workspace or to the shared directory. */
+  async admit(owner: string, spec: SandboxSpec, signal: AbortSignal): Promise<void> {
+    if (workspacesOf(owner, spec).length > 0) await this.#assertTenantRoom(owner, signal);
   }
 
   check(owner: string, spec: SandboxSpec): void {

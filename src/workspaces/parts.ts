@@ -118,8 +118,8 @@ export function createWorkspaces(
   },
 ) {
   const users = new WorkspaceSandboxes(parts.sandboxes);
-  const workspaces = new Workspaces({ ...parts, users });
   const quota = new WorkspaceQuota({ ...parts, users });
+  const workspaces = new Workspaces({ ...parts, users, quota });
   const transfers = new Transfers();
   const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
   return {

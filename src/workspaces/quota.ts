@@ -116,15 +116,22 @@ export class WorkspaceQuota {
     return { sizeBytes, quotaBytes, quotaEnforcement };
   }
 
-  /** Measures a directory and stores its size. */
+  /** Measures a directory and stores its size. @throws `WORKSPACE_NOT_FOUND`, also if it is deleted meanwhile. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const place = this.#store.find(name);
     if (place === undefined) throw workspaceNotFound(name);
     const sizeBytes = await this.#storage.measure(place, signal);
+    // What was created again under its name has another size.
+    if (this.#store.find(name)?.number !== place.number) throw workspaceNotFound(name);
     this.#store.setSize(name, sizeBytes);
     if (isShared(name)) this.#shared.set(name.owner, sizeBytes);
     this.#report(name, sizeBytes);
     return sizeBytes;
+  }
+
+  /** Call this when a workspace is gone: what is created again under its name is reported again. */
+  forget(name: WorkspaceName): void {
+    this.#reported.delete(workspaceKey(name));
   }
 
   /** The last measured size of everything an owner has, plus running imports. */
@@ -138,13 +145,18 @@ export class WorkspaceQuota {
    * @throws `NO_SPACE`, `TENANT_QUOTA`
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    await this.#assertOwnerRoom(name.owner, () => 0, signal);
+    await this.assertTenantRoom(name.owner, signal);
     const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const known = this.#store.find(name)?.sizeBytes ?? 0;
     if (known <= quotaBytes) return;
     const sizeBytes = await this.measure(name, signal);
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
+  }
+
+  /** Refuses a tenant over its quota. Measures again before it refuses. @throws `TENANT_QUOTA` */
+  assertTenantRoom(owner: string, signal?: AbortSignal): Promise<void> {
+    return this.#assertOwnerRoom(owner, () => 0, signal);
   }
 
   /** Refuses an addition of `bytes` that would exceed the quota of the directory. @throws `NO_SPACE` */
@@ -191,7 +203,7 @@ export class WorkspaceQuota {
     this.#store.setSize(fork, sizeBytes);
     const { quotaBytes = Number.POSITIVE_INFINITY } = this.#storage.quotaOf(fork);
     if (sizeBytes > quotaBytes) throw pastQuota(fork, sizeBytes, quotaBytes);
-    await this.#assertOwnerRoom(fork.owner, () => 0, signal);
+    await this.assertTenantRoom(fork.owner, signal);
     const { workspaceBytes = Number.POSITIVE_INFINITY } = this.#quotas.quotaOf(fork.owner);
     return Math.min(quotaBytes, workspaceBytes - this.ownerBytes(fork.owner) + sizeBytes);
   }

@@ -1,3 +1,4 @@
+import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
 import type { Database } from "../state/database.ts";
 import type { WorkspaceName } from "./workspace.ts";
 
@@ -44,6 +45,9 @@ interface Row {
 
 const COLUMNS =
   "number, tree, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
+/** What a reference costs an answer in addition to the bytes of its id, which may be as short as one. */
+const REF_BYTES = 64;
+const REFS_BYTES = `(SELECT total(octet_length(trace_id) + ${REF_BYTES}) FROM workspace_refs WHERE workspace_number = number)`;
 const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id = ?)";
 
 /**
@@ -66,14 +70,29 @@ export class WorkspaceStore {
     return row && toRecord(row as unknown as Row);
   }
 
-  /** Workspaces of an owner with ids after `after`, in byte order. */
-  page(owner: string, after: string, limit: number): WorkspaceRecord[] {
+  /**
+   * Workspaces of an owner with ids after `after`, in byte order, and whether there are more. Fewer than `limit` if they
+   * have many references, but at least one.
+   */
+  page(
+    owner: string,
+    after: string,
+    limit: number,
+  ): { readonly records: readonly WorkspaceRecord[]; readonly more: boolean } {
+    const records: WorkspaceRecord[] = [];
+    let bytes = 0;
     const rows = this.#db
       .prepare(
-        `SELECT ${COLUMNS} FROM workspaces WHERE owner = ? AND workspace_id > ? ORDER BY workspace_id LIMIT ?`,
+        `SELECT ${COLUMNS}, ${REFS_BYTES} AS refs_bytes FROM workspaces WHERE owner = ? AND workspace_id > ? ORDER BY workspace_id LIMIT ?`,
       )
-      .all(owner, after, limit);
-    return (rows as unknown as Row[]).map(toRecord);
+      .iterate(owner, after, limit + 1);
+    for (const row of rows) {
+      bytes += Number(row.refs_bytes);
+      if (records.length === limit || (records.length > 0 && bytes > MAX_SLICE_BYTES))
+        return { records, more: true };
+      records.push(toRecord(row as unknown as Row));
+    }
+    return { records, more: false };
   }
 
   /** The ids of an owner's workspaces. */

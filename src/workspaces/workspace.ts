@@ -39,12 +39,13 @@ export interface Quota {
   readonly quotaEnforcement: QuotaEnforcement;
 }
 
-/** A snapshot of a workspace, as clients see it. Times are wall milliseconds. */
+/**
+ * A snapshot of a workspace, as clients see it. Times are wall milliseconds. Its references are not part of it: there
+ * may be megabytes of them, and Berth keeps the answers of requests.
+ */
 export interface WorkspaceView extends WorkspaceName, Quota {
   /** Absolute path of its directory on the server's machine, or the namespace and name of its claim. */
   readonly path: string;
-  /** In byte order. */
-  readonly traceRefs: readonly string[];
   /** Its live sandbox. Empty if there is none. */
   readonly sandboxId: string;
   /** The last measured disk space, in bytes. Undefined before the first measurement. */

@@ -3,6 +3,7 @@ import { BerthError, hasReason } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
+import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
@@ -23,6 +24,7 @@ interface WorkspacesParts {
   readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
   readonly users: WorkspaceSandboxes;
+  readonly quota: Pick<WorkspaceQuota, "forget">;
   readonly clock: Clock;
   readonly time: Pick<ServiceTime, "nowMs">;
 }
@@ -104,13 +106,12 @@ export class Workspaces {
 
   /** What clients see of it now. */
   view(name: WorkspaceName): WorkspaceView {
-    const { store, storage, users } = this.#parts;
+    const { storage, users } = this.#parts;
     const record = this.find(name);
     return {
       owner: record.owner,
       workspaceId: record.workspaceId,
       path: storage.pathOf(record),
-      traceRefs: store.refs(record),
       sandboxId: users.current(record)?.sandboxId ?? "",
       sizeBytes: record.sizeBytes,
       createTimeMs: record.createTimeMs,
@@ -167,7 +168,7 @@ export class Workspaces {
 
   /** Continues a deletion that has started, or removes an incomplete fork. Call with its lock held. */
   async finishDeletion(record: WorkspaceRecord, graceMs: number | undefined): Promise<void> {
-    const { store, storage, users } = this.#parts;
+    const { store, storage, users, quota } = this.#parts;
     const key = workspaceKey(record);
     try {
       await users.removeUsers(record, graceMs);
@@ -178,6 +179,7 @@ export class Workspaces {
       throw error;
     }
     store.remove(record);
+    quota.forget(record);
     this.#failedDeletions.delete(key);
   }
 

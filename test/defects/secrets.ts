@@ -243,4 +243,32 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/state/request-store.ts", from: "seal.bytes(answer)", to: "answer" }],
     test: { file: LEAKS, title: NOWHERE },
   },
+  {
+    name: "a secrets file that is missing for a moment makes commands fail",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: "stat(this.#place, { bigint: true }).catch(() => undefined);",
+        to: "stat(this.#place, { bigint: true });",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "of a file that is gone for a while stays what it was, also if no command had used it",
+    },
+  },
+  {
+    name: "a secrets file that came back counts as unusable until it changes",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: "    if (version === last?.version) this.#stale = undefined;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "of a file that is gone for a while stays what it was, also if no command had used it",
+    },
+  },
 ];

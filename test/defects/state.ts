@@ -239,4 +239,18 @@ export const STATE_DEFECTS: readonly Defect[] = [
       title: "a container that is removed while its event is in transit counts as removed, and not as lost",
     },
   },
+  {
+    name: "the warm pool starts nothing more for sessions once the engine has less memory than it had",
+    changes: [
+      {
+        file: "src/sandboxes/warm-pool.ts",
+        from: "const asked = (): RequestedSpec => fitSpec(spec, this.#parts.monitor.info);",
+        to: "const fitted = fitSpec(spec, this.#parts.monitor.info);\n    const asked = (): RequestedSpec => fitted;",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/prepared-pool.test.ts",
+      title: "gives out what is ready, with less memory, and prepares more",
+    },
+  },
 ];

@@ -343,4 +343,19 @@ export const TENANT_DEFECTS: readonly Defect[] = [
       title: "files that change while the service can open none are read once it can",
     },
   },
+  {
+    name: "a tenant past its quota of workspaces gets further sandboxes that write to them",
+    changes: [
+      {
+        file: "src/sandboxes/create.ts",
+        from: "    await mounts.admit(owner, spec, signal);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: QUOTAS_SHOWN,
+      title:
+        "past its disk quota a tenant gets no sandbox over a workspace and no import, until files are removed",
+    },
+  },
 ];

@@ -392,6 +392,40 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/workspaces/stop.test.ts",
       title: "a stop waits only up to its limit for a deletion that an earlier run left",
+    name: "a page of workspaces has as many references as there are, and keeps other callers waiting for seconds",
+    changes: [
+      {
+        file: "src/workspaces/store.ts",
+        from: " || (records.length > 0 && bytes > MAX_SLICE_BYTES)",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/store.test.ts",
+      title: "a page of workspaces ends before their references take more than 2 MiB, and has at least one",
+    },
+  },
+  {
+    name: "each answer that is kept for retries has all references of its workspace",
+    changes: [
+      {
+        file: "src/workspaces/workspaces.ts",
+        from: "      path: storage.pathOf(record),",
+        to: `      path: storage.pathOf(record),
+      ...{ traceRefs: this.#parts.store.refs(record) },`,
+      },
+    ],
+    test: {
+      file: REFERENCES,
+      title: "are not kept with the answers for retries, which get those of now",
+    },
+  },
+  {
+    name: "a workspace that is created again is not reported when it exceeds its quota again",
+    changes: [{ file: "src/workspaces/workspaces.ts", from: "    quota.forget(record);\n", to: "" }],
+    test: {
+      file: "test/integration/workspaces/quota-measuring.test.ts",
+      title: "a workspace that was deleted and created again is reported again when it exceeds its quota",
     },
   },
 ];

@@ -5,6 +5,7 @@ import type { MountSources } from "../../src/sandboxes/spec.ts";
 
 /** Accepts only mounts of host paths. */
 export const HOST_MOUNTS: MountSources = {
+  admit: async () => {},
   check: (_owner, spec) => void hostMounts(spec),
   resolve: async (_owner, spec) => hostMounts(spec),
 };

@@ -41,6 +41,7 @@ export class MemoryEngine implements Engine {
   #refs = 0;
   down = false;
   cpus = 4;
+  memoryBytes = 2 ** 34;
   waiting: WaitingSandbox[] = [];
 
   async info(): Promise<EngineInfo> {
@@ -61,7 +62,7 @@ export class MemoryEngine implements Engine {
       images: true,
       capabilities: all,
       cpus: this.cpus,
-      memoryBytes: 2 ** 34,
+      memoryBytes: this.memoryBytes,
     };
   }
 

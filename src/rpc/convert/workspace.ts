@@ -47,12 +47,13 @@ const DIFFERENCES: Record<TreeDifference, WireDifference> = {
 /** The view may come from an answer that an older version stored, when every workspace had a shared directory. */
 export function toWireWorkspace(
   view: Omit<WorkspaceView, "hasShared"> & Partial<WorkspaceView>,
+  traceRefs: string[],
 ): WireWorkspace {
   return create(WorkspaceSchema, {
     workspaceId: view.workspaceId,
     path: view.path,
-    traceRefs: [...view.traceRefs],
-    refCount: view.traceRefs.length,
+    traceRefs,
+    refCount: traceRefs.length,
     sandboxId: view.sandboxId,
     sizeBytes: view.sizeBytes === undefined ? undefined : BigInt(view.sizeBytes),
     createTime: msToTimestamp(view.createTimeMs),

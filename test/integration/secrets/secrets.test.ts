@@ -55,6 +55,27 @@ describe("a secret", () => {
     await expect(run(client, id)).resolves.toBe("second value");
   });
 
+  test("of a file that is gone for a while stays what it was, also if no command had used it", async () => {
+    const away = `${directory}.away`;
+    const secrets = secretsFile({ key: "kept" });
+    const { client, log, app } = await serve({ secrets });
+    const { sandbox_id: id } = await client.createSandbox();
+    const ready = async () => (await fetch(`http://${app.address}/readyz`)).text();
+    renameSync(directory, away);
+    try {
+      await expect(run(client, id)).resolves.toBe("kept");
+      expect(await ready()).toContain("The secrets file has changed and cannot be used");
+      expect(log.errors).toMatchObject([{ fields: { problem: `${secrets} does not exist` } }]);
+    } finally {
+      // The file that comes back is the same, as after its disk was mounted again.
+      renameSync(away, directory);
+    }
+    expect(await run(client, id)).toBe("kept");
+    expect(await ready()).toBe("ok\n");
+    secretsFile({ key: "changed" });
+    expect(await run(client, id)).toBe("changed");
+  });
+
   test("of a sandbox is in every command of it, and the sandbox shows only its name", async () => {
     const { client } = await serve({ secrets: secretsFile({ key: "of the sandbox", other: "2" }) });
     const made = await client.createSandbox({ secret_env: { S: "key" } });

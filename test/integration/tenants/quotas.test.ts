@@ -121,17 +121,25 @@ test("past its disk quota a tenant gets no sandbox over a workspace and no impor
       ]);
     const forks = () =>
       ann.call("WorkspaceService/ForkWorkspace", { source_workspace_id: "two", workspace_id: "four" });
-    for (const refused of [ensure, imports, forks]) {
-      expect(await failureOf(refused())).toMatchObject({
-        code: "RESOURCE_EXHAUSTED",
-        reason: "TENANT_QUOTA",
-        metadata: { quota: "workspace_bytes", limit: String(2 * MIB) },
-      });
-    }
+    const spec = { mounts: [{ workspace_id: "three", target: "/w" }] };
+    const isRefused = {
+      reason: "TENANT_QUOTA",
+      metadata: { quota: "workspace_bytes", limit: String(2 * MIB) },
+    };
+    const creates = () => ann.createSandbox(spec);
+    for (const refused of [ensure, creates, imports, forks])
+      expect(await failureOf(refused())).toMatchObject({ code: "RESOURCE_EXHAUSTED", ...isRefused });
+    const resources = [{ resource_type: "bash", workspace_id: "three" }];
+    const session = { worker_id: "w", resources };
+    const { results } = await ann.call("SessionService/CreateSessions", session);
+    expect(results).toMatchObject([{ failure: { detail: { reason: "ERROR_REASON_TENANT_QUOTA" } } }]);
+    // Without a workspace it gets what it asks for.
+    await ann.createSandbox();
     // Running sandboxes continue, so that somebody can free space.
     await ann.output(one, "rm file");
     await imports();
     expect((await ensure()).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
+    await creates();
     // One more fits: the size of a fork is reserved before it is copied.
     await ann.call("WorkspaceService/CleanupWorkspace", { workspace_id: "two", force: true });
     await ann.output(one, "head -c 800000 /dev/urandom > file");

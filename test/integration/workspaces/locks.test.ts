@@ -61,5 +61,6 @@ test("a workspace whose sandbox is slow to create or remove blocks no other work
   held.resolve();
   expect((await made).sandbox?.state).toBe("RUNNING");
   expect((await removed).workspace).toBeUndefined();
-  expect((await added).workspace.traceRefs).toEqual(["late"]);
+  await added;
+  expect(workspaces.references(named("made"))).toEqual(["late"]);
 });

@@ -7,7 +7,7 @@ import { Store } from "../../../src/store.ts";
 import { sharedOf } from "../../../src/workspaces/workspace.ts";
 import { eventually } from "../../support/eventually.ts";
 import { makeTar } from "../../support/tar-builder.ts";
-import { OWNER } from "../../unit/sandboxes/support.ts";
+import { eventsOf, OWNER } from "../../unit/sandboxes/support.ts";
 import { openWorkspaces } from "./support.ts";
 
 const MIB = 1024 * 1024;
@@ -34,6 +34,32 @@ test("the watch finds a workspace that grew while nobody asked for its size, and
   await expect(second.ensurer.ensure(name, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
   // It stops at once, whatever the watch is measuring.
   await second.close();
+});
+
+test("a workspace that was deleted and created again is reported again when it exceeds its quota", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const { workspaces, ensurer, events, log, close } = await openWorkspaces(directory, { workspace: MIB });
+  onTestFinished(close);
+  const name = { owner: OWNER, workspaceId: "full" };
+  const signal = new AbortController().signal;
+  const reported = async (): Promise<string[]> => {
+    const { workspace, sandbox } = await ensurer.ensure(name, {}, signal);
+    const file = path.join(workspace.path, "file");
+    await writeFile(file, Buffer.alloc(3 * MIB, 1));
+    await workspaces.get(name, { measure: true, signal });
+    await rm(file);
+    await workspaces.get(name, { measure: true, signal });
+    await writeFile(file, Buffer.alloc(3 * MIB, 1));
+    await workspaces.get(name, { measure: true, signal });
+    const types = (await eventsOf(events, sandbox?.sandboxId ?? "")).map(({ body }) => body.type);
+    return types.filter((type) => type.startsWith("WORKSPACE"));
+  };
+  const each = ["WORKSPACE_OVER_QUOTA", "WORKSPACE_WITHIN_QUOTA", "WORKSPACE_OVER_QUOTA"];
+  expect(await reported()).toEqual(each);
+  await workspaces.cleanup(name, { force: true, graceMs: 0, requestId: "" });
+  expect(await reported()).toEqual(each);
+  expect(log.lines.filter(({ message }) => message.includes("past its quota"))).toHaveLength(4);
 });
 
 test("the watch finds a shared directory that grew, also one from an earlier version", async () => {

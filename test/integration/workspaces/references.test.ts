@@ -131,6 +131,27 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect((await workspaces.lookup("moving")).workspace_id).toBe("to");
     });
 
+    test("are not kept with the answers for retries, which get those of now", async () => {
+      const answerBytes = async () =>
+        (await service.client.call("SandboxService/GetStats")).answers.owner_used_bytes;
+      await workspaces.create("many");
+      for (let index = 0; index < 100; index++) await workspaces.addRef("many", `${index}`.padEnd(256, "x"));
+      const before = await answerBytes();
+      const request = (trace: string) => ({ request_id: trace, workspace_id: "many", trace_id: trace });
+      const add = (trace: string) => service.client.call("WorkspaceService/AddTraceRef", request(trace));
+      expect((await add("one")).workspace.ref_count).toBe(101);
+      await service.client.call("WorkspaceService/RemoveTraceRef", request("two"));
+      await service.client.call("WorkspaceService/EnsureWorkspaceSandbox", {
+        ...{ request_id: "sandbox", workspace_id: "many" },
+      });
+      await workspaces.stop("many");
+      expect((await answerBytes()) - before).toBeLessThan(10_000);
+      await workspaces.removeRef("many", "one");
+      expect((await add("one")).workspace).toMatchObject({ workspace_id: "many", ref_count: 100 });
+      await workspaces.cleanup("many", { force: true });
+      expect((await add("one")).workspace).toMatchObject({ workspace_id: "many", ref_count: 0 });
+    });
+
     test("protect a workspace: cleanup is refused with their count, and force clears them", async () => {
       const made = await workspaces.create("guarded");
       await writeFile(path.join(made.path, "data"), "kept");

@@ -32,7 +32,10 @@ export async function openWorkspaces(
     volumes: undefined,
   });
   await storage.prepare();
-  const mounts = new WorkspaceMounts(own.store, storage, own.clock);
+  const mounts = new WorkspaceMounts({
+    ...{ ...own, storage },
+    assertTenantRoom: (owner, signal) => parts.quota.assertTenantRoom(owner, signal),
+  });
   const world = newWorld();
   const { manager, monitor, events } = await newManager({}, world, mounts);
   const parts = createWorkspaces(settings, {

@@ -182,6 +182,53 @@ describe("a pool with something prepared", () => {
   });
 });
 
+describe("a pool with something prepared, after the engine came back with less memory than its spec has", () => {
+  const GIB = 2 ** 30;
+
+  async function shrunk() {
+    const world = await pooled({ spec: { image: "things", memoryBytes: 2 * GIB } });
+    const { manager, engine, monitor, made, ready } = world;
+    const pool = () => manager.stats(OWNER).warmPools[0];
+    await eventually(() => ready() === 1);
+    engine.memoryBytes = GIB;
+    engine.breakConnections();
+    await eventually(() => monitor.info.memoryBytes === GIB && monitor.available);
+    expect(() => manager.stats(OWNER)).not.toThrow();
+    /** Waits until the pool has started another one, or could not. */
+    const refilled = async () => {
+      await eventually(() => (made.length === 2 && ready() === 1) || pool()?.problem !== "");
+      expect(manager.stats(OWNER).warmPools).toMatchObject([{ image: "things", ready: 1, problem: "" }]);
+    };
+    return { ...world, refilled };
+  }
+
+  test("gives out what is ready, with less memory, and prepares more", async () => {
+    const { manager, engine, made, refilled } = await shrunk();
+    const limited: string[] = [];
+    engine.before = async (step, ref) => {
+      if (step === "setResources") limited.push(ref);
+    };
+    const [first = ""] = engine.sandboxes.keys();
+    let taken: Prepared | undefined;
+    const prepared = { resourceType: "thing", taken: (one: Prepared) => (taken = one) };
+    const asked = manager.fit({ image: "things", memoryBytes: 2 * GIB });
+    const created = manager.create(OWNER, asked, { signal, prepared });
+    await expect(created).resolves.toMatchObject({ spec: { resources: { memoryBytes: GIB } } });
+    expect(taken).toBe(made[0]);
+    expect(limited).toEqual([first]);
+    await refilled();
+    await manager.shutdown({ leave: false, timeoutMs: 1000 });
+    expect(manager.places.taken).toBe(0);
+  });
+
+  test("replaces one that has ended", async () => {
+    const { engine, refilled } = await shrunk();
+    const [ref = ""] = engine.sandboxes.keys();
+    engine.end(ref, { exitCode: 1, outOfMemory: false });
+    await refilled();
+  });
+});
+
 function alive(engine: MemoryEngine): string[] {
   return [...engine.sandboxes.values()].map(({ sandboxId }) => sandboxId);
 }

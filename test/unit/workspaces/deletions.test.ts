@@ -22,10 +22,11 @@ test.each([
   const store = new WorkspaceStore(database);
   const workspaces = new Workspaces({
     ...{ store, clock, time },
-    // Neither files nor sandboxes matter here.
+    // Neither files nor sandboxes nor quotas matter here.
     storage: { discard: async () => {} } as Partial<WorkspaceStorage> as WorkspaceStorage,
     users: { removeUsers: async () => {} } as Partial<WorkspaceSandboxes> as WorkspaceSandboxes,
     mounts: {} as WorkspaceMounts,
+    quota: { forget() {} },
   });
   /** The answer to a retry. */
   const answers = () => workspaces.takeFinishedDeletion(name, retry.requestId);

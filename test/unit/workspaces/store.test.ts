@@ -29,3 +29,25 @@ test("the total size of an owner's workspaces follows each change", () => {
   expect(seen).toEqual([0, 0, 5, 12, 12, 12, 13, 6]);
   database.close();
 });
+
+test("a page of workspaces ends before their references take more than 2 MiB, and has at least one", () => {
+  const database = memoryDatabase();
+  const store = new WorkspaceStore(database);
+  const refs = { a: 3_000, b: 3_000, c: 3_000, d: 10_000, e: 1, f: 0 };
+  for (const [workspaceId, count] of Object.entries(refs)) {
+    const name = { owner: "me", workspaceId };
+    store.insert(name, "ACTIVE", 0);
+    for (let index = 0; index < count; index++)
+      store.addRef(name, `${workspaceId}-${index}`.padEnd(256, "x"), 0);
+  }
+  const pages: string[][] = [];
+  for (let after: string | undefined = ""; after !== undefined; ) {
+    const { records, more } = store.page("me", after, 50);
+    pages.push(records.map(({ workspaceId }) => workspaceId));
+    after = more ? records.at(-1)?.workspaceId : undefined;
+  }
+  expect(pages).toEqual([["a", "b"], ["c"], ["d"], ["e", "f"]]);
+  expect(store.page("me", "", 1)).toMatchObject({ records: [{ workspaceId: "a" }], more: true });
+  expect(store.page("me", "e", 1)).toMatchObject({ records: [{ workspaceId: "f" }], more: false });
+  database.close();
+});

@@ -50,9 +50,11 @@ class SandboxServiceStub:
     Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
     REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
     reached its limit of sandboxes (if one is being removed, a create waits up
-    to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
-    SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
-    host path or a runtime that the operator did not allow.
+    to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
+    its quotas, or exceeds that of its workspaces and the spec mounts one;
+    FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
+    PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
+    operator did not allow.
     """
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]
     """GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
@@ -165,9 +167,11 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
     REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
     reached its limit of sandboxes (if one is being removed, a create waits up
-    to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
-    SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
-    host path or a runtime that the operator did not allow.
+    to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
+    its quotas, or exceeds that of its workspaces and the spec mounts one;
+    FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
+    PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
+    operator did not allow.
     """
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]  # type: ignore[assignment]
     """GetSandbox reads one sandbox. A terminated sandbox stays readable for 24
@@ -283,9 +287,11 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
         REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
         reached its limit of sandboxes (if one is being removed, a create waits up
-        to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
-        SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
-        host path or a runtime that the operator did not allow.
+        to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
+        its quotas, or exceeds that of its workspaces and the spec mounts one;
+        FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
+        PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
+        operator did not allow.
         """
 
     @_abc_1.abstractmethod

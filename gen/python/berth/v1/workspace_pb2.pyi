@@ -180,7 +180,9 @@ class Workspace(_message.Message):
     """
     @_builtins.property
     def trace_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the traces that use it, in byte order."""
+        """Ids of the traces that use it, in byte order. In the answer to a retry too,
+        they are those of now, and none once the workspace is gone.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -332,7 +334,9 @@ class ListWorkspacesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Maximum number of workspaces in a page. Default 50, at most 1000."""
+    """Maximum number of workspaces in a page. Default 50, at most 1000. A page has
+    fewer if they have many references.
+    """
     page_token: _builtins.str
     """next_page_token of the previous page. Empty for the first page. It marks a
     place in the list, and stays valid if the workspace at that place is gone.

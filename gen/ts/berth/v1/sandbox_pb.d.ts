@@ -2155,9 +2155,11 @@ export declare const SandboxService: GenService<{
    * Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
    * REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
    * reached its limit of sandboxes (if one is being removed, a create waits up
-   * to 10 s for its place); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
-   * SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
-   * host path or a runtime that the operator did not allow.
+   * to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
+   * its quotas, or exceeds that of its workspaces and the spec mounts one;
+   * FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
+   * PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
+   * operator did not allow.
    *
    * @generated from rpc berth.v1.SandboxService.CreateSandbox
    */

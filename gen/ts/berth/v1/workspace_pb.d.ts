@@ -37,7 +37,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   path: string;
 
   /**
-   * Ids of the traces that use it, in byte order.
+   * Ids of the traces that use it, in byte order. In the answer to a retry too,
+   * they are those of now, and none once the workspace is gone.
    *
    * @generated from field: repeated string trace_refs = 3;
    */
@@ -235,7 +236,8 @@ export declare const GetWorkspaceResponseSchema: GenMessage<GetWorkspaceResponse
  */
 export declare type ListWorkspacesRequest = Message<"berth.v1.ListWorkspacesRequest"> & {
   /**
-   * Maximum number of workspaces in a page. Default 50, at most 1000.
+   * Maximum number of workspaces in a page. Default 50, at most 1000. A page has
+   * fewer if they have many references.
    *
    * @generated from field: int32 page_size = 1;
    */

@@ -27,5 +27,7 @@ test("a workspace that does not say whether it has a shared directory, as when e
     ...{ owner: "me", workspaceId: "job", path: "/w/job", traceRefs: [], sandboxId: "" },
     ...{ createTimeMs: 1, updateTimeMs: 2, quotaEnforcement: "NONE" },
   } as unknown as WorkspaceView;
-  expect(toWireWorkspace(stored)).toMatchObject({ workspaceId: "job", hasShared: true });
+  expect(toWireWorkspace(stored, ["trace"])).toMatchObject({
+    ...{ workspaceId: "job", traceRefs: ["trace"], hasShared: true },
+  });
 });
