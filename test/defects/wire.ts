@@ -352,6 +352,9 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/rpc/event-queue.test.ts",
       title: "events without content count, too: a flood of them waits for its reader",
+    },
+  },
+  {
     name: "clients that read slowly delay a stop of the service past its limit",
     changes: [{ file: "src/app.ts", from: ", flushMs: leftMs(STOP.messages) - callsMs }", to: " }" }],
     test: {

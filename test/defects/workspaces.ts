@@ -392,6 +392,9 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/workspaces/stop.test.ts",
       title: "a stop waits only up to its limit for a deletion that an earlier run left",
+    },
+  },
+  {
     name: "a page of workspaces has as many references as there are, and keeps other callers waiting for seconds",
     changes: [
       {
