@@ -30,7 +30,7 @@ async function interrupted() {
     { dockerRequired: false, defaults: { workingDir: "/workspace" } },
     {
       ...{ store, storage, sandboxes, monitor, clock, logger: log },
-      mounts: new WorkspaceMounts(store, storage, clock),
+      mounts: new WorkspaceMounts({ store, storage, clock, assertTenantRoom: async () => {} }),
       names: new TemporaryNames("instance"),
       quotas: new TenantQuotas(clock, () => ({})),
       time: ServiceTime.resume(clock, new TimeStore(database)),
