@@ -36,9 +36,9 @@ const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 const MAX_AT_ONCE_BYTES = 128 * 1024;
 
 /**
- * Lists the entries of a directory after a given name. Reads a small directory at once if the image has GNU
- * find. Otherwise reads all names, keeps those of the next pages in `listings`, and then reads the attributes of this page. Omits entries that vanish in
- * between, and Berth's temporary files.
+ * Lists the entries of a directory after a given name. Reads a small directory at once if the image has GNU find.
+ * Otherwise reads all names, keeps those of the next pages in `listings`, and then reads the attributes of this page.
+ * Omits entries that vanish in between, and Berth's temporary files.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and the errors that any path may cause.
  */
 export async function listDirectory(
@@ -79,6 +79,7 @@ async function readStart(
   turns: TurnShare,
 ): Promise<SmallestNames | undefined> {
   const nonce = op.temporaryName();
+  const mark = `\0${nonce}\0`;
   const text = script(
     assign("p", path),
     `enter "$p"; need find\n`,
@@ -87,6 +88,8 @@ async function readStart(
   const names = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   const running = await op.start(text);
   let records = "";
+  /** The end of the records, where the mark may have begun. */
+  let end = "";
   let isOfNames = false;
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     const turn = turns.enter();
@@ -95,12 +98,16 @@ async function readStart(
       names.push(fromBytes(chunk));
       continue;
     }
-    records += fromBytes(chunk);
-    const [, rest] = records.split(`\0${nonce}\0`);
+    const next = fromBytes(chunk);
+    const [near = "", rest] = (end + next).split(mark);
     if (rest !== undefined) {
       isOfNames = true;
       names.push(rest);
-    } else if (records.length > MAX_AT_ONCE_BYTES) {
+      continue;
+    }
+    records += next;
+    end = near.slice(-mark.length);
+    if (records.length > MAX_AT_ONCE_BYTES) {
       await running.stop(new BerthError("CANCELED", "The directory is too large to be read at once."));
       return undefined;
     }
