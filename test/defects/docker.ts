@@ -27,6 +27,20 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the configuration of a container is in the URL of its create",
+    changes: [
+      {
+        file: "src/engine/docker/containers.ts",
+        from: "{ _query: { name }, _body: body }",
+        to: "{ name, ...body }",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/create.test.ts",
+      title: "takes as many variables as a sandbox may have, also of bytes that take three in a URL",
+    },
+  },
+  {
     name: "files that a sandbox reads repeatedly count as its memory",
     changes: [
       {

@@ -54,10 +54,13 @@ export class ContainerMaker {
 
   /** Creates and starts a container, and returns when commands can be spawned in it. On failure nothing is left. */
   async create(config: NamedContainer, signal?: AbortSignal): Promise<CreatedContainer> {
+    // By default the driver puts the whole configuration into the URL as well. Its length is limited, and Docker logs it.
+    const { name, ...body } = config;
+    const options: object = { _query: { name }, _body: body };
     // This request is never aborted, because Docker would carry it out anyway.
     const creating = this.#daemon.call(
       "creating a container",
-      (docker, abortSignal) => docker.createContainer({ ...config, abortSignal }),
+      (docker, abortSignal) => docker.createContainer({ ...options, abortSignal }),
       { timeoutMs: this.#timeouts.createMs },
     );
     try {
@@ -65,7 +68,7 @@ export class ContainerMaker {
       failpoint("create.container");
       return { id, ...(await this.#start(id, signal)) };
     } catch (error) {
-      await this.#discard(config.name, creating);
+      await this.#discard(name, creating);
       throw error;
     }
   }

@@ -97,6 +97,14 @@ describe("a new sandbox", () => {
     await expect(docker.getVolume(volume).inspect()).rejects.toMatchObject({ statusCode: 404 });
   });
 
+  test("takes as many variables as a sandbox may have, also of bytes that take three in a URL", async () => {
+    const values = Array.from({ length: 7 }, (_, i) => [`V${i}`, '"'.repeat(110_000)]);
+    const creating = engine.create(spec({ env: Object.fromEntries(values) }));
+    await expect(creating).resolves.toMatchObject({ ref: expect.any(String) });
+    const { ref } = await creating;
+    expect(await sh(engine, ref, 'printf "$V6" | wc -c')).toBe("110000\n");
+  });
+
   test("ends on SIGTERM, and costs two processes", async () => {
     const { ref } = await engine.create(spec());
     // Processes that start the container may still be there for a moment.
