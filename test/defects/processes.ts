@@ -3,6 +3,7 @@ import type { Defect } from "./defect.ts";
 const ATTACK = "test/integration/processes/shell/lane-attack.test.ts";
 const FOUND_ENDS = "test/integration/restart/found-ends.test.ts";
 const HOSTILE = "test/integration/processes/hostile-processes.test.ts";
+const LARGE = "test/integration/processes/large-environment.test.ts";
 const LIMIT = "test/integration/processes/process-limit.test.ts";
 
 /** Of commands: their places, their lanes, what is kept of them. */
@@ -17,6 +18,54 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: "test/unit/base/clock.test.ts", title: "timers do not wait for something else to happen" },
+  },
+  {
+    name: "a program gets more arguments and variables than the kernel passes on",
+    changes: [
+      {
+        file: "src/processes/shell/lanes.ts",
+        from: "if (!short) assertPassable(request);",
+        to: "void assertPassable;",
+      },
+    ],
+    test: { file: LARGE, title: "a program gets all that is allowed, and one byte more is refused" },
+  },
+  {
+    name: "variables that only env sets count once, although the kernel passes them twice",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: "...special, ...special];",
+        to: "...special];",
+      },
+    ],
+    test: { file: LARGE, title: "a program gets all that is allowed, and one byte more is refused" },
+  },
+  {
+    name: "bubblewrap starts a terminal with more than one argument holds",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/job-script.ts",
+        from: "Buffer.byteLength(inner) > MAX_TERMINAL_TEXT",
+        to: "Buffer.byteLength(inner) > 16 * MAX_TERMINAL_TEXT",
+      },
+    ],
+    test: {
+      file: LARGE,
+      title: "a command with a terminal is refused if the engine cannot start it",
+      suite: "on bubblewrap",
+    },
+  },
+  {
+    name: "a sandbox may have so many variables that no command fits",
+    changes: [
+      {
+        file: "src/rpc/validate/fields.ts",
+        from: "if (bytes > MAX_ENVIRONMENT_BYTES)",
+        to: "if (bytes > 4 * MAX_ENVIRONMENT_BYTES)",
+      },
+    ],
+    test: { file: "test/unit/rpc/validate/environment.test.ts", title: "accepts 768 KiB and no more" },
   },
   {
     name: "output after a kill is taken without a limit",

@@ -1,3 +1,4 @@
+import { invalidArgument } from "../../base/errors.ts";
 import { quote } from "../../base/shell-quote.ts";
 import type { TerminalSize } from "../port.ts";
 import { DEFAULT_PATH } from "./sandbox-user.ts";
@@ -72,13 +73,25 @@ function limitsText({ pids, memoryBytes }: Job["limits"]): string {
   return lines.join("\n");
 }
 
-/** `script` creates the terminal and runs the text in it. */
+/** The kernel's limit for one argument. */
+const MAX_TERMINAL_TEXT = 131_071;
+
+/**
+ * `script` creates the terminal and runs the text in it.
+ * @throws `INVALID_ARGUMENT` if the text is too long for one argument of a program
+ */
 function terminalText({ columns, rows }: TerminalSize, set: string, run: string): string {
   const inner = `stty cols ${columns} rows ${rows}
 printf '${JOB_REPORT.started}%s;' "$(tty)" >&${JOB_FDS.report} || exit
 exec ${JOB_FDS.report}>&-
 ${set}
 ${run}`;
+  if (Buffer.byteLength(inner) > MAX_TERMINAL_TEXT) {
+    throw invalidArgument(
+      "terminal",
+      "on bubblewrap, a command with a terminal and its environment have at most 128 KiB together. Pass more through a file.",
+    );
+  }
   return `command -v script >/dev/null || { printf '${JOB_REPORT.noTerminal};' >&${JOB_FDS.report}; exit 1; }
 SHELL=/bin/sh exec script -q -e -f -E always -c ${quote(inner)} /dev/null`;
 }

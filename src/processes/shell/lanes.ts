@@ -11,7 +11,7 @@ import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings, TURN_MS } from "./lane-pool.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
-import { signalCommand } from "./script.ts";
+import { assertPassable, signalCommand } from "./script.ts";
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 
 /** Longer commands run as plain jobs, because shells read them slowly. */
@@ -99,12 +99,14 @@ export class Lanes implements JobRunner, Shells {
     output: JobOutput,
     signal: AbortSignal,
   ): Promise<Job> {
+    const short = isShort(request);
+    if (!short) assertPassable(request);
     const watch: StartWatchParts = {
       outside: () => this.#outside(sandbox),
       onStopped: (seenMs) => this.#giveUp(sandbox, STOPPED, seenMs),
       timeoutMs: request.timeoutMs,
     };
-    const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
+    const fits = request.terminal === undefined && request.user === sandbox.user && short;
     const startNow = async (limit: AbortSignal): Promise<Job> => {
       const ready = this.#ready.get(sandbox.ref);
       const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));

@@ -1,3 +1,4 @@
+import { invalidArgument } from "../../base/errors.ts";
 import type { JobRequest, Leader, LeaderId } from "./job.ts";
 
 /*
@@ -320,6 +321,30 @@ exit $s`;
 /** Makes a {@link PRESTARTED_SHELL} run its job. */
 export function prestartedJobText(request: JobRequest, nonce: string): ShellText {
   return `${nonce}\n${defineJob(request, false)}J ${quote(request.workingDir)}\n${nonce}\n`;
+}
+
+// Limits.
+
+/** Linux accepts 2 MiB. The rest is for the image's variables, and for the script of the shell that starts a job. */
+const MAX_PASSED_BYTES = 1792 * 1024;
+/** What a string takes besides its bytes: the NUL at its end and the pointer to it. */
+const BYTES_PER_STRING = 9;
+
+/**
+ * Checks that the kernel passes a program its arguments and its environment.
+ * @throws `INVALID_ARGUMENT` if there is too much of them
+ */
+export function assertPassable({ argv, env }: JobRequest): void {
+  const { plain, special } = divideEnv(env);
+  const variables = Object.entries(plain).map(([name, value]) => `${name}=${value}`);
+  // The special ones count twice: they are arguments of `env`, and may also be in the sandbox's environment.
+  const strings = [...argv, ...variables, ...special, ...special];
+  const bytes = strings.reduce((sum, text) => sum + Buffer.byteLength(text) + BYTES_PER_STRING, 0);
+  if (bytes <= MAX_PASSED_BYTES) return;
+  throw invalidArgument(
+    "env",
+    `the arguments and the environment, with the sandbox's variables and secrets, take ${bytes} bytes; at most ${MAX_PASSED_BYTES} can be passed to a program. Pass more through stdin or a file.`,
+  );
 }
 
 // Plain jobs, each in its own shell.

@@ -172,10 +172,12 @@ export function labels(
 const MAX_VARIABLES = 1024;
 /** Linux's limit for an environment string: `NAME=value` and the NUL at its end. */
 const MAX_STRING_BYTES = 128 * 1024;
+/** Leaves room for arguments, and for a command's own variables next to those of its sandbox. */
+const MAX_ENVIRONMENT_BYTES = 768 * 1024;
 
 /**
- * Validates environment variables: at most 1024. Names are not empty and contain neither `=` nor NUL; values contain no
- * NUL.
+ * Validates environment variables: at most 1024, and 768 KiB. Names are not empty and contain neither `=` nor NUL;
+ * values contain no NUL.
  *
  * @throws BerthError `INVALID_ARGUMENT` that names the variable
  */
@@ -187,17 +189,26 @@ export function environment(
   if (entries.length > MAX_VARIABLES) {
     throw invalidArgument(field, `has ${entries.length} variables; at most ${MAX_VARIABLES} are allowed`);
   }
+  let bytes = 0;
   for (const [name, value] of entries) {
     const at = `${field}[${JSON.stringify(name.slice(0, 100))}]`;
     if (name === "") throw invalidArgument(field, "a variable has an empty name");
     if (/[=\0]/.test(name)) throw invalidArgument(at, 'a name must not hold "=" or NUL');
     if (value.includes("\0")) throw invalidArgument(at, "a value must not hold NUL");
-    if (Buffer.byteLength(name) + Buffer.byteLength(value) + 2 > MAX_STRING_BYTES) {
+    const length = Buffer.byteLength(name) + Buffer.byteLength(value) + 2;
+    if (length > MAX_STRING_BYTES) {
       throw invalidArgument(
         at,
         `is longer than the ${MAX_STRING_BYTES / 1024} KiB that Linux allows for one variable`,
       );
     }
+    bytes += length;
+  }
+  if (bytes > MAX_ENVIRONMENT_BYTES) {
+    throw invalidArgument(
+      field,
+      `has ${bytes} bytes; at most ${MAX_ENVIRONMENT_BYTES} are allowed. Pass more through a file.`,
+    );
   }
   return variables;
 }

@@ -138,7 +138,8 @@ class Argv(_message.Message):
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The program, looked up in PATH unless it contains a "/", and its arguments,
         without NUL. 1-65536 entries, each at most 131071 bytes (the kernel's limit
-        for one argument), and 1 MiB together.
+        for one argument), and 1 MiB together. ExecRequest.env has the limit of
+        arguments and environment together.
         """
 
     def __init__(
@@ -349,7 +350,13 @@ class ExecRequest(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment; it overrides the sandbox's. Limits as for SandboxSpec.env."""
+        """Environment; it overrides the sandbox's. Limits as for SandboxSpec.env. The
+        arguments and the whole environment, with the sandbox's and all secrets,
+        are at most 1792 KiB, because the kernel passes no more to a program. Each
+        string counts 9 bytes more, and variables that a shell does not pass on
+        unchanged, such as LANG, count twice. With a terminal on bubblewrap, they
+        are at most 128 KiB, quoted for a shell.
+        """
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -689,7 +696,7 @@ class RunCommandRequest(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment; it overrides the sandbox's. Limits as for SandboxSpec.env."""
+        """Environment; it overrides the sandbox's. Limits as for ExecRequest.env."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:

@@ -508,8 +508,8 @@ class SandboxSpec(_message.Message):
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Environment of every command; it overrides the image's. At most 1024
-        entries; names are not empty and contain neither "=" nor NUL. Berth adds
-        PYTHONUNBUFFERED=1 and TERM=dumb unless they are set here.
+        entries and 768 KiB; names are not empty and contain neither "=" nor NUL.
+        Berth adds PYTHONUNBUFFERED=1 and TERM=dumb unless they are set here.
         """
 
     @_builtins.property

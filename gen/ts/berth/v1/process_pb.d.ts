@@ -20,7 +20,8 @@ export declare type Argv = Message<"berth.v1.Argv"> & {
   /**
    * The program, looked up in PATH unless it contains a "/", and its arguments,
    * without NUL. 1-65536 entries, each at most 131071 bytes (the kernel's limit
-   * for one argument), and 1 MiB together.
+   * for one argument), and 1 MiB together. ExecRequest.env has the limit of
+   * arguments and environment together.
    *
    * @generated from field: repeated string args = 1;
    */
@@ -164,7 +165,12 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Environment; it overrides the sandbox's. Limits as for SandboxSpec.env.
+   * Environment; it overrides the sandbox's. Limits as for SandboxSpec.env. The
+   * arguments and the whole environment, with the sandbox's and all secrets,
+   * are at most 1792 KiB, because the kernel passes no more to a program. Each
+   * string counts 9 bytes more, and variables that a shell does not pass on
+   * unchanged, such as LANG, count twice. With a terminal on bubblewrap, they
+   * are at most 128 KiB, quoted for a shell.
    *
    * @generated from field: map<string, string> env = 4;
    */
@@ -524,7 +530,7 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   } | { case: undefined; value?: undefined };
 
   /**
-   * Environment; it overrides the sandbox's. Limits as for SandboxSpec.env.
+   * Environment; it overrides the sandbox's. Limits as for ExecRequest.env.
    *
    * @generated from field: map<string, string> env = 4;
    */

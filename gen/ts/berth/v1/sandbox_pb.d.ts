@@ -147,8 +147,8 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
 
   /**
    * Environment of every command; it overrides the image's. At most 1024
-   * entries; names are not empty and contain neither "=" nor NUL. Berth adds
-   * PYTHONUNBUFFERED=1 and TERM=dumb unless they are set here.
+   * entries and 768 KiB; names are not empty and contain neither "=" nor NUL.
+   * Berth adds PYTHONUNBUFFERED=1 and TERM=dumb unless they are set here.
    *
    * @generated from field: map<string, string> env = 2;
    */

@@ -57,6 +57,9 @@ describe("CreateSandbox refuses", () => {
     spec("NUL in a variable's name", "spec.env", { env: { "A\0B": "x" } }),
     spec("= in a variable's name", "spec.env", { env: { "A=B": "x" } }),
     spec("a variable without a name", "spec.env", { env: { "": "x" } }),
+    spec("more variables than leave room for a command", "spec.env", {
+      env: Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`V${i}`, "x".repeat(100_000)])),
+    }),
     spec("a relative working directory", "spec.working_dir", { working_dir: "here" }),
     spec("a working directory with ..", "spec.working_dir", { working_dir: "/a/../../etc" }),
     spec("NUL in the working directory", "spec.working_dir", { working_dir: "/a\0b" }),

@@ -29,6 +29,15 @@ test("accepts what Linux passes on in one string and no more", () => {
   expect(refusal(() => environment("env", value(128 * 1024 - 2)))).toMatch(/128 KiB/);
 });
 
+test("accepts 768 KiB and no more", () => {
+  const values = (last: number) =>
+    Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`V${i}`, "x".repeat(i < 7 ? 98_300 : last)]));
+  expect(refusal(() => environment("env", values(98_300)))).toBeUndefined();
+  expect(refusal(() => environment("env", values(98_301)))).toBe(
+    "env: has 786433 bytes; at most 786432 are allowed. Pass more through a file.",
+  );
+});
+
 test("accepts exactly what can be passed to a program", () => {
   const text = fc.string({ unit: fc.constantFrom("a", "=", "\0", "é"), maxLength: 4 });
   fc.assert(
