@@ -2,6 +2,8 @@ import type { Defect } from "./defect.ts";
 
 const BUSY_TREE = "test/integration/workspaces/busy-tree.test.ts";
 
+const TAR_CHUNKS = "test/unit/files/tar/chunks.test.ts";
+
 const UNDER_WAY = {
   file: "test/integration/files/under-way.test.ts",
   title: "the temporary file of a write is not visible",
@@ -9,6 +11,36 @@ const UNDER_WAY = {
 
 /** Those of files: archives, listings, what a lost service leaves behind. */
 export const FILE_DEFECTS: readonly Defect[] = [
+  {
+    name: "an archive ends with an empty chunk",
+    changes: [
+      {
+        file: "src/files/tar/tar-writer.ts",
+        from: "  yield* cut(Buffer.concat(held, bytes));\n}",
+        to: "  yield Buffer.concat(held, bytes);\n}",
+      },
+    ],
+    test: {
+      file: TAR_CHUNKS,
+      title: "the tar of %s has chunks of 1 byte to 1 MiB",
+      row: "a file that fills whole chunks",
+    },
+  },
+  {
+    name: "a chunk of an archive is larger than 1 MiB",
+    changes: [
+      {
+        file: "src/files/tar/tar-writer.ts",
+        from: "    yield* cut(held.length === 1 ? part : Buffer.concat(held, bytes));",
+        to: "    yield held.length === 1 ? part : Buffer.concat(held, bytes);",
+      },
+    ],
+    test: {
+      file: TAR_CHUNKS,
+      title: "the tar of %s has chunks of 1 byte to 1 MiB",
+      row: "a hole that is filled",
+    },
+  },
   {
     name: "the entries of a tar that has come whole are read in one turn",
     changes: [

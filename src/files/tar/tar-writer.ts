@@ -141,7 +141,13 @@ function writeNumber(block: Buffer, at: number, length: number, value: number): 
   if (value >= 0) block[at] = 0x80;
 }
 
-/** Joins parts into chunks of at least this size, except for the last one. */
+/** The API's limit for a chunk. */
+const MAX_CHUNK_BYTES = 1024 * 1024;
+
+/**
+ * Joins small parts into chunks of about this size, and cuts large ones. No chunk is empty, and none is larger than 1
+ * MiB.
+ */
 export async function* gather(parts: AsyncIterable<Buffer>, chunkBytes: number): AsyncGenerator<Buffer> {
   let held: Buffer[] = [];
   let bytes = 0;
@@ -149,9 +155,13 @@ export async function* gather(parts: AsyncIterable<Buffer>, chunkBytes: number):
     held.push(part);
     bytes += part.length;
     if (bytes < chunkBytes) continue;
-    yield held.length === 1 ? part : Buffer.concat(held, bytes);
+    yield* cut(held.length === 1 ? part : Buffer.concat(held, bytes));
     held = [];
     bytes = 0;
   }
-  yield Buffer.concat(held, bytes);
+  yield* cut(Buffer.concat(held, bytes));
+}
+
+function* cut(bytes: Buffer): Generator<Buffer> {
+  for (let at = 0; at < bytes.length; at += MAX_CHUNK_BYTES) yield bytes.subarray(at, at + MAX_CHUNK_BYTES);
 }
