@@ -248,8 +248,13 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     }
     const watch = { ...pathRequest(request, context), recursive: request.recursive, intervalMs };
     const items = this.#parts.files.watch(watch, context.signal);
+    let started = false;
     for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
-      yield item === undefined ? { item: { case: "keepalive", value: {} } } : toWireWatchItem(item);
+      // A caller takes the first message for the start of the watch.
+      if (item === undefined && started) yield { item: { case: "keepalive", value: {} } };
+      if (item === undefined) continue;
+      started = true;
+      yield toWireWatchItem(item);
     }
   }
 }

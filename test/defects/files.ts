@@ -42,6 +42,20 @@ export const FILE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a watch begins with a keepalive, which callers take for its start",
+    changes: [
+      {
+        file: "src/rpc/file-service.ts",
+        from: "if (item === undefined && started) yield",
+        to: "if (item === undefined) yield",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/watch-directory.test.ts",
+      title: "the first message of a watch is that it has started, however long the first scan takes",
+    },
+  },
+  {
     name: "the entries of a tar that has come whole are read in one turn",
     changes: [
       {
