@@ -723,7 +723,7 @@ class ExecuteToolStreamResponse(_message.Message):
     KEEPALIVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___ToolStarted:
-        """The tool runs. Always first."""
+        """The tool runs. First, except for keepalives."""
 
     @_builtins.property
     def output(self) -> Global___ToolOutput:

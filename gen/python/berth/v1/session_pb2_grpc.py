@@ -144,7 +144,9 @@ class SessionServiceServicer(object):
 
     def ExecuteToolStream(self, request, context):
         """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
-        started first, then any output, then the response, always last.
+        started, then any output, then the response, always last. Keepalives come
+        whenever nothing else does, also before started, while the call waits for
+        its turn.
 
         Errors: as ExecuteTool.
         """

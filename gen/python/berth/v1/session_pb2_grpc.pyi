@@ -86,7 +86,9 @@ class SessionServiceStub:
     """
     ExecuteToolStream: _grpc.UnaryStreamMultiCallable[_session_pb2.ExecuteToolStreamRequest, _session_pb2.ExecuteToolStreamResponse]
     """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
-    started first, then any output, then the response, always last.
+    started, then any output, then the response, always last. Keepalives come
+    whenever nothing else does, also before started, while the call waits for
+    its turn.
 
     Errors: as ExecuteTool.
     """
@@ -218,7 +220,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     ExecuteToolStream: _aio.UnaryStreamMultiCallable[_session_pb2.ExecuteToolStreamRequest, _session_pb2.ExecuteToolStreamResponse]  # type: ignore[assignment]
     """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
-    started first, then any output, then the response, always last.
+    started, then any output, then the response, always last. Keepalives come
+    whenever nothing else does, also before started, while the call waits for
+    its turn.
 
     Errors: as ExecuteTool.
     """
@@ -365,7 +369,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.ExecuteToolStreamResponse], _abc.AsyncIterator[_session_pb2.ExecuteToolStreamResponse]]:
         """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
-        started first, then any output, then the response, always last.
+        started, then any output, then the response, always last. Keepalives come
+        whenever nothing else does, also before started, while the call waits for
+        its turn.
 
         Errors: as ExecuteTool.
         """

@@ -674,7 +674,7 @@ export declare type ExecuteToolStreamResponse = Message<"berth.v1.ExecuteToolStr
    */
   event: {
     /**
-     * The tool runs. Always first.
+     * The tool runs. First, except for keepalives.
      *
      * @generated from field: berth.v1.ToolStarted started = 1;
      */
@@ -1680,7 +1680,9 @@ export declare const SessionService: GenService<{
   },
   /**
    * ExecuteToolStream is ExecuteTool with the tool's output as it is written:
-   * started first, then any output, then the response, always last.
+   * started, then any output, then the response, always last. Keepalives come
+   * whenever nothing else does, also before started, while the call waits for
+   * its turn.
    *
    * Errors: as ExecuteTool.
    *
