@@ -41,14 +41,26 @@ const INSIDE_ALL_MS = 2_800;
 /** How long a shell may take to report the number of OOM kills: a new one may have to start on a busy machine. */
 const COUNT_MS = 5_000;
 
+/** The OOM kills of a sandbox. */
+interface OomKills {
+  /** How many explain no later end. */
+  seen: number;
+  /** How many there were at the last look that found more of them. */
+  found: number;
+  /** When that was. */
+  foundAtMs: number;
+}
+
+/** How long an OOM kill may explain the ends of processes after it was found: the reports of several ends can be late. */
+const EXPLAINS_MS = 1_000;
+
 /**
  * Acts on the processes of a sandbox, from outside it if the engine can, else through shells inside it, with the
  * permissions of the user they run as.
  */
 export class ProcessControl {
   readonly #parts: ControlParts;
-  /** Number of OOM kills of each sandbox at the last check, by ref. 0 at first. */
-  readonly #oomKillsSeen = new Map<string, number>();
+  readonly #oomKills = new Map<string, OomKills>();
 
   constructor(parts: ControlParts) {
     this.#parts = parts;
@@ -103,14 +115,38 @@ export class ProcessControl {
    * False if the sandbox has no such count; undefined if it is ending or none of its shells answers.
    */
   async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
-    const outside = await this.outside(sandbox);
-    if (await outside?.isEnding()) return undefined;
-    const count = outside?.oomKills() ?? (await this.#askOomKills(sandbox));
+    const kills = this.#oomKillsOf(sandbox);
+    const count = await this.#countOomKills(sandbox);
     if (count === undefined) return undefined;
-    if (Number.isNaN(count)) return false;
-    const seen = this.#oomKillsSeen.get(sandbox.ref) ?? 0;
-    this.#oomKillsSeen.set(sandbox.ref, count);
-    return count > seen;
+    const isNew = count > kills.seen;
+    if (isNew) kills.seen = count;
+    return isNew;
+  }
+
+  /**
+   * Like {@link newOomKills}, for a process that SIGKILL has ended. Takes only one kill into account, because the same
+   * shortage may have ended others, whose ends are not reported yet.
+   * @param before the number of {@link oomKills} before the process started; 0 if that is unknown.
+   */
+  async wasOomKilled(sandbox: LeasedSandbox, before: number): Promise<boolean | undefined> {
+    const kills = this.#oomKillsOf(sandbox);
+    const count = await this.#countOomKills(sandbox);
+    if (count === undefined) return undefined;
+    const nowMs = performance.now();
+    if (nowMs - kills.foundAtMs > EXPLAINS_MS) kills.seen = Math.max(kills.seen, kills.found);
+    if (count > kills.found) {
+      kills.found = count;
+      kills.foundAtMs = nowMs;
+    }
+    const explained = Math.max(kills.seen, before);
+    const isNew = count > explained;
+    if (isNew) kills.seen = explained + 1;
+    return isNew;
+  }
+
+  /** The number of OOM kills in a sandbox so far. Undefined if it cannot be seen from outside. */
+  async oomKills({ ref }: LeasedSandbox): Promise<number | undefined> {
+    return (await this.#parts.engine.outside(ref).catch(() => undefined))?.oomKills();
   }
 
   /** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
@@ -126,7 +162,7 @@ export class ProcessControl {
 
   /** Forgets a sandbox that has ended. */
   forget(ref: string): void {
-    this.#oomKillsSeen.delete(ref);
+    this.#oomKills.delete(ref);
   }
 
   #killFromInside(
@@ -147,6 +183,19 @@ export class ProcessControl {
       },
       AbortSignal.timeout(Math.max(Math.ceil(graceMs + INSIDE_KILL_MS), INSIDE_ALL_MS)),
     );
+  }
+
+  #oomKillsOf({ ref }: LeasedSandbox): OomKills {
+    const kills = this.#oomKills.get(ref) ?? { seen: 0, found: 0, foundAtMs: 0 };
+    this.#oomKills.set(ref, kills);
+    return kills;
+  }
+
+  /** Undefined if it is ending or no shell answers, NaN if there is no count. */
+  async #countOomKills(sandbox: LeasedSandbox): Promise<number | undefined> {
+    const outside = await this.outside(sandbox);
+    if (await outside?.isEnding()) return undefined;
+    return outside?.oomKills() ?? this.#askOomKills(sandbox);
   }
 
   /** Asks a shell for the number of OOM kills. Undefined if no shell answers, NaN if there is no count. */

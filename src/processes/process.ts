@@ -112,6 +112,8 @@ export class Process {
   /** How much output it may have written in all, once its tree was killed. */
   #mostBytes: number | undefined;
   #cancelTimeout: CancelTimer = nothing;
+  /** Number of OOM kills in the sandbox before it started; 0 if that was not known in time. */
+  #oomKillsBefore = 0;
 
   private constructor(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, lease?: Lease) {
     this.id = init.id;
@@ -157,6 +159,10 @@ export class Process {
     const process = new Process(init, lease.sandbox, parts, lease);
     before(process);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
+    void parts.control.oomKills(lease.sandbox).then((count) => {
+      // A late answer could count a kill of the process itself.
+      if (process.#job === undefined) process.#oomKillsBefore = count ?? 0;
+    });
     try {
       const job = await parts.runner.start(
         lease.sandbox,
@@ -433,7 +439,7 @@ export class Process {
     const lease = this.#lease;
     const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
     if (unexplained && lease !== undefined) {
-      const kills = await this.#parts.control.newOomKills(this.sandbox);
+      const kills = await this.#parts.control.wasOomKilled(this.sandbox, this.#oomKillsBefore);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
       // If the sandbox has ended too, no shell answers. Its end is reported soon, and becomes the cause.
       else if (kills === undefined) await sandboxEnd(this.sandbox, lease.signal, this.#parts.control);

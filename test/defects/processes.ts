@@ -245,6 +245,44 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a kill for want of memory before a command is blamed for its end",
+    changes: [
+      {
+        file: "src/processes/process.ts",
+        from: "wasOomKilled(this.sandbox, this.#oomKillsBefore)",
+        to: "wasOomKilled(this.sandbox, 0)",
+      },
+    ],
+    test: {
+      file: "test/integration/sandboxes/earlier-oom.test.ts",
+      title: "an out-of-memory kill before a command is not blamed for its end",
+    },
+  },
+  {
+    name: "a kill for want of memory explains ends for ever",
+    changes: [
+      { file: "src/processes/control.ts", from: "nowMs - kills.foundAtMs > EXPLAINS_MS", to: "nowMs < 0" },
+    ],
+    test: {
+      file: "test/unit/processes/control.test.ts",
+      title: "OOM kills that explain no end soon explain none later",
+    },
+  },
+  {
+    name: "of commands that are killed for want of memory at once, one says so",
+    changes: [
+      {
+        file: "src/processes/control.ts",
+        from: "if (isNew) kills.seen = explained + 1;",
+        to: "kills.seen = count;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/manager.test.ts",
+      title: "explains ends that follow each other by one OOM kill each",
+    },
+  },
+  {
     name: "the code of a shell that was killed is not asked for",
     changes: [
       {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { ProcessControl, type Shells } from "../../../src/processes/control.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
 
@@ -34,4 +34,20 @@ test("OOM kills are counted even if the sandbox's shells take a while to answer"
   expect(await control.newOomKills(sandbox)).toBe(true);
   answersAfterMs = 0;
   expect(await control.newOomKills(sandbox)).toBe(false);
+});
+
+test("OOM kills that explain no end soon explain none later", async () => {
+  const control = new ProcessControl({
+    shells: { ask: (_sandbox, _user, probe) => probe(async () => "3") },
+    engine: { outside: async () => undefined },
+    giveUp: () => false,
+  });
+  const sandbox = { ref: "any" } as LeasedSandbox;
+  const now = vi.spyOn(performance, "now").mockReturnValue(5_000);
+  onTestFinished(() => now.mockRestore());
+  expect(await control.wasOomKilled(sandbox, 0)).toBe(true);
+  now.mockReturnValue(5_900);
+  expect(await control.wasOomKilled(sandbox, 0)).toBe(true);
+  now.mockReturnValue(6_100);
+  expect(await control.wasOomKilled(sandbox, 0)).toBe(false);
 });

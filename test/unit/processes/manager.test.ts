@@ -174,6 +174,31 @@ describe("exec", () => {
     expect([first.status?.cause, second.status?.cause]).toEqual(["OUT_OF_MEMORY", "SIGNALED"]);
   });
 
+  test("explains ends that follow each other by one OOM kill each", async () => {
+    const bench = await ProcessBench.start();
+    const streams = [await bench.exec(), await bench.exec(), await bench.exec()];
+    bench.runner.oomKills = 2;
+    for (const job of bench.runner.jobs) {
+      job.exit(128 + SIGKILL);
+      await settled();
+    }
+    expect(streams.map(({ status }) => status?.cause)).toEqual([
+      "OUT_OF_MEMORY",
+      "OUT_OF_MEMORY",
+      "SIGNALED",
+    ]);
+  });
+
+  test("does not explain an end by an OOM kill from before the start", async () => {
+    const bench = await ProcessBench.start();
+    bench.runner.starting = settled;
+    bench.runner.oomKills = 1;
+    const stream = await bench.exec();
+    bench.job.exit(128 + SIGKILL);
+    await stream.over;
+    expect(stream.status?.cause).toBe("SIGNALED");
+  });
+
   test.each([
     ["SANDBOX_TERMINATED", "SANDBOX_TERMINATED"],
     ["ENGINE_UNAVAILABLE", "ENGINE_LOST"],

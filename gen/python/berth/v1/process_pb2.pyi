@@ -63,7 +63,8 @@ class _ExitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitCause.V
     """It exceeded its timeout and was killed with its whole process tree."""
     EXIT_CAUSE_OUT_OF_MEMORY: _ExitCause.ValueType  # 4
     """The kernel killed it because it ran out of memory, according to the
-    counters of its control group.
+    counters of its control group: SIGKILL ended it, and the kernel has killed
+    in its sandbox since it started. The counters do not say what was killed.
     """
     EXIT_CAUSE_OUTPUT_LIMIT: _ExitCause.ValueType  # 5
     """It wrote more than output_limit_bytes and was killed."""
@@ -89,7 +90,8 @@ EXIT_CAUSE_TIMED_OUT: ExitCause.ValueType  # 3
 """It exceeded its timeout and was killed with its whole process tree."""
 EXIT_CAUSE_OUT_OF_MEMORY: ExitCause.ValueType  # 4
 """The kernel killed it because it ran out of memory, according to the
-counters of its control group.
+counters of its control group: SIGKILL ended it, and the kernel has killed
+in its sandbox since it started. The counters do not say what was killed.
 """
 EXIT_CAUSE_OUTPUT_LIMIT: ExitCause.ValueType  # 5
 """It wrote more than output_limit_bytes and was killed."""

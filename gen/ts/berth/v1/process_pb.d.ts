@@ -1239,7 +1239,8 @@ export enum ExitCause {
 
   /**
    * The kernel killed it because it ran out of memory, according to the
-   * counters of its control group.
+   * counters of its control group: SIGKILL ended it, and the kernel has killed
+   * in its sandbox since it started. The counters do not say what was killed.
    *
    * @generated from enum value: EXIT_CAUSE_OUT_OF_MEMORY = 4;
    */
