@@ -88,7 +88,7 @@ async function readStart(
   const names = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   const running = await op.start(text);
   let records = "";
-  /** The end of the records, where the mark may have begun. */
+  /** The end of the records, which may be the start of the mark. */
   let end = "";
   let isOfNames = false;
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {

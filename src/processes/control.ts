@@ -49,10 +49,15 @@ interface OomKills {
   found: number;
   /** When that was. */
   foundAtMs: number;
+  /** How many there were when a process last started, and when that was looked up. */
+  counted: Promise<number | undefined> | undefined;
+  countedAtMs: number;
 }
 
 /** How long an OOM kill may explain the ends of processes after it was found: the reports of several ends can be late. */
 const EXPLAINS_MS = 1_000;
+/** How long a count serves the starts of further processes. */
+const COUNTED_MS = 50;
 
 /**
  * Acts on the processes of a sandbox, from outside it if the engine can, else through shells inside it, with the
@@ -144,9 +149,20 @@ export class ProcessControl {
     return isNew;
   }
 
-  /** The number of OOM kills in a sandbox so far. Undefined if it cannot be seen from outside. */
-  async oomKills({ ref }: LeasedSandbox): Promise<number | undefined> {
-    return (await this.#parts.engine.outside(ref).catch(() => undefined))?.oomKills();
+  /**
+   * The number of OOM kills in a sandbox, as of at most a moment ago: each start of a process asks for it. Undefined if it
+   * cannot be seen from outside.
+   */
+  oomKills(sandbox: LeasedSandbox): Promise<number | undefined> {
+    const kills = this.#oomKillsOf(sandbox);
+    const nowMs = performance.now();
+    if (kills.counted !== undefined && nowMs - kills.countedAtMs < COUNTED_MS) return kills.counted;
+    kills.counted = this.#parts.engine.outside(sandbox.ref).then(
+      (outside) => outside?.oomKills(),
+      () => undefined,
+    );
+    kills.countedAtMs = nowMs;
+    return kills.counted;
   }
 
   /** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
@@ -186,7 +202,10 @@ export class ProcessControl {
   }
 
   #oomKillsOf({ ref }: LeasedSandbox): OomKills {
-    const kills = this.#oomKills.get(ref) ?? { seen: 0, found: 0, foundAtMs: 0 };
+    const kills = this.#oomKills.get(ref) ?? {
+      ...{ seen: 0, found: 0, foundAtMs: 0 },
+      ...{ counted: undefined, countedAtMs: 0 },
+    };
     this.#oomKills.set(ref, kills);
     return kills;
   }
