@@ -222,6 +222,17 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a shell that is killed counts as out of memory because a program of it was",
       "an earlier kill for want of memory is blamed on what is found after a restart",
     ),
+    hostile(
+      "requests to the egress proxy that do not wait for answers",
+      [
+        at(
+          DOMAINS,
+          "one connection opens one to the outside, and it ends with it: %s",
+          "requests of HTTP/1.0",
+        ),
+      ],
+      "egress: each request of a connection opens one to the outside, answered or not",
+    ),
     layered(
       "a disk that is full",
       [at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour")],
