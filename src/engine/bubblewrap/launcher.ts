@@ -93,8 +93,10 @@ class Forker {
       cwd: "/",
       detached: true,
     });
-    if (this.#child.pid !== undefined) onGroup(this.#child.pid);
     this.#child.once("error", (error) => this.#over(error));
+    // It has no streams then.
+    if (this.#child.pid === undefined) return;
+    onGroup(this.#child.pid);
     this.#child.once("exit", () => this.#over(new Error("the launcher has ended")));
     this.#child.stdin?.on("error", (error) => this.#over(error));
     this.#child.stderr?.on("data", (chunk: Buffer) => {

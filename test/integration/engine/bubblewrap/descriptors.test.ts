@@ -1,0 +1,40 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { HostMount } from "../../../../src/engine/port.ts";
+import { takeDescriptors } from "../../../support/no-descriptors.ts";
+import { spec } from "../docker/support.ts";
+import { useBubblewrap, useDirectory } from "./support.ts";
+
+const directory = useDirectory();
+const engine = useBubblewrap({ allowedHostPaths: [directory] });
+const MOUNT: HostMount = {
+  ...{ kind: "host", hostPath: directory, target: "/mnt/data", readOnly: false, giveToUser: false },
+};
+
+/** What was thrown where nobody could catch it: the end of a service. */
+const uncaught: unknown[] = [];
+beforeEach(() => process.setUncaughtExceptionCaptureCallback((error) => uncaught.push(error.message)));
+afterEach(() => {
+  process.setUncaughtExceptionCaptureCallback(null);
+  expect(uncaught.splice(0)).toEqual([]);
+});
+
+/** What becomes of an action while the service may open only a few files: `done`, or the reason of its failure. */
+async function outcomeWith(free: number, act: () => Promise<unknown>): Promise<unknown> {
+  const end = takeDescriptors(free);
+  try {
+    return await act().then(
+      () => "done",
+      (error) => error.reason ?? error,
+    );
+  } finally {
+    end();
+  }
+}
+
+test("a create with a mount fails by itself, however few descriptors are left", async () => {
+  const create = () => engine.create(spec({ mounts: [MOUNT] }));
+  await create();
+  const outcomes = new Set<unknown>();
+  for (let free = 0; free <= 16; free++) outcomes.add(await outcomeWith(free, create));
+  expect([...outcomes]).toEqual(["TOO_MANY_OPERATIONS", "done"]);
+});
