@@ -233,6 +233,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "egress: each request of a connection opens one to the outside, answered or not",
     ),
+    hostile(
+      "leases on the files through which processes start",
+      [
+        at(
+          "integration/engine/docker/pipes.test.ts",
+          "share their directory with no file of another container, which root could lease or watch",
+        ),
+      ],
+      "containers share files that root in one of them can lease and watch",
+    ),
     layered(
       "a disk that is full",
       [at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour")],
