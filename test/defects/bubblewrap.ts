@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const DESCRIPTORS = "test/integration/engine/bubblewrap/descriptors.test.ts";
+const HOST_PROCESS = "src/engine/outside/host-process.ts";
 
 /** Those of the bubblewrap engine. */
 export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
@@ -35,6 +36,43 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/engine/bubblewrap/launcher.test.ts",
       title: "a launcher that cannot be started says why, and the next one works",
+    },
+  },
+  {
+    name: "running commands count as killed while the service may open no more files",
+    changes: [
+      {
+        file: HOST_PROCESS,
+        from: 'withSpareDescriptors(() => readFileSync(file, "latin1"))',
+        to: 'readFileSync(file, "latin1")',
+      },
+      { file: "src/engine/bubblewrap/spawn.ts", from: '(isAlive(pid) ? "unknown" : "X")', to: '"X"' },
+    ],
+    test: {
+      file: DESCRIPTORS,
+      title: "a command that runs while no descriptor is left is not taken for ended",
+    },
+  },
+  {
+    name: "a tree is not killed while the service may open no more files",
+    changes: [{ file: HOST_PROCESS, from: 'readText(file) ?? "")', to: '"")' }],
+    test: {
+      file: "test/contract/engine/bubblewrap.test.ts",
+      title: "a tree is found and ends although the service may open no more files",
+    },
+  },
+  {
+    name: "the start time of a process stays unknown if the service could open no more files",
+    changes: [
+      {
+        file: HOST_PROCESS,
+        from: 'withSpareDescriptors(() => readFileSync(file, "latin1"))',
+        to: 'readFileSync(file, "latin1")',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/host-process.test.ts",
+      title: "a process is there although no more files can be opened",
     },
   },
 ];

@@ -1,7 +1,7 @@
 import { rest, untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
-import { statOf } from "../outside/host-process.ts";
+import { isAlive, statOf } from "../outside/host-process.ts";
 import type { PipeSocket } from "../pipe-socket.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import {
@@ -321,7 +321,8 @@ export class BubblewrapProcess implements SpawnedProcess {
     for (let missing = 0; missing < 2 && !signal.aborted; ) {
       await rest(LOOK_MS, signal);
       // A report that is on its way arrives before the second check.
-      missing = /[ZX]/.test(statOf(pid)?.[0] ?? "X") ? missing + 1 : 0;
+      const state = statOf(pid)?.[0] ?? (isAlive(pid) ? "unknown" : "X");
+      missing = /[ZX]/.test(state) ? missing + 1 : 0;
     }
     return 137;
   }

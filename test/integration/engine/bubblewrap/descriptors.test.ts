@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { HostMount } from "../../../../src/engine/port.ts";
 import { takeDescriptors } from "../../../support/no-descriptors.ts";
@@ -37,4 +38,18 @@ test("a create with a mount fails by itself, however few descriptors are left", 
   const outcomes = new Set<unknown>();
   for (let free = 0; free <= 16; free++) outcomes.add(await outcomeWith(free, create));
   expect([...outcomes]).toEqual(["TOO_MANY_OPERATIONS", "done"]);
+});
+
+test("a command that runs while no descriptor is left is not taken for ended", async () => {
+  const { ref } = await engine.create(spec());
+  const argv = ["/bin/sh", "-c", "read x; exit 7"];
+  const spawned = await engine.spawn(ref, { argv, stdin: true }, { data() {}, end() {} });
+  const ended = spawned.wait();
+  const end = takeDescriptors(0);
+  // It is looked for once a second, and believed to be gone the second time.
+  const early = await Promise.race([ended, sleep(2_500, "still running")]);
+  end();
+  expect(early).toBe("still running");
+  spawned.closeStdin();
+  expect(await ended).toBe(7);
 });
