@@ -39,6 +39,17 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a shell whose pipes cannot be opened stays",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/launcher.ts",
+        from: "    endSoon(shell);\n    throw error;",
+        to: "    throw error;",
+      },
+    ],
+    test: { file: DESCRIPTORS, title: "starts that fail for lack of descriptors leave no processes" },
+  },
+  {
     name: "running commands count as killed while the service may open no more files",
     changes: [
       {

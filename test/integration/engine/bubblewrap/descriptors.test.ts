@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { childrenOf, readProcess } from "../../../../src/engine/outside/host-process.ts";
 import type { HostMount } from "../../../../src/engine/port.ts";
 import { takeDescriptors } from "../../../support/no-descriptors.ts";
-import { spec } from "../docker/support.ts";
+import { run, spec } from "../docker/support.ts";
 import { useBubblewrap, useDirectory } from "./support.ts";
 
 const directory = useDirectory();
@@ -38,6 +39,31 @@ test("a create with a mount fails by itself, however few descriptors are left", 
   const outcomes = new Set<unknown>();
   for (let free = 0; free <= 16; free++) outcomes.add(await outcomeWith(free, create));
   expect([...outcomes]).toEqual(["TOO_MANY_OPERATIONS", "done"]);
+});
+
+/** Processes that descend from this one. */
+function descendants(pid = process.pid): number[] {
+  const children = childrenOf(pid).filter((child) => readProcess(child) !== undefined);
+  return children.flatMap((child) => [child, ...descendants(child)]);
+}
+
+test("starts that fail for lack of descriptors leave no processes", async () => {
+  const { ref } = await engine.create(spec());
+  const start = () => run(engine, ref, ["/bin/sh", "-c", ":"]);
+  const create = async () => engine.remove((await engine.create(spec())).ref);
+  await start();
+  await create();
+  const before = { all: descendants().length, inside: (await engine.usage(ref)).pids };
+  for (const act of [start, create]) {
+    let outcome: unknown;
+    for (let free = 0; outcome !== "done"; free++) {
+      outcome = await outcomeWith(free, act);
+      expect(["TOO_MANY_OPERATIONS", "done"]).toContain(outcome);
+    }
+  }
+  await expect.poll(() => descendants().length).toBeLessThanOrEqual(before.all);
+  await expect.poll(async () => (await engine.usage(ref)).pids).toBe(before.inside);
+  expect(await engine.list()).toHaveLength(1);
 });
 
 test("a command that runs while no descriptor is left is not taken for ended", async () => {
