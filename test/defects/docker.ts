@@ -19,6 +19,21 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "mounts pass unpinned if the service may open no more files",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: "if (!TEMPORARY.has(code)) return;",
+        to: 'if (code !== "") return;',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title:
+        "a mount never passes unpinned for lack of descriptors, and a stage that could not be made is made later",
+    },
+  },
+  {
     name: "the directory of a container whose pipes could not be made stays",
     changes: [
       {

@@ -221,10 +221,10 @@ export class DockerEngine implements Engine {
       network: await this.#network(spec.network, signal),
       openFilesLimit: await daemonOpenFilesLimit(this.#daemon.socketPath),
     };
-    const staged = await this.#stage.stage(checked);
     // A sandbox with its own kernel sees no later mounts, and cannot open named pipes of the host.
     const sharesKernel = isolation === "CONTAINER";
     const inert = spec.takesMounts && sharesKernel ? (await this.#stage.inert())?.inert : undefined;
+    const staged = await this.#stage.stage(checked);
     try {
       const make = (pipes: string | undefined) =>
         this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
