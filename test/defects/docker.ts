@@ -34,6 +34,20 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a container that cannot be inspected after its create stays",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "lateTarget(await this.#inspectNew(ref, signal), owner)",
+        to: "lateTarget(await this.#inspect(ref, signal), owner)",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "nothing is left of a create whose container cannot be inspected for later mounts",
+    },
+  },
+  {
     name: "the directory of a container whose pipes could not be made stays",
     changes: [
       {
