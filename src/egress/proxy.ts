@@ -56,7 +56,8 @@ interface EgressClient {
 /**
  * An HTTP proxy that connects only to the domains that a sandbox may reach, at public addresses: `CONNECT` for tunnels,
  * and plain requests for `http:` URLs. It does not listen itself: connections are passed to it together with their
- * rules. It does not follow redirects, but returns them to the client.
+ * rules. It does not follow redirects, but returns them to the client. Each connection carries one request, so that
+ * limits of connections also limit those to servers.
  *
  * If the operator has configured a credential for a host, a plain request for it is sent over TLS with the credential's
  * header. Tunnels are not changed.
@@ -65,6 +66,8 @@ export class EgressProxy {
   readonly #limits: ProxyLimits;
   readonly #credentials: Credentials;
   readonly #clients = new WeakMap<Duplex, EgressClient>();
+  /** Connections on which something was requested. */
+  readonly #used = new WeakSet<Duplex>();
   readonly #server: Server;
   readonly #connections: SharedPlaces;
 
@@ -81,8 +84,14 @@ export class EgressProxy {
     });
     // Node checks for slow headers only after "listening", which this server never emits by itself.
     this.#server.emit("listening");
-    this.#server.on("request", (request, response) => void this.#forward(request, response));
-    this.#server.on("connect", (request, client: Socket, head) => void this.#tunnel(request, client, head));
+    this.#server.on("request", (request, response) => {
+      if (this.#isFirst(request.socket)) void this.#forward(request, response);
+      else refuse(response, new Refusal(503, "The egress proxy takes one request per connection."));
+    });
+    this.#server.on("connect", (request, client: Socket, head) => {
+      if (this.#isFirst(client)) void this.#tunnel(request, client, head);
+      else client.destroy();
+    });
     this.#server.on("checkContinue", (request, response) => {
       response.writeContinue();
       this.#server.emit("request", request, response);
@@ -113,6 +122,16 @@ export class EgressProxy {
     this.#server.close();
   }
 
+  /**
+   * Whether this is the first request of a connection. Only that one is served: Node passes on the next ones without
+   * waiting for its answer, so one connection could have any number of connections to servers.
+   */
+  #isFirst(socket: Duplex): boolean {
+    if (this.#used.has(socket)) return false;
+    this.#used.add(socket);
+    return true;
+  }
+
   async #tunnel(request: IncomingMessage, client: Socket, head: Buffer): Promise<void> {
     const gone = new AbortController();
     client.once("close", () => gone.abort());
@@ -138,6 +157,7 @@ export class EgressProxy {
 
   async #connect(target: Target, signal: AbortSignal): Promise<Socket> {
     const { host, port, lookup } = target;
+    signal.throwIfAborted();
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const socket = connect({ host, port, lookup, autoSelectFamily: true, allowHalfOpen: true });
     const abort = (): void => void socket.destroy(new Error("the client has gone"));
@@ -170,7 +190,10 @@ export class EgressProxy {
       gone.signal.addEventListener("abort", () => plain.destroy());
       const socket = added ? await secured(plain, target, this.#limits.idleMs) : plain;
       const upstream = await send(request, url, socket, added, gone.signal);
-      response.writeHead(upstream.statusCode ?? 502, passedOn(upstream.rawHeaders));
+      response.writeHead(upstream.statusCode ?? 502, [
+        ...passedOn(upstream.rawHeaders),
+        ...["Connection", "close"],
+      ]);
       await pipeline(upstream, response);
     } catch (error) {
       if (response.headersSent) response.destroy();

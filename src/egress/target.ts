@@ -65,6 +65,7 @@ export async function findTarget(
  * operations need.
  */
 async function resolve(host: string, signal: AbortSignal): Promise<string[]> {
+  signal.throwIfAborted();
   const resolver = new Resolver(RESOLVE);
   const cancel = (): void => resolver.cancel();
   signal.addEventListener("abort", cancel);

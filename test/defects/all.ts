@@ -1,5 +1,6 @@
 import { ATTACK_DEFECTS } from "./attacks.ts";
 import { AUDIT_DEFECTS } from "./audit.ts";
+import { BUBBLEWRAP_DEFECTS } from "./bubblewrap.ts";
 import { CLIENT_DEFECTS } from "./clients.ts";
 import type { Defect } from "./defect.ts";
 import { DEPLOY_DEFECTS } from "./deploy.ts";
@@ -25,6 +26,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 export const DEFECTS_BY_AREA: Readonly<Record<string, readonly Defect[]>> = {
   attacks: ATTACK_DEFECTS,
   audit: AUDIT_DEFECTS,
+  bubblewrap: BUBBLEWRAP_DEFECTS,
   clients: CLIENT_DEFECTS,
   deploy: DEPLOY_DEFECTS,
   docker: DOCKER_DEFECTS,

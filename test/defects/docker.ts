@@ -5,6 +5,63 @@ const ZYGOTE = "test/integration/engine/docker/zygote.test.ts";
 /** Those of the Docker engine. */
 export const DOCKER_DEFECTS: readonly Defect[] = [
   {
+    name: "containers share files that root in one of them can lease and watch",
+    changes: [
+      {
+        file: "src/engine/docker/container-pipes.ts",
+        from: "  copyFile,\n",
+        to: "  link as copyFile,\n",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/pipes.test.ts",
+      title: "share their directory with no file of another container, which root could lease or watch",
+    },
+  },
+  {
+    name: "mounts pass unpinned if the service may open no more files",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: "if (!TEMPORARY.has(code)) return;",
+        to: 'if (code !== "") return;',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title:
+        "a mount never passes unpinned for lack of descriptors, and a stage that could not be made is made later",
+    },
+  },
+  {
+    name: "a container that cannot be inspected after its create stays",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "lateTarget(await this.#inspectNew(ref, signal), owner)",
+        to: "lateTarget(await this.#inspect(ref, signal), owner)",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "nothing is left of a create whose container cannot be inspected for later mounts",
+    },
+  },
+  {
+    name: "the directory of a container whose pipes could not be made stays",
+    changes: [
+      {
+        file: "src/engine/docker/container-pipes.ts",
+        from: "      this.#failed(attempt, error);\n      if (existsSync(this.#directory(container))) await this.remove(container);\n",
+        to: "      this.#failed(attempt, error);\n",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/pipes.test.ts",
+      title: "leave nothing of a directory that could not be completed",
+    },
+  },
+  {
     name: "a lane that is opened before processes are recovered loses their exit codes",
     changes: [{ file: "src/engine/docker/zygote.ts", from: "this.#keep(id, answer);", to: "void answer;" }],
     test: {

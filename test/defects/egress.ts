@@ -101,6 +101,21 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "egress: each request of a connection opens one to the outside, answered or not",
+    changes: [
+      {
+        file: "src/egress/proxy.ts",
+        from: "if (this.#used.has(socket)) return false;",
+        to: "",
+      },
+    ],
+    test: {
+      file: DOMAINS,
+      title: "one connection opens one to the outside, and it ends with it: %s",
+      row: "requests of HTTP/1.0",
+    },
+  },
+  {
     name: "egress: a credential goes to every owner",
     changes: [
       {

@@ -264,4 +264,18 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       row: "an operator evicts",
     },
   },
+  {
+    name: "kubernetes: an outage of the watch is reported at each retry",
+    changes: [
+      {
+        file: "src/engine/kubernetes/pods.ts",
+        from: "        for await (const event of",
+        to: "        this.#broken = undefined;\n        for await (const event of",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/pods.test.ts",
+      title: "an outage of the watch is reported once, until the watch is open again",
+    },
+  },
 ];

@@ -222,6 +222,27 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a shell that is killed counts as out of memory because a program of it was",
       "an earlier kill for want of memory is blamed on what is found after a restart",
     ),
+    hostile(
+      "requests to the egress proxy that do not wait for answers",
+      [
+        at(
+          DOMAINS,
+          "one connection opens one to the outside, and it ends with it: %s",
+          "requests of HTTP/1.0",
+        ),
+      ],
+      "egress: each request of a connection opens one to the outside, answered or not",
+    ),
+    hostile(
+      "leases on the files through which processes start",
+      [
+        at(
+          "integration/engine/docker/pipes.test.ts",
+          "share their directory with no file of another container, which root could lease or watch",
+        ),
+      ],
+      "containers share files that root in one of them can lease and watch",
+    ),
     layered(
       "a disk that is full",
       [at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour")],

@@ -22,6 +22,8 @@ export class FaultProxy {
   /** The daemon's ends of connections that carry events. */
   readonly #events = new Set<net.Socket>();
   #fault: Fault = "pass";
+  /** Breaks each connection on which such a request is sent. */
+  breaks: RegExp | undefined;
 
   static async start(): Promise<FaultProxy> {
     const proxy = new FaultProxy();
@@ -71,6 +73,7 @@ export class FaultProxy {
     this.#pairs.add(pair);
     let answered = 0;
     client.on("data", (data) => {
+      if (this.breaks?.test(data.toString("latin1"))) client.destroy();
       if (data.includes("GET /events")) this.#events.add(docker);
       docker.write(data);
     });

@@ -15,6 +15,8 @@ const QUESTION_AT = 12;
 
 /** How often each name was requested. */
 const asked = new Map<string, number>();
+/** How many clients are being flooded. */
+let floods = 0;
 
 /** The answers for a name. A rebinding name has a public address the first time, and then a private one. */
 function addressesOf(name: string, type: number): readonly string[] {
@@ -59,7 +61,7 @@ function answerTo(query: Buffer): Buffer {
   return Buffer.concat([header, query.subarray(QUESTION_AT, at + 5), ...records]);
 }
 
-/** Returns what it received, redirects, switches protocols, or sends endless data. */
+/** Returns what it received, redirects, switches protocols, or sends endless data and says to how many. */
 const reply: RequestListener = (request, response) => {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://server");
   if (pathname === "/redirect") {
@@ -71,7 +73,11 @@ const reply: RequestListener = (request, response) => {
       while (response.write(Buffer.alloc(65_536)));
     };
     response.on("drain", more).on("error", () => {});
+    response.once("close", () => floods--);
+    floods++;
     more();
+  } else if (pathname === "/floods") {
+    response.end(String(floods));
   } else {
     let length = 0;
     request.on("data", (chunk: Buffer) => {

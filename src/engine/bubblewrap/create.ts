@@ -139,9 +139,11 @@ function startWithMounts(plan: StartPlan): Promise<Started> {
     cwd: "/",
     detached: true,
   });
+  keeper.once("error", expected.fail);
+  // It has no streams then.
+  if (keeper.pid === undefined) return expected.started;
   reports.listen(keeper.stdio[REPORTS_FD] as Duplex);
   const printed = keeper.stderr === null ? "" : text(keeper.stderr).catch(() => "");
-  keeper.once("error", expected.fail);
   keeper.once("exit", async () => expected.fail(startFailed("its mounts could not be made", await printed)));
   return expected.started;
 }

@@ -2,17 +2,9 @@ import type { Socket } from "node:net";
 import { quote } from "../../base/shell-quote.ts";
 import { startTimeOf } from "../outside/host-process.ts";
 import { BWRAP_FDS } from "./arguments.ts";
-import type { Started } from "./launcher.ts";
+import { openPipes, type Started } from "./launcher.ts";
 import { DEFAULT_PATH } from "./sandbox-user.ts";
-import {
-  joinText,
-  pipesText,
-  REPORTS_FD,
-  readerOf,
-  reopenText,
-  reportStartText,
-  writerOf,
-} from "./shell-pipes.ts";
+import { joinText, pipesText, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
 
 /** How much output of bwrap and the main process to keep. */
 const MAX_REPORT_CHARS = 2048;
@@ -33,13 +25,17 @@ export class Keeper {
   readonly ended: Promise<number>;
 
   /** Opens its pipes and lets it continue. */
-  constructor({ pid }: Started, onOutput: (lines: readonly string[]) => void) {
-    this.#pid = pid;
-    this.#startTime = startTimeOf(pid);
-    // The keeper waits for a line from this pipe.
-    const go = writerOf(pid, KEEPER_FDS.go);
-    this.#output = readerOf(pid, KEEPER_FDS.output);
-    this.#status = readerOf(pid, KEEPER_FDS.status);
+  constructor(keeper: Started, onOutput: (lines: readonly string[]) => void) {
+    this.#pid = keeper.pid;
+    this.#startTime = startTimeOf(keeper.pid);
+    const { go, output, status } = openPipes(keeper, ({ reader, writer }) => ({
+      // The keeper waits for a line from this pipe.
+      go: writer(KEEPER_FDS.go),
+      output: reader(KEEPER_FDS.output),
+      status: reader(KEEPER_FDS.status),
+    }));
+    this.#output = output;
+    this.#status = status;
     this.#output.on("data", (chunk) => {
       this.#printed = (this.#printed + chunk).slice(-MAX_REPORT_CHARS);
       onOutput(this.#printed.split("\n").slice(0, -1));

@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import { childrenOf } from "../outside/host-process.ts";
+import { childrenOf, startTimeOf } from "../outside/host-process.ts";
+import type { PipeSocket } from "../pipe-socket.ts";
 import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
-import { REPORTS_FD } from "./shell-pipes.ts";
+import { REPORTS_FD, readerOf, writerOf } from "./shell-pipes.ts";
 
 /** How long after its end a process is reaped. */
 const COLLECT_MS = 1000;
@@ -93,8 +94,10 @@ class Forker {
       cwd: "/",
       detached: true,
     });
-    if (this.#child.pid !== undefined) onGroup(this.#child.pid);
     this.#child.once("error", (error) => this.#over(error));
+    // It has no streams then.
+    if (this.#child.pid === undefined) return;
+    onGroup(this.#child.pid);
     this.#child.once("exit", () => this.#over(new Error("the launcher has ended")));
     this.#child.stdin?.on("error", (error) => this.#over(error));
     this.#child.stderr?.on("data", (chunk: Buffer) => {
@@ -138,8 +141,8 @@ class Forker {
   }
 }
 
-/** By then an unexpected shell has started its child. */
-const UNEXPECTED_MS = 1000;
+/** By then a shell that has reported its start has started its child. */
+const CHILD_MS = 1000;
 
 /** A shell on the host that has reported its start. */
 export interface Started {
@@ -203,7 +206,7 @@ export class Reports {
     const entry = this.#entries.get(Number(tag));
     const [first = Number.NaN, second] = numbers.map(Number);
     if (kind === "s") {
-      if (entry === undefined) setTimeout(() => endUnexpected(first, second), UNEXPECTED_MS).unref();
+      if (entry === undefined) endSoon({ pid: first, child: second });
       else entry.started.resolve({ pid: first, child: second, code: entry.code.promise });
       // A shell that reports a child does not report its end.
       if (second !== undefined) this.#entries.delete(Number(tag));
@@ -214,12 +217,42 @@ export class Reports {
   }
 }
 
-/** Ends an unexpected shell: a keeper by SIGTERM, which it traps, an attendant by killing its child. */
-function endUnexpected(pid: number, child: number | undefined): void {
+/** Ends of a shell's pipes, by its descriptors. */
+interface PipeOpeners {
+  readonly reader: (fd: number) => PipeSocket;
+  readonly writer: (fd: number) => PipeSocket;
+}
+
+/** Opens the other ends of a shell's pipes. If one cannot be opened, closes those before it, and ends the shell. */
+export function openPipes<T>(shell: Started, open: (openers: PipeOpeners) => T): T {
+  const opened: PipeSocket[] = [];
+  const keep = (socket: PipeSocket): PipeSocket => {
+    opened.push(socket);
+    return socket;
+  };
   try {
-    if (child !== undefined) process.kill(pid, "SIGTERM");
-    else for (const own of childrenOf(pid)) process.kill(own, "SIGKILL");
-  } catch {
-    // The process has ended.
+    return open({
+      reader: (fd) => keep(readerOf(shell.pid, fd)),
+      writer: (fd) => keep(writerOf(shell.pid, fd)),
+    });
+  } catch (error) {
+    for (const socket of opened) socket.destroy();
+    endSoon(shell);
+    throw error;
   }
+}
+
+/** Ends a shell that nobody waits for: a keeper by SIGTERM, which it traps, an attendant by killing its child. */
+function endSoon({ pid, child }: Pick<Started, "pid" | "child">): void {
+  const startTime = startTimeOf(pid);
+  const end = (): void => {
+    if (startTime === undefined || startTimeOf(pid) !== startTime) return;
+    try {
+      if (child !== undefined) process.kill(pid, "SIGTERM");
+      else for (const own of childrenOf(pid)) process.kill(own, "SIGKILL");
+    } catch {
+      // The process has ended.
+    }
+  };
+  setTimeout(end, CHILD_MS).unref();
 }

@@ -1,7 +1,7 @@
 import { rest, untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
-import { statOf } from "../outside/host-process.ts";
+import { isAlive, statOf } from "../outside/host-process.ts";
 import type { PipeSocket } from "../pipe-socket.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import {
@@ -13,9 +13,8 @@ import {
 } from "../port.ts";
 import { terminated, translateError } from "./errors.ts";
 import { entryArguments, JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
-import type { Launcher, Started } from "./launcher.ts";
+import { type Launcher, openPipes, type Started } from "./launcher.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
-import { readerOf, writerOf } from "./shell-pipes.ts";
 
 interface SpawnParts {
   readonly launcher: Launcher;
@@ -113,24 +112,17 @@ async function startAttendant(
 }
 
 function openStreams(
-  { pid }: Started,
+  attendant: Started,
   { stdin, terminal }: Pick<SpawnRequest, "stdin" | "terminal">,
 ): JobStreams {
-  const opened: PipeSocket[] = [];
-  const open = (end: typeof readerOf, fd: number): PipeSocket => {
-    const socket = end(pid, fd);
-    opened.push(socket);
-    return socket;
-  };
   try {
-    return {
-      script: open(writerOf, JOB_FDS.script),
-      stdin: stdin ? open(writerOf, JOB_FDS.stdin) : undefined,
-      stdout: open(readerOf, JOB_FDS.stdout),
-      stderr: terminal ? undefined : open(readerOf, JOB_FDS.stderr),
-    };
+    return openPipes(attendant, ({ reader, writer }) => ({
+      script: writer(JOB_FDS.script),
+      stdin: stdin ? writer(JOB_FDS.stdin) : undefined,
+      stdout: reader(JOB_FDS.stdout),
+      stderr: terminal ? undefined : reader(JOB_FDS.stderr),
+    }));
   } catch (error) {
-    for (const socket of opened) socket.destroy();
     throw translateError(error, "opening pipes");
   }
 }
@@ -321,7 +313,8 @@ export class BubblewrapProcess implements SpawnedProcess {
     for (let missing = 0; missing < 2 && !signal.aborted; ) {
       await rest(LOOK_MS, signal);
       // A report that is on its way arrives before the second check.
-      missing = /[ZX]/.test(statOf(pid)?.[0] ?? "X") ? missing + 1 : 0;
+      const state = statOf(pid)?.[0] ?? (isAlive(pid) ? "unknown" : "X");
+      missing = /[ZX]/.test(state) ? missing + 1 : 0;
     }
     return 137;
   }

@@ -1,7 +1,18 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
-import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  chown,
+  copyFile,
+  mkdir,
+  readdir,
+  rename,
+  rm,
+  rmdir,
+  unlink,
+  writeFile,
+} from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
 import { rest } from "../../base/async.ts";
@@ -96,8 +107,8 @@ export class ContainerPipes {
   #proven = false;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
-  /** Files in {@link STOCK} that every container's directory gets a hard link to. */
-  #shared: readonly string[] = [];
+  /** Files in {@link STOCK} of which every container's directory gets a copy. */
+  #files: readonly string[] = [];
   #making: Promise<void> | undefined;
 
   /** @param root a directory for this service only; created if missing. */
@@ -122,9 +133,10 @@ export class ContainerPipes {
       this.#own.add(container);
       await mkdir(directory);
       await chmod(directory, 0o711);
-      for (const file of this.#shared) await link(this.#inStock(file), path.join(directory, file));
+      // Not a link: root in a container can lease a file, which makes all who open it wait, and see them open it.
+      for (const file of this.#files) await copyFile(this.#inStock(file), path.join(directory, file));
       const { requests, answers } = ZYGOTE_FILES;
-      const hasZygote = this.#shared.includes(ZYGOTE_FILES.entry);
+      const hasZygote = this.#files.includes(ZYGOTE_FILES.entry);
       if (hasZygote) await this.#move([requests, answers], directory);
       return {
         path: directory,
@@ -134,6 +146,7 @@ export class ContainerPipes {
       };
     } catch (error) {
       this.#failed(attempt, error);
+      if (existsSync(this.#directory(container))) await this.remove(container);
       return undefined;
     }
   }
@@ -301,14 +314,14 @@ export class ContainerPipes {
       { name: ZYGOTE_FILES.entry, content: process.getuid?.() === 0 ? userEntry() : undefined, mode: 0o700 },
       { name: ZYGOTE_FILES.script, content: ZYGOTE_SCRIPT, mode: 0o600 },
     ];
-    const shared: string[] = [];
+    const written: string[] = [];
     for (const { name, content, mode } of files) {
       if (content === undefined) continue;
       await writeFile(this.#inStock(name), content);
       await chmod(this.#inStock(name), mode);
-      shared.push(name);
+      written.push(name);
     }
-    this.#shared = shared;
+    this.#files = written;
   }
 
   #refill(): Promise<void> {

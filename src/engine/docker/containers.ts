@@ -27,7 +27,7 @@ export interface CreatedContainer extends SetupReport {
 }
 
 /** How long a caller waits for the cleanup of a failed create. After that, the cleanup continues in the background. */
-const CLEANUP_PATIENCE_MS = 5_000;
+export const CLEANUP_PATIENCE_MS = 5_000;
 
 /** When to look again for a container whose create got no answer and may appear late, or that could not be removed. */
 const LATE_LOOKS_MS = [1_000, 5_000, 30_000];

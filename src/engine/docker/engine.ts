@@ -1,6 +1,6 @@
 import type { Server } from "node:net";
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
-import { untilAborted } from "../../base/async.ts";
+import { untilAborted, within } from "../../base/async.ts";
 import { BerthError, hasReason } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { ownValue } from "../../base/own-value.ts";
@@ -39,6 +39,7 @@ import {
 } from "./container-config.ts";
 import { ContainerPipes, UNDUMPABLE_TARGET } from "./container-pipes.ts";
 import {
+  CLEANUP_PATIENCE_MS,
   ContainerMaker,
   type CreatedContainer,
   containerName,
@@ -221,10 +222,10 @@ export class DockerEngine implements Engine {
       network: await this.#network(spec.network, signal),
       openFilesLimit: await daemonOpenFilesLimit(this.#daemon.socketPath),
     };
-    const staged = await this.#stage.stage(checked);
     // A sandbox with its own kernel sees no later mounts, and cannot open named pipes of the host.
     const sharesKernel = isolation === "CONTAINER";
     const inert = spec.takesMounts && sharesKernel ? (await this.#stage.inert())?.inert : undefined;
+    const staged = await this.#stage.stage(checked);
     try {
       const make = (pipes: string | undefined) =>
         this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
@@ -234,7 +235,7 @@ export class DockerEngine implements Engine {
           ? await this.#withPipes(labels.user, name, spec, make)
           : await this.#withoutPipes(make);
       this.#users.set(ref, labels.user);
-      const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
+      const late = inert === undefined ? undefined : lateTarget(await this.#inspectNew(ref, signal), owner);
       if (late !== undefined) this.#lateTargets.set(ref, late);
       return { ...describe(ref, labels, { state: "running" }), ...(late && { takesMounts: true }) };
     } catch (error) {
@@ -532,6 +533,20 @@ export class DockerEngine implements Engine {
     const { user } = parseLabels((await this.#inspect(ref, signal)).Config.Labels);
     this.#users.set(ref, user);
     return user;
+  }
+
+  /** Inspects a container that was just created. If that fails, removes it. */
+  async #inspectNew(ref: string, signal?: AbortSignal): Promise<ContainerInspectInfo> {
+    try {
+      return await this.#inspect(ref, signal);
+    } catch (error) {
+      // What cannot be removed either is found by its labels.
+      await within(
+        this.remove(ref).catch(() => {}),
+        CLEANUP_PATIENCE_MS,
+      );
+      throw error;
+    }
   }
 
   #inspect(ref: string, signal?: AbortSignal): Promise<ContainerInspectInfo> {

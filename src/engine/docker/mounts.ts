@@ -15,7 +15,7 @@ import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
-import { tooManyFiles, unlessThere } from "../../base/system-errors.ts";
+import { codeOf, tooManyFiles, unlessThere } from "../../base/system-errors.ts";
 import { O_PATH } from "../mounts.ts";
 import { isAlive } from "../outside/host-process.ts";
 import type { HostMount } from "../port.ts";
@@ -45,9 +45,9 @@ export class MountStage {
   #inert: Promise<string | undefined> | undefined;
   #count = 0;
 
+  /** @throws `TOO_MANY_OPERATIONS` */
   async stage(mounts: readonly HostMount[]): Promise<StagedMounts> {
-    if (mounts.length > 0) this.#dir ??= prepare();
-    const dir = await this.#dir;
+    const dir = mounts.length > 0 ? await this.#prepared() : undefined;
     if (dir === undefined || mounts.length === 0) return { mounts, release: async () => {} };
     const staged: HostMount[] = [];
     const release = async () => {
@@ -69,27 +69,49 @@ export class MountStage {
   /**
    * The stage's directory, and in it an empty shared mount for containers that accept mounts later; undefined if that
    * is impossible.
+   * @throws `TOO_MANY_OPERATIONS`
    */
   async inert(): Promise<{ readonly dir: string; readonly inert: string } | undefined> {
-    this.#dir ??= prepare();
-    const dir = await this.#dir;
+    const dir = await this.#prepared();
     if (dir === undefined) return undefined;
     this.#inert ??= makeInert(path.join(dir, INERT));
     const inert = await this.#inert;
     return inert === undefined ? undefined : { dir, inert };
   }
 
+  /** The stage's directory; undefined if there can be none. The next call tries again. */
+  #prepared(): Promise<string | undefined> {
+    const again = (): void => {
+      this.#dir = undefined;
+    };
+    this.#dir ??= prepare().then(
+      (dir) => {
+        if (dir === undefined) again();
+        return dir;
+      },
+      (error: unknown) => {
+        again();
+        throw error;
+      },
+    );
+    return this.#dir;
+  }
+
   /** Removes the stage's directory, which is empty once every mount is released. */
   async close(): Promise<void> {
-    const dir = await this.#dir;
+    const dir = await this.#dir?.catch(() => undefined);
     if (dir !== undefined) await clear(dir).catch(() => {});
   }
 }
 
-/** Creates a stage's directory, and clears those of dead services. Undefined if staging is impossible. */
+/**
+ * Creates a stage's directory, and clears those of dead services. Undefined if staging is impossible.
+ * @throws `TOO_MANY_OPERATIONS`
+ */
 async function prepare(): Promise<string | undefined> {
   if (process.platform !== "linux" || process.getuid?.() !== 0 || !(await sharesMountsWithDaemon()))
     return undefined;
+  let dir: string | undefined;
   try {
     makeDirectories(STAGE_ROOT, 0o700);
     for (const name of await readdir(STAGE_ROOT)) {
@@ -97,14 +119,32 @@ async function prepare(): Promise<string | undefined> {
       // Another service that starts at the same time may be clearing it too.
       await clear(path.join(STAGE_ROOT, name)).catch(() => {});
     }
-    const dir = await mkdtemp(path.join(STAGE_ROOT, `${process.pid}-`));
+    dir = await mkdtemp(path.join(STAGE_ROOT, `${process.pid}-`));
     // Root in a container may lack the permission to mount.
     await bind(dir, path.join(dir, "probe"));
     await unbind(path.join(dir, "probe"));
     return dir;
-  } catch {
+  } catch (error) {
+    if (dir !== undefined) await rmdir(dir).catch(() => {});
+    throwTemporary(error);
     return undefined;
   }
+}
+
+/** Failures that do not show whether mounts can be pinned. EBUSY: what was mounted could not be unmounted. */
+const TEMPORARY = new Set(["EMFILE", "ENFILE", "EAGAIN", "ENOMEM", "ENOSPC", "EBUSY"]);
+
+/** Throws a failure that may be over soon: mounts must not pass unpinned because of it. */
+function throwTemporary(error: unknown): void {
+  const cause = error instanceof BerthError ? error.cause : error;
+  const code = codeOf(cause) ?? "";
+  if (!TEMPORARY.has(code)) return;
+  const known = new BerthError(
+    "TOO_MANY_OPERATIONS",
+    `The service's machine has no room for the mounts of a sandbox now (${code}). Try again later.`,
+    { cause, retryAfterMs: 1_000 },
+  );
+  throw tooManyFiles(cause) ?? known;
 }
 
 /**
@@ -126,7 +166,8 @@ async function sharesMountsWithDaemon(): Promise<boolean> {
   try {
     const pid = Number(await readFile("/var/run/docker.pid", "utf8"));
     return (await readlink(`/proc/${pid}/ns/mnt`)) === (await readlink("/proc/self/ns/mnt"));
-  } catch {
+  } catch (error) {
+    throwTemporary(error);
     return false;
   }
 }

@@ -207,12 +207,14 @@ export class Api {
   /**
    * Watches until the stream ends; the API server closes it every few minutes. A stream that breaks or falls silent
    * also just ends: the next watch delivers what this one missed.
+   * @param opened called when the API server has accepted the watch.
    * @throws as {@link call} if it cannot be opened.
    */
   async *watch<T>(
     path: string,
     query: Readonly<Record<string, string>>,
     signal: AbortSignal,
+    opened = (): void => {},
   ): AsyncGenerator<WatchEvent<T>> {
     const search = new URLSearchParams({ ...query, watch: "1", timeoutSeconds: String(WATCH_SECONDS) });
     const doing = "watching pods";
@@ -222,16 +224,17 @@ export class Api {
     const silence = setTimeout(() => answer?.destroy(), SILENT_WATCH_MS).unref();
     try {
       answer = await repeated("GET", opening, async () => {
-        const opened = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
-        const { statusCode = 0 } = opened;
-        if (statusCode < 300) return opened;
-        const said = await untilAborted(boundedText(opened), opening);
-        throw ApiError.of(statusCode, said, opened.headers["retry-after"]);
+        const response = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
+        const { statusCode = 0 } = response;
+        if (statusCode < 300) return response;
+        const said = await untilAborted(boundedText(response), opening);
+        throw ApiError.of(statusCode, said, response.headers["retry-after"]);
       });
       // A machine that is gone does not close the stream; the kernel's keep-alive probes detect that.
       answer.socket.setKeepAlive(true, HEARTBEAT_MS);
       answer.setEncoding("utf8");
       isOpen = true;
+      opened();
       let partial = "";
       for await (const chunk of answer as AsyncIterable<string>) {
         silence.refresh();

@@ -143,7 +143,6 @@ export class Pods {
           this.#isListed = true;
           this.#tried.resolve();
         }
-        this.#broken = undefined;
         for await (const event of this.#watch(version, signal)) {
           version = event.object.metadata?.resourceVersion ?? version;
           this.#take(event);
@@ -166,7 +165,9 @@ export class Pods {
 
   #watch(resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent<V1Pod>> {
     const query = { labelSelector: this.#selector, resourceVersion, allowWatchBookmarks: "true" };
-    return this.#api.watch<V1Pod>(this.#api.path("pods"), query, signal);
+    return this.#api.watch<V1Pod>(this.#api.path("pods"), query, signal, () => {
+      this.#broken = undefined;
+    });
   }
 
   #list(signal?: AbortSignal): Promise<{ readonly items: V1Pod[]; readonly resourceVersion: string }> {

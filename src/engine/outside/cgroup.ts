@@ -2,6 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
+import { withSpareDescriptors } from "../../base/spare-descriptors.ts";
 import type { EngineUsage } from "../port.ts";
 
 /** Whether the processes of a sandbox are frozen. */
@@ -163,7 +164,7 @@ export function isNear(current: number, max: number): boolean {
  */
 export function readCount(file: string, ...keys: readonly string[]): number | undefined {
   try {
-    const text = readFileSync(file, "latin1");
+    const text = withSpareDescriptors(() => readFileSync(file, "latin1"));
     const lines = keys.length === 0 ? "" : `(?:${keys.join("|")}) `;
     const counts = [...text.matchAll(new RegExp(`^${lines}(\\d+)`, "gm"))].map(([, count]) => Number(count));
     return counts.length === 0 ? undefined : counts.reduce((sum, count) => sum + count);
@@ -175,7 +176,7 @@ export function readCount(file: string, ...keys: readonly string[]): number | un
 /** The trimmed text of a control group's file; undefined if it cannot be read. */
 export function readGroupFile(file: string): string | undefined {
   try {
-    return readFileSync(file, "latin1").trim();
+    return withSpareDescriptors(() => readFileSync(file, "latin1")).trim();
   } catch {
     return undefined;
   }
@@ -184,7 +185,7 @@ export function readGroupFile(file: string): string | undefined {
 /** Writes a control group's file. Returns whether the kernel accepted it; false also if the group is gone. */
 export function writeGroupFile(file: string, text: string): boolean {
   try {
-    writeFileSync(file, text);
+    withSpareDescriptors(() => writeFileSync(file, text));
     return true;
   } catch {
     return false;

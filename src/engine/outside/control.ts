@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { uptime } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Mutex } from "async-mutex";
 import { BerthError } from "../../base/errors.ts";
@@ -165,7 +165,8 @@ export class OutsideView implements OutsideControl {
    */
   async #stoppedStarts(withinMs: number): Promise<HostProcess[]> {
     const { isHalfWayIn, oldestStartMs } = this.#parts;
-    const since = uptimeMs() - Math.max(withinMs, oldestStartMs());
+    // Start times of processes count from boot.
+    const since = uptime() * 1000 - Math.max(withinMs, oldestStartMs());
     const isStart = ({ name, startTime, hasTerminal }: HostProcess): boolean =>
       isHalfWayIn(name) || (!hasTerminal && Number(startTime) * TICK_MS >= since);
     const all = await this.#processes();
@@ -269,11 +270,6 @@ export class OutsideView implements OutsideControl {
       if (slices.over) await slices.rest();
     }
   }
-}
-
-/** Time since boot; start times of processes count from boot. */
-function uptimeMs(): number {
-  return Number(readFileSync("/proc/uptime", "latin1").split(" ")[0]) * 1000;
 }
 
 /** Stopped by a signal or by a tracer. */

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { withSpareDescriptors } from "../../base/spare-descriptors.ts";
 
 /** A process of a sandbox as the host sees it. All ids are the host's. */
 export interface HostProcess {
@@ -85,11 +86,7 @@ export function childrenOf(pid: number, thread = pid): number[] {
 
 /** The threads of a process; empty if it has ended. */
 export function threadsOf(pid: number): number[] {
-  try {
-    return readdirSync(`/proc/${pid}/task`).map(Number);
-  } catch {
-    return [];
-  }
+  return listed(`/proc/${pid}/task`).map(Number);
 }
 
 /** Reads every process of a scope that has not ended. Yields to the event loop. */
@@ -174,7 +171,7 @@ export class Slices {
 /** A file of `/proc`; undefined if the process has ended or hides it. */
 export function readText(file: string): string | undefined {
   try {
-    return readFileSync(file, "latin1");
+    return withSpareDescriptors(() => readFileSync(file, "latin1"));
   } catch {
     return undefined;
   }
@@ -190,7 +187,7 @@ function readLink(file: string): string | undefined {
 
 function listed(directory: string): string[] {
   try {
-    return readdirSync(directory);
+    return withSpareDescriptors(() => readdirSync(directory));
   } catch {
     return [];
   }
@@ -209,8 +206,9 @@ export function groupScope(directory: string, id: string): ProcessScope {
     return namespace !== undefined && namespace !== own && groupsOf(pid).includes(id);
   };
   const pids = async (): Promise<number[]> => {
+    const file = `${directory}/cgroup.procs`;
     // The group is removed with its sandbox.
-    const text = await readFile(`${directory}/cgroup.procs`, "latin1").catch(() => "");
+    const text = await readFile(file, "latin1").catch(() => readText(file) ?? "");
     return text.split("\n").filter(Boolean).map(Number);
   };
   return { pids, holds };
@@ -259,7 +257,7 @@ export class NamespaceTable {
 async function scanNamespaces(): Promise<Map<string, number[]>> {
   const slices = new Slices();
   const found = new Map<string, number[]>();
-  for (const name of await readdir("/proc")) {
+  for (const name of await readdir("/proc").catch(() => withSpareDescriptors(() => readdirSync("/proc")))) {
     const namespace = /^\d+$/.test(name) ? pidNamespaceOf(Number(name)) : undefined;
     if (namespace !== undefined) {
       const pids = found.get(namespace) ?? [];

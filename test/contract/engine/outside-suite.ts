@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/engine/port.ts";
 import { openShell, run } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
+import { takeDescriptors } from "../../support/no-descriptors.ts";
 import { followTurns } from "../../support/turns.ts";
 import { type Subject, testUnless } from "./subject.ts";
 
@@ -92,6 +93,20 @@ export function outsideSuite(subject: Subject): void {
     expect((await outside.tree(leader)).length).toBe(2);
     await kill(leader);
     expect(await count("sleep 6011")).toBe(0);
+  });
+
+  test("a tree is found and ends although the service may open no more files", async () => {
+    const leader = await lead("trap '' TERM; sleep 6013 & sleep 6014; :");
+    for (const time of [6013, 6014]) await eventually(async () => (await count(`sleep ${time}`)) === 1);
+    const end = takeDescriptors(0);
+    try {
+      expect(await outside.tree(leader)).toHaveLength(3);
+      await kill(leader);
+    } finally {
+      end();
+    }
+    expect(await outside.tree(leader)).toEqual([]);
+    for (const time of [6013, 6014]) expect(await count(`sleep ${time}`)).toBe(0);
   });
 
   test("a later process with the same pid is not mistaken for the leader", async () => {

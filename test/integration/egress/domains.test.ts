@@ -37,6 +37,36 @@ if sys.argv[2:]: door.shutdown(socket.SHUT_WR)
 while data := door.recv(65536): sys.stdout.write(data.decode("latin1"))
 `;
 
+/**
+ * Sends requests on one connection, waits for the first byte of an answer, and disconnects. Prints whether at most one
+ * connection came of it, and how many are left in the end.
+ */
+const PIPELINE = `
+import socket, sys, time, urllib.request
+def floods():
+    with urllib.request.urlopen("http://allowed.example/floods", timeout=30) as answer: return int(answer.read())
+door = socket.create_connection(("127.0.0.1", 3128), 30)
+door.sendall(sys.argv[1].encode().decode("unicode_escape").encode("latin1"))
+try: door.recv(1)
+except ConnectionError: pass
+print(floods() <= 1)
+door.close()
+for _ in range(200):
+    if not (left := floods()): break
+    time.sleep(0.01)
+print(left)
+`;
+
+/** Makes requests as a client that would rather keep its connection. */
+const KEEP = `
+import http.client
+door = http.client.HTTPConnection("127.0.0.1", 3128, timeout=30)
+for method, body in (("GET", None), ("POST", b"12345"), ("GET", None)):
+    door.request(method, "http://allowed.example/", body, {"Connection": "keep-alive"})
+    answer = door.getresponse()
+    print(answer.status, b'"length":5' in answer.read())
+`;
+
 const DOMAINS = [
   "allowed.example",
   "*.allowed.example",
@@ -263,6 +293,22 @@ print(len(open) - lost)`;
     expect(await python(program)).toBe("64");
     // Those connections ended with their program.
     await eventually(async () => (await get("http://allowed.example/")).startsWith("200"));
+  });
+
+  const FLOOD = "GET http://allowed.example/flood HTTP/1";
+  test.each([
+    ["requests", `${FLOOD}.1\\r\\nHost: a\\r\\n\\r\\n`.repeat(200)],
+    ["requests of HTTP/1.0", `${FLOOD}.0\\r\\nConnection: keep-alive\\r\\n\\r\\n`.repeat(200)],
+    [
+      "a tunnel behind a request",
+      `${FLOOD}.1\\r\\nHost: a\\r\\n\\r\\nCONNECT allowed.example:80 HTTP/1.1\\r\\n\\r\\nGET /flood HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n`,
+    ],
+  ])("one connection opens one to the outside, and it ends with it: %s", async (_what, requests) => {
+    expect(await python(PIPELINE, requests)).toBe("True\n0");
+  });
+
+  test("a client that would keep its connection gets every answer", async () => {
+    expect(await python(KEEP)).toBe("200 False\n200 True\n200 False");
   });
 
   test("unread data waits in the kernel, not in the service", async () => {

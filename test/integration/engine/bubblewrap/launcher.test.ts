@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { closeSync, existsSync, fstatSync, openSync, readlinkSync } from "node:fs";
-import { afterAll, expect, test } from "vitest";
+import { afterAll, expect, onTestFinished, test } from "vitest";
 import { Launcher, Reports } from "../../../../src/engine/bubblewrap/launcher.ts";
 import { sandboxIdentity } from "../../../../src/engine/bubblewrap/sandbox-user.ts";
 import {
@@ -11,6 +11,7 @@ import {
   writerOf,
 } from "../../../../src/engine/bubblewrap/shell-pipes.ts";
 import { eventually } from "../../../support/eventually.ts";
+import { takeDescriptors } from "../../../support/no-descriptors.ts";
 
 const identity = sandboxIdentity();
 const groups: number[] = [];
@@ -48,6 +49,20 @@ test("a process has pipes of its own, which the sandboxes' user may reopen", asy
   expect(fstatSync(own).uid).toBe(identity.uid);
   closeSync(own);
   writerOf(pid, 4).end("1\n\n");
+});
+
+test("a launcher that cannot be started says why, and the next one works", async () => {
+  const late = new Launcher({
+    ...{ identity, joinFiles: [], reports, command: ["/bin/sh", "-c"], width: 1, nothing: [":"] },
+    onGroup: () => {},
+  });
+  onTestFinished(() => late.close());
+  const begin = () => late.start((tag) => [reportStartText(tag, "1")]);
+  const end = takeDescriptors(0);
+  const problem = await begin().catch((error: Error) => error.message);
+  end();
+  expect(problem).toMatch(/^spawn \S+ EMFILE$/);
+  expect(await begin()).toMatchObject({ child: 1 });
 });
 
 test("many at once are distinguished, and each reports its end", async () => {

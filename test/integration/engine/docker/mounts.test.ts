@@ -12,11 +12,14 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import { MountStage } from "../../../../src/engine/docker/mounts.ts";
 import type { HostMount } from "../../../../src/engine/port.ts";
 import { containersOf, removeContainers } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
-import { failure, run, sh, spec, useEngine } from "./support.ts";
+import { FaultProxy } from "../../../support/fault-proxy.ts";
+import { takeDescriptors } from "../../../support/no-descriptors.ts";
+import { failure, run, sh, silent, spec, useEngine } from "./support.ts";
 
 const base = mkdtempSync(path.join(tmpdir(), "berth-mounts-"));
 const allowed = path.join(base, "allowed");
@@ -84,6 +87,39 @@ describe("a mount", () => {
     await failure(engine.create(spec({ mounts: [mount(data)], user: "nosuchuser" })), "INVALID_ARGUMENT");
     expect(stagedMounts()).toEqual(before);
   });
+});
+
+test("nothing is left of a create whose container cannot be inspected for later mounts", async () => {
+  const proxy = await FaultProxy.start();
+  const other = new DockerEngine({ instance, logger: silent, host: proxy.host });
+  onTestFinished(async () => {
+    await other.close();
+    await proxy.stop();
+  });
+  await other.info();
+  proxy.breaks = /^GET \/containers\/[0-9a-f]{64}\/json/;
+  await failure(other.create(spec({ takesMounts: true })), "ENGINE_UNAVAILABLE");
+  expect(await containersOf(instance)).toEqual([]);
+});
+
+test("a mount never passes unpinned for lack of descriptors, and a stage that could not be made is made later", async () => {
+  const stages = (): string[] => readdirSync("/run/berth/mounts");
+  const before = stages();
+  for (let free = 0; free <= 6; free++) {
+    const stage = new MountStage();
+    const pin = async (): Promise<string> => {
+      const { mounts, release } = await stage.stage([mount(data)]);
+      await release();
+      return mounts[0]?.hostPath === data ? "unpinned" : "pinned";
+    };
+    const end = takeDescriptors(free);
+    const early = await pin().catch((error) => error.reason ?? error);
+    end();
+    expect(["pinned", "TOO_MANY_OPERATIONS"], `with ${free} left`).toContain(early);
+    expect(await pin()).toBe("pinned");
+    await stage.close();
+  }
+  expect(stages()).toEqual(before);
 });
 
 function stagedMounts(): string[] {

@@ -110,6 +110,29 @@ describe("pipes between a container and the service", () => {
     await engine.remove(ref);
   });
 
+  test("share their directory with no file of another container, which root could lease or watch", async () => {
+    const pipes = new ContainerPipes(path.join(directory, "apart"), silent);
+    for (const container of ["berth-one", "berth-two"]) {
+      const made = (await pipes.create(container))?.path ?? "";
+      const files = readdirSync(made).map((name) => [name, statSync(path.join(made, name))] as const);
+      expect(files.map(([name]) => name).sort()).toEqual([
+        ...["answers", "enter", "requests", "undumpable.so", "zygote"],
+      ]);
+      expect(files.filter(([, { nlink }]) => nlink !== 1).map(([name]) => name)).toEqual([]);
+    }
+    await pipes.close();
+  });
+
+  test("leave nothing of a directory that could not be completed", async () => {
+    const root = path.join(directory, "incomplete");
+    const pipes = new ContainerPipes(root, silent);
+    await pipes.create("berth-one");
+    rmSync(path.join(root, "stock", "zygote"));
+    expect(await pipes.create("berth-two")).toBe(undefined);
+    expect(readdirSync(root).sort()).toEqual(["berth-one", "stock"]);
+    await pipes.close();
+  });
+
   test("do not keep a container's directory from being removed while they are opened", async () => {
     const warnings: unknown[] = [];
     const logger = { ...silent, warn: (fields: object) => warnings.push(fields) };

@@ -1,38 +1,18 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { runPlain } from "../../../../src/engine/kubernetes/process.ts";
-
-async function open(cluster: string): Promise<Api> {
-  const directory = await mkdtemp(path.join(tmpdir(), "berth-kubeconfig-"));
-  onTestFinished(() => rm(directory, { recursive: true }));
-  const kubeconfig = path.join(directory, "config");
-  await writeFile(
-    kubeconfig,
-    `apiVersion: v1
-kind: Config
-current-context: own
-contexts: [{ name: own, context: { cluster: own, user: own } }]
-users: [{ name: own, user: {} }]
-clusters: [{ name: own, cluster: ${cluster} }]
-`,
-  );
-  return Api.open({ kubeconfig });
-}
+import { openApi } from "../../../support/kubernetes-api.ts";
 
 test("an API server without TLS must be intended", async () => {
-  await expect(open("{ server: 'http://127.0.0.1:8001' }")).rejects.toMatchObject({
+  await expect(openApi("{ server: 'http://127.0.0.1:8001' }")).rejects.toMatchObject({
     reason: "INVALID_ARGUMENT",
     message: expect.stringContaining("http://127.0.0.1:8001 has no TLS. If that is intended, set"),
   });
-  const intended = await open("{ server: 'http://127.0.0.1:8001', insecure-skip-tls-verify: true }");
+  const intended = await openApi("{ server: 'http://127.0.0.1:8001', insecure-skip-tls-verify: true }");
   expect(intended.server).toBe("http://127.0.0.1:8001");
-  expect((await open("{ server: 'https://127.0.0.1:6443' }")).server).toBe("https://127.0.0.1:6443");
+  expect((await openApi("{ server: 'https://127.0.0.1:6443' }")).server).toBe("https://127.0.0.1:6443");
 });
 
 /** A short frame of a WebSocket's server: an operation, and what it carries. */
@@ -69,7 +49,7 @@ test("output that arrives together with the acceptance of an exec is not lost", 
   await once(server, "listening");
   onTestFinished(() => void server.close());
   const { port } = server.address() as AddressInfo;
-  const api = await open(`{ server: 'http://127.0.0.1:${port}', insecure-skip-tls-verify: true }`);
+  const api = await openApi(`{ server: 'http://127.0.0.1:${port}', insecure-skip-tls-verify: true }`);
   expect(await runPlain(api, "pod", ["true"], AbortSignal.timeout(30_000))).toMatchObject({
     stdout: "done",
     status: { status: "Success" },

@@ -1,7 +1,38 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { expect, test } from "vitest";
-import { isExiting } from "../../../../src/engine/outside/host-process.ts";
+import { expect, onTestFinished, test } from "vitest";
+import {
+  childrenOf,
+  descriptorsOf,
+  idsOf,
+  isExiting,
+  readProcess,
+  startTimeOf,
+  threadsOf,
+} from "../../../../src/engine/outside/host-process.ts";
+import { takeDescriptors } from "../../../support/no-descriptors.ts";
+
+test("a process is there although no more files can be opened", async () => {
+  const child = spawn("sleep", ["600"]);
+  onTestFinished(() => void child.kill("SIGKILL"));
+  await once(child, "spawn");
+  const { pid = 0 } = child;
+  const look = () => ({
+    process: readProcess(pid)?.pid,
+    startTime: startTimeOf(pid),
+    threads: threadsOf(pid),
+    ids: idsOf(pid, "NSpid"),
+    descriptors: descriptorsOf(pid, "all"),
+    isExiting: isExiting(pid),
+    isChild: childrenOf(process.pid).includes(pid),
+  });
+  const before = look();
+  expect(before).toMatchObject({ process: pid, threads: [pid], isExiting: false });
+  const end = takeDescriptors(0);
+  const looks = [look(), look(), look()];
+  end();
+  expect(looks).toEqual([before, before, before]);
+});
 
 test("a killed process is exiting from then on, also while it takes the signal", async () => {
   // It takes the signal at any of these looks.

@@ -1,0 +1,89 @@
+import type { Defect } from "./defect.ts";
+
+const DESCRIPTORS = "test/integration/engine/bubblewrap/descriptors.test.ts";
+const HOST_PROCESS = "src/engine/outside/host-process.ts";
+
+/** Those of the bubblewrap engine. */
+export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
+  {
+    name: "a create with a mount ends a service that may open only a few more files",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/create.ts",
+        from: '  keeper.once("error", expected.fail);\n  // It has no streams then.\n  if (keeper.pid === undefined) return expected.started;\n',
+        to: "",
+      },
+      {
+        file: "src/engine/bubblewrap/create.ts",
+        from: 'keeper.once("exit",',
+        to: 'keeper.once("error", expected.fail);\n  keeper.once("exit",',
+      },
+    ],
+    test: {
+      file: DESCRIPTORS,
+      title: "a create with a mount fails by itself, however few descriptors are left",
+    },
+  },
+  {
+    name: "a launcher that cannot be started does not say why",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/launcher.ts",
+        from: "    if (this.#child.pid === undefined) return;\n    onGroup(this.#child.pid);\n",
+        to: "    if (this.#child.pid !== undefined) onGroup(this.#child.pid);\n",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/launcher.test.ts",
+      title: "a launcher that cannot be started says why, and the next one works",
+    },
+  },
+  {
+    name: "a shell whose pipes cannot be opened stays",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/launcher.ts",
+        from: "    endSoon(shell);\n    throw error;",
+        to: "    throw error;",
+      },
+    ],
+    test: { file: DESCRIPTORS, title: "starts that fail for lack of descriptors leave no processes" },
+  },
+  {
+    name: "running commands count as killed while the service may open no more files",
+    changes: [
+      {
+        file: HOST_PROCESS,
+        from: 'withSpareDescriptors(() => readFileSync(file, "latin1"))',
+        to: 'readFileSync(file, "latin1")',
+      },
+      { file: "src/engine/bubblewrap/spawn.ts", from: '(isAlive(pid) ? "unknown" : "X")', to: '"X"' },
+    ],
+    test: {
+      file: DESCRIPTORS,
+      title: "a command that runs while no descriptor is left is not taken for ended",
+    },
+  },
+  {
+    name: "a tree is not killed while the service may open no more files",
+    changes: [{ file: HOST_PROCESS, from: 'readText(file) ?? "")', to: '"")' }],
+    test: {
+      file: "test/contract/engine/bubblewrap.test.ts",
+      title: "a tree is found and ends although the service may open no more files",
+    },
+  },
+  {
+    name: "the start time of a process stays unknown if the service could open no more files",
+    changes: [
+      {
+        file: HOST_PROCESS,
+        from: 'withSpareDescriptors(() => readFileSync(file, "latin1"))',
+        to: 'readFileSync(file, "latin1")',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/host-process.test.ts",
+      title: "a process is there although no more files can be opened",
+    },
+  },
+];

@@ -1,0 +1,23 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { onTestFinished } from "vitest";
+import { Api } from "../../src/engine/kubernetes/api.ts";
+
+/** The API of a cluster that a test's kubeconfig describes, such as `{ server: 'https://127.0.0.1:6443' }`. */
+export async function openApi(cluster: string): Promise<Api> {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-kubeconfig-"));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  const kubeconfig = path.join(directory, "config");
+  await writeFile(
+    kubeconfig,
+    `apiVersion: v1
+kind: Config
+current-context: own
+contexts: [{ name: own, context: { cluster: own, user: own } }]
+users: [{ name: own, user: {} }]
+clusters: [{ name: own, cluster: ${cluster} }]
+`,
+  );
+  return Api.open({ kubeconfig });
+}
