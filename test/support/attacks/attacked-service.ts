@@ -83,6 +83,8 @@ export class AttackedService implements AsyncDisposable {
         sent = true;
       });
       await Promise.all([sending, this.#calls(attacked, () => !sent)]);
+      // What was sent may not have started its command yet.
+      if (name.startsWith("stopped")) await eventually(async () => (await this.runningCommands()) > 0);
       reports.push({
         ...(await attacker.report()),
         descriptors: (await this.descriptors()) - descriptors,
