@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const HTTP2 = "clients/typescript/src/http2-connection.ts";
 const CLIENT = "test/integration/clients/typescript.test.ts";
+const UNIT = "test/unit/clients/typescript.test.ts";
 const FAULTS = "test/integration/clients/typescript-faults.test.ts";
 
 /** What the TypeScript client did to programs. */
@@ -246,5 +247,16 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       file: "test/integration/clients/python.test.ts",
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
+  },
+  {
+    name: "a detached command starts although its stdin could not be written",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "this.#writing = written.catch((error: unknown) => {",
+        to: "written.catch((error: unknown) => {",
+      },
+    ],
+    test: { file: UNIT, title: "a detached command has not started if its stdin cannot be written" },
   },
 ];

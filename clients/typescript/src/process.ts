@@ -448,7 +448,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     if (rest === undefined) return;
     // With the patience of the command: its start is one act.
     const retryForMs = Math.max(this.#reconnectMs, this.#connection.retryForMs);
-    unlessOver(this.#write(rest.data, rest.close, retryForMs)).catch((error: unknown) => {
+    const written = unlessOver(this.#write(rest.data, rest.close, retryForMs));
+    // Who waits for it then knows whether it failed.
+    this.#writing = written.catch((error: unknown) => {
       if (this.#ended) return;
       this.#failure = { error };
       this.#disconnect();
