@@ -259,4 +259,15 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: UNIT, title: "a detached command has not started if its stdin cannot be written" },
   },
+  {
+    name: "output as text loses its byte order mark",
+    changes: [
+      {
+        file: "clients/typescript/src/convert.ts",
+        from: 'new TextDecoder("utf-8", { ignoreBOM: true })',
+        to: "new TextDecoder()",
+      },
+    ],
+    test: { file: UNIT, title: "output as text has everything that its bytes have" },
+  },
 ];

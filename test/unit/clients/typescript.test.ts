@@ -15,7 +15,7 @@ import { findAccess, type GivenAccess, profilesFile } from "../../../clients/typ
 import { Pauses } from "../../../clients/typescript/src/retry.ts";
 import { Sandbox } from "../../../clients/typescript/src/sandbox.ts";
 import { piecesOf } from "../../../clients/typescript/src/streams.ts";
-import { ProcessService } from "../../../clients/typescript/src/v1/process_pb.js";
+import { ExitCause, OutputStream, ProcessService } from "../../../clients/typescript/src/v1/process_pb.js";
 import { SandboxSchema } from "../../../clients/typescript/src/v1/sandbox_pb.js";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 
@@ -207,4 +207,27 @@ test("a detached command has not started if its stdin cannot be written", async 
   });
   const process = sandbox.exec("cat", { stdin: new Uint8Array(3 << 20), detach: true });
   await expect(process.start()).rejects.toMatchObject({ code: "RESOURCE_EXHAUSTED" });
+});
+
+test("output as text has everything that its bytes have", async () => {
+  const bytes = new TextEncoder().encode("\uFEFFhé");
+  const status = { cause: ExitCause.EXITED };
+  const sandbox = sandboxOf({
+    async *exec() {
+      yield { event: started };
+      for (const [at, byte] of bytes.entries())
+        yield {
+          event: {
+            case: "output",
+            value: { stream: OutputStream.STDOUT, offset: BigInt(at), data: Uint8Array.of(byte) },
+          },
+        };
+      yield { event: { case: "exited", value: status } };
+    },
+    runCommand: () => ({ stdout: bytes, stderr: bytes, exitStatus: status }),
+  });
+  let text = "";
+  for await (const chunk of sandbox.exec("cat")) text += chunk.text;
+  const { stdout, stderr } = await sandbox.run("cat");
+  expect([text, stdout, stderr]).toEqual(Array(3).fill("\uFEFFhé"));
 });
