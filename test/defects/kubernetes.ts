@@ -264,4 +264,18 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       row: "an operator evicts",
     },
   },
+  {
+    name: "kubernetes: a node that joins looks as if somebody had changed a network policy",
+    changes: [
+      {
+        file: "src/engine/kubernetes/network/keeper.ts",
+        from: "if (made !== undefined && (found === undefined || !isSame(found, made)))",
+        to: "if (made !== undefined)",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/network-keeper.test.ts",
+      title: "policies that follow the cluster's nodes were changed by nobody else",
+    },
+  },
 ];
