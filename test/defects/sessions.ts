@@ -328,4 +328,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
         "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
     },
   },
+  {
+    name: "each tiny chunk of a desktop's answer takes memory until all of it is there",
+    changes: [
+      {
+        file: "src/sessions/types/vm/frames.ts",
+        from: "    chunk.copy(this.#room, this.#size);",
+        to: "    Object.assign(this, { [size]: chunk });\n    chunk.copy(this.#room, this.#size);",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-frames.test.ts",
+      title: "in tiny chunks take no more memory than their bytes",
+    },
+  },
 ];
