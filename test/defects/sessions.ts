@@ -342,4 +342,15 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "in tiny chunks take no more memory than their bytes",
     },
   },
+  {
+    name: "a desktop whose driver ends at once is said not to have answered in time",
+    changes: [
+      { file: "src/sessions/types/vm/desktop.ts", from: "    if (isLate) {", to: "    if (!isLate) {" },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a driver %s does not start, and says why",
+      row: "that ends",
+    },
+  },
 ];

@@ -494,4 +494,27 @@ describe("on docker, which has images", () => {
     });
     await app.client.deleteSandbox(sandbox_id);
   });
+
+  test.each([
+    ["that ends", "kill -9 $$", "it exited with code 137"],
+    ["that ends with words", "echo oops >&2; exit 3", "it exited with code 3: oops"],
+    [
+      "that says something else",
+      "read -r request; echo 12345678; cat >/dev/null",
+      "something else wrote to its connection (a frame is too large)",
+    ],
+  ])("a driver %s does not start, and says why", async (_, script, why) => {
+    const { sandbox_id } = await app.client.createSandbox({ image: TEST_IMAGE });
+    await app.client.output(
+      sandbox_id,
+      `mkdir bin; printf '%s\\n' '#!/bin/sh' '${script}' >bin/python3; chmod 755 bin/python3`,
+    );
+    const env = { PATH: "/workspace/bin:/usr/bin:/bin" };
+    const { failure } = await new Worker(app.client, "user").create("vm", { ...SIZE, env }, { sandbox_id });
+    expect(failure).toMatchObject({
+      detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
+      message: `The desktop did not start: ${why}`,
+    });
+    await app.client.deleteSandbox(sandbox_id);
+  });
 });
