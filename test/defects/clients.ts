@@ -270,4 +270,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: UNIT, title: "output as text has everything that its bytes have" },
   },
+  {
+    name: "an upload from a browser replaces a link at the end of its path",
+    changes: [
+      {
+        file: "clients/typescript/src/files.ts",
+        from: 'if (found?.kind !== "SYMLINK") return',
+        to: "if (links === 0) return",
+      },
+    ],
+    test: {
+      file: CLIENT,
+      title: "an upload writes through a link at the end of its path, on every platform",
+    },
+  },
 ];
