@@ -353,4 +353,46 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       row: "that ends",
     },
   },
+  {
+    name: "text that needs Shift releases a Shift that key_down holds",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "shifted = shifted and self.shift not in self.held",
+        to: "shifted = bool(shifted)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
+  {
+    name: "typed text releases the same key that key_down holds",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "(False, True) if code in self.held else (True, False)",
+        to: "(True, False)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
+  {
+    name: "typed text takes the spare key that key_down holds",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "kept = self.held.union(needed.values())",
+        to: "kept = set(needed.values())",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
 ];

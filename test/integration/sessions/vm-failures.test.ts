@@ -420,6 +420,23 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pressed(desktop)).toBe(nothing);
     }));
 
+  it("keys that key_down holds stay held while text is typed, whatever it needs", () =>
+    withDesktop(async (desktop) => {
+      const nothing = await pressed(desktop);
+      for (const [key, text] of [
+        ["shift", "A!"],
+        ["a", "banana"],
+        // More characters than there are spare keys, one of which is held.
+        ["é", String.fromCodePoint(...Array.from({ length: 150 }, (_, index) => 0x4e00 + index))],
+      ] as const) {
+        await desktop.do("key_down", { key });
+        await desktop.do("type", { text });
+        expect(await pressed(desktop), key).toMatch(/^keys 1 /);
+        await desktop.do("key_up", { key });
+        expect(await pressed(desktop), key).toBe(nothing);
+      }
+    }));
+
   it("a driver that stops a call only later keeps its desktop", () =>
     withDesktop(async (desktop) => {
       const driver = (await pidsOf("python3 -I -S -c"))[1];
