@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const HTTP2 = "clients/typescript/src/http2-connection.ts";
 const CLIENT = "test/integration/clients/typescript.test.ts";
+const UNIT = "test/unit/clients/typescript.test.ts";
 const FAULTS = "test/integration/clients/typescript-faults.test.ts";
 
 /** What the TypeScript client did to programs. */
@@ -245,6 +246,42 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/clients/python.test.ts",
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a detached command starts although its stdin could not be written",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "this.#writing = written.catch((error: unknown) => {",
+        to: "written.catch((error: unknown) => {",
+      },
+    ],
+    test: { file: UNIT, title: "a detached command has not started if its stdin cannot be written" },
+  },
+  {
+    name: "output as text loses its byte order mark",
+    changes: [
+      {
+        file: "clients/typescript/src/convert.ts",
+        from: 'new TextDecoder("utf-8", { ignoreBOM: true })',
+        to: "new TextDecoder()",
+      },
+    ],
+    test: { file: UNIT, title: "output as text has everything that its bytes have" },
+  },
+  {
+    name: "an upload from a browser replaces a link at the end of its path",
+    changes: [
+      {
+        file: "clients/typescript/src/files.ts",
+        from: 'if (found?.kind !== "SYMLINK") return',
+        to: "if (links === 0) return",
+      },
+    ],
+    test: {
+      file: CLIENT,
+      title: "an upload writes through a link at the end of its path, on every platform",
     },
   },
 ];

@@ -276,6 +276,17 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/kubernetes/pods.test.ts",
       title: "an outage of the watch is reported once, until the watch is open again",
+    name: "kubernetes: a node that joins looks as if somebody had changed a network policy",
+    changes: [
+      {
+        file: "src/engine/kubernetes/network/keeper.ts",
+        from: "if (made !== undefined && (found === undefined || !isSame(found, made)))",
+        to: "if (made !== undefined)",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/network-keeper.test.ts",
+      title: "policies that follow the cluster's nodes were changed by nobody else",
     },
   },
 ];

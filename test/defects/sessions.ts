@@ -328,4 +328,71 @@ export const SESSION_DEFECTS: readonly Defect[] = [
         "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
     },
   },
+  {
+    name: "each tiny chunk of a desktop's answer takes memory until all of it is there",
+    changes: [
+      {
+        file: "src/sessions/types/vm/frames.ts",
+        from: "    chunk.copy(this.#room, this.#size);",
+        to: "    Object.assign(this, { [size]: chunk });\n    chunk.copy(this.#room, this.#size);",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-frames.test.ts",
+      title: "in tiny chunks take no more memory than their bytes",
+    },
+  },
+  {
+    name: "a desktop whose driver ends at once is said not to have answered in time",
+    changes: [
+      { file: "src/sessions/types/vm/desktop.ts", from: "    if (isLate) {", to: "    if (!isLate) {" },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a driver %s does not start, and says why",
+      row: "that ends",
+    },
+  },
+  {
+    name: "text that needs Shift releases a Shift that key_down holds",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "shifted = shifted and self.shift not in self.held",
+        to: "shifted = bool(shifted)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
+  {
+    name: "typed text releases the same key that key_down holds",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "(False, True) if code in self.held else (True, False)",
+        to: "(True, False)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
+  {
+    name: "typed text takes the spare key that key_down holds",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "kept = self.held.union(needed.values())",
+        to: "kept = set(needed.values())",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
 ];

@@ -1,3 +1,4 @@
+import { textDecoder } from "./convert.ts";
 import type { ExitStatus, Gap } from "./types.ts";
 
 type Inspect = (value: unknown, options: object) => string;
@@ -29,12 +30,12 @@ export class CommandResult {
 
   /** What it wrote to stdout, as text; bytes that are not UTF-8 become U+FFFD. */
   get stdout(): string {
-    return new TextDecoder().decode(this.stdoutBytes);
+    return textDecoder().decode(this.stdoutBytes);
   }
 
   /** What it wrote to stderr, as text. */
   get stderr(): string {
-    return new TextDecoder().decode(this.stderrBytes);
+    return textDecoder().decode(this.stderrBytes);
   }
 
   /** Whether bytes of either stream are missing. */

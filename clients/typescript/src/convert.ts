@@ -51,6 +51,11 @@ import type { Workspace } from "./v1/workspace_pb.js";
 
 const encoder = new TextEncoder();
 
+/** Decodes UTF-8, and keeps a byte order mark, which is a part of the text. */
+export function textDecoder() {
+  return new TextDecoder("utf-8", { ignoreBOM: true });
+}
+
 /** @throws TypeError for anything else, which callers in plain JavaScript may pass */
 export function content(data: Content): Uint8Array {
   if (typeof data === "string") return encoder.encode(data);

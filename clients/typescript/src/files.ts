@@ -13,6 +13,8 @@ import type { FileInfo as FileMessage } from "./v1/file_pb.js";
 const MESSAGE_BYTES = 8 * 1024 * 1024;
 const PAGE = 1000;
 const SLASH = 0x2f;
+/** As many links as Linux follows in a path. */
+const MAX_LINKS = 40;
 
 /** Options of every call on files. */
 export interface FileOptions extends CallSettings {
@@ -268,14 +270,16 @@ export class Files {
     const pieces = piecesOf(source, signal);
     try {
       if (typeof path !== "string") throw cannotStream();
-      const part = `${withoutSlashes(path)}.${newRequestId().slice(0, 8)}.part`;
+      const replaced = await this.#replacedAt(withoutSlashes(path), { user, signal });
+      const part = `${replaced.path}.${newRequestId().slice(0, 8)}.part`;
       // Without an explicit mode, it gets that of the file it replaces.
-      const mode = options.mode ?? (await this.#modeOf(path, options));
+      const { mode = replaced.mode } = options;
       try {
         await this.#write(part, new Uint8Array(), { ...options, mode }, false);
         for await (const piece of pieces) await this.#write(part, piece, { user, signal }, true);
         signal?.throwIfAborted();
-        return await this.move(part, path, { overwrite: true, user, signal });
+        const file = await this.move(part, replaced.path, { overwrite: true, user, signal });
+        return { ...file, name: withoutSlashes(path), rawName: content(withoutSlashes(path)) };
       } catch (error) {
         await this.remove(part, { allowMissing: true, user }).catch(() => {});
         throw error;
@@ -286,9 +290,31 @@ export class Files {
     }
   }
 
-  async #modeOf(path: Path, options: FileOptions): Promise<number | undefined> {
+  /** What an upload to a path replaces, at the end of its links. A move would replace the link itself. */
+  async #replacedAt(
+    path: string,
+    options: FileOptions,
+  ): Promise<{ readonly path: string; readonly mode: number | undefined }> {
+    let place = path;
+    for (let links = 0; links <= MAX_LINKS; links++) {
+      const found = await this.#stat(place, options);
+      if (found?.kind !== "SYMLINK") return { path: place, mode: found?.mode };
+      const { linkTarget } = found;
+      // The service resolves it by name, which may lead elsewhere.
+      if (linkTarget.split("/").includes("..")) break;
+      const directory = linkTarget.startsWith("/") ? "" : place.slice(0, place.lastIndexOf("/") + 1);
+      place = directory + linkTarget;
+    }
+    throw new BerthError(`A browser cannot upload through the link "${path}". Upload to its target.`, {
+      code: "UNIMPLEMENTED",
+      reason: "UNSUPPORTED",
+    });
+  }
+
+  /** The metadata of a file or link itself. Undefined if there is none. */
+  async #stat(path: string, options: FileOptions): Promise<FileInfo | undefined> {
     try {
-      return (await this.stat(path, options)).mode;
+      return await this.stat(path, { ...options, followSymlink: false });
     } catch (error) {
       if (BerthError.is(error, "FILE_NOT_FOUND")) return undefined;
       throw error;

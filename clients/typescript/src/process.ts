@@ -2,7 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import { CommandResult } from "./command-result.ts";
 import { type Connection, clientClosed, newRequestId } from "./connection.ts";
-import { content, date, exitStatus, streamName } from "./convert.ts";
+import { content, date, exitStatus, streamName, textDecoder } from "./convert.ts";
 import { BerthError, ConnectionLostError, isBroken } from "./errors.ts";
 import { Kept } from "./kept.ts";
 import { Pauses } from "./retry.ts";
@@ -94,7 +94,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   /** Whether its reader must end it. */
   readonly #owned: boolean;
   readonly #chunks: Chunk[] = [];
-  readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
+  readonly #decoders = { stdout: textDecoder(), stderr: textDecoder() };
   /** Of the current stream, or of the last one. */
   #options: CallOptions = {};
   #stream: Stream | undefined;
@@ -448,7 +448,9 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     if (rest === undefined) return;
     // With the patience of the command: its start is one act.
     const retryForMs = Math.max(this.#reconnectMs, this.#connection.retryForMs);
-    unlessOver(this.#write(rest.data, rest.close, retryForMs)).catch((error: unknown) => {
+    const written = unlessOver(this.#write(rest.data, rest.close, retryForMs));
+    // Who waits for it then knows whether it failed.
+    this.#writing = written.catch((error: unknown) => {
       if (this.#ended) return;
       this.#failure = { error };
       this.#disconnect();

@@ -144,20 +144,29 @@ export class Program {
     const { sessionId } = this;
     const { name } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
+    const { why, cause } = await this.whyEnded();
+    return new BerthError(
+      "SESSION_LOST",
+      `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
+      { metadata: { session_id: sessionId, cause } },
+    );
+  }
+
+  /** How it ended, for people, and the cause for programs. For one that the engine has not lost. */
+  async whyEnded(): Promise<{ readonly why: string; readonly cause: string }> {
     const code = this.exitCode;
     const isOutOfMemory =
       code !== undefined &&
       mayBeOutOfMemory(code) &&
       ((await this.#host.control.newOomKills(this.#sandbox)) ?? false);
     const mib = Math.floor(this.#sandbox.spec.resources.memoryBytes / 2 ** 20);
-    const why = isOutOfMemory
-      ? `its sandbox ran out of memory (${mib} MiB), and the kernel killed it`
-      : `it exited with code ${code ?? "unknown"}${this.said === "" ? "" : `: ${this.said.slice(-1_000)}`}`;
-    return new BerthError(
-      "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
-      { metadata: { session_id: sessionId, cause: isOutOfMemory ? "OUT_OF_MEMORY" : "EXITED" } },
-    );
+    const said = this.said === "" ? "" : `: ${this.said.slice(-1_000)}`;
+    return isOutOfMemory
+      ? {
+          why: `its sandbox ran out of memory (${mib} MiB), and the kernel killed it`,
+          cause: "OUT_OF_MEMORY",
+        }
+      : { why: `it exited with code ${code ?? "unknown"}${said}`, cause: "EXITED" };
   }
 
   /**

@@ -337,6 +337,29 @@ test("transfers files as web streams, of any size", async () => {
   expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
 });
 
+test("an upload writes through a link at the end of its path, on every platform", async () => {
+  const web = WebBerth.connect(service.address, { token: "" });
+  await using made = await berth.sandboxes.create();
+  const { files } = await web.sandboxes.get(made.sandboxId);
+  await made.run(
+    "mkdir real; echo old > real/file; chmod 600 real/file; ln -s real/file one; ln -s $PWD/one two",
+    {
+      check: true,
+    },
+  );
+  for (const upload of [made.files, files]) {
+    await upload.upload("two", "new");
+    expect(await made.files.stat("two", { followSymlink: false })).toMatchObject({ kind: "SYMLINK" });
+    expect(await made.files.readText("real/file")).toBe("new");
+    expect(await made.files.stat("real/file")).toMatchObject({ kind: "REGULAR", mode: 0o600 });
+    await made.files.write("real/file", "old");
+  }
+  // It may be another directory that ".." is in than the path says.
+  await made.run("ln -s ../outside three; ln -s loop loop", { check: true });
+  await expect(files.upload("three", "new")).rejects.toMatchObject({ reason: "UNSUPPORTED" });
+  await expect(files.upload("loop", "new")).rejects.toMatchObject({ reason: "UNSUPPORTED" });
+});
+
 test("an upload that ends early cancels the source that it waits for", async () => {
   const canceled: string[] = [];
   const awaited: string[] = [];

@@ -420,6 +420,23 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pressed(desktop)).toBe(nothing);
     }));
 
+  it("keys that key_down holds stay held while text is typed, whatever it needs", () =>
+    withDesktop(async (desktop) => {
+      const nothing = await pressed(desktop);
+      for (const [key, text] of [
+        ["shift", "A!"],
+        ["a", "banana"],
+        // More characters than there are spare keys, one of which is held.
+        ["é", String.fromCodePoint(...Array.from({ length: 150 }, (_, index) => 0x4e00 + index))],
+      ] as const) {
+        await desktop.do("key_down", { key });
+        await desktop.do("type", { text });
+        expect(await pressed(desktop), key).toMatch(/^keys 1 /);
+        await desktop.do("key_up", { key });
+        expect(await pressed(desktop), key).toBe(nothing);
+      }
+    }));
+
   it("a driver that stops a call only later keeps its desktop", () =>
     withDesktop(async (desktop) => {
       const driver = (await pidsOf("python3 -I -S -c"))[1];
@@ -491,6 +508,29 @@ describe("on docker, which has images", () => {
     expect(failure).toMatchObject({
       detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
       message: expect.stringMatching(message),
+    });
+    await app.client.deleteSandbox(sandbox_id);
+  });
+
+  test.each([
+    ["that ends", "kill -9 $$", "it exited with code 137"],
+    ["that ends with words", "echo oops >&2; exit 3", "it exited with code 3: oops"],
+    [
+      "that says something else",
+      "read -r request; echo 12345678; cat >/dev/null",
+      "something else wrote to its connection (a frame is too large)",
+    ],
+  ])("a driver %s does not start, and says why", async (_, script, why) => {
+    const { sandbox_id } = await app.client.createSandbox({ image: TEST_IMAGE });
+    await app.client.output(
+      sandbox_id,
+      `mkdir bin; printf '%s\\n' '#!/bin/sh' '${script}' >bin/python3; chmod 755 bin/python3`,
+    );
+    const env = { PATH: "/workspace/bin:/usr/bin:/bin" };
+    const { failure } = await new Worker(app.client, "user").create("vm", { ...SIZE, env }, { sandbox_id });
+    expect(failure).toMatchObject({
+      detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
+      message: `The desktop did not start: ${why}`,
     });
     await app.client.deleteSandbox(sandbox_id);
   });

@@ -2,16 +2,21 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { DurationSchema } from "@bufbuild/protobuf/wkt";
+import { DurationSchema, timestampNow } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError, createRouterTransport, type ServiceImpl } from "@connectrpc/connect";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
+import { BerthClient } from "../../../clients/typescript/src/client.ts";
 import { duration } from "../../../clients/typescript/src/convert.ts";
 import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
 import { BerthError, isBroken, isPassing } from "../../../clients/typescript/src/errors.ts";
 import { Kept } from "../../../clients/typescript/src/kept.ts";
 import { findAccess, type GivenAccess, profilesFile } from "../../../clients/typescript/src/profile.ts";
 import { Pauses } from "../../../clients/typescript/src/retry.ts";
+import { Sandbox } from "../../../clients/typescript/src/sandbox.ts";
 import { piecesOf } from "../../../clients/typescript/src/streams.ts";
+import { ExitCause, OutputStream, ProcessService } from "../../../clients/typescript/src/v1/process_pb.js";
+import { SandboxSchema } from "../../../clients/typescript/src/v1/sandbox_pb.js";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 
 test.each([
@@ -179,4 +184,50 @@ test("an upload of which nothing is read cancels its source, and does not read i
     expect(await pieces.next()).toEqual({ done: true, value: undefined });
   }
   expect(ends).toEqual(["canceled", "returned"]);
+});
+
+/** A sandbox of a service that handles commands in this way. */
+function sandboxOf(processes: Partial<ServiceImpl<typeof ProcessService>>): Sandbox {
+  const transport = createRouterTransport(({ service }) => service(ProcessService, processes));
+  const link = { address: "127.0.0.1:1", transport, streamsRequests: true, close: () => {} };
+  return new Sandbox(new BerthClient(link, {}).connection, create(SandboxSchema, { sandboxId: "sbx" }));
+}
+
+const started = { case: "started" as const, value: { processId: "proc", startTime: timestampNow() } };
+
+test("a detached command has not started if its stdin cannot be written", async () => {
+  const sandbox = sandboxOf({
+    async *exec(_request, { signal }) {
+      yield { event: started };
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    },
+    writeStdin: () => {
+      throw new ConnectError("no room", Code.ResourceExhausted);
+    },
+  });
+  const process = sandbox.exec("cat", { stdin: new Uint8Array(3 << 20), detach: true });
+  await expect(process.start()).rejects.toMatchObject({ code: "RESOURCE_EXHAUSTED" });
+});
+
+test("output as text has everything that its bytes have", async () => {
+  const bytes = new TextEncoder().encode("\uFEFFhé");
+  const status = { cause: ExitCause.EXITED };
+  const sandbox = sandboxOf({
+    async *exec() {
+      yield { event: started };
+      for (const [at, byte] of bytes.entries())
+        yield {
+          event: {
+            case: "output",
+            value: { stream: OutputStream.STDOUT, offset: BigInt(at), data: Uint8Array.of(byte) },
+          },
+        };
+      yield { event: { case: "exited", value: status } };
+    },
+    runCommand: () => ({ stdout: bytes, stderr: bytes, exitStatus: status }),
+  });
+  let text = "";
+  for await (const chunk of sandbox.exec("cat")) text += chunk.text;
+  const { stdout, stderr } = await sandbox.run("cat");
+  expect([text, stdout, stderr]).toEqual(Array(3).fill("\uFEFFhé"));
 });

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { BadFrame, FrameReader, MAX_DEPTH } from "../../../src/sessions/types/vm/frames.ts";
@@ -48,6 +50,23 @@ describe("frames", () => {
     ["a million of values", frame(`[${"0,".repeat(300_000)}0]`)],
   ])("%s is refused", (_, bytes) => {
     expect(() => new FrameReader().push(bytes)).toThrow(BadFrame);
+  });
+
+  test("in tiny chunks take no more memory than their bytes", () => {
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    const used = (): number => {
+      collect();
+      const { heapUsed, arrayBuffers } = process.memoryUsage();
+      return heapUsed + arrayBuffers;
+    };
+    const payload = Buffer.alloc(100_000, "x");
+    const reader = new FrameReader();
+    const sent = frame("{}", payload);
+    const before = used();
+    for (let at = 0; at < sent.length - 1; at++) reader.push(Buffer.from(sent.subarray(at, at + 1)));
+    expect(used() - before).toBeLessThan(5 * 2 ** 20);
+    expect(reader.push(sent.subarray(-1))).toEqual([{ header: {}, payload }]);
   });
 
   test("brackets in text do not count as depth", () => {

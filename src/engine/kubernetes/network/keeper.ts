@@ -37,7 +37,8 @@ export class PolicyKeeper {
   #wanted: readonly V1NetworkPolicy[] = [];
   #looking: Promise<Look> | undefined;
   #last: { readonly at: number; readonly look: Look } | undefined;
-  #isMade = false;
+  /** The policies as this service last left them in the cluster. Undefined before the first check. */
+  #made: readonly V1NetworkPolicy[] | undefined;
 
   constructor(parts: KeeperParts) {
     this.#parts = parts;
@@ -82,7 +83,7 @@ export class PolicyKeeper {
         if (attempt < ATTEMPTS && [404, 409].includes(refusalOf(error)?.status ?? 0)) continue;
         throw error;
       }
-      this.#isMade = true;
+      this.#made = this.#wanted;
       const names = this.#wanted.map(({ metadata }) => metadata?.name);
       const others = items.filter(({ metadata }) => !names.includes(metadata?.name));
       const openedBy = others.filter((one) => opens(one, labels)).map(({ metadata }) => metadata?.name ?? "");
@@ -106,7 +107,9 @@ export class PolicyKeeper {
       const path = api.path(`networkpolicies/${name}`, GROUP);
       await api.call("PUT", path, doing, { body: { ...wanted, metadata } });
     }
-    if (this.#isMade)
+    // Others did nothing if it is as it was made, for other addresses of the cluster.
+    const made = this.#made?.find(({ metadata }) => metadata?.name === name);
+    if (made !== undefined && (found === undefined || !isSame(found, made)))
       logger.warn(
         { policy: name, was: found === undefined ? "deleted" : "changed" },
         "somebody changed a network policy of Berth's; it is restored",

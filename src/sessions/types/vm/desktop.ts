@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { z } from "zod";
 import { untilAborted, within } from "../../../base/async.ts";
-import { abortError, BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
+import { abortError, BerthError, hasReason, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
 import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
 import type { SessionBackend, ViewCommand } from "../../backend.ts";
@@ -298,20 +298,27 @@ export class Desktop implements SessionBackend {
   }
 
   async #boot(params: ScreenSize & Pick<DesktopPlace, "dpi" | "record">, signal: AbortSignal): Promise<void> {
+    const timeout = AbortSignal.timeout(START_TIMEOUT_MS);
     try {
-      const timeout = AbortSignal.timeout(START_TIMEOUT_MS);
       const { data } = await this.#request("start", { ...params }, { signal, timeout });
       this.#server = serverSchema.parse(data);
     } catch (error) {
       if (signal.aborted) throw abortError(signal);
       if (error instanceof DriverError) throw startFailed(error.kind, error.message);
       if (this.#program.exitCode === NOT_FOUND) throw startFailed("missing", "python3");
-      const { said } = this.#program;
-      throw startFailed(
-        "failed",
-        said === "" ? `it did not answer within ${START_TIMEOUT_MS / 1000} s` : said.slice(-1_000),
-      );
+      if (error instanceof BerthError && !hasReason(error, "SESSION_LOST")) throw error;
+      throw startFailed("failed", await this.#whyNotStarted(timeout.aborted));
     }
+  }
+
+  async #whyNotStarted(isLate: boolean): Promise<string> {
+    if (isLate) {
+      const { said } = this.#program;
+      return said === "" ? `it did not answer within ${START_TIMEOUT_MS / 1000} s` : said.slice(-1_000);
+    }
+    if (this.#broken !== undefined) return `something else wrote to its connection (${this.#broken})`;
+    if (this.#program.alive) return "something else answered in its place";
+    return (await this.#program.whyEnded()).why;
   }
 }
 

@@ -20,42 +20,51 @@ export const MAX_DEPTH = 160;
 
 /** Splits a stream into frames: two lengths of 4 bytes, big-endian, then JSON and the payload. */
 export class FrameReader {
-  #chunks: Buffer[] = [];
+  /** The first bytes of a frame, and room for more. Copied: a program decides how small the chunks are. */
+  #room = Buffer.alloc(0);
   #size = 0;
 
   /** Takes the next bytes, and returns the frames that they complete. @throws BadFrame. */
   push(chunk: Buffer): Frame[] {
-    this.#chunks.push(chunk);
-    this.#size += chunk.length;
+    let rest = this.#size === 0 ? chunk : this.#keep(chunk);
     const frames: Frame[] = [];
-    for (let frame = this.#next(); frame !== undefined; frame = this.#next()) frames.push(frame);
+    for (let size = sizeOf(rest); size !== undefined && size <= rest.length; size = sizeOf(rest)) {
+      frames.push(frameOf(rest.subarray(0, size)));
+      rest = rest.subarray(size);
+    }
+    if (this.#size > 0 && frames.length === 0) return frames;
+    // The frames may be views of it.
+    this.#room = Buffer.alloc(0);
+    this.#size = 0;
+    this.#keep(rest);
     return frames;
   }
 
-  #next(): Frame | undefined {
-    if (this.#size < LENGTHS) return undefined;
-    const lengths = this.#first(LENGTHS);
-    const [header, payload] = [lengths.readUInt32BE(0), lengths.readUInt32BE(4)];
-    if (header > MAX_HEADER_BYTES || payload > MAX_PAYLOAD_BYTES) throw new BadFrame("a frame is too large");
-    const size = LENGTHS + header + payload;
-    if (this.#size < size) return undefined;
-    const all = this.#first(size);
-    this.#chunks[0] = all.subarray(size);
-    this.#size -= size;
-    return {
-      header: parse(all.subarray(LENGTHS, LENGTHS + header)),
-      payload: all.subarray(LENGTHS + header, size),
-    };
+  /** Returns all bytes that are kept. */
+  #keep(chunk: Buffer): Buffer {
+    const size = this.#size + chunk.length;
+    if (size > this.#room.length) {
+      const room = Buffer.allocUnsafeSlow(Math.max(size, 2 * this.#room.length));
+      this.#room.copy(room, 0, 0, this.#size);
+      this.#room = room;
+    }
+    chunk.copy(this.#room, this.#size);
+    this.#size = size;
+    return this.#room.subarray(0, size);
   }
+}
 
-  /** A buffer that starts with the next `size` bytes, which must have arrived. */
-  #first(size: number): Buffer {
-    const [first] = this.#chunks;
-    if (first !== undefined && first.length >= size) return first;
-    const all = Buffer.concat(this.#chunks);
-    this.#chunks = [all];
-    return all;
-  }
+/** The size of the frame that starts here. Undefined if its lengths have not arrived. @throws BadFrame. */
+function sizeOf(bytes: Buffer): number | undefined {
+  if (bytes.length < LENGTHS) return undefined;
+  const [header, payload] = [bytes.readUInt32BE(0), bytes.readUInt32BE(4)];
+  if (header > MAX_HEADER_BYTES || payload > MAX_PAYLOAD_BYTES) throw new BadFrame("a frame is too large");
+  return LENGTHS + header + payload;
+}
+
+function frameOf(bytes: Buffer): Frame {
+  const end = LENGTHS + bytes.readUInt32BE(0);
+  return { header: parse(bytes.subarray(LENGTHS, end)), payload: bytes.subarray(end) };
 }
 
 function parse(json: Buffer): unknown {

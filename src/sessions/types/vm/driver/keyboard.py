@@ -4,6 +4,7 @@ import ctypes
 from ctypes import byref, c_int, c_ubyte, c_ulong
 
 import x11
+from errors import Failure
 
 # The codes of multimedia keys, which the virtual keyboard does not have, so that they are free for other characters.
 # They are contiguous, because every change makes all programs read the layout again. Modifiers lie in between.
@@ -27,6 +28,8 @@ class Keyboard:
         self._next = 0
         # Codes among them that a program may still have to look up.
         self._used = set()
+        # Codes that stay pressed until they are released by name.
+        self.held = set()
         self.changed = True
 
     def keysym(self, name):
@@ -67,16 +70,19 @@ class Keyboard:
         """Binds the keysyms that have no key, as far as there is room. Returns how many keysyms can be typed now."""
         self._read()
         needed, fit = {}, 0
+        room = len(SPARE) - len(self.held.intersection(SPARE))
+        if room == 0:
+            raise Failure("too many keys are held: release some first")
         for keysym in keysyms:
             if keysym not in self._keys:
-                if keysym not in needed and len(needed) == len(SPARE):
+                if keysym not in needed and len(needed) == room:
                     break
                 needed[keysym] = self._bound.get(keysym)
             fit += 1
         wanted = [keysym for keysym, code in needed.items() if code is None]
         if not wanted:
             return fit
-        kept = set(needed.values())
+        kept = self.held.union(needed.values())
         free = [code for code in SPARE[self._next:] + SPARE[:self._next] if code not in kept][:len(wanted)]
         self._next = SPARE.index(free[-1]) + 1
         if self._used.intersection(free):
@@ -103,12 +109,14 @@ class Keyboard:
         self._display.call("XTestFakeKeyEvent", code, int(down), x11.CURRENT_TIME)
 
     def tap(self, keysym):
-        """Presses and releases the key of a keysym, which must have one."""
+        """Presses and releases the key of a keysym, which must have one. Held keys are pressed again, and stay so."""
         code, shifted = self.find(keysym)
+        shifted = shifted and self.shift not in self.held
         if shifted:
             self.press(self.shift, True)
-        self.press(code, True)
-        self.press(code, False)
+        # The server ignores a second press.
+        for down in (False, True) if code in self.held else (True, False):
+            self.press(code, down)
         if shifted:
             self.press(self.shift, False)
         if keysym in self._bound:

@@ -46,8 +46,6 @@ class Desktop:
         self._clipboard = Clipboard(display)
         self._keyboard = Keyboard(display, self._windows.program_is_ready)
         self._tree = None
-        # What key_down and mouse_down left pressed, until key_up and mouse_up.
-        self._held = {}
         # When launches stop to wait for a window manager: set by the first.
         self._gives_up = None
         # See record().
@@ -214,7 +212,7 @@ class Desktop:
         codes = yield from self._codes(keys)
         yield from self._windows.manager_is_ready()
         # Keys that are already held stay pressed.
-        codes = [code for code in codes if code not in self._held]
+        codes = [code for code in codes if code not in self._keyboard.held]
         pressed = []
         try:
             for code in codes:
@@ -243,9 +241,9 @@ class Desktop:
         for code in codes if down else reversed(codes):
             self._keyboard.press(code, down)
             if down:
-                self._held[code] = True
+                self._keyboard.held.add(code)
             else:
-                self._held.pop(code, None)
+                self._keyboard.held.discard(code)
         self._display.sync()
 
     def wait(self, seconds):
