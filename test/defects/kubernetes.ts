@@ -276,6 +276,9 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/kubernetes/pods.test.ts",
       title: "an outage of the watch is reported once, until the watch is open again",
+    },
+  },
+  {
     name: "kubernetes: a node that joins looks as if somebody had changed a network policy",
     changes: [
       {
