@@ -328,4 +328,47 @@ export const SESSION_DEFECTS: readonly Defect[] = [
         "a pattern that starts with ./ or the directory means the same, and one that leaves it is refused",
     },
   },
+  {
+    name: "a glob looks at a long name in one go",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "if (known === undefined) await pace.next();",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "lets others use the event loop while it looks at one long name",
+    },
+  },
+  {
+    name: "a set of a glob costs as much as a letter",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "this.#take(set.takes, true, set.cost)",
+        to: "this.#take(set.takes, true)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "is refused if it takes too much work for the number of files: %s",
+      row: "sets",
+    },
+  },
+  {
+    name: "a glob may hold a thousand long sets",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "const MAX_EXPANDED = 20_000;",
+        to: "const MAX_EXPANDED = 1_000_000;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "is refused if its sets are long together, before they are read",
+    },
+  },
 ];

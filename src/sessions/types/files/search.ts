@@ -1,10 +1,10 @@
 import { posix } from "node:path";
-import { setImmediate } from "node:timers/promises";
-import { BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
+import { BerthError, invalidArgument } from "../../../base/errors.ts";
 import { withoutVanished } from "../../../files/script.ts";
 import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
+import { Pace } from "./pace.ts";
 import { syntaxOf } from "./perl-syntax.ts";
 
 /** Bytes of names and lines that one search reads. */
@@ -14,8 +14,6 @@ const MAX_COMPLAINT_BYTES = 64 * 1024;
 /** How many results a search returns. */
 export const MAX_FOUND = 1000;
 const MAX_LINE = 500;
-/** How long a search may block the event loop. */
-const SLICE_MS = 10;
 const NUL = 0;
 const NEWLINE = 0x0a;
 /** The error of a grep without Perl's syntax, and of busybox's grep for most options. */
@@ -61,11 +59,12 @@ export class Search {
       ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"],
       call,
     );
+    const pace = paceOf(call);
     let found: string[] = [];
-    for await (const bytes of slices(output, [NUL], call)) {
+    for await (const bytes of slices(output, [NUL], pace)) {
       const path = bytes.toString();
       if (path === "" || this.#isHidden(path)) continue;
-      if (glob.matches(relativeTo(directory, path))) found.push(path);
+      if (await glob.matches(relativeTo(directory, path), pace)) found.push(path);
       // More results are neither shown nor counted, and sorting in small batches is fast.
       if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
     }
@@ -105,16 +104,17 @@ export class Search {
         return this.#run(portableGrep(path, pattern), call);
       },
     );
+    const pace = paceOf(call);
     const found: FoundLine[] = [];
     let file = "";
     let isName = false;
-    for await (const part of slices(output, [NUL, NEWLINE], call)) {
+    for await (const part of slices(output, [NUL, NEWLINE], pace)) {
       isName = !isName;
       if (isName) {
         file = part.toString();
         continue;
       }
-      if (this.#isHidden(file) || (wanted !== undefined && !wanted(file))) continue;
+      if (this.#isHidden(file) || (wanted !== undefined && !(await wanted(file, pace)))) continue;
       const colon = part.indexOf(":");
       found.push({
         path: file,
@@ -181,12 +181,12 @@ function mixed(perl: string, extended: string): BerthError {
 }
 
 /** Matches files below a path with a glob. A glob without a slash matches names in any directory, as in other tools. */
-function nameMatcher(place: SearchPlace, pattern: string): (file: string) => boolean {
+function nameMatcher(place: SearchPlace, pattern: string): (file: string, pace: Pace) => Promise<boolean> {
   const glob = new Glob("params.glob", relativePattern("params.glob", place, pattern));
   const ofName = !pattern.includes("/");
-  return (file) =>
+  return (file, pace) =>
     // Lines may be looked for in a single file.
-    glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file));
+    glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file), pace);
 }
 
 /**
@@ -215,27 +215,18 @@ function relativeTo(directory: string, path: string): string {
   return path.slice(directory.length).replace(/^\/+/, "");
 }
 
-/**
- * Splits an output at the separators, which alternate. Code in the sandbox decides how many parts there are, so this
- * yields to the event loop between them.
- * @throws if the call is aborted or times out
- */
-async function* slices(
-  output: Buffer,
-  separators: readonly number[],
-  { signal, timeout }: ToolCall,
-): AsyncGenerator<Buffer> {
-  let since = performance.now();
+function paceOf({ signal, timeout }: ToolCall): Pace {
+  return new Pace(AbortSignal.any([signal, timeout]));
+}
+
+/** Splits an output at the separators, which alternate. */
+async function* slices(output: Buffer, separators: readonly number[], pace: Pace): AsyncGenerator<Buffer> {
   for (let at = 0, count = 0; at < output.length; count++) {
     const end = output.indexOf(separators[count % separators.length] ?? NUL, at);
     const next = end < 0 ? output.length : end;
     yield output.subarray(at, next);
     at = next + 1;
-    if (performance.now() - since < SLICE_MS) continue;
-    await setImmediate();
-    throwIfAborted(signal);
-    throwIfAborted(timeout);
-    since = performance.now();
+    await pace.next();
   }
 }
 
