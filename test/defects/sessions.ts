@@ -371,4 +371,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "is refused if its sets are long together, before they are read",
     },
   },
+  {
+    name: "browser:evaluate looks for a function's code in quadratic time",
+    changes: [
+      {
+        file: "src/sessions/types/browser/evaluate.ts",
+        from: "  const [at] = await findAll(all, part, 0, signal);",
+        to: "  const at = script.includes(code) ? all.indexOf(part) : undefined;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/evaluate.test.ts",
+      title: "a script that nearly holds a function's code often takes little time",
+    },
+  },
 ];

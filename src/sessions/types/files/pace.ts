@@ -1,5 +1,4 @@
-import { setImmediate } from "node:timers/promises";
-import { throwIfAborted } from "../../../base/errors.ts";
+import { yieldTurn } from "../../../base/async.ts";
 
 /** How long work may use the event loop at once. */
 const SLICE_MS = 10;
@@ -23,8 +22,7 @@ export class Pace {
   }
 
   async #letOthers(): Promise<void> {
-    await setImmediate();
-    throwIfAborted(this.#signal);
+    await yieldTurn(this.#signal);
     this.#since = performance.now();
   }
 }

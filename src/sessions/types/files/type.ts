@@ -3,6 +3,7 @@ import { z } from "zod";
 import { type ByteString, fromText, toText } from "../../../base/byte-string.ts";
 import { BerthError, type ErrorReason, invalidArgument } from "../../../base/errors.ts";
 import type { Json } from "../../../base/json.ts";
+import { findAll, replaceAt } from "../../../base/replace-bytes.ts";
 import type { FileManager, PathRequest } from "../../../files/manager.ts";
 import { isWithin } from "../../../files/path.ts";
 import type { ProcessManager } from "../../../processes/manager.ts";
@@ -18,7 +19,6 @@ import {
 } from "../../backend.ts";
 import { baseConfig, withoutNul } from "../common.ts";
 import { countLines, numbered, readLines } from "./read-lines.ts";
-import { findAll, replaceAt } from "./replace-bytes.ts";
 import { MAX_FOUND, Search, type SearchPlace } from "./search.ts";
 
 const filePath = z.string().describe("The file: absolute, or relative to the session's workspace.");
