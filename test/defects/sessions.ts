@@ -385,4 +385,32 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "a script that nearly holds a function's code often takes little time",
     },
   },
+  {
+    name: "a tool's output that waits for its reader counts without its memory",
+    changes: [
+      {
+        file: "src/rpc/session-service.ts",
+        from: "          data.buffer.byteLength,",
+        to: "          data.length,",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/tool-stream.test.ts",
+      title: "output that waits for its reader counts with the memory that it keeps",
+    },
+  },
+  {
+    name: "each short part of an interpreter's payload keeps what was read with it",
+    changes: [
+      {
+        file: "src/sessions/types/execution.ts",
+        from: "    part.copy(this.#payload, from, 0, bytes - from);",
+        to: "    part.copy(this.#payload, from, 0, bytes - from);\n    Object.assign(this, { [from]: part });",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/execution.test.ts",
+      title: "a payload in short parts does not keep what was read with them in memory",
+    },
+  },
 ];
