@@ -413,4 +413,46 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "a payload in short parts does not keep what was read with them in memory",
     },
   },
+  {
+    name: "a long id of the browser is kept",
+    changes: [{ file: "src/sessions/types/browser/tab.ts", from: "z.string().max(200)", to: "z.string()" }],
+    test: {
+      file: "test/unit/sessions/types/browser/tabs.test.ts",
+      title: "a browser whose ids are long is refused",
+    },
+  },
+  {
+    name: "a long name in a tree is compared again and again",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: "child === undefined || seen.has(childId)",
+        to: "child === undefined",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "a long name is compared once, however often its node is listed",
+    },
+  },
+  {
+    name: "all frames of a page are read, however large they are",
+    changes: [
+      { file: "src/sessions/types/browser/tree.ts", from: "if (room.bytes >= 0) await", to: "await" },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "of a page with huge frames, some are left out",
+    },
+  },
+  {
+    name: "a list of the browser has room of its own",
+    changes: [
+      { file: "src/sessions/types/browser/devtools.ts", from: "    room.bytes -= list.length;\n", to: "" },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/devtools.test.ts",
+      title: "a list is refused if it and earlier ones have no room together",
+    },
+  },
 ];
