@@ -455,4 +455,32 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "a list is refused if it and earlier ones have no room together",
     },
   },
+  {
+    name: "a command that is being stopped waits for the reader of its output",
+    changes: [
+      {
+        file: "src/sessions/types/collected-output.ts",
+        from: "    return untilAborted(caughtUp, this.#stop).catch(() => {});",
+        to: "    return caughtUp;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bash.test.ts",
+      title: "a timeout interrupts the command, and the shell stays, also if nobody reads the output",
+    },
+  },
+  {
+    name: "a command that is being stopped fills the queue of its reader",
+    changes: [
+      {
+        file: "src/sessions/types/collected-output.ts",
+        from: "    if (this.#isBehind && this.#stop.aborted) return undefined;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/collected-output.test.ts",
+      title: "while a program is being stopped, what its reader has no room for is kept but not passed on",
+    },
+  },
 ];

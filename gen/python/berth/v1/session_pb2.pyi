@@ -687,7 +687,9 @@ Global___ToolStarted: _TypeAlias = ToolStarted  # noqa: Y015
 
 @_typing.final
 class ToolOutput(_message.Message):
-    """ToolOutput is bytes that a tool's program wrote."""
+    """ToolOutput is bytes that a tool's program wrote. What it writes while it is
+    being stopped is left out if the reader of the stream is behind.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

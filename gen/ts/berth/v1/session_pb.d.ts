@@ -635,7 +635,8 @@ export declare type ToolStarted = Message<"berth.v1.ToolStarted"> & {
 export declare const ToolStartedSchema: GenMessage<ToolStarted>;
 
 /**
- * ToolOutput is bytes that a tool's program wrote.
+ * ToolOutput is bytes that a tool's program wrote. What it writes while it is
+ * being stopped is left out if the reader of the stream is behind.
  *
  * @generated from message berth.v1.ToolOutput
  */
