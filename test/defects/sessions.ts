@@ -483,4 +483,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "while a program is being stopped, what its reader has no room for is kept but not passed on",
     },
   },
+  {
+    name: "glob and grep leave out what comes after 8 MiB",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: "      else yield Buffer.from(event.data",
+        to: "      else if (event.offset < 8 * 2 ** 20) yield Buffer.from(event.data",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "glob and grep find what there is next to megabytes of other names and lines",
+    },
+  },
 ];
