@@ -497,4 +497,12 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "glob and grep find what there is next to megabytes of other names and lines",
     },
   },
+  {
+    name: "a session that ends during a call keeps its timer",
+    changes: [{ file: "src/sessions/record.ts", from: ' && this.state !== "DESTROYING";', to: ";" }],
+    test: {
+      file: "test/unit/sessions/lifetime.test.ts",
+      title: "ends with the session, also if a call ends later",
+    },
+  },
 ];
