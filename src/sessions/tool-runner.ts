@@ -15,7 +15,7 @@ export interface ToolRequest {
   /** As accepted by {@link ToolCatalog.find}. */
   readonly tool: string;
   readonly params: JsonObject;
-  /** Undefined: the timeout that the params or the tool set, else the sandbox's command timeout. */
+  /** Undefined: the timeout that the params set, else the tool's default, else the sandbox's. */
   readonly timeoutMs: number | undefined;
   /** Undefined: a new id. */
   readonly traceId: string | undefined;
@@ -80,7 +80,8 @@ export class ToolRunner {
     const entry = this.#catalog.find(request.tool);
     const params = parseWith(entry.tool.params, "params", request.params);
     const key = { owner, workerId, resourceType: entry.type.name };
-    const givenMs = minOf(request.timeoutMs, entry.tool.timeoutMs?.(params));
+    const { tool } = entry;
+    const givenMs = minOf(request.timeoutMs, tool.timeoutMs?.(params)) ?? tool.defaultTimeoutMs?.(params);
     const work = async (use: SessionUse): Promise<ToolReport> => {
       const meta: ToolMeta = {
         tool: entry.tool.name,

@@ -505,4 +505,19 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "ends with the session, also if a call ends later",
     },
   },
+  {
+    name: "a tool's default cuts the timeout of a request",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "minOf(request.timeoutMs, tool.timeoutMs?.(params)) ?? tool.defaultTimeoutMs?.(params);",
+        to: "minOf(request.timeoutMs, tool.timeoutMs?.(params), tool.defaultTimeoutMs?.(params));",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "stop at their timeout, which is %s",
+      row: "the request's, over the tool's default",
+    },
+  },
 ];

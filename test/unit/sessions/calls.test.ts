@@ -102,6 +102,12 @@ describe("calls", () => {
   test.each([
     ["the request's", { timeoutMs: 400, params: { name: "one", timeout_ms: 500 } }, 400],
     ["that of its params", { params: { name: "one", timeout_ms: 500 } }, 500],
+    [
+      "the request's, over the tool's default",
+      { timeoutMs: 600, params: { name: "one", default_timeout_ms: 500 } },
+      600,
+    ],
+    ["the tool's default", { params: { name: "one", default_timeout_ms: 500 } }, 500],
     ["the sandbox's", { params: { name: "one" } }, COMMAND_TIMEOUT_MS],
   ])("stop at their timeout, which is %s", async (_, given, timeoutMs) => {
     const bench = await SessionBench.start();

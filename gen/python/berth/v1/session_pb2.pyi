@@ -452,9 +452,9 @@ class ExecuteToolRequest(_message.Message):
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long it may run, not counting the wait for earlier calls on the
-        session. After that the tool is stopped and code is 5006. Default: the
-        tool's own, otherwise the command_timeout of the session's sandbox. At most
-        24 days.
+        session. After that the tool is stopped and code is 5006. If params set a
+        timeout too, the shorter one counts. Default: the tool's own, otherwise the
+        command_timeout of the session's sandbox. At most 24 days.
         """
 
     def __init__(

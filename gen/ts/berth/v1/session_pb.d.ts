@@ -385,9 +385,9 @@ export declare type ExecuteToolRequest = Message<"berth.v1.ExecuteToolRequest"> 
 
   /**
    * How long it may run, not counting the wait for earlier calls on the
-   * session. After that the tool is stopped and code is 5006. Default: the
-   * tool's own, otherwise the command_timeout of the session's sandbox. At most
-   * 24 days.
+   * session. After that the tool is stopped and code is 5006. If params set a
+   * timeout too, the shorter one counts. Default: the tool's own, otherwise the
+   * command_timeout of the session's sandbox. At most 24 days.
    *
    * @generated from field: google.protobuf.Duration timeout = 5;
    */
