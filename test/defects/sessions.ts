@@ -520,4 +520,19 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       row: "the request's, over the tool's default",
     },
   },
+  {
+    name: "a batch gathers results of any size",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "    if (bytes <= roomBytes) {",
+        to: "    if (bytes > 0) {",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "has room for 32 MiB of results (in parallel: %s)",
+      row: "true",
+    },
+  },
 ];

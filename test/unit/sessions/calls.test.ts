@@ -309,6 +309,28 @@ describe("a batch", () => {
     expect(outline(await results)).toEqual(names);
   });
 
+  test.each([true, false])("has room for 32 MiB of results (in parallel: %s)", async (parallel) => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const results = run(bench, waits("shell 1", "shell 2", "shell 3", "shell 4"), { parallel });
+    for (const name of ["shell 1", "shell 2"]) {
+      await settled();
+      const content = Buffer.alloc(20 * 2 ** 20);
+      bench.shell.call(name).finish({ attachments: [{ name, mediaType: "text/plain", content }] });
+    }
+    for (const name of ["shell 3", "shell 4"]) {
+      await settled();
+      if (parallel) bench.shell.call(name).finish();
+    }
+    const failures = (await results).map((result) => result.kind === "failure" && result.failure);
+    const tooLarge = (what: string) => ({
+      reason: "MESSAGE_TOO_LARGE",
+      message: expect.stringContaining(what),
+    });
+    const rest = parallel ? false : tooLarge("did not run");
+    expect(failures).toMatchObject([false, tooLarge("ran, and its code is 0"), rest, rest]);
+  });
+
   test.each([
     ["fails", { code: TOOL_CODE.failed }],
     ["ran a program that failed", { programFailed: true }],
