@@ -535,4 +535,19 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       row: "true",
     },
   },
+  {
+    name: "a long line that is read up to the middle of a character is not text",
+    changes: [
+      {
+        file: "src/sessions/types/files/read-lines.ts",
+        from: "bytes > MAX_BYTES || (more && bytes === MAX_BYTES);",
+        to: "bytes > MAX_BYTES;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/read-lines.test.ts",
+      title: "a long line is cut between characters, in chunks of %s bytes",
+      row: "65536",
+    },
+  },
 ];
