@@ -550,4 +550,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       row: "65536",
     },
   },
+  {
+    name: "an interpreter that does not answer at its start cancels the call",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "late.aborted && !signal.aborted ? startsTooLate(program) : error",
+        to: "error",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "an interpreter that does not answer is a failed start, not a canceled call",
+    },
+  },
 ];
