@@ -564,4 +564,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "an interpreter that does not answer is a failed start, not a canceled call",
     },
   },
+  {
+    name: "berth session reset prints what a sandbox says as it is",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: "          await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\\n`);\n          return",
+        to: "          await write(io.stderr, `berth: ${resourceType}: ${failure.message}\\n`);\n          return",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "what a session's program says when it does not start cannot control the terminal",
+    },
+  },
 ];
