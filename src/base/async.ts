@@ -1,6 +1,6 @@
 import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
-import { abortError } from "./errors.ts";
+import { abortError, throwIfAborted } from "./errors.ts";
 
 /**
  * Waits for `work`, or until the signal aborts; `work` itself continues.
@@ -38,6 +38,12 @@ export async function within(work: Promise<unknown>, ms: number, clock?: Clock):
 /** Waits for `ms`, or until the signal aborts. Does not keep the program running. */
 export async function rest(ms: number, signal: AbortSignal | undefined): Promise<void> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => {});
+}
+
+/** Lets others use the event loop. @throws the signal's reason if it is aborted. */
+export async function yieldTurn(signal: AbortSignal): Promise<void> {
+  await setImmediate();
+  throwIfAborted(signal);
 }
 
 /** The number of steps in which {@link stayOpen} waits. */

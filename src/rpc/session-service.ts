@@ -72,7 +72,7 @@ export interface SessionHandlerParts {
 const MAX_RESOURCES = 32;
 const MAX_CALLS = 256;
 const DEFAULT_VIEWED = "vm";
-/** How much output a tool's program may write before its reader catches up. */
+/** How much memory a tool's output may take before its reader catches up. */
 const AHEAD_BYTES = 4 * 1024 * 1024;
 
 type StreamEvent = MessageInitShape<typeof ExecuteToolStreamResponseSchema>;
@@ -304,7 +304,11 @@ function observerOf(queue: EventQueue<StreamEvent>): ToolObserver {
     output: {
       write: (stream, data) => {
         const wire = stream === "stdout" ? WireStream.STDOUT : WireStream.STDERR;
-        return queue.push({ event: { case: "output", value: { stream: wire, data } } }, data.length);
+        // What waits for the reader counts with all memory that it keeps: it may be a small part of what was read.
+        return queue.push(
+          { event: { case: "output", value: { stream: wire, data } } },
+          data.buffer.byteLength,
+        );
       },
     },
   };

@@ -115,8 +115,10 @@ export interface Tool {
   /** What it does and returns, for people and models. */
   readonly description: string;
   readonly params: ZodType;
-  /** The timeout of a call with these params, if they or the tool set one. Undefined: the sandbox's command timeout. */
+  /** The timeout that these params set, if they do. A shorter one of the request counts. */
   timeoutMs?(params: unknown): number | undefined;
+  /** The timeout if neither the request nor the params set one. Undefined: the sandbox's command timeout. */
+  defaultTimeoutMs?(params: unknown): number | undefined;
   /** Runs it with params as parsed by {@link params}. */
   run(backend: SessionBackend, params: unknown, call: ToolCall): Promise<ToolResult>;
 }
@@ -188,6 +190,7 @@ export function defineTool<R extends SessionBackend, S extends ZodType>(definiti
   readonly description: string;
   readonly params: S;
   timeoutMs?(params: z.output<S>): number | undefined;
+  defaultTimeoutMs?(params: z.output<S>): number | undefined;
   run(backend: R, params: z.output<S>, call: ToolCall): Promise<ToolResult>;
 }): Tool {
   // Safe: callers parse the params with its schema and pass a backend of its session type.

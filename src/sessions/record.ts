@@ -100,7 +100,8 @@ export class SessionRecord {
     this.#cancelTimer();
     const { clock, onExpiry } = this.#parts;
     const isUsed = this.calls.count > 0 || this.views.count > 0;
-    const runsOut = !isUsed && !this.init.temporary;
+    // A call or a view may end after its session has.
+    const runsOut = !isUsed && !this.init.temporary && this.state !== "DESTROYING";
     this.#expiresAt = runsOut ? clock.monotonicMs() + ms : Number.POSITIVE_INFINITY;
     this.#cancelTimer = runsOut ? clock.setTimer(ms, () => onExpiry(this)) : () => {};
   }

@@ -1,4 +1,5 @@
 import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
 import { randomBase32 } from "../base/ids.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
@@ -15,7 +16,7 @@ export interface ToolRequest {
   /** As accepted by {@link ToolCatalog.find}. */
   readonly tool: string;
   readonly params: JsonObject;
-  /** Undefined: the timeout that the params or the tool set, else the sandbox's command timeout. */
+  /** Undefined: the timeout that the params set, else the tool's default, else the sandbox's. */
   readonly timeoutMs: number | undefined;
   /** Undefined: a new id. */
   readonly traceId: string | undefined;
@@ -80,7 +81,8 @@ export class ToolRunner {
     const entry = this.#catalog.find(request.tool);
     const params = parseWith(entry.tool.params, "params", request.params);
     const key = { owner, workerId, resourceType: entry.type.name };
-    const givenMs = minOf(request.timeoutMs, entry.tool.timeoutMs?.(params));
+    const { tool } = entry;
+    const givenMs = minOf(request.timeoutMs, tool.timeoutMs?.(params)) ?? tool.defaultTimeoutMs?.(params);
     const work = async (use: SessionUse): Promise<ToolReport> => {
       const meta: ToolMeta = {
         tool: entry.tool.name,
@@ -147,8 +149,13 @@ export type BatchResult =
 
 /** How many calls of a batch run concurrently. */
 const MAX_PARALLEL = 16;
+/** How much data and attachments the results of a batch have together. The largest result of one call fits. */
+const MAX_BATCH_BYTES = 32 * 1024 * 1024;
 
-/** Runs the calls of a batch. Returns a result for each, in order. */
+/**
+ * Runs the calls of a batch. Returns a result for each, in order. Once one does not fit with the others in what a batch
+ * may return, it and the calls that have not started fail with `MESSAGE_TOO_LARGE`.
+ */
 export async function runBatch(
   runner: ToolRunner,
   requests: readonly ToolRequest[],
@@ -159,16 +166,44 @@ export async function runBatch(
   const results = requests.map((): BatchResult => ({ kind: "skipped" }));
   const queue = [...requests.entries()];
   let stopped = false;
+  let roomBytes = MAX_BATCH_BYTES;
+  let isFull = false;
+  const fitted = (result: BatchResult): BatchResult => {
+    if (result.kind !== "report") return result;
+    const bytes = sizeOf(result.report);
+    if (bytes <= roomBytes) {
+      roomBytes -= bytes;
+      return result;
+    }
+    isFull = true;
+    const { code } = result.report;
+    return tooLarge(
+      `The call ran, and its code is ${code}, but its result of ${bytes} bytes does not fit with the others.`,
+    );
+  };
   const work = async (): Promise<void> => {
     for (let next = queue.shift(); next !== undefined && !stopped; next = queue.shift()) {
       const [index, request] = next;
-      const result = await runOne(runner, { ...request, traceId: request.traceId ?? traceId }, signal);
+      const given = { ...request, traceId: request.traceId ?? traceId };
+      const result = isFull
+        ? tooLarge("The call did not run, because the results of others leave no room for its own.")
+        : fitted(await runOne(runner, given, signal));
       results[index] = result;
       stopped ||= options.stopOnError && hasFailed(result);
     }
   };
   await Promise.all(Array.from({ length: options.parallel ? MAX_PARALLEL : 1 }, work));
   return results;
+}
+
+function sizeOf({ data, attachments }: ToolReport): number {
+  const attached = attachments.reduce((sum, { content }) => sum + content.length, 0);
+  return attached + Buffer.byteLength(JSON.stringify(data));
+}
+
+function tooLarge(problem: string): BatchResult {
+  const limit = `The results of a batch have at most ${MAX_BATCH_BYTES / 2 ** 20} MiB together; run fewer calls in one.`;
+  return { kind: "failure", failure: new BerthError("MESSAGE_TOO_LARGE", `${problem} ${limit}`) };
 }
 
 async function runOne(runner: ToolRunner, request: ToolRequest, signal: AbortSignal): Promise<BatchResult> {

@@ -130,7 +130,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: "return this.#run(portableGrep(path, pattern), call);",
+        from: "return portableGrep(path, pattern);",
         to: "return undefined;",
       },
     ],
@@ -144,8 +144,8 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: "      if (isName) {\n        file = part.toString();",
-        to: '      if (isName) {\n        file = part.toString().split("\\n").at(-1) ?? "";',
+        from: "          file = part.toString();",
+        to: '          file = part.toString().split("\\n").at(-1) ?? "";',
       },
     ],
     test: { file: "test/integration/sessions/files.test.ts", title: "grep distinguishes names from lines" },

@@ -393,6 +393,253 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/sessions/vm-failures.test.ts",
       title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    name: "a glob looks at a long name in one go",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "if (known === undefined) await pace.next();",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "lets others use the event loop while it looks at one long name",
+    },
+  },
+  {
+    name: "a set of a glob costs as much as a letter",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "this.#take(set.takes, true, set.cost)",
+        to: "this.#take(set.takes, true)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "is refused if it takes too much work for the number of files: %s",
+      row: "sets",
+    },
+  },
+  {
+    name: "a glob may hold a thousand long sets",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "const MAX_EXPANDED = 20_000;",
+        to: "const MAX_EXPANDED = 1_000_000;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "is refused if its sets are long together, before they are read",
+    },
+  },
+  {
+    name: "browser:evaluate looks for a function's code in quadratic time",
+    changes: [
+      {
+        file: "src/sessions/types/browser/evaluate.ts",
+        from: "  const [at] = await findAll(all, part, 0, signal);",
+        to: "  const at = script.includes(code) ? all.indexOf(part) : undefined;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/evaluate.test.ts",
+      title: "a script that nearly holds a function's code often takes little time",
+    },
+  },
+  {
+    name: "a tool's output that waits for its reader counts without its memory",
+    changes: [
+      {
+        file: "src/rpc/session-service.ts",
+        from: "          data.buffer.byteLength,",
+        to: "          data.length,",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/tool-stream.test.ts",
+      title: "output that waits for its reader counts with the memory that it keeps",
+    },
+  },
+  {
+    name: "each short part of an interpreter's payload keeps what was read with it",
+    changes: [
+      {
+        file: "src/sessions/types/execution.ts",
+        from: "    part.copy(this.#payload, from, 0, bytes - from);",
+        to: "    part.copy(this.#payload, from, 0, bytes - from);\n    Object.assign(this, { [from]: part });",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/execution.test.ts",
+      title: "a payload in short parts does not keep what was read with them in memory",
+    },
+  },
+  {
+    name: "a long id of the browser is kept",
+    changes: [{ file: "src/sessions/types/browser/tab.ts", from: "z.string().max(200)", to: "z.string()" }],
+    test: {
+      file: "test/unit/sessions/types/browser/tabs.test.ts",
+      title: "a browser whose ids are long is refused",
+    },
+  },
+  {
+    name: "a long name in a tree is compared again and again",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: "child === undefined || seen.has(childId)",
+        to: "child === undefined",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "a long name is compared once, however often its node is listed",
+    },
+  },
+  {
+    name: "all frames of a page are read, however large they are",
+    changes: [
+      { file: "src/sessions/types/browser/tree.ts", from: "if (room.bytes >= 0) await", to: "await" },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "of a page with huge frames, some are left out",
+    },
+  },
+  {
+    name: "a list of the browser has room of its own",
+    changes: [
+      { file: "src/sessions/types/browser/devtools.ts", from: "    room.bytes -= list.length;\n", to: "" },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/devtools.test.ts",
+      title: "a list is refused if it and earlier ones have no room together",
+    },
+  },
+  {
+    name: "a command that is being stopped waits for the reader of its output",
+    changes: [
+      {
+        file: "src/sessions/types/collected-output.ts",
+        from: "    return untilAborted(caughtUp, this.#stop).catch(() => {});",
+        to: "    return caughtUp;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bash.test.ts",
+      title: "a timeout interrupts the command, and the shell stays, also if nobody reads the output",
+    },
+  },
+  {
+    name: "a command that is being stopped fills the queue of its reader",
+    changes: [
+      {
+        file: "src/sessions/types/collected-output.ts",
+        from: "    if (this.#isBehind && this.#stop.aborted) return undefined;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/collected-output.test.ts",
+      title: "while a program is being stopped, what its reader has no room for is kept but not passed on",
+    },
+  },
+  {
+    name: "glob and grep leave out what comes after 8 MiB",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: "      else yield Buffer.from(event.data",
+        to: "      else if (event.offset < 8 * 2 ** 20) yield Buffer.from(event.data",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "glob and grep find what there is next to megabytes of other names and lines",
+    },
+  },
+  {
+    name: "a session that ends during a call keeps its timer",
+    changes: [{ file: "src/sessions/record.ts", from: ' && this.state !== "DESTROYING";', to: ";" }],
+    test: {
+      file: "test/unit/sessions/lifetime.test.ts",
+      title: "ends with the session, also if a call ends later",
+    },
+  },
+  {
+    name: "a tool's default cuts the timeout of a request",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "minOf(request.timeoutMs, tool.timeoutMs?.(params)) ?? tool.defaultTimeoutMs?.(params);",
+        to: "minOf(request.timeoutMs, tool.timeoutMs?.(params), tool.defaultTimeoutMs?.(params));",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "stop at their timeout, which is %s",
+      row: "the request's, over the tool's default",
+    },
+  },
+  {
+    name: "a batch gathers results of any size",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "    if (bytes <= roomBytes) {",
+        to: "    if (bytes > 0) {",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "has room for 32 MiB of results (in parallel: %s)",
+      row: "true",
+    },
+  },
+  {
+    name: "a long line that is read up to the middle of a character is not text",
+    changes: [
+      {
+        file: "src/sessions/types/files/read-lines.ts",
+        from: "bytes > MAX_BYTES || (more && bytes === MAX_BYTES);",
+        to: "bytes > MAX_BYTES;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/read-lines.test.ts",
+      title: "a long line is cut between characters, in chunks of %s bytes",
+      row: "65536",
+    },
+  },
+  {
+    name: "an interpreter that does not answer at its start cancels the call",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "late.aborted && !signal.aborted ? startsTooLate(program) : error",
+        to: "error",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "an interpreter that does not answer is a failed start, not a canceled call",
+    },
+  },
+  {
+    name: "berth session reset prints what a sandbox says as it is",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: "          await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\\n`);\n          return",
+        to: "          await write(io.stderr, `berth: ${resourceType}: ${failure.message}\\n`);\n          return",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "what a session's program says when it does not start cannot control the terminal",
     },
   },
 ];

@@ -203,7 +203,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/files/search.ts",
-        from: "glob.matches(relativeTo(directory, path))",
+        from: "await glob.matches(relativeTo(directory, path), pace)",
         to: "posix.matchesGlob(relativeTo(directory, path), pattern)",
       },
     ],

@@ -42,6 +42,8 @@ const DOMAINS = "integration/egress/domains.test.ts";
 const CLUSTER = "integration/kubernetes/network.kubernetes.ts";
 const POLICIES = "unit/engine/kubernetes/network-policies.test.ts";
 const EXEC = "integration/processes/exec-cases.test.ts";
+const GLOB = "unit/sessions/types/files/glob.test.ts";
+const TREE = "unit/sessions/types/browser/tree.test.ts";
 const BASH = "integration/sessions/bash-hostile.test.ts";
 const ARCHIVE = "integration/files/archive.test.ts";
 const KINDS = "integration/files/kinds.test.ts";
@@ -302,6 +304,58 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         ),
       ],
       "a command that finds every place for a process taken says that the engine failed",
+    ),
+    hostile(
+      "a glob with large sets, and a long name for it",
+      [
+        at(GLOB, "lets others use the event loop while it looks at one long name"),
+        at(GLOB, "is refused if its sets are long together, before they are read"),
+        at(GLOB, "is refused if it takes too much work for the number of files: %s", "sets"),
+      ],
+      "a glob looks at a long name in one go",
+      "a glob may hold a thousand long sets",
+      "a set of a glob costs as much as a letter",
+    ),
+    hostile(
+      "a script for a browser that nearly holds a function's code often",
+      [
+        at(
+          "unit/sessions/types/browser/evaluate.test.ts",
+          "a script that nearly holds a function's code often takes little time",
+        ),
+      ],
+      "browser:evaluate looks for a function's code in quadratic time",
+    ),
+    hostile(
+      "a program that plays bash or Python and writes in short parts",
+      [
+        at(
+          "unit/sessions/types/execution.test.ts",
+          "a payload in short parts does not keep what was read with them in memory",
+        ),
+        at(
+          "unit/rpc/tool-stream.test.ts",
+          "output that waits for its reader counts with the memory that it keeps",
+        ),
+      ],
+      "each short part of an interpreter's payload keeps what was read with it",
+      "a tool's output that waits for its reader counts without its memory",
+    ),
+    hostile(
+      "a program that plays the browser",
+      [
+        at("unit/sessions/types/browser/tabs.test.ts", "a browser whose ids are long is refused"),
+        at(TREE, "a long name is compared once, however often its node is listed"),
+        at(TREE, "of a page with huge frames, some are left out"),
+      ],
+      "a long id of the browser is kept",
+      "a long name in a tree is compared again and again",
+      "all frames of a page are read, however large they are",
+    ),
+    hostile(
+      "a batch of calls with large results",
+      [at("unit/sessions/calls.test.ts", "has room for 32 MiB of results (in parallel: %s)")],
+      "a batch gathers results of any size",
     ),
   ],
   files: [

@@ -5,12 +5,17 @@ export async function timed(act: () => Promise<unknown>): Promise<number> {
   return performance.now() - began;
 }
 
-/** The processor time that `act` takes on this thread, in milliseconds. Unlike time, it does not depend on the load. */
-export function processorMs(act: () => void): number {
-  const before = process.threadCpuUsage();
-  act();
-  const { user, system } = process.threadCpuUsage(before);
+/** The processor time that this thread has taken so far, in milliseconds. Unlike time, it does not depend on the load. */
+export function processorNowMs(): number {
+  const { user, system } = process.threadCpuUsage();
   return (user + system) / 1000;
+}
+
+/** The processor time that `act` takes on this thread, in milliseconds. */
+export function processorMs(act: () => void): number {
+  const before = processorNowMs();
+  act();
+  return processorNowMs() - before;
 }
 
 /** The value that a share of all values does not exceed. 0 if there are none. */

@@ -181,7 +181,7 @@ function resetCommand(host: CommandHost): Command {
           if (flags.json) await writeJson(io.stdout, messageJson(ReinitializeSessionResponseSchema, answer));
           else if (!failure) await write(io.stdout, `${newSessionId}\n`);
           if (!failure) return EXIT.ok;
-          await write(io.stderr, `berth: ${resourceType}: ${failure.message}\n`);
+          await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\n`);
           return EXIT.failed;
         });
       }),

@@ -1,4 +1,5 @@
 import { isUtf8 } from "node:buffer";
+import { untilAborted } from "../../base/async.ts";
 import type { JsonObject } from "../../base/json.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import { HeadAndTail } from "../../processes/head-and-tail.ts";
@@ -12,16 +13,31 @@ const MAX_MANGLED_BYTES = 64 * 1024;
 /** The output of a tool's program: passed on as it is written, and kept for the result. */
 export class CollectedOutput {
   readonly #call: ToolCall;
+  /** Aborted when the program is being stopped. */
+  readonly #stop: AbortSignal;
   readonly #kept = { stdout: new HeadAndTail(MAX_BYTES), stderr: new HeadAndTail(MAX_BYTES) };
+  /** Whether the reader has not caught up. */
+  #isBehind = false;
 
   constructor(call: ToolCall) {
     this.#call = call;
+    this.#stop = AbortSignal.any([call.signal, call.timeout]);
   }
 
-  /** Takes output. Returns a promise if the caller should wait before it reads more. */
+  /**
+   * Takes output. Returns a promise if the caller should wait before it reads more. A program that is being stopped
+   * waits for nobody, because its end comes after its output: what the reader has no room for then is not passed on.
+   */
   write(stream: OutputStream, chunk: Buffer): Promise<void> | undefined {
     this.#kept[stream].append(chunk);
-    return this.#call.output.write(stream, chunk);
+    if (this.#isBehind && this.#stop.aborted) return undefined;
+    const room = this.#call.output.write(stream, chunk);
+    if (room === undefined) return undefined;
+    this.#isBehind = true;
+    const caughtUp = room.then(() => {
+      this.#isBehind = false;
+    });
+    return untilAborted(caughtUp, this.#stop).catch(() => {});
   }
 
   /** Records bytes that are missing. */

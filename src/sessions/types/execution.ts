@@ -46,7 +46,7 @@ export class Execution {
   readonly #maxPayloadBytes: number;
   readonly #end = Promise.withResolvers<ExecutionEnd>();
   readonly #streams: Record<OutputStream, StreamState>;
-  #payload: Buffer[] = [];
+  #payload = Buffer.alloc(0);
   #payloadBytes = 0;
   #status = "";
   /** The number of the last interruption. 0: none. */
@@ -99,10 +99,7 @@ export class Execution {
       const counts = this.#interruption === 0 || text === `S${this.#interruption}`;
       if (!counts) state.phase = "ignored";
       else state.phase = stream === "stdout" ? "payload" : "over";
-      if (stream === "stdout") {
-        this.#payload = [];
-        this.#payloadBytes = 0;
-      }
+      if (stream === "stdout") this.#payloadBytes = 0;
     }
     this.#settle();
   }
@@ -110,7 +107,7 @@ export class Execution {
   #settle(): void {
     const { stdout, stderr } = this.#streams;
     if (stdout.phase !== "over" || stderr.phase !== "over") return;
-    this.#end.resolve({ status: this.#status, payload: Buffer.concat(this.#payload) });
+    this.#end.resolve({ status: this.#status, payload: this.#payload.subarray(0, this.#payloadBytes) });
   }
 
   #newState(stream: OutputStream): StreamState {
@@ -124,10 +121,20 @@ export class Execution {
   #take(stream: OutputStream, chunk: Buffer): void {
     const { phase, isPart } = this.#streams[stream];
     if (phase === "output" && !isPart) this.#output(stream, chunk);
-    else if (phase === "payload" && isPart && this.#payloadBytes < this.#maxPayloadBytes) {
-      const part = chunk.subarray(0, this.#maxPayloadBytes - this.#payloadBytes);
-      this.#payload.push(part);
-      this.#payloadBytes += part.length;
+    else if (phase === "payload" && isPart) this.#addToPayload(chunk);
+  }
+
+  /** Copies a part of the payload: a short one must not keep all that was read with it in memory. */
+  #addToPayload(part: Buffer): void {
+    const from = this.#payloadBytes;
+    const bytes = Math.min(from + part.length, this.#maxPayloadBytes);
+    if (bytes > this.#payload.length) {
+      const room = Math.min(this.#maxPayloadBytes, Math.max(bytes, 2 * this.#payload.length));
+      const larger = Buffer.allocUnsafeSlow(room);
+      this.#payload.copy(larger, 0, 0, from);
+      this.#payload = larger;
     }
+    part.copy(this.#payload, from, 0, bytes - from);
+    this.#payloadBytes = bytes;
   }
 }

@@ -135,7 +135,7 @@ export class InterpreterProcess {
 
   /**
    * Starts an interpreter. Resolves when it is ready for its first execution.
-   * @throws `SESSION_START_FAILED`, with its output, if it ends at once.
+   * @throws `SESSION_START_FAILED`, with its output if it ends at once, or if it does not answer in time.
    */
   static async start(
     host: InterpreterHost,
@@ -243,18 +243,23 @@ export class InterpreterProcess {
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     for (const [stream, chunk] of early) execution.data(stream, chunk);
     this.#write(this.#language.boot + this.#language.printEnd(execution.nonce, "E0", channel));
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);
+    const program = this.#language.argv[0] ?? "";
+    const late = AbortSignal.timeout(START_TIMEOUT_MS);
     const started = Promise.race([
       execution.end,
       this.#job.end.then((end) => {
         execution.flush();
         heard?.end();
-        return startFailure(this.#language.argv[0] ?? "", end, said);
+        return startFailure(program, end, said);
       }),
     ]);
-    const outcome = await untilAborted(started, limit).finally(() => {
-      channel.taker = undefined;
-    });
+    const outcome = await untilAborted(started, AbortSignal.any([signal, late]))
+      .catch((error: unknown) => {
+        throw late.aborted && !signal.aborted ? startsTooLate(program) : error;
+      })
+      .finally(() => {
+        channel.taker = undefined;
+      });
     if (outcome instanceof BerthError) throw outcome;
     const { own, seen } = this.#language.pidsOf(outcome.payload);
     this.#pid = own;
@@ -477,6 +482,11 @@ export class InterpreterProcess {
       this.#job.close();
     }
   }
+}
+
+function startsTooLate(program: string): BerthError {
+  const why = `${program} did not answer within ${START_TIMEOUT_MS / 1000} s.`;
+  return new BerthError("SESSION_START_FAILED", why, { metadata: { program } });
 }
 
 function startFailure(program: string, end: JobEnd, said: string): BerthError {

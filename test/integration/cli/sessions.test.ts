@@ -87,3 +87,16 @@ test("code that throws ends with 1, and the exception is shown after its output"
   expect(await python("1 / 0", "--json")).toMatchObject({ stderr: "", exitCode: 1 });
   expect(await python("print('fine')")).toEqual({ stdout: "fine\n", stderr: "", exitCode: 0 });
 });
+
+test("what a session's program says when it does not start cannot control the terminal", async () => {
+  const sandbox = (await service.runHere(["create"])).stdout.toString().trim();
+  await service.runHere(["session", "create", "bash", "-w", "eve", "--sandbox", sandbox]);
+  const script = "#!/bin/sh\\nprintf '\\\\033]0;owned\\\\007' >&2; exit 1\\n";
+  const command = `mkdir /tmp/bin && printf "${script}" >/tmp/bin/bash && chmod 755 /tmp/bin/bash`;
+  await service.runHere(["tool", "run", "-w", "eve", "bash:run", `command=${command}`]);
+  const config = JSON.stringify({ env: { PATH: "/tmp/bin:/usr/bin:/bin" } });
+  const reset = await service.runHere(["session", "reset", "bash", "-w", "eve", "--config", config]);
+  expect([reset.exitCode, reset.stderr.toString()]).toEqual([1, expect.stringContaining("owned")]);
+  expect(reset.stderr.toString()).not.toMatch(/[\x07\x1b]/);
+  await service.runHere(["rm", sandbox]);
+});

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { ENGINES } from "../../support/engines.ts";
-import { Worker } from "../../support/worker.ts";
+import { type BashData, Worker } from "../../support/worker.ts";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const app = useApp(settings);
@@ -47,6 +47,19 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       data: { stdout: "started\n", timed_out: true, session_lost: false },
     });
     expect((await worker.bash("echo $kept")).stdout).toBe("yes\n");
+  });
+
+  test("a timeout interrupts the command, and the shell stays, also if nobody reads the output", async () => {
+    await worker.bash("kept=here");
+    let next: Promise<BashData> | undefined;
+    const command = "yes 'some text that is long enough to fill what waits for the reader'";
+    const items = await worker.follow("bash:run", { command, timeout: 1 }, async () => {
+      // Reads no more until the next call has had its turn.
+      next ??= worker.bash("echo $kept");
+      await next;
+    });
+    expect(items.at(-1)?.response).toMatchObject({ code: 5006 });
+    expect(await next).toMatchObject({ stdout: "here\n", session_restarted: false });
   });
 
   test("late output of one command never appears in the next", async () => {

@@ -182,6 +182,33 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     }
   });
 
+  test("glob and grep find what there is next to megabytes of other names and lines", async () => {
+    const deep = `many/${"d".repeat(250)}/${"e".repeat(250)}/${"f".repeat(250)}`;
+    const touch = (format: string, from: number, to: number) =>
+      `seq -f ${format} ${from} ${to} | xargs touch`;
+    const touches = [touch("%g.py", 1, 450), touch("%0250.0f", 1, 9000), touch("%g.py", 451, 900)];
+    await inside(`mkdir -p ${deep}; cd ${deep}; ${touches.join("; ")}`);
+    const { data } = await worker.execute<{ files: unknown[] }>("files:glob", { pattern: "many/**/*.py" });
+    expect(data).toMatchObject({ truncated: false });
+    expect(data.files).toHaveLength(900);
+    const lines = "yes \"$(printf 'needle%200s' x)\" | head -n 50000";
+    await inside(`mkdir logs; cd logs; echo needle > a.py; ${lines} > 1; ${lines} > 2; echo needle > b.py`);
+    const search = { pattern: "needle", path: "logs", glob: "*.py" };
+    expect((await worker.execute("files:grep", search)).data).toEqual({
+      matches: expect.arrayContaining([
+        { path: "/workspace/logs/a.py", line: 1, text: "needle" },
+        { path: "/workspace/logs/b.py", line: 1, text: "needle" },
+      ]),
+      truncated: false,
+    });
+    const all = await worker.execute<{ matches: unknown[] }>("files:grep", {
+      pattern: "needle",
+      path: "logs",
+    });
+    expect([all.data.matches.length, all.data]).toMatchObject([1000, { truncated: true }]);
+    await inside("rm -r many logs");
+  });
+
   test("grep of a pipe finds nothing, and does not wait for a writer", async () => {
     await inside("mkfifo pipe");
     const search = { pattern: "x", path: "pipe" };

@@ -15,6 +15,7 @@ import { readMessage } from "../../../src/server/framing.ts";
 import { checkedMessages, requestFormat } from "../../../src/server/library-handler.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import { Glob } from "../../../src/sessions/types/files/glob.ts";
+import { Pace } from "../../../src/sessions/types/files/pace.ts";
 import { parseTokenFile, TokenFileError } from "../../../src/tenants/token-file.ts";
 import { asStream, chunked, FUZZ_TIMEOUT_MS, fuzz, mutated } from "../../support/fuzz/fuzz.ts";
 import { makeTar, pax, type RawEntry } from "../../support/tar-builder.ts";
@@ -205,14 +206,15 @@ test("paths", { timeout }, async () => {
 });
 
 test("globs", { timeout }, async () => {
+  const pace = new Pace(new AbortController().signal);
   const pattern = fc.oneof(
     fc.array(part, { maxLength: 20 }).map((parts) => parts.join("")),
     pathLike,
   );
   await fuzz(SHARE.globs, fc.tuple(pattern, fc.array(pathLike, { maxLength: 4 })), ([text, paths]) =>
-    orRefusal(() => {
+    orRefusal(async () => {
       const glob = new Glob("pattern", text);
-      for (const path of paths) glob.matches(path);
+      for (const path of paths) await glob.matches(path, pace);
     }),
   );
 });

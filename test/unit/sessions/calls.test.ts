@@ -102,6 +102,12 @@ describe("calls", () => {
   test.each([
     ["the request's", { timeoutMs: 400, params: { name: "one", timeout_ms: 500 } }, 400],
     ["that of its params", { params: { name: "one", timeout_ms: 500 } }, 500],
+    [
+      "the request's, over the tool's default",
+      { timeoutMs: 600, params: { name: "one", default_timeout_ms: 500 } },
+      600,
+    ],
+    ["the tool's default", { params: { name: "one", default_timeout_ms: 500 } }, 500],
     ["the sandbox's", { params: { name: "one" } }, COMMAND_TIMEOUT_MS],
   ])("stop at their timeout, which is %s", async (_, given, timeoutMs) => {
     const bench = await SessionBench.start();
@@ -301,6 +307,28 @@ describe("a batch", () => {
     expect(bench.shell.started.at(-1)).toBe("shell 16");
     for (const call of bench.shell.calls) call.finish();
     expect(outline(await results)).toEqual(names);
+  });
+
+  test.each([true, false])("has room for 32 MiB of results (in parallel: %s)", async (parallel) => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const results = run(bench, waits("shell 1", "shell 2", "shell 3", "shell 4"), { parallel });
+    for (const name of ["shell 1", "shell 2"]) {
+      await settled();
+      const content = Buffer.alloc(20 * 2 ** 20);
+      bench.shell.call(name).finish({ attachments: [{ name, mediaType: "text/plain", content }] });
+    }
+    for (const name of ["shell 3", "shell 4"]) {
+      await settled();
+      if (parallel) bench.shell.call(name).finish();
+    }
+    const failures = (await results).map((result) => result.kind === "failure" && result.failure);
+    const tooLarge = (what: string) => ({
+      reason: "MESSAGE_TOO_LARGE",
+      message: expect.stringContaining(what),
+    });
+    const rest = parallel ? false : tooLarge("did not run");
+    expect(failures).toMatchObject([false, tooLarge("ran, and its code is 0"), rest, rest]);
   });
 
   test.each([

@@ -46,6 +46,19 @@ describe("the time to live", () => {
     expect(bench.listed).toEqual([]);
   });
 
+  test("ends with the session, also if a call ends later", async () => {
+    const bench = await SessionBench.start();
+    const timers = bench.clock.pending;
+    await bench.created("shell", { ttlMs: 24 * 24 * 3600_000 });
+    const call = await bench.wait("shell", "one");
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, [], 0);
+    await bench.clock.advance(10_000);
+    await destroyed;
+    await expect(call.report).rejects.toMatchObject({ reason: "SESSION_LOST" });
+    await settled();
+    expect([bench.listed, bench.clock.pending]).toEqual([[], timers]);
+  });
+
   test("starts again with a refresh, as does the idle time of the sandbox", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.sandboxes.create(OWNER, { idleTimeoutMs: 30_000 }, { signal: never });

@@ -95,8 +95,13 @@ export class FakeType implements SessionType {
     defineTool({
       name: "wait",
       description: "Runs until the test ends it.",
-      params: z.strictObject({ name: z.string(), timeout_ms: z.number().optional() }),
+      params: z.strictObject({
+        name: z.string(),
+        timeout_ms: z.number().optional(),
+        default_timeout_ms: z.number().optional(),
+      }),
       timeoutMs: (params) => params.timeout_ms,
+      defaultTimeoutMs: (params) => params.default_timeout_ms,
       run: (backend: FakeBackend, { name }, call) => {
         const { promise, resolve, reject } = Promise.withResolvers<ToolResult>();
         this.calls.push({

@@ -55,7 +55,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TOO_MANY_OPERATIONS: _ErrorReason.ValueType  # 13
     """RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 14
-    """RESOURCE_EXHAUSTED: a message is larger than the server accepts."""
+    """RESOURCE_EXHAUSTED: a message is larger than the server accepts, or the
+    results of a batch do not fit into one.
+    """
     ERROR_REASON_NO_SPACE: _ErrorReason.ValueType  # 15
     """RESOURCE_EXHAUSTED: no space left, in the sandbox or on the server."""
     ERROR_REASON_IMAGE_UNAVAILABLE: _ErrorReason.ValueType  # 16
@@ -195,7 +197,9 @@ ERROR_REASON_SANDBOX_LIMIT: ErrorReason.ValueType  # 12
 ERROR_REASON_TOO_MANY_OPERATIONS: ErrorReason.ValueType  # 13
 """RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 14
-"""RESOURCE_EXHAUSTED: a message is larger than the server accepts."""
+"""RESOURCE_EXHAUSTED: a message is larger than the server accepts, or the
+results of a batch do not fit into one.
+"""
 ERROR_REASON_NO_SPACE: ErrorReason.ValueType  # 15
 """RESOURCE_EXHAUSTED: no space left, in the sandbox or on the server."""
 ERROR_REASON_IMAGE_UNAVAILABLE: ErrorReason.ValueType  # 16

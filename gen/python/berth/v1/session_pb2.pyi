@@ -452,9 +452,9 @@ class ExecuteToolRequest(_message.Message):
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long it may run, not counting the wait for earlier calls on the
-        session. After that the tool is stopped and code is 5006. Default: the
-        tool's own, otherwise the command_timeout of the session's sandbox. At most
-        24 days.
+        session. After that the tool is stopped and code is 5006. If params set a
+        timeout too, the shorter one counts. Default: the tool's own, otherwise the
+        command_timeout of the session's sandbox. At most 24 days.
         """
 
     def __init__(
@@ -687,7 +687,9 @@ Global___ToolStarted: _TypeAlias = ToolStarted  # noqa: Y015
 
 @_typing.final
 class ToolOutput(_message.Message):
-    """ToolOutput is bytes that a tool's program wrote."""
+    """ToolOutput is bytes that a tool's program wrote. What it writes while it is
+    being stopped is left out if the reader of the stream is behind.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

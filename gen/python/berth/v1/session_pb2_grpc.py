@@ -159,6 +159,10 @@ class SessionServiceServicer(object):
         a call cannot run, its result holds the error that ExecuteTool would
         return.
 
+        The results have at most 32 MiB of data and attachments together. Once one
+        does not fit, it and the calls that have not started are failures with
+        RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
+
         Errors: INVALID_ARGUMENT when there is no call, or more than 256;
         ALREADY_EXISTS (REQUEST_ID_REUSED).
         """

@@ -97,6 +97,10 @@ class SessionServiceStub:
     a call cannot run, its result holds the error that ExecuteTool would
     return.
 
+    The results have at most 32 MiB of data and attachments together. Once one
+    does not fit, it and the calls that have not started are failures with
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
+
     Errors: INVALID_ARGUMENT when there is no call, or more than 256;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -230,6 +234,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """ExecuteToolBatch runs several tools, one after the other or in parallel. If
     a call cannot run, its result holds the error that ExecuteTool would
     return.
+
+    The results have at most 32 MiB of data and attachments together. Once one
+    does not fit, it and the calls that have not started are failures with
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
     Errors: INVALID_ARGUMENT when there is no call, or more than 256;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -385,6 +393,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """ExecuteToolBatch runs several tools, one after the other or in parallel. If
         a call cannot run, its result holds the error that ExecuteTool would
         return.
+
+        The results have at most 32 MiB of data and attachments together. Once one
+        does not fit, it and the calls that have not started are failures with
+        RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
         Errors: INVALID_ARGUMENT when there is no call, or more than 256;
         ALREADY_EXISTS (REQUEST_ID_REUSED).

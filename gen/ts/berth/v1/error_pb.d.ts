@@ -189,7 +189,8 @@ export enum ErrorReason {
   TOO_MANY_OPERATIONS = 13,
 
   /**
-   * RESOURCE_EXHAUSTED: a message is larger than the server accepts.
+   * RESOURCE_EXHAUSTED: a message is larger than the server accepts, or the
+   * results of a batch do not fit into one.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TOO_LARGE = 14;
    */

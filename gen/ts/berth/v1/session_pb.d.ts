@@ -385,9 +385,9 @@ export declare type ExecuteToolRequest = Message<"berth.v1.ExecuteToolRequest"> 
 
   /**
    * How long it may run, not counting the wait for earlier calls on the
-   * session. After that the tool is stopped and code is 5006. Default: the
-   * tool's own, otherwise the command_timeout of the session's sandbox. At most
-   * 24 days.
+   * session. After that the tool is stopped and code is 5006. If params set a
+   * timeout too, the shorter one counts. Default: the tool's own, otherwise the
+   * command_timeout of the session's sandbox. At most 24 days.
    *
    * @generated from field: google.protobuf.Duration timeout = 5;
    */
@@ -635,7 +635,8 @@ export declare type ToolStarted = Message<"berth.v1.ToolStarted"> & {
 export declare const ToolStartedSchema: GenMessage<ToolStarted>;
 
 /**
- * ToolOutput is bytes that a tool's program wrote.
+ * ToolOutput is bytes that a tool's program wrote. What it writes while it is
+ * being stopped is left out if the reader of the stream is behind.
  *
  * @generated from message berth.v1.ToolOutput
  */
@@ -1697,6 +1698,10 @@ export declare const SessionService: GenService<{
    * ExecuteToolBatch runs several tools, one after the other or in parallel. If
    * a call cannot run, its result holds the error that ExecuteTool would
    * return.
+   *
+   * The results have at most 32 MiB of data and attachments together. Once one
+   * does not fit, it and the calls that have not started are failures with
+   * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
    *
    * Errors: INVALID_ARGUMENT when there is no call, or more than 256;
    * ALREADY_EXISTS (REQUEST_ID_REUSED).

@@ -6,13 +6,15 @@ import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
 import { about, arrival } from "./navigation.ts";
 
-const DEFAULT_TIMEOUT_S = 30;
+const DEFAULT_TIMEOUT_MS = 30_000;
 
 const timeout = z
   .number()
   .positive()
   .max(24 * 3600)
-  .describe(`How long it may take, in seconds. Default: ${DEFAULT_TIMEOUT_S}.`)
+  .describe(
+    `How long it may take, in seconds. Default: the call's timeout, else ${DEFAULT_TIMEOUT_MS / 1000}.`,
+  )
   .optional();
 /** Params by which a caller names an element. */
 export const selector = z
@@ -56,7 +58,8 @@ export function browserTool<S extends z.ZodObject>(
     name,
     description,
     params: params.extend({ timeout }),
-    timeoutMs: (given) => secondsToMs((given as { timeout?: number }).timeout ?? DEFAULT_TIMEOUT_S),
+    timeoutMs: (given) => secondsToMs((given as { timeout?: number }).timeout),
+    defaultTimeoutMs: () => DEFAULT_TIMEOUT_MS,
     run: (browser: Browser, given, call) => run(browser, given as z.output<S>, call),
   });
 }

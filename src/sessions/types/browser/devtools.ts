@@ -19,6 +19,7 @@ const HEAD = /^\{"(?:id":(\d{1,9})|method":"([A-Za-z.]{1,60})")[,}]/;
 const HEAD_BYTES = 80;
 const DATA_START = Buffer.from('"data":"');
 const QUOTE = 0x22;
+const TOO_LARGE = "the answer is too large";
 const UNKNOWN_FORM = "the browser gave an answer of another form";
 
 /** The browser refused a request, or sent an answer that cannot be used. */
@@ -128,15 +129,21 @@ export class DevTools {
     return Buffer.from(value.toString("latin1", 0, end), "base64");
   }
 
-  /** Sends a request whose answer is one list of objects, which may be long. @throws like {@link send}. */
+  /**
+   * Sends a request whose answer is one list of objects, which may be long. @param room for this list and others. Its
+   * bytes are taken. @throws like {@link send}; `DevToolsError` if there is no room left.
+   */
   async list<S extends z.ZodType>(
     request: Omit<DevToolsRequest<z.ZodType>, "answer">,
     name: string,
     item: S,
+    room: { bytes: number },
     signal: AbortSignal,
   ): Promise<z.output<S>[]> {
     const items: z.output<S>[] = [];
     const list = await this.#rest(request, Buffer.from(`"${name}":[`), signal);
+    room.bytes -= list.length;
+    if (room.bytes < 0) throw new DevToolsError(request.method, TOO_LARGE, true);
     const take = (given: unknown): void => {
       signal.throwIfAborted();
       items.push(item.parse(given));
@@ -146,7 +153,7 @@ export class DevTools {
       throw new DevToolsError(request.method, UNKNOWN_FORM);
     });
     if (isWhole) return items;
-    throw new DevToolsError(request.method, "the answer is too large", true);
+    throw new DevToolsError(request.method, TOO_LARGE, true);
   }
 
   /** Sends a request and ignores the answer. */
@@ -226,8 +233,7 @@ export class DevTools {
     const isRaw = start !== undefined && bytes.subarray(0, HEAD_BYTES).includes(start);
     const message = whole && !isRaw ? parse(bytes) : undefined;
     if (whole && isRaw) pending.resolve(bytes);
-    else if (message === undefined)
-      pending.reject(new DevToolsError(method, "the answer is too large", true));
+    else if (message === undefined) pending.reject(new DevToolsError(method, TOO_LARGE, true));
     else if (message.error === undefined && start === undefined) pending.resolve(message.result);
     else pending.reject(new DevToolsError(method, problemOf(message.error)));
   }

@@ -24,7 +24,7 @@ export interface Box extends Point {
 
 interface Referred {
   readonly tab: Tab;
-  readonly frame: Frame;
+  readonly frame: Pick<Frame, "session" | "frameId" | "loaderId">;
   readonly backendNodeId: number;
 }
 
@@ -51,7 +51,9 @@ export class References {
     if (known !== undefined) return known;
     const ref = `e${++this.#last}`;
     this.#refs.set(key, ref);
-    this.#byRef.set(ref, { tab, frame, backendNodeId });
+    const { session, frameId, loaderId } = frame;
+    // Without the frame's URL, which may be long.
+    this.#byRef.set(ref, { tab, frame: { session, frameId, loaderId }, backendNodeId });
     if (this.#refs.size > MAX_REFS) this.#forgetOldest();
     return ref;
   }

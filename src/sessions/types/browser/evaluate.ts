@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { hasFewValues, type Json } from "../../../base/json.ts";
+import { findAll } from "../../../base/replace-bytes.ts";
 import { trimEndOf } from "../../../base/trim.ts";
 import type { BrowserUse, Outcome } from "./browser.ts";
 import { TO_JSON } from "./page-scripts.ts";
@@ -31,7 +32,8 @@ export async function evaluate({ tab, signal }: BrowserUse, script: string): Pro
   if (isSyntaxError(done, "Function statements require a function name"))
     done = await run(`(${trimEndOf(script.trim(), ";")}\n)`);
   const { type, objectId, description } = done.result;
-  if (type === "function" && done.exceptionDetails === undefined && isAllOf(script, description)) {
+  const isFunction = type === "function" && done.exceptionDetails === undefined;
+  if (isFunction && (await isAllOf(script, description, signal))) {
     const params = { objectId, functionDeclaration: "function() { return this() }", ...how };
     done = await tab.send("Runtime.callFunctionOn", params, evaluated, signal);
   }
@@ -51,10 +53,14 @@ function isSyntaxError({ exceptionDetails }: Evaluated, problem: string): boolea
  * Whether the script is nothing but a function, which must then be called. A script that merely ends in one, such as an
  * assignment, must not.
  */
-function isAllOf(script: string, code = ""): boolean {
-  const at = code === "" || code.startsWith("class") ? -1 : script.indexOf(code);
-  if (at === -1) return false;
-  const rest = `${script.slice(0, at)} ${script.slice(at + code.length)}`;
+async function isAllOf(script: string, code: string | undefined, signal: AbortSignal): Promise<boolean> {
+  if (code === undefined || code === "" || code.startsWith("class") || code.length > script.length)
+    return false;
+  const all = Buffer.from(script);
+  const part = Buffer.from(code);
+  const [at] = await findAll(all, part, 0, signal);
+  if (at === undefined) return false;
+  const rest = `${all.toString("utf8", 0, at)} ${all.toString("utf8", at + part.length)}`;
   return /^[\s();]*$/.test(rest.replace(/\/\*[\s\S]*?(?:\*\/|$)|\/\/.*/g, ""));
 }
 

@@ -3,7 +3,7 @@ import type { BrowserUse } from "./browser.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { ABOUT } from "./page-scripts.ts";
-import type { LoadState, Tab } from "./tab.ts";
+import { browserId, type LoadState, type Tab } from "./tab.ts";
 import { shownUrl } from "./urls.ts";
 
 /** The states to wait for, and the browser's names for them. */
@@ -22,7 +22,7 @@ const ERROR_PAGE_MS = 10_000;
 /** The browser's answer to a navigation. */
 export const navigated = z
   .object({
-    loaderId: z.string().optional(),
+    loaderId: browserId.optional(),
     errorText: z.string().default(""),
     isDownload: z.boolean().default(false),
   })

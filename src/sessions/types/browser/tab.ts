@@ -44,11 +44,14 @@ const OBJECT_GROUP = "berth";
 /** Strings that pages and browsers control are truncated to this many characters. */
 const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellFormed());
 
+/** The browser's ids of frames, documents and targets have 32 characters. Berth keeps many of them. */
+export const browserId = z.string().max(200);
+
 const frame = z
   .object({
-    id: z.string(),
-    parentId: z.string().optional(),
-    loaderId: z.string(),
+    id: browserId,
+    parentId: browserId.optional(),
+    loaderId: browserId,
     url: shortText,
     urlFragment: shortText.default(""),
     unreachableUrl: shortText.optional(),
@@ -300,10 +303,11 @@ export class Tab {
     params: object,
     name: string,
     item: S,
+    room: { bytes: number },
     signal: AbortSignal,
     session: string,
   ): Promise<z.output<S>[]> {
-    return this.#devtools.list({ method, params, session }, name, item, signal);
+    return this.#devtools.list({ method, params, session }, name, item, room, signal);
   }
 
   notify(method: string, params: object = {}, session = this.session): void {

@@ -3,14 +3,14 @@ import type { JsonObject } from "../../../base/json.ts";
 import { Changes } from "./changes.ts";
 import { type DevTools, DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
-import { Tab } from "./tab.ts";
+import { browserId, Tab } from "./tab.ts";
 import { shownUrl } from "./urls.ts";
 
 const MAX_TABS = 20;
 /** How long a tab may take to close. */
 const CLOSE_MS = 1_000;
 
-const targetInfo = z.object({ targetId: z.string(), type: z.string() });
+const targetInfo = z.object({ targetId: browserId, type: z.string().max(50) });
 const IFRAMES_ONLY = [{ type: "iframe", exclude: false }, { exclude: true }];
 const PAGES_ONLY = [{ type: "page", exclude: false }, { exclude: true }];
 
@@ -112,7 +112,7 @@ export class Tabs {
       throw new ToolFailure(`The browser has reached its limit of ${MAX_TABS} tabs. Close one.`);
     }
     const params = { url: "about:blank" };
-    const answer = z.object({ targetId: z.string() });
+    const answer = z.object({ targetId: browserId });
     const { targetId } = await this.#devtools.send({ method: "Target.createTarget", params, answer }, signal);
     const tab = await this.#tabOf((one) => one.targetId === targetId, signal);
     this.#opened = this.#opened.filter((id) => id !== tab.id);
@@ -167,25 +167,21 @@ export class Tabs {
 
   #listen(): void {
     const devtools = this.#devtools;
-    const attached = z.object({ sessionId: z.string(), targetInfo });
+    const attached = z.object({ sessionId: browserId, targetInfo });
     devtools.on("Target.attachedToTarget", attached, (params, session) => this.#attached(params, session));
-    devtools.on(
-      "Target.detachedFromTarget",
-      z.object({ sessionId: z.string() }),
-      ({ sessionId }, session) => {
-        const tab = this.#tabs.get(sessionId);
-        if (tab !== undefined) this.#forget(tab);
-        else if (session !== undefined) this.ownerOf(session)?.detached(sessionId);
-      },
-    );
-    const crashed = z.object({ targetId: z.string(), status: z.string().max(50), errorCode: z.number() });
+    devtools.on("Target.detachedFromTarget", z.object({ sessionId: browserId }), ({ sessionId }, session) => {
+      const tab = this.#tabs.get(sessionId);
+      if (tab !== undefined) this.#forget(tab);
+      else if (session !== undefined) this.ownerOf(session)?.detached(sessionId);
+    });
+    const crashed = z.object({ targetId: browserId, status: z.string().max(50), errorCode: z.number() });
     devtools.on("Target.targetCrashed", crashed, ({ targetId, status, errorCode }) => {
       const tab = this.all.find((one) => one.targetId === targetId);
       if (tab === undefined) return;
       const why = CRASHES[status] ?? `${status}, code ${errorCode}`;
       tab.lose(`The tab crashed (${why}). The next call opens another one in its place.`);
     });
-    const lifecycle = z.object({ frameId: z.string(), loaderId: z.string(), name: z.string().max(50) });
+    const lifecycle = z.object({ frameId: browserId, loaderId: browserId, name: z.string().max(50) });
     devtools.on("Page.lifecycleEvent", lifecycle, ({ frameId, loaderId, name }, session) => {
       const tab = this.#tabs.get(session ?? "");
       if (tab?.targetId === frameId) tab.reached(loaderId, name);
@@ -194,7 +190,7 @@ export class Tabs {
       const tab = this.#tabs.get(session ?? "");
       if (tab?.targetId === params.frameId) tab.setLoading(isLoading);
     };
-    const frameId = z.object({ frameId: z.string() });
+    const frameId = z.object({ frameId: browserId });
     devtools.on("Page.frameStartedLoading", frameId, loading(true));
     devtools.on("Page.frameStoppedLoading", frameId, loading(false));
   }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { forEachConcurrently } from "../../../base/async.ts";
 import { DevToolsError } from "./devtools.ts";
 import type { References } from "./elements.ts";
 import type { Frame, Tab } from "./tab.ts";
@@ -8,6 +9,9 @@ const MAX_NAME = 200;
 /** Levels of nodes, including nodes that are not shown. */
 const MAX_LEVELS = 1_000;
 const MAX_CANVASES = 50;
+/** How much the browser may answer about all frames together, and how many it is asked about at once. */
+const MAX_ANSWER_BYTES = 32 * 1024 * 1024;
+const FRAMES_AT_ONCE = 4;
 /** How many elements of a huge page are queried one by one. */
 const MAX_ASKED = 300;
 
@@ -99,24 +103,38 @@ const SHOWN_STATES: ReadonlySet<string> = new Set(
 export async function readTree(tab: Tab, references: References, signal: AbortSignal): Promise<TreeText> {
   const frames = await tab.frames(signal);
   const trees = new Map<string, FrameTree>();
-  await Promise.all(
-    frames.map(async (frame) => {
-      const isPage = frame.frameId === tab.targetId;
-      const read = readFrame(tab, frame, signal);
-      // A frame may go away at any time; the page itself must answer.
-      const tree = await (isPage ? read : read.catch(() => undefined));
-      signal.throwIfAborted();
-      if (tree !== undefined) trees.set(frame.frameId, tree);
-    }),
+  const room = { bytes: MAX_ANSWER_BYTES };
+  const readInto = async (frame: Frame): Promise<void> => {
+    const isPage = frame.frameId === tab.targetId;
+    // A frame may go away at any time; the page itself must answer.
+    const tree = await readFrame(tab, frame, room, signal).catch((error: unknown) => {
+      if (isPage) throw error;
+    });
+    signal.throwIfAborted();
+    if (tree !== undefined) trees.set(frame.frameId, tree);
+  };
+  await forEachConcurrently(
+    frames,
+    async (frame) => {
+      if (room.bytes >= 0) await readInto(frame);
+    },
+    FRAMES_AT_ONCE,
   );
   const writer = new TreeWriter(tab, references, trees);
   writer.frame(tab.targetId, 0);
-  return writer.result();
+  const { text, truncated } = writer.result();
+  return { text, truncated: truncated || room.bytes < 0 };
 }
 
-async function readFrame(tab: Tab, frame: Frame, signal: AbortSignal): Promise<FrameTree> {
+async function readFrame(
+  tab: Tab,
+  frame: Frame,
+  room: { bytes: number },
+  signal: AbortSignal,
+): Promise<FrameTree> {
   const { session, frameId } = frame;
-  const nodes = await tab.list("Accessibility.getFullAXTree", { frameId }, "nodes", axNode, signal, session);
+  const params = { frameId };
+  const nodes = await tab.list("Accessibility.getFullAXTree", params, "nodes", axNode, room, signal, session);
   const byId = new Map(nodes.map((node) => [node.nodeId, node]));
   const root = nodes.find(({ parentId }) => parentId === undefined);
   const facts = await readFacts(tab, session, root?.backendDOMNodeId, signal).catch((error: unknown) => {
@@ -265,12 +283,16 @@ class TreeWriter {
     }
     const isLeaf = (id !== undefined && tree.facts.fileInputs.has(id)) || VALUE_ROLES.has(role);
     if (!isLeaf && level < MAX_LEVELS) {
+      const name = textOf(node.name).trim();
       for (const childId of node.childIds ?? []) {
         if (this.#truncated) return;
         const child = tree.nodes.get(childId);
-        if (child === undefined) continue;
-        if (textOf(child.role) === "StaticText" && textOf(child.name).trim() === textOf(node.name).trim())
+        // Names may be long, so each is compared once.
+        if (child === undefined || seen.has(childId)) continue;
+        if (textOf(child.role) === "StaticText" && textOf(child.name).trim() === name) {
+          seen.add(childId);
           continue;
+        }
         this.#node(tree, child, { depth: inner, level: level + 1 }, canvasesIn, seen);
       }
     }

@@ -1,14 +1,17 @@
-import { invalidArgument } from "../../../base/errors.ts";
+import { type BerthError, invalidArgument } from "../../../base/errors.ts";
 import { ownValue } from "../../../base/own-value.ts";
 import { expandBraces } from "./expand-braces.ts";
+import type { Pace } from "./pace.ts";
 
 const MAX_PATTERN = 1000;
 /** How many patterns braces may expand to. */
 const MAX_ALTERNATIVES = 1000;
+/** How many characters these may have together. It also limits sets such as `[abc]`, which are one step each. */
+const MAX_EXPANDED = 20_000;
 const MAX_STEPS = 10_000;
 /** How many transitions are cached. */
 const MAX_TRANSITIONS = 50_000;
-/** How many steps may be evaluated without a cached transition, for all names together: less than a second. */
+/** How much may be evaluated without a cached transition, for all names together: about a second. */
 const MAX_WORK = 20_000_000;
 
 const SLASH = 0x2f;
@@ -22,6 +25,8 @@ type Step =
       readonly takes: (codePoint: number) => boolean;
       /** Whether it does not match a dot at the start of a name. */
       readonly wild: boolean;
+      /** How many comparisons `takes` makes at most. */
+      readonly cost: number;
     }
   | { readonly kind: "fork"; readonly to: number[] }
   | { readonly kind: "match" };
@@ -69,25 +74,31 @@ export class Glob {
     if (alternatives === undefined) {
       throw invalidArgument(field, `its braces make more than ${MAX_ALTERNATIVES} patterns; use * or [0-9]`);
     }
+    if (alternatives.reduce((length, alternative) => length + alternative.length, 0) > MAX_EXPANDED)
+      throw this.#tooComplex();
     this.#alternate(alternatives.map((alternative) => () => this.#path(alternative)));
     this.#add({ kind: "match" });
     this.#reachedIn = new Uint32Array(this.#steps.length);
     this.#first = this.#stateOf([0], true);
   }
 
-  /** @throws `INVALID_ARGUMENT` if all names so far took too much work */
-  matches(path: string): boolean {
+  /**
+   * Whether a path matches. May be called again once it has answered.
+   * @throws `INVALID_ARGUMENT` if all names so far took too much work
+   */
+  async matches(path: string, pace: Pace): Promise<boolean> {
     let state = this.#first;
     for (let at = 0; at < path.length && state.steps.length > 0; ) {
       const codePoint = path.codePointAt(at) ?? 0;
       at += codePoint > 0xffff ? 2 : 1;
-      state = state.next.get(codePoint) ?? this.#advance(state, codePoint);
+      const known = state.next.get(codePoint);
+      if (known === undefined) await pace.next();
+      state = known ?? this.#advance(state, codePoint);
     }
     return state.matches;
   }
 
   #advance(from: State, codePoint: number): State {
-    this.#work += from.steps.length;
     if (this.#work > MAX_WORK) {
       throw invalidArgument(
         this.#field,
@@ -98,7 +109,9 @@ export class Glob {
     const to: number[] = [];
     for (const at of from.steps) {
       const step = this.#steps[at];
-      if (step?.kind === "take" && !(hidden && step.wild) && step.takes(codePoint)) to.push(at + 1);
+      if (step?.kind !== "take") continue;
+      this.#work += step.cost;
+      if (!(hidden && step.wild) && step.takes(codePoint)) to.push(at + 1);
     }
     if (++this.#transitions > MAX_TRANSITIONS) {
       this.#states.clear();
@@ -140,13 +153,16 @@ export class Glob {
   }
 
   #add(step: Step): void {
-    if (this.#steps.length >= MAX_STEPS)
-      throw invalidArgument(this.#field, "is too complex; use a simpler one");
+    if (this.#steps.length >= MAX_STEPS) throw this.#tooComplex();
     this.#steps.push(step);
   }
 
-  #take(takes: (codePoint: number) => boolean, wild: boolean): void {
-    this.#add({ kind: "take", takes, wild });
+  #tooComplex(): BerthError {
+    return invalidArgument(this.#field, "is too complex; use a simpler one");
+  }
+
+  #take(takes: (codePoint: number) => boolean, wild: boolean, cost = 1): void {
+    this.#add({ kind: "take", takes, wild, cost });
   }
 
   #literal(codePoint: number): void {
@@ -261,7 +277,7 @@ export class Glob {
     } else if (parser.skip("?")) this.#take(isNoSlash, true);
     else {
       const set = parser.set();
-      if (set !== undefined) this.#take(set, true);
+      if (set !== undefined) this.#take(set.takes, true, set.cost);
       else {
         parser.skip("\\");
         if (!parser.done) this.#literal(parser.take());
@@ -327,8 +343,8 @@ class Parser {
     return kind;
   }
 
-  /** The test for a bracket expression. Undefined if none starts here. */
-  set(): ((codePoint: number) => boolean) | undefined {
+  /** The test for a bracket expression, and how many comparisons it makes. Undefined if none starts here. */
+  set(): { readonly takes: (codePoint: number) => boolean; readonly cost: number } | undefined {
     const found = /^\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]/su.exec(this.#text.slice(this.#at));
     if (found === null || found[2] === "") return undefined;
     const [all, negated, content = ""] = found;
@@ -348,6 +364,8 @@ class Parser {
       tests.push((codePoint) => first <= codePoint && codePoint <= last);
     }
     const not = negated !== "";
-    return (codePoint) => codePoint !== SLASH && tests.some((test) => test(codePoint)) !== not;
+    const takes = (codePoint: number): boolean =>
+      codePoint !== SLASH && tests.some((test) => test(codePoint)) !== not;
+    return { takes, cost: tests.length };
   }
 }

@@ -54,10 +54,11 @@ export async function readLines(
     if (more) break;
   }
   const data = Buffer.concat(kept);
-  const text = bytes > MAX_BYTES ? withoutSplitEnd(data) : data;
+  const isCut = bytes > MAX_BYTES || (more && bytes === MAX_BYTES);
+  const text = isCut ? withoutSplitEnd(data) : data;
   if (!isUtf8(text) || text.includes(0)) return undefined;
   const lines = text.toString();
-  return { text: lines, count: countLines(lines), more: more || bytes > MAX_BYTES };
+  return { text: lines, count: countLines(lines), more: more || isCut };
 }
 
 /** Adds numbers to lines, starting at `first`: `   1→alpha`. */

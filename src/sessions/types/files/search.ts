@@ -1,21 +1,25 @@
 import { posix } from "node:path";
-import { setImmediate } from "node:timers/promises";
 import { BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
 import { withoutVanished } from "../../../files/script.ts";
+import { HeadAndTail } from "../../../processes/head-and-tail.ts";
 import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
+import type { ExitStatus } from "../../../processes/record.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
+import { Pace } from "./pace.ts";
 import { syntaxOf } from "./perl-syntax.ts";
 
-/** Bytes of names and lines that one search reads. */
-const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 /** How much of a tool's stderr is read. */
 const MAX_COMPLAINT_BYTES = 64 * 1024;
 /** How many results a search returns. */
-export const MAX_FOUND = 1000;
+const MAX_FOUND = 1000;
+/** How many names, or lines with the pattern, a search looks at. */
+const MAX_LOOKED = 1_000_000;
 const MAX_LINE = 500;
-/** How long a search may block the event loop. */
-const SLICE_MS = 10;
+/** The longest path that a program can open. */
+const MAX_PATH_BYTES = 4096;
+/** How much of a name or line is read: more than a path, and more than is shown of a line. */
+const MAX_PART_BYTES = MAX_PATH_BYTES + 1;
 const NUL = 0;
 const NEWLINE = 0x0a;
 /** The error of a grep without Perl's syntax, and of busybox's grep for most options. */
@@ -23,10 +27,13 @@ const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled
 const FORBIDDEN = /: permission denied$/i;
 
 /** A line that matches the pattern. */
-interface FoundLine {
-  readonly path: string;
-  readonly line: number;
-  readonly text: string;
+type FoundLine = { readonly path: string; readonly line: number; readonly text: string };
+
+/** The results of a search. */
+interface Found<T> {
+  readonly found: T[];
+  /** Whether there are more, or may be. */
+  readonly truncated: boolean;
 }
 
 /** Where to search. */
@@ -50,26 +57,26 @@ export class Search {
     this.#isHidden = isHidden;
   }
 
-  /**
-   * Files below a directory whose relative path matches a pattern. Sorted by bytes; one more than are shown if there
-   * are more.
-   */
-  async glob(place: SearchPlace, pattern: string, call: ToolCall): Promise<string[]> {
+  /** Files below a directory whose relative path matches a pattern. Sorted by bytes. */
+  async glob(place: SearchPlace, pattern: string, call: ToolCall): Promise<Found<string>> {
     const glob = new Glob("params.pattern", relativePattern("params.pattern", place, pattern));
     const directory = place.path;
-    const output = await this.#run(
-      ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"],
-      call,
-    );
+    const args = ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"];
+    const pace = paceOf(call);
+    const names = new Splitter([NUL]);
     let found: string[] = [];
-    for await (const bytes of slices(output, [NUL], call)) {
-      const path = bytes.toString();
-      if (path === "" || this.#isHidden(path)) continue;
-      if (glob.matches(relativeTo(directory, path))) found.push(path);
-      // More results are neither shown nor counted, and sorting in small batches is fast.
-      if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
+    for await (const chunk of this.#run(args, call)) {
+      for (const name of names.of(chunk)) {
+        await pace.next();
+        const path = name.toString();
+        if (name.length > MAX_PATH_BYTES || this.#isHidden(path)) continue;
+        if (await glob.matches(relativeTo(directory, path), pace)) found.push(path);
+        // More results are neither shown nor counted, and sorting in small batches is fast.
+        if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
+      }
+      if (names.count > MAX_LOOKED) break;
     }
-    return found.sort().slice(0, MAX_FOUND + 1);
+    return shown(found.sort(), names.count > MAX_LOOKED);
   }
 
   /**
@@ -82,7 +89,7 @@ export class Search {
     pattern: string,
     glob: string | undefined,
     call: ToolCall,
-  ): Promise<FoundLine[]> {
+  ): Promise<Found<FoundLine>> {
     // grep would look for lines that match any of the pattern's lines.
     if (pattern.includes("\n")) {
       throw invalidArgument(
@@ -95,44 +102,48 @@ export class Search {
     const { perl, extended } = syntaxOf(pattern);
     if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
     const options = perl === undefined ? "-rnIHEZ" : "-rnIHPZ";
-    const output = await this.#run(
-      // A pipe would be waited for.
-      ["grep", options, "--devices=skip", "--exclude-dir=.git", "-e", pattern, "--", path],
-      call,
-      (complaint) => {
-        if (!NO_OPTION.test(complaint)) return undefined;
-        if (perl !== undefined) throw noPerl(perl);
-        return this.#run(portableGrep(path, pattern), call);
-      },
-    );
+    // A pipe would be waited for.
+    const args = ["grep", options, "--devices=skip", "--exclude-dir=.git", "-e", pattern, "--", path];
+    const instead = (complaint: string): readonly string[] | undefined => {
+      if (!NO_OPTION.test(complaint)) return undefined;
+      if (perl !== undefined) throw noPerl(perl);
+      return portableGrep(path, pattern);
+    };
+    const pace = paceOf(call);
+    const parts = new Splitter([NUL, NEWLINE]);
     const found: FoundLine[] = [];
     let file = "";
-    let isName = false;
-    for await (const part of slices(output, [NUL, NEWLINE], call)) {
-      isName = !isName;
-      if (isName) {
-        file = part.toString();
-        continue;
+    let isWanted = false;
+    const isEnough = (): boolean => found.length > MAX_FOUND || parts.count > 2 * MAX_LOOKED;
+    for await (const chunk of this.#run(args, call, instead)) {
+      for (const part of parts.of(chunk)) {
+        await pace.next();
+        // A name, and then a line.
+        if (parts.count % 2 === 1) {
+          file = part.toString();
+          isWanted = part.length <= MAX_PATH_BYTES && !this.#isHidden(file);
+          isWanted &&= wanted === undefined || (await wanted(file, pace));
+        } else if (isWanted) found.push(lineOf(file, part));
+        if (isEnough()) break;
       }
-      if (this.#isHidden(file) || (wanted !== undefined && !wanted(file))) continue;
-      const colon = part.indexOf(":");
-      found.push({
-        path: file,
-        line: Number(part.toString("utf8", 0, colon)),
-        text: part.toString("utf8", colon + 1, colon + 1 + 4 * MAX_LINE).slice(0, MAX_LINE),
-      });
-      if (found.length > MAX_FOUND) break;
+      if (isEnough()) break;
     }
-    return found;
+    return shown(found, parts.count > 2 * MAX_LOOKED);
   }
 
-  /** @param instead replaces a tool that failed for another reason than problems with files */
-  async #run(
+  /**
+   * What a tool writes. The tool waits for its reader, and ends with it.
+   * @param instead what replaces a tool that failed for another reason than problems with files
+   */
+  async *#run(
     args: readonly string[],
     call: ToolCall,
-    instead: (complaint: string) => Promise<Buffer> | undefined = () => undefined,
-  ): Promise<Buffer> {
-    const { stdout, stderr, status } = await this.#processes.run(
+    instead: (complaint: string) => readonly string[] | undefined = () => undefined,
+  ): AsyncGenerator<Buffer> {
+    const signal = AbortSignal.any([call.signal, call.timeout]);
+    const stderr = new HeadAndTail(2 * MAX_COMPLAINT_BYTES);
+    let status: ExitStatus | undefined;
+    const events = this.#processes.exec(
       {
         ...OWN_COMMAND,
         sandbox: this.#host.name,
@@ -140,24 +151,46 @@ export class Search {
         env: { LC_ALL: "C.UTF-8" },
         timeoutMs: call.timeoutMs,
       },
-      MAX_OUTPUT_BYTES,
-      AbortSignal.any([call.signal, call.timeout]),
+      signal,
     );
+    for await (const event of events) {
+      if (event.type === "exited") status = event.status;
+      else if (event.type === "gap")
+        throw new BerthError("INTERNAL", `The output of ${args[0]} could not be kept.`);
+      else if (event.type !== "output") continue;
+      else if (event.stream === "stderr") stderr.append(event.data);
+      else yield Buffer.from(event.data.buffer, event.data.byteOffset, event.data.length);
+    }
+    throwIfAborted(signal);
+    const { exitCode = -1, message = "" } = status ?? {};
     // find exits with 1 if it could not read something. grep exits with 1 if it found nothing, and with 2 if it could
     // not read some files.
-    const complaint = stderr.result().data.toString("utf8", 0, MAX_COMPLAINT_BYTES).trim();
-    if (status.exitCode > 1 && !isOfFiles(complaint)) {
-      const replacement = instead(complaint);
-      if (replacement !== undefined) return replacement;
-      throw new BerthError(
-        "UNSUPPORTED",
-        `${args[0]} failed (exit code ${status.exitCode}). ${complaint}`.trim(),
-      );
-    }
-    const { data, gap } = stdout.result();
-    // The tail after a gap starts in the middle of a name.
-    return data.subarray(0, gap?.from ?? data.length);
+    const complaint = complaintOf(stderr);
+    if (exitCode === 0 || exitCode === 1 || isOfFiles(complaint)) return;
+    const replacement = instead(complaint);
+    if (replacement !== undefined) return yield* this.#run(replacement, call);
+    const why = exitCode === -1 ? `: ${message}` : ` (exit code ${exitCode}). ${complaint}`;
+    throw new BerthError("UNSUPPORTED", `${args[0]} failed${why}`.trim());
   }
+}
+
+/** At most as many results as are shown. */
+function shown<T>(found: readonly T[], isCut: boolean): Found<T> {
+  return { found: found.slice(0, MAX_FOUND), truncated: isCut || found.length > MAX_FOUND };
+}
+
+/** A line as `grep -n` prints it. */
+function lineOf(path: string, line: Buffer): FoundLine {
+  const colon = line.indexOf(":");
+  const text = line.toString("utf8", colon + 1, colon + 1 + 4 * MAX_LINE).slice(0, MAX_LINE);
+  return { path, line: Number(line.toString("utf8", 0, colon)), text };
+}
+
+/** The first lines of a tool's stderr, without one that is cut. */
+function complaintOf(stderr: HeadAndTail): string {
+  const { data, gap } = stderr.result();
+  const end = gap === undefined ? data.length : data.lastIndexOf(NEWLINE, gap.from - 1);
+  return data.toString("utf8", 0, end).trim();
 }
 
 /** Whether a tool only complained about files that vanished or that it may not read. */
@@ -181,12 +214,12 @@ function mixed(perl: string, extended: string): BerthError {
 }
 
 /** Matches files below a path with a glob. A glob without a slash matches names in any directory, as in other tools. */
-function nameMatcher(place: SearchPlace, pattern: string): (file: string) => boolean {
+function nameMatcher(place: SearchPlace, pattern: string): (file: string, pace: Pace) => Promise<boolean> {
   const glob = new Glob("params.glob", relativePattern("params.glob", place, pattern));
   const ofName = !pattern.includes("/");
-  return (file) =>
+  return (file, pace) =>
     // Lines may be looked for in a single file.
-    glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file));
+    glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file), pace);
 }
 
 /**
@@ -215,27 +248,35 @@ function relativeTo(directory: string, path: string): string {
   return path.slice(directory.length).replace(/^\/+/, "");
 }
 
-/**
- * Splits an output at the separators, which alternate. Code in the sandbox decides how many parts there are, so this
- * yields to the event loop between them.
- * @throws if the call is aborted or times out
- */
-async function* slices(
-  output: Buffer,
-  separators: readonly number[],
-  { signal, timeout }: ToolCall,
-): AsyncGenerator<Buffer> {
-  let since = performance.now();
-  for (let at = 0, count = 0; at < output.length; count++) {
-    const end = output.indexOf(separators[count % separators.length] ?? NUL, at);
-    const next = end < 0 ? output.length : end;
-    yield output.subarray(at, next);
-    at = next + 1;
-    if (performance.now() - since < SLICE_MS) continue;
-    await setImmediate();
-    throwIfAborted(signal);
-    throwIfAborted(timeout);
-    since = performance.now();
+function paceOf({ signal, timeout }: ToolCall): Pace {
+  return new Pace(AbortSignal.any([signal, timeout]));
+}
+
+/** Splits what arrives in chunks at separators, which alternate. Of a long part only the start is kept. */
+class Splitter {
+  readonly #separators: readonly number[];
+  /** The start of a part that is not complete. */
+  #held: Buffer = Buffer.alloc(0);
+  /** How many parts there were. */
+  count = 0;
+
+  constructor(separators: readonly number[]) {
+    this.#separators = separators;
+  }
+
+  /** The parts that end in a chunk. */
+  *of(chunk: Buffer): Generator<Buffer> {
+    for (let at = 0; at < chunk.length; ) {
+      const end = chunk.indexOf(this.#separators[this.count % this.#separators.length] ?? NUL, at);
+      const next = end === -1 ? chunk.length : end;
+      const more = chunk.subarray(at, Math.min(next, at + MAX_PART_BYTES - this.#held.length));
+      const part = this.#held.length === 0 ? more : Buffer.concat([this.#held, more]);
+      at = next + 1;
+      this.#held = end === -1 ? part : Buffer.alloc(0);
+      if (end === -1) return;
+      this.count++;
+      yield part;
+    }
   }
 }
 

@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import { z } from "zod";
 import { type ByteString, fromText, toText } from "../../../base/byte-string.ts";
 import { BerthError, type ErrorReason, invalidArgument } from "../../../base/errors.ts";
-import type { Json } from "../../../base/json.ts";
+import { findAll, replaceAt } from "../../../base/replace-bytes.ts";
 import type { FileManager, PathRequest } from "../../../files/manager.ts";
 import { isWithin } from "../../../files/path.ts";
 import type { ProcessManager } from "../../../processes/manager.ts";
@@ -18,8 +18,7 @@ import {
 } from "../../backend.ts";
 import { baseConfig, withoutNul } from "../common.ts";
 import { countLines, numbered, readLines } from "./read-lines.ts";
-import { findAll, replaceAt } from "./replace-bytes.ts";
-import { MAX_FOUND, Search, type SearchPlace } from "./search.ts";
+import { Search, type SearchPlace } from "./search.ts";
 
 const filePath = z.string().describe("The file: absolute, or relative to the session's workspace.");
 const directory = z.string().describe("Where to look. Default: the session's workspace.").optional();
@@ -207,8 +206,9 @@ class Files implements SessionBackend {
   ): Promise<ToolResult> {
     return this.#on("path", params.path, call, async (directory, signal) => {
       await this.#assertThere(directory, signal);
-      const files = await this.#search.glob(this.#place(directory, params.path), params.pattern, call);
-      return succeeded({ files: files.slice(0, MAX_FOUND), truncated: files.length > MAX_FOUND });
+      const searched = this.#place(directory, params.path);
+      const { found, truncated } = await this.#search.glob(searched, params.pattern, call);
+      return succeeded({ files: found, truncated });
     });
   }
 
@@ -223,9 +223,8 @@ class Files implements SessionBackend {
     return this.#on("path", params.path, call, async (place, signal) => {
       await this.#assertThere(place, signal);
       const searched = this.#place(place, params.path);
-      const found = await this.#search.grep(searched, params.pattern, params.glob, call);
-      const matches = found.slice(0, MAX_FOUND).map((line): Json => ({ ...line }));
-      return succeeded({ matches, truncated: found.length > MAX_FOUND });
+      const { found, truncated } = await this.#search.grep(searched, params.pattern, params.glob, call);
+      return succeeded({ matches: found, truncated });
     });
   }
 

@@ -55,7 +55,7 @@ const screenshot = defineTool({
   params: z.strictObject({
     tree: z.boolean().describe("Whether to return the accessibility tree. Default: true.").default(true),
   }),
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, { tree }, call) =>
     act(desktop, call, "screenshot", { tree }, ({ payload }) => ({
       attachments: [{ name: "screenshot", mediaType: "image/png", content: payload }],
@@ -66,7 +66,7 @@ const click = defineTool({
   name: "click",
   description: "Clicks at a place, or where the pointer is. Returns x, y and button.",
   params: at,
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "click", params),
 });
 
@@ -74,7 +74,7 @@ const doubleClick = defineTool({
   name: "double_click",
   description: "Clicks twice at a place, or where the pointer is. Returns x, y and button.",
   params: at,
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "click", { ...params, count: 2 }),
 });
 
@@ -82,7 +82,7 @@ const rightClick = defineTool({
   name: "right_click",
   description: "Clicks the right button at a place, or where the pointer is. Returns x, y and button.",
   params: atPlace,
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "click", { ...params, button: "right" }),
 });
 
@@ -90,7 +90,7 @@ const move = defineTool({
   name: "move",
   description: "Moves the pointer. Returns x and y.",
   params: atPlace,
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "move", params),
 });
 
@@ -99,7 +99,7 @@ function pointerButton(name: string, down: boolean, description: string): Tool {
     name,
     description,
     params: at,
-    timeoutMs: () => CALL_MS,
+    defaultTimeoutMs: () => CALL_MS,
     run: (desktop: Desktop, params, call) => act(desktop, call, "button", { ...params, down }),
   });
 }
@@ -118,7 +118,7 @@ const drag = defineTool({
       .describe(`How long the movement takes, in seconds. Default: ${DRAG_SECONDS}.`)
       .default(DRAG_SECONDS),
   }),
-  timeoutMs: ({ duration }) => duration * 1000 + CALL_MS,
+  defaultTimeoutMs: ({ duration }) => duration * 1000 + CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "drag", params),
 });
 
@@ -142,7 +142,7 @@ const scroll = defineTool({
       .describe("Steps to the side: positive to the right, negative to the left. Default: 0.")
       .default(0),
   }),
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "scroll", params),
 });
 
@@ -154,7 +154,7 @@ const type = defineTool({
     text: typedText,
     interval: z.number().min(0).max(10).describe("Seconds between two characters. Default: 0.").default(0),
   }),
-  timeoutMs: ({ text, interval }) => interval * text.length * 1000 + 2 * CALL_MS,
+  defaultTimeoutMs: ({ text, interval }) => interval * text.length * 1000 + 2 * CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "type", params),
 });
 
@@ -166,7 +166,7 @@ function keys(name: string, description: string, operation: string, more: object
     name,
     description,
     params: z.strictObject({ key: keyParam.describe(KEY_HELP) }),
-    timeoutMs: () => CALL_MS,
+    defaultTimeoutMs: () => CALL_MS,
     run: (desktop: Desktop, { key }, call) =>
       act(desktop, call, operation, { keys: splitKeys("key", key), ...more }),
   });
@@ -180,7 +180,7 @@ const hotkey = defineTool({
       .union([keyParam, z.array(keyParam).max(16)])
       .describe("A list of keys, or text such as ctrl+c. Letters are keys: for a capital, add shift."),
   }),
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "keys", { keys: hotkeyOf(params.keys) }),
 });
 
@@ -195,7 +195,7 @@ const wait = defineTool({
   name: "wait",
   description: "Waits.",
   params: z.strictObject({ seconds: seconds.describe("How long, in seconds. Default: 1.").default(1) }),
-  timeoutMs: (params) => params.seconds * 1000 + CALL_MS,
+  defaultTimeoutMs: (params) => params.seconds * 1000 + CALL_MS,
   run: (desktop: Desktop, params, call) => act(desktop, call, "wait", params),
 });
 
@@ -221,7 +221,7 @@ const launch = defineTool({
   description:
     "Starts a program on the desktop, and does not wait for it; it ends with the session. What it prints is dropped. Returns pid. Fails if there is no such program. Look for its window with windows.",
   params: z.strictObject({ command }),
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => {
     const argv = typeof params.command === "string" ? ["/bin/sh", "-c", params.command] : params.command;
     return act(desktop, call, "launch", { argv });
@@ -234,7 +234,7 @@ const windows = defineTool({
     "Lists the windows from the lowest to the topmost: id, title, class, pid, bounds ([x, y, width, height] of what is inside its frame), active and minimized. " +
     "Returns windows and window_manager (openbox, none where the sandbox has none, or lost where it ended too often).",
   params: nothing,
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, _params, call) => act(desktop, call, "windows"),
 });
 
@@ -246,7 +246,7 @@ const clipboard = defineTool({
     action: z.enum(["get", "set"]).describe("get or set."),
     text: clipboardText.optional(),
   }),
-  timeoutMs: () => CALL_MS,
+  defaultTimeoutMs: () => CALL_MS,
   run: async (desktop: Desktop, { action, text }, call) => {
     if (action === "set" && text === undefined)
       throw invalidArgument("params.text", "must be given to set it.");

@@ -116,7 +116,8 @@ describe("the DevTools protocol", () => {
   test("a long list is parsed item by item, and is refused if it has no end or an item is too large", async () => {
     const { devtools, sent, say } = fake();
     const item = z.object({ n: z.number(), text: z.string() });
-    const ask = () => devtools.list({ method: "A.list" }, "nodes", item, NEVER);
+    const ask = () =>
+      devtools.list({ method: "A.list" }, "nodes", item, { bytes: Number.POSITIVE_INFINITY }, NEVER);
     const items = Array.from({ length: 50_000 }, (_, n) => ({ n, text: '],}"\\ [{ 東 '.repeat(10) }));
     const good = ask();
     say(`{"id":${sent.at(-1)?.id},"result":{"nodes":${JSON.stringify(items)}},"sessionId":"s"}`);
@@ -132,6 +133,18 @@ describe("the DevTools protocol", () => {
       say(`{"id":${sent.at(-1)?.id},"result":{"nodes":[${bad}`);
       await expect(request).rejects.toThrow(problem);
     }
+  });
+
+  test("a list is refused if it and earlier ones have no room together", async () => {
+    const { devtools, sent, say } = fake();
+    const room = { bytes: 200 };
+    const ask = async () => {
+      const list = devtools.list({ method: "A.list" }, "nodes", z.object({ text: z.string() }), room, NEVER);
+      say(`{"id":${sent.at(-1)?.id},"result":{"nodes":[{"text":"${"x".repeat(100)}"}]}}`);
+      return list;
+    };
+    expect(await ask()).toHaveLength(1);
+    await expect(ask()).rejects.toThrow("too large");
   });
 
   test("a browser that does not read is abandoned", async () => {

@@ -5,8 +5,8 @@ import { Tabs } from "../../../../../src/sessions/types/browser/tabs.ts";
 const signal = AbortSignal.timeout(20_000);
 
 /** A browser with pages of these target ids. It no longer knows those that are `gone`, but has not said so yet. */
-function tabsOf(targetIds: readonly string[], gone: ReadonlySet<string> = new Set()) {
-  const frameTree = { frame: { id: "page", loaderId: "l", url: "about:blank" } };
+function tabsOf(targetIds: readonly string[], gone: ReadonlySet<string> = new Set(), loaderId = "l") {
+  const frameTree = { frame: { id: "page", loaderId, url: "about:blank" } };
   const say = (message: object): void => devtools.push(Buffer.from(`${JSON.stringify(message)}\0`));
   const open = (targetId: string): void => {
     const targetInfo = { targetId, type: "page" };
@@ -43,4 +43,9 @@ test("tabs that pages opened are reported once, and those that are closed again 
   await expect.poll(() => tabs.all.map(({ id }) => id)).toEqual(["t1", "t3"]);
   expect(tabs.takeOpened()).toEqual(["t3"]);
   expect(tabs.takeOpened()).toEqual([]);
+});
+
+test("a browser whose ids are long is refused", async () => {
+  const { tabs } = tabsOf(["one"], new Set(), "l".repeat(1_000));
+  await expect(tabs.start(signal)).rejects.toThrow("another form");
 });

@@ -3,6 +3,7 @@ import { DevToolsError } from "../../../../../src/sessions/types/browser/devtool
 import { References } from "../../../../../src/sessions/types/browser/elements.ts";
 import type { Tab } from "../../../../../src/sessions/types/browser/tab.ts";
 import { readTree } from "../../../../../src/sessions/types/browser/tree.ts";
+import { processorNowMs } from "../../../../support/measure.ts";
 
 const FRAME = { session: "s", frameId: "page", loaderId: "l", url: "" };
 
@@ -34,4 +35,31 @@ test("elements for which a tree has no room are not inspected", async () => {
   expect([text.split("\n").length, truncated]).toEqual([5_000, true]);
   // Each inspected element gets a reference, which replaces an earlier one.
   expect(Number(references.of(tab, FRAME, 100_000).slice(1))).toBeLessThan(5_010);
+});
+
+test("a long name is compared once, however often its node is listed", async () => {
+  const name = { value: `${" ".repeat(100_000)}x` };
+  const node = { ignored: false, name, role: { value: "StaticText" } };
+  const nodes = [
+    { ...node, nodeId: "1", role: { value: "generic" }, childIds: Array(8_000).fill("2") },
+    { ...node, nodeId: "2", parentId: "1" },
+  ];
+  const tab = { ...tabOf(0), list: async () => nodes } as unknown as Tab;
+  const before = processorNowMs();
+  await readTree(tab, new References(), AbortSignal.timeout(20_000));
+  expect(processorNowMs() - before).toBeLessThan(500);
+});
+
+test("of a page with huge frames, some are left out", async () => {
+  const frames = Array.from({ length: 200 }, (_, index) => ({ ...FRAME, frameId: `f${index}` }));
+  let asked = 0;
+  const list = async (...[, , , , room]: Parameters<Tab["list"]>) => {
+    asked++;
+    await Promise.resolve();
+    room.bytes -= 10 * 2 ** 20;
+    return [];
+  };
+  const tab = { ...tabOf(0), frames: async () => frames, list } as unknown as Tab;
+  const { truncated } = await readTree(tab, new References(), AbortSignal.timeout(20_000));
+  expect([truncated, asked < 10]).toEqual([true, true]);
 });

@@ -2,10 +2,14 @@ import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
-import { processorMs } from "../../../../support/measure.ts";
+import { Pace } from "../../../../../src/sessions/types/files/pace.ts";
+import { processorNowMs } from "../../../../support/measure.ts";
 import { scaled } from "../../../../support/scale.ts";
 
-const matches = (pattern: string, path: string): boolean => new Glob("pattern", pattern).matches(path);
+const pace = new Pace(new AbortController().signal);
+
+const matches = (pattern: string, path: string): Promise<boolean> =>
+  new Glob("pattern", pattern).matches(path, pace);
 
 describe("a glob", () => {
   test.each([
@@ -43,27 +47,27 @@ describe("a glob", () => {
     ["a(b)", "a(b)", true],
     ["{a}", "{a}", true],
     ["{a,b", "{a,b", true],
-  ])("%s, %s: %s", (pattern, path, expected) => {
-    expect(matches(pattern, path)).toBe(expected);
+  ])("%s, %s: %s", async (pattern, path, expected) => {
+    expect(await matches(pattern, path)).toBe(expected);
   });
 
-  test("agrees with Node's on patterns that both support", () => {
+  test("agrees with Node's on patterns that both support", async () => {
     const name = fc.stringMatching(/^[ab.]{1,4}$/).filter((text) => !/^\.\.?$/.test(text));
     const part = fc.constantFrom("a", "b", ".", "*", "?", "[ab]", "[!a]", "{a,b}", "{a,.b}", "ab");
     const segment = fc.oneof(
       { weight: 1, arbitrary: fc.constant("**") },
       { weight: 4, arbitrary: fc.array(part, { minLength: 1, maxLength: 4 }).map((parts) => parts.join("")) },
     );
-    fc.assert(
-      fc.property(
+    await fc.assert(
+      fc.asyncProperty(
         fc.array(segment, { minLength: 1, maxLength: 4 }),
         fc.array(name, { minLength: 1, maxLength: 4 }),
-        (segments, names) => {
+        async (segments, names) => {
           const pattern = segments.join("/");
           // Node treats ** within a name as **, and . and .. as directories.
           fc.pre(segments.every((text) => text === "**" || !/\*\*|^\.\.?$|^(\{a,)?\.|\{a,\.b\}/.test(text)));
           const path = names.join("/");
-          expect([pattern, path, matches(pattern, path)]).toEqual([
+          expect([pattern, path, await matches(pattern, path)]).toEqual([
             pattern,
             path,
             posix.matchesGlob(path, pattern),
@@ -84,12 +88,11 @@ describe("a hostile glob", () => {
     ["a repetition of repetitions", "*(*(*(*(a))))b"],
     ["directories", `${"**/".repeat(150)}b`],
     ["empty repetitions", `${"*()".repeat(100)}b`],
-  ])("takes no longer than a plain one: %s", (_, pattern) => {
+  ])("takes no longer than a plain one: %s", async (_, pattern) => {
     const glob = new Glob("pattern", pattern);
-    const cost = processorMs(() => {
-      for (let count = 0; count < 20; count++) expect(glob.matches(long)).toBe(false);
-    });
-    expect(cost).toBeLessThan(5000);
+    const before = processorNowMs();
+    for (let count = 0; count < 20; count++) expect(await glob.matches(long, pace)).toBe(false);
+    expect(processorNowMs() - before).toBeLessThan(5000);
   });
 
   test.each([
@@ -102,13 +105,44 @@ describe("a hostile glob", () => {
     expect(() => new Glob("pattern", pattern)).toThrow(why);
   });
 
-  test("is refused if it takes too much work for the number of files", () => {
-    const glob = new Glob("pattern", `*a${"?".repeat(400)}`);
+  test("is refused if its sets are long together, before they are read", () => {
+    expect(() => new Glob("pattern", `[${letters(900)}]{1..700}`)).toThrow("complex");
+  });
+
+  test.each([
+    ["steps", `*a${"?".repeat(400)}`, ["a", "b"]],
+    ["sets", `**/*[${letters(960)}]{01..20}`, Array.from(letters(1000, 0x4e00))],
+  ])("is refused if it takes too much work for the number of files: %s", async (_, pattern, characters) => {
+    const glob = new Glob("pattern", pattern);
     let seed = 1;
     const random = () => (seed = (seed * 48271) % 2147483647);
-    const name = () => Array.from({ length: 2000 }, () => (random() % 2 ? "a" : "b")).join("");
-    expect(() => {
-      for (let count = 0; count < 1000; count++) glob.matches(name());
-    }).toThrow("takes too long");
+    const name = () =>
+      Array.from({ length: 2000 }, () => characters[random() % characters.length] ?? "").join("");
+    const matchAll = async () => {
+      for (let count = 0; count < 1000; count++) await glob.matches(name(), pace);
+    };
+    await expect(matchAll()).rejects.toThrow("takes too long");
+  });
+
+  test("lets others use the event loop while it looks at one long name", async () => {
+    const glob = new Glob("pattern", "*{1..1000}*");
+    let longestMs = 0;
+    let before = processorNowMs();
+    class Watched extends Pace {
+      override next(): undefined {
+        longestMs = Math.max(longestMs, processorNowMs() - before);
+        before = processorNowMs();
+      }
+    }
+    const watched = new Watched(new AbortController().signal);
+    const name = Array.from({ length: 400 }, (_, at) => (at * at * 7) % 1013).join("");
+    expect(await glob.matches(name, watched)).toBe(true);
+    watched.next();
+    expect(longestMs).toBeLessThan(100);
   });
 });
+
+/** Different letters. */
+function letters(count: number, first = 0x100): string {
+  return String.fromCharCode(...Array.from({ length: count }, (_, index) => first + index));
+}

@@ -1,5 +1,4 @@
-import { setImmediate } from "node:timers/promises";
-import { throwIfAborted } from "../../../base/errors.ts";
+import { yieldTurn } from "./async.ts";
 
 /** How many bytes one turn of the event loop searches. */
 const SLICE_BYTES = 128 * 1024;
@@ -8,7 +7,7 @@ const SLICE_PLACES = 10_000;
 
 /**
  * The positions of a text in bytes, without overlaps, and at most `max` + 1 of them. Uses Knuth-Morris-Pratt: always
- * linear, while Buffer.indexOf takes quadratic time in the worst case.
+ * linear, while Buffer.indexOf and String.indexOf take quadratic time in the worst case, which a caller can choose.
  */
 export async function findAll(
   text: Buffer,
@@ -62,9 +61,4 @@ async function fallbacksOf(wanted: Buffer, signal: AbortSignal): Promise<Uint32A
     fallback[at] = matched;
   }
   return fallback;
-}
-
-async function yieldTurn(signal: AbortSignal): Promise<void> {
-  await setImmediate();
-  throwIfAborted(signal);
 }

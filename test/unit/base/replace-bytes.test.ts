@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { findAll, replaceAt } from "../../../../../src/sessions/types/files/replace-bytes.ts";
+import { findAll, replaceAt } from "../../../src/base/replace-bytes.ts";
 
 const { signal } = new AbortController();
 

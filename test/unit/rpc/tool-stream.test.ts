@@ -1,0 +1,34 @@
+import { create } from "@bufbuild/protobuf";
+import { createContextValues, type HandlerContext } from "@connectrpc/connect";
+import { expect, test } from "vitest";
+import { ExecuteToolStreamRequestSchema, SessionService } from "../../../gen/ts/berth/v1/session_pb.js";
+import { SessionHandler, type SessionHandlerParts } from "../../../src/rpc/session-service.ts";
+import type { ToolObserver } from "../../../src/sessions/tool-runner.ts";
+
+test("output that waits for its reader counts with the memory that it keeps", async () => {
+  let written = 0;
+  const { signal } = new AbortController();
+  const parts = {
+    requests: {
+      run: (_key: unknown, _signal: AbortSignal, act: (signal: AbortSignal) => unknown) => act(signal),
+    },
+    tools: {
+      run: async (_call: unknown, { output }: ToolObserver): Promise<never> => {
+        const piece = () => Buffer.allocUnsafeSlow(64 * 1024).subarray(0, 1);
+        while (written < 10_000 && output.write("stdout", piece()) === undefined) written++;
+        throw new Error("the end");
+      },
+    },
+    keepaliveMs: 60_000,
+  };
+  const method = SessionService.method.executeToolStream;
+  const context = { signal, method, values: createContextValues() };
+  const request = create(ExecuteToolStreamRequestSchema, { workerId: "w", tool: "run" });
+  const handler = new SessionHandler(parts as unknown as SessionHandlerParts);
+  const events = handler.executeToolStream(request, context as unknown as HandlerContext);
+  const read = async (): Promise<void> => {
+    while (!(await events.next()).done);
+  };
+  await expect(read()).rejects.toThrow("the end");
+  expect(written).toBeLessThan(100);
+});
