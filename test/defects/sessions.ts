@@ -393,6 +393,9 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/sessions/vm-failures.test.ts",
       title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
+  {
     name: "a glob looks at a long name in one go",
     changes: [
       {
