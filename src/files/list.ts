@@ -1,5 +1,5 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
-import { BerthError, hasReason } from "../base/errors.ts";
+import { hasReason } from "../base/errors.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import {
   FIND_ACTIONS,
@@ -70,7 +70,7 @@ const PRINT_NAMES = "find . -mindepth 1 -maxdepth 1 -print0";
 
 /**
  * Reads a directory from its start: all names, and with GNU find also the attributes, which are added to `found`.
- * Undefined if that is too much at once, or if the attributes cannot be parsed.
+ * Undefined if that is too much at once, or if something fails, which {@link readNames} then reports.
  */
 async function readStart(
   op: Operation,
@@ -79,47 +79,29 @@ async function readStart(
   turns: TurnShare,
 ): Promise<SmallestNames | undefined> {
   const nonce = op.temporaryName();
-  const mark = `\0${nonce}\0`;
-  const text = script(
-    assign("p", path),
-    `enter "$p"; need find\n`,
-    `find . -mindepth 1 -maxdepth 1 ${FIND_ACTIONS} 2>/dev/null || { printf '\\0${nonce}\\0'; ${PRINT_NAMES}; }\n`,
+  const answer = await op.run(
+    script(
+      assign("p", path),
+      `enter "$p"; need find; need head\n`,
+      `{ find . -mindepth 1 -maxdepth 1 ${FIND_ACTIONS} 2>/dev/null || { printf '\\0${nonce}\\0'; ${PRINT_NAMES} 2>/dev/null; }\n`,
+      // At the end only if nothing has failed and this is not cut.
+      `[ $? = 0 ] && printf '\\0${nonce}'; } | head -c ${MAX_AT_ONCE_BYTES}\n`,
+    ),
+    { path, wanted: WANTED },
   );
-  const names = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
-  const running = await op.start(text);
-  let records = "";
-  /** The end of the records, which may be the start of the mark. */
-  let end = "";
-  let isOfNames = false;
-  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
-    const turn = turns.enter();
-    if (turn) await turn;
-    if (isOfNames) {
-      names.push(fromBytes(chunk));
-      continue;
-    }
-    const next = fromBytes(chunk);
-    const [near = "", rest] = (end + next).split(mark);
-    if (rest !== undefined) {
-      isOfNames = true;
-      names.push(rest);
-      continue;
-    }
-    records += next;
-    end = near.slice(-mark.length);
-    if (records.length > MAX_AT_ONCE_BYTES) {
-      await running.stop(new BerthError("CANCELED", "The directory is too large to be read at once."));
-      return undefined;
-    }
-  }
-  await op.succeedBarVanished(running, { path, wanted: WANTED });
-  if (isOfNames) return names;
+  const end = `\0${nonce}`;
+  if (!answer.endsWith(end)) return undefined;
   const turn = turns.enter();
   if (turn) await turn;
+  const [records = "", onlyNames] = answer.slice(0, -end.length).split(`${end}\0`);
+  const names = new SmallestNames(undefined, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   try {
-    for (const file of parseFound(records)) {
-      found.set(file.name, file);
-      names.push(`./${file.name}\0`);
+    if (onlyNames !== undefined) names.push(onlyNames);
+    else {
+      for (const file of parseFound(records)) {
+        found.set(file.name, file);
+        names.push(`./${file.name}\0`);
+      }
     }
     return names;
   } catch (error) {

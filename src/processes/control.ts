@@ -120,9 +120,9 @@ export class ProcessControl {
    * False if the sandbox has no such count; undefined if it is ending or none of its shells answers.
    */
   async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
-    const kills = this.#oomKillsOf(sandbox);
-    const count = await this.#countOomKills(sandbox);
-    if (count === undefined) return undefined;
+    const look = await this.#lookForOomKills(sandbox);
+    if (look === undefined) return undefined;
+    const { kills, count } = look;
     const isNew = count > kills.seen;
     if (isNew) kills.seen = count;
     return isNew;
@@ -134,15 +134,9 @@ export class ProcessControl {
    * @param before the number of {@link oomKills} before the process started; 0 if that is unknown.
    */
   async wasOomKilled(sandbox: LeasedSandbox, before: number): Promise<boolean | undefined> {
-    const kills = this.#oomKillsOf(sandbox);
-    const count = await this.#countOomKills(sandbox);
-    if (count === undefined) return undefined;
-    const nowMs = performance.now();
-    if (nowMs - kills.foundAtMs > EXPLAINS_MS) kills.seen = Math.max(kills.seen, kills.found);
-    if (count > kills.found) {
-      kills.found = count;
-      kills.foundAtMs = nowMs;
-    }
+    const look = await this.#lookForOomKills(sandbox);
+    if (look === undefined) return undefined;
+    const { kills, count } = look;
     const explained = Math.max(kills.seen, before);
     const isNew = count > explained;
     if (isNew) kills.seen = explained + 1;
@@ -208,6 +202,22 @@ export class ProcessControl {
     };
     this.#oomKills.set(ref, kills);
     return kills;
+  }
+
+  /** Undefined if the sandbox is ending or none of its shells answers. The count is NaN if there is none. */
+  async #lookForOomKills(
+    sandbox: LeasedSandbox,
+  ): Promise<{ readonly kills: OomKills; readonly count: number } | undefined> {
+    const count = await this.#countOomKills(sandbox);
+    if (count === undefined) return undefined;
+    const kills = this.#oomKillsOf(sandbox);
+    const nowMs = performance.now();
+    if (nowMs - kills.foundAtMs > EXPLAINS_MS) kills.seen = Math.max(kills.seen, kills.found);
+    if (count > kills.found) {
+      kills.found = count;
+      kills.foundAtMs = nowMs;
+    }
+    return { kills, count };
   }
 
   /** Undefined if it is ending or no shell answers, NaN if there is no count. */

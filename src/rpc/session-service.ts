@@ -75,6 +75,9 @@ const DEFAULT_VIEWED = "vm";
 /** How much memory a tool's output may take before its reader catches up. */
 const AHEAD_BYTES = 4 * 1024 * 1024;
 
+/** How many times its own length of memory an output may keep. */
+const MOST_KEPT = 4;
+
 type StreamEvent = MessageInitShape<typeof ExecuteToolStreamResponseSchema>;
 
 /** Fields of all requests that run a tool. */
@@ -304,10 +307,11 @@ function observerOf(queue: EventQueue<StreamEvent>): ToolObserver {
     output: {
       write: (stream, data) => {
         const wire = stream === "stdout" ? WireStream.STDOUT : WireStream.STDERR;
-        // What waits for the reader counts with all memory that it keeps: it may be a small part of what was read.
+        // A small part of what was read would keep all of it while it waits for the reader.
+        const own = data.length < data.buffer.byteLength / MOST_KEPT ? new Uint8Array(data) : data;
         return queue.push(
-          { event: { case: "output", value: { stream: wire, data } } },
-          data.buffer.byteLength,
+          { event: { case: "output", value: { stream: wire, data: own } } },
+          own.buffer.byteLength,
         );
       },
     },

@@ -81,7 +81,6 @@ export class SandboxCreator {
     throwIfAborted(monitor.lost);
     const spec = resolveSpec(asked, defaults, monitor.info);
     const { sandboxId, signal } = options;
-    await mounts.admit(owner, spec, signal);
     mounts.check(owner, spec);
     const find = (): SandboxRecord | undefined => {
       const found = sandboxId === undefined ? undefined : registry.get(owner, sandboxId);
@@ -89,6 +88,8 @@ export class SandboxCreator {
       return found;
     };
     find();
+    // May measure the owner's workspaces, so what takes no time is checked first.
+    await mounts.admit(owner, spec, signal);
     const reservation = await this.#reserve(owner, spec, AbortSignal.any([signal, monitor.lost]));
     const previous = orRelease(reservation, find);
     const { prepared } = options;

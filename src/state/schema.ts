@@ -303,6 +303,12 @@ function countedInSize(part: string): string {
   END;`;
 }
 
+/**
+ * From here on the output of processes is stored in the format of `storeBlocks`, which older versions of Berth cannot
+ * read. Rows from before stay as they are.
+ */
+const STORED_BLOCKS_SCHEMA = "";
+
 /** All migrations of the schema, oldest first. A database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -319,6 +325,7 @@ export const MIGRATIONS: readonly string[] = [
   WORKSPACE_TREES_SCHEMA,
   PROCESS_SUMMARIES_SCHEMA,
   RUN_BYTES_SCHEMA,
+  STORED_BLOCKS_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

@@ -7,7 +7,7 @@ import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
-import type { WorkspaceStore } from "./store.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import type { WorkspaceSweep } from "./sweep.ts";
 import type { Transfers } from "./transfers.ts";
 import {
@@ -92,12 +92,8 @@ export class WorkspaceManager {
   }
 
   async #recover(): Promise<void> {
-    const { store, mounts, workspaces, quota, sweep, logger } = this.#parts;
-    const records = store.all();
-    if (this.#parts.storage.sharing)
-      for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
-    const unfinished = records.filter(({ state }) => state !== "ACTIVE");
-    await forEachConcurrently(unfinished, (record) =>
+    const { store, workspaces, quota, sweep, logger } = this.#parts;
+    await forEachConcurrently(this.#unfinished(), (record) =>
       workspaces
         .locked(record, async () => {
           if (this.#stopped) return;
@@ -116,6 +112,20 @@ export class WorkspaceManager {
     );
     quota.start();
     sweep.start();
+  }
+
+  /** What an earlier run left incomplete. Nothing if the database cannot be read or written now. */
+  #unfinished(): WorkspaceRecord[] {
+    const { store, storage, mounts, logger } = this.#parts;
+    try {
+      const records = store.all();
+      if (storage.sharing)
+        for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
+      return records.filter(({ state }) => state !== "ACTIVE");
+    } catch (error) {
+      logger.error({ err: error }, "workspaces cannot be recovered: the next start tries again");
+      return [];
+    }
   }
 
   /** Creates a workspace unless it exists. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */

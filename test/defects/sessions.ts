@@ -457,8 +457,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/rpc/session-service.ts",
-        from: "          data.buffer.byteLength,",
-        to: "          data.length,",
+        from: "          own.buffer.byteLength,",
+        to: "          own.length,",
       },
     ],
     test: {
@@ -643,6 +643,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/cli/sessions.test.ts",
       title: "what a session's program says when it does not start cannot control the terminal",
+    },
+  },
+  {
+    name: "small parts of a tool's output keep all that was read with them, and stop the tool soon",
+    changes: [
+      {
+        file: "src/rpc/session-service.ts",
+        from: "data.length < data.buffer.byteLength / MOST_KEPT ?",
+        to: "data.length < 0 ?",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/tool-stream.test.ts",
+      title: "small parts of what was read keep none of the rest, and do not count with it",
     },
   },
 ];

@@ -79,21 +79,12 @@ export class MountStage {
     return inert === undefined ? undefined : { dir, inert };
   }
 
-  /** The stage's directory; undefined if there can be none. The next call tries again. */
+  /** The stage's directory; undefined if there can be none. If that failed for now, the next call tries again. */
   #prepared(): Promise<string | undefined> {
-    const again = (): void => {
+    this.#dir ??= prepare().catch((error: unknown) => {
       this.#dir = undefined;
-    };
-    this.#dir ??= prepare().then(
-      (dir) => {
-        if (dir === undefined) again();
-        return dir;
-      },
-      (error: unknown) => {
-        again();
-        throw error;
-      },
-    );
+      throw error;
+    });
     return this.#dir;
   }
 

@@ -47,6 +47,17 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(again.entries.map(({ name }) => name)).toEqual(names.slice(10, 12));
   });
 
+  test("a directory that is too large to be read at once is listed whole", async () => {
+    const count = 5_000;
+    await bench().sh(
+      `mkdir /workspace/huge; cd /workspace/huge; i=0; while [ $i -lt ${count} ]; do : >"a name of some length $i"; i=$((i+1)); done`,
+    );
+    const { entries, more } = await bench().list("huge", { limit: count });
+    const names = Array.from({ length: count }, (_, i) => `a name of some length ${i}`).sort();
+    expect({ names: entries.map(({ name }) => name), more }).toEqual({ names, more: false });
+    expect(entries.every(({ info }) => info.kind === "REGULAR" && info.sizeBytes === 0)).toBe(true);
+  });
+
   test("a page continues after a name that has been removed", async () => {
     await bench().sh("mkdir /workspace/going; cd /workspace/going; : >a; : >b; : >c");
     const first = await bench().list("going", { limit: 2 });

@@ -19,13 +19,16 @@ function answered(entries: number, onNames: () => void): Operation {
       if (name === names[0]) onNames();
       return false;
     },
-    start: async (script: string) => {
-      const chunks = [Buffer.from(script.includes("-printf") ? recordsOf("f 644") : found)];
-      return { read: async () => chunks.shift(), stop: async () => {} };
+    start: async () => {
+      const chunks = [Buffer.from(found)];
+      return { read: async () => chunks.shift() };
     },
     temporaryName: () => "nonce",
     succeedBarVanished: async () => {},
-    run: async () => recordsOf("81a4"),
+    run: async (script: string) => {
+      if (!script.includes("-printf")) return recordsOf("81a4");
+      return `${recordsOf("f 644")}\0nonce`.slice(0, 128 * 1024);
+    },
   };
   return op as unknown as Operation;
 }

@@ -48,6 +48,9 @@ test("OOM kills that explain no end soon explain none later", async () => {
   expect(await control.wasOomKilled(sandbox, 0)).toBe(true);
   now.mockReturnValue(5_900);
   expect(await control.wasOomKilled(sandbox, 0)).toBe(true);
-  now.mockReturnValue(6_100);
+  const other = { ref: "other" } as LeasedSandbox;
+  expect(await control.wasOomKilled(other, 0)).toBe(true);
+  now.mockReturnValue(7_000);
   expect(await control.wasOomKilled(sandbox, 0)).toBe(false);
+  expect(await control.newOomKills(other)).toBe(false);
 });

@@ -5,7 +5,8 @@ import { ExecuteToolStreamRequestSchema, SessionService } from "../../../gen/ts/
 import { SessionHandler, type SessionHandlerParts } from "../../../src/rpc/session-service.ts";
 import type { ToolObserver } from "../../../src/sessions/tool-runner.ts";
 
-test("output that waits for its reader counts with the memory that it keeps", async () => {
+/** How many pieces of what was read a tool may write before it must wait for a reader that reads. */
+async function writtenAhead(pieceBytes: number): Promise<number> {
   let written = 0;
   const { signal } = new AbortController();
   const parts = {
@@ -14,7 +15,7 @@ test("output that waits for its reader counts with the memory that it keeps", as
     },
     tools: {
       run: async (_call: unknown, { output }: ToolObserver): Promise<never> => {
-        const piece = () => Buffer.allocUnsafeSlow(64 * 1024).subarray(0, 1);
+        const piece = () => Buffer.allocUnsafeSlow(64 * 1024).subarray(0, pieceBytes);
         while (written < 10_000 && output.write("stdout", piece()) === undefined) written++;
         throw new Error("the end");
       },
@@ -30,5 +31,13 @@ test("output that waits for its reader counts with the memory that it keeps", as
     while (!(await events.next()).done);
   };
   await expect(read()).rejects.toThrow("the end");
-  expect(written).toBeLessThan(100);
+  return written;
+}
+
+test("output that waits for its reader counts with the memory that it keeps", async () => {
+  expect(await writtenAhead(20_000)).toBeLessThan(100);
+});
+
+test("small parts of what was read keep none of the rest, and do not count with it", async () => {
+  expect(await writtenAhead(100)).toBe(10_000);
 });

@@ -113,8 +113,13 @@ export async function readTree(tab: Tab, references: References, signal: AbortSi
     signal.throwIfAborted();
     if (tree !== undefined) trees.set(frame.frameId, tree);
   };
+  // First the page, so that no frame takes its room.
+  const [pages, others] = [true, false].map((isPage) =>
+    frames.filter((frame) => isPage === (frame.frameId === tab.targetId)),
+  );
+  for (const page of pages ?? []) await readInto(page);
   await forEachConcurrently(
-    frames,
+    others ?? [],
     async (frame) => {
       if (room.bytes >= 0) await readInto(frame);
     },

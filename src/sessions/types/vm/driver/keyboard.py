@@ -71,13 +71,14 @@ class Keyboard:
         self._read()
         needed, fit = {}, 0
         room = len(SPARE) - len(self.held.intersection(SPARE))
-        if room == 0:
-            raise Failure("too many keys are held: release some first")
         for keysym in keysyms:
-            if keysym not in self._keys:
-                if keysym not in needed and len(needed) == room:
+            code = self._bound.get(keysym)
+            if keysym not in self._keys and keysym not in needed and code not in self.held:
+                if len(needed) == room:
+                    if fit == 0:
+                        raise Failure("too many keys are held: release some first")
                     break
-                needed[keysym] = self._bound.get(keysym)
+                needed[keysym] = code
             fit += 1
         wanted = [keysym for keysym, code in needed.items() if code is None]
         if not wanted:
