@@ -1,3 +1,5 @@
+import { withRoom } from "../base/with-room.ts";
+
 /**
  * Keeps the first and the last bytes of a stream, half of `limit` each, and counts those in between. Bytes are copied,
  * so that a flood of tiny pieces takes no more memory or time than large ones.
@@ -24,7 +26,7 @@ export class HeadAndTail {
     const forHead = isStart ? Math.min(data.length, this.#headLimit - this.#headBytes) : 0;
     if (forHead > 0) {
       const bytes = this.#headBytes + forHead;
-      this.#head = grown(this.#head, this.#headBytes, bytes, this.#headLimit);
+      this.#head = withRoom(this.#head, this.#headBytes, bytes, this.#headLimit);
       this.#head.set(data.subarray(0, forHead), this.#headBytes);
       this.#headBytes = bytes;
     }
@@ -37,7 +39,7 @@ export class HeadAndTail {
     const bytes = Math.min(this.#tailLimit, this.#tailBytes + kept.length);
     this.#skipped += this.#tailBytes + data.length - bytes;
     if (kept.length === 0) return;
-    this.#tail = grown(this.#tail, this.#tailBytes, bytes, this.#tailLimit);
+    this.#tail = withRoom(this.#tail, this.#tailBytes, bytes, this.#tailLimit);
     const straight = Math.min(kept.length, this.#tail.length - this.#tailEnd);
     this.#tail.set(kept.subarray(0, straight), this.#tailEnd);
     this.#tail.set(kept.subarray(straight), 0);
@@ -69,17 +71,4 @@ export class HeadAndTail {
         : [this.#tail.subarray(begin), this.#tail.subarray(0, this.#tailEnd)];
     return { data: Buffer.concat([this.#head.subarray(0, from), ...tail]), gap };
   }
-}
-
-/** A buffer with room for `needed` bytes and the first `used` ones of another, which it is itself if it has the room. */
-function grown(
-  buffer: Buffer<ArrayBuffer>,
-  used: number,
-  needed: number,
-  limit: number,
-): Buffer<ArrayBuffer> {
-  if (needed <= buffer.length) return buffer;
-  const larger = Buffer.allocUnsafeSlow(Math.min(limit, Math.max(needed, buffer.length * 2)));
-  buffer.copy(larger, 0, 0, used);
-  return larger;
 }

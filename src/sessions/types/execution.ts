@@ -1,4 +1,5 @@
 import { MarkerScanner, newMarkerNonce } from "../../base/markers.ts";
+import { withRoom } from "../../base/with-room.ts";
 import type { OutputStream } from "../../engine/port.ts";
 
 /** The end of an execution, as the interpreter prints it. */
@@ -128,12 +129,7 @@ export class Execution {
   #addToPayload(part: Buffer): void {
     const from = this.#payloadBytes;
     const bytes = Math.min(from + part.length, this.#maxPayloadBytes);
-    if (bytes > this.#payload.length) {
-      const room = Math.min(this.#maxPayloadBytes, Math.max(bytes, 2 * this.#payload.length));
-      const larger = Buffer.allocUnsafeSlow(room);
-      this.#payload.copy(larger, 0, 0, from);
-      this.#payload = larger;
-    }
+    this.#payload = withRoom(this.#payload, from, bytes, this.#maxPayloadBytes);
     part.copy(this.#payload, from, 0, bytes - from);
     this.#payloadBytes = bytes;
   }

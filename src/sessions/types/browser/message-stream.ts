@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { withRoom } from "../../../base/with-room.ts";
 
 /** More than any answer that Berth asks for: a 4K screenshot has a few MiB in base64. */
 const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
@@ -25,7 +26,7 @@ export class MessageStream {
   readonly #target: MessageTarget;
   readonly #waiting: Buffer[] = [];
   /** The start of a message that is not complete yet. */
-  #partial: Buffer = NOTHING;
+  #partial: Buffer<ArrayBuffer> = NOTHING;
   #bytes = 0;
   #isDraining = false;
   #isClosed = false;
@@ -81,12 +82,14 @@ export class MessageStream {
 
   #add(part: Buffer): void {
     const end = this.#bytes + part.length;
-    if (end > this.#partial.length && this.#bytes <= MAX_MESSAGE_BYTES) {
-      const longer = Buffer.allocUnsafe(Math.min(Math.max(end, 2 * this.#partial.length), MAX_MESSAGE_BYTES));
-      this.#partial.copy(longer, 0, 0, this.#bytes);
-      this.#partial = longer;
-    }
     // Beyond the limit, only the length is counted.
+    if (this.#bytes <= MAX_MESSAGE_BYTES)
+      this.#partial = withRoom(
+        this.#partial,
+        this.#bytes,
+        Math.min(end, MAX_MESSAGE_BYTES),
+        MAX_MESSAGE_BYTES,
+      );
     part.copy(this.#partial, Math.min(this.#bytes, this.#partial.length));
     this.#bytes = end;
   }

@@ -1,4 +1,5 @@
 import { hasFewValues } from "../../../base/json.ts";
+import { withRoom } from "../../../base/with-room.ts";
 
 /** A message from the driver: JSON, and possibly binary data. */
 export interface Frame {
@@ -43,11 +44,7 @@ export class FrameReader {
   /** Returns all bytes that are kept. */
   #keep(chunk: Buffer): Buffer {
     const size = this.#size + chunk.length;
-    if (size > this.#room.length) {
-      const room = Buffer.allocUnsafeSlow(Math.max(size, 2 * this.#room.length));
-      this.#room.copy(room, 0, 0, this.#size);
-      this.#room = room;
-    }
+    this.#room = withRoom(this.#room, this.#size, size);
     chunk.copy(this.#room, this.#size);
     this.#size = size;
     return this.#room.subarray(0, size);
